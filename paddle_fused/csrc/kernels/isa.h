@@ -1,0 +1,37 @@
+// Run-time choice of the instruction set.
+//
+// A kernel is written once, width-agnostic, in kernels/simd/<op>.cc. That file is compiled for every target into
+// namespace paddle_fused::kernels::PF_TARGET and hands out a table of function pointers; kernels/<op>.cc picks one.
+// Code in simd/ must not call inline functions of the standard library: the linker keeps one copy of each, and that
+// copy may have been compiled for a wider machine than the one at hand.
+#pragma once
+
+#define PF_EXPORT __attribute__((visibility("default")))
+
+namespace paddle_fused::kernels {
+
+enum class Isa { kBaseline, kAvx2, kAvx512 };
+
+// The widest instruction set of this machine, or the one named by the environment variable PADDLE_FUSED_ISA
+// (baseline, avx2, avx512), read once. Throws std::invalid_argument if that name is unknown or the machine lacks it.
+PF_EXPORT Isa active_isa();
+PF_EXPORT const char* isa_name(Isa isa);
+
+}  // namespace paddle_fused::kernels
+
+// PF_DECLARE_TABLE(CastTable, cast_table) declares the accessor that every target's simd/<op>.cc defines;
+// PF_SELECT_TABLE(cast_table) calls the one of the active instruction set.
+#if defined(__x86_64__)
+#define PF_DECLARE_TABLE(Table, name)         \
+  namespace baseline { const Table& name(); } \
+  namespace avx2 { const Table& name(); }     \
+  namespace avx512 { const Table& name(); }
+#define PF_SELECT_TABLE(name)                         \
+  (active_isa() == Isa::kAvx512  ? avx512::name()     \
+   : active_isa() == Isa::kAvx2 ? avx2::name()        \
+                                : baseline::name())
+#else
+#define PF_DECLARE_TABLE(Table, name) \
+  namespace baseline { const Table& name(); }
+#define PF_SELECT_TABLE(name) baseline::name()
+#endif

@@ -1,0 +1,115 @@
+"""Builds the native code: the host kernels and the virtual NPU plugin.
+
+`pip install .` and `pip install -e .` call it; `python setup.py build_native` builds in place while developing
+(incremental, needs cmake and ninja on the path).
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Command, Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+ROOT = Path(__file__).resolve().parent
+BUILT_FILES = (
+    "paddle_fused/lib/libpaddle_fused_kernels.so",
+    "paddle_fused/virtual_npu/plugin/libpaddle-custom-npu.so",
+    "paddle_fused/virtual_npu/built_for.json",
+)
+
+
+def find_paddle() -> Path:
+    """The installed paddle package, found without importing it (an import takes seconds and loads plugins)."""
+    spec = importlib.util.find_spec("paddle")
+    if spec is None or spec.origin is None:
+        raise CompileError("paddlepaddle is not installed in the build environment; its headers are needed.")
+    return Path(spec.origin).parent
+
+
+def paddle_build(paddle: Path) -> tuple[str, str]:
+    """Version and commit of the installed Paddle: the plugin relies on its private layouts and loads on no other."""
+    fields = {}
+    for line in (paddle / "version" / "__init__.py").read_text().splitlines():
+        name, sign, value = line.partition("=")
+        if sign and name.strip() in ("full_version", "commit"):
+            fields[name.strip()] = value.strip().strip("'\"")
+    return fields["full_version"], fields["commit"]
+
+
+def check_tools() -> None:
+    compiler = os.environ.get("CXX", "g++")
+    for tool, advice in (
+        (compiler, "Install one (Debian and Ubuntu: apt-get install g++) or name it in the variable CXX."),
+        ("cmake", "It is a build requirement of this project: build with pip, or run `pip install cmake ninja`."),
+    ):
+        if shutil.which(tool) is None:
+            raise CompileError(f"The native code cannot be built: no `{tool}` was found. {advice}")
+
+
+def build_native(source: Path, build: Path, destination: Path) -> None:
+    """Configures, compiles and installs the libraries below `destination`."""
+    check_tools()
+    paddle = find_paddle()
+    version, commit = paddle_build(paddle)
+    configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
+    configure += ["-DCMAKE_BUILD_TYPE=Release", f"-DPADDLE_DIR={paddle}"]
+    configure += [f"-DPADDLE_VERSION={version}", f"-DPADDLE_COMMIT={commit}", f"-DPython3_EXECUTABLE={sys.executable}"]
+    for command in (configure, ["cmake", "--build", str(build)]):
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            errors = [line for line in done.stdout.splitlines() if "error" in line.lower()] or done.stdout.splitlines()
+            raise CompileError(
+                f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}): "
+                + "\n".join(errors[:12])
+            )
+    for file in BUILT_FILES[:2]:
+        target = destination / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(build / Path(file).name, target)
+    stamp = {"paddle_version": version, "paddle_commit": commit}
+    (destination / BUILT_FILES[2]).write_text(json.dumps(stamp) + "\n")
+
+
+class BuildNative(Command):
+    """`python setup.py build_native`: build in place."""
+
+    description = "build the native code in place"
+    user_options = []
+
+    def initialize_options(self):
+        pass
+
+    def finalize_options(self):
+        pass
+
+    def run(self):
+        build_native(ROOT, ROOT / "build" / "native", ROOT)
+
+
+class BuildExtension(build_ext):
+    """The same build, called by pip for wheels and for editable installs."""
+
+    def run(self):
+        in_place = self.inplace or self.editable_mode
+        build_native(ROOT, Path(self.build_temp).resolve(), ROOT if in_place else Path(self.build_lib).resolve())
+
+    def get_outputs(self):
+        base = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
+        return [str(base / file) for file in BUILT_FILES]
+
+    def get_output_mapping(self):
+        return {}
+
+
+setup(
+    # The extension has no Python module: it marks the wheel as belonging to one platform.
+    ext_modules=[Extension("paddle_fused.lib.native", sources=[])],
+    cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
+    package_data={"paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]},
+)

@@ -1,0 +1,27 @@
+"""The arguments of a run: dataclasses with PaddleNLP's own names, read from the command line or a file.
+
+    device = device_from(argv)      # before paddle is imported: the device decides which plugin is loaded
+    ...                             # choose the device, then
+    run = parse(argv)               # imports paddlenlp
+    for name, why in ineffective(run):
+        print(f"--{name} has no effect: {why}")
+
+Every function raises ``ValueError`` with one sentence for bad input; scripts turn it into exit code 2.
+Importing this package imports neither paddle nor paddlenlp.
+"""
+
+from .arguments import DataArguments, ModelArguments, RunConfig
+from .device_flag import device_from
+from .ineffective import ineffective
+from .model_checks import check_model
+from .parse import parse
+
+__all__ = [
+    "DataArguments",
+    "ModelArguments",
+    "RunConfig",
+    "check_model",
+    "device_from",
+    "ineffective",
+    "parse",
+]

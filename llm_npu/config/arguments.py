@@ -1,0 +1,102 @@
+"""The model's and the data's arguments, and the run that joins them with the training arguments.
+
+The names are those of PaddleNLP's pre-training script, so that a file written for it can be used here.
+"""
+
+# ruff: noqa: UP045  (PaddleNLP's argument parser understands Optional[X], not X | None)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:  # paddlenlp imports paddle, and the device must be chosen before that happens
+    from .training import PretrainArguments
+
+
+@dataclass
+class ModelArguments:
+    """Which model is trained, and which of its layers are fused into one matmul."""
+
+    model_name_or_path: str = field(
+        default="llama-tiny",
+        metadata={"help": "A preset (random initialisation) or a local directory with config.json."},
+    )
+    tokenizer_name_or_path: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "A local directory with tokenizer.json or tokenizer.model. By default the model's directory; "
+            "for a preset, a byte-level BPE is trained on the text and cached."
+        },
+    )
+    fuse_attention_qkv: bool = field(
+        default=True, metadata={"help": "One matmul for query, key and value instead of three."}
+    )
+    fuse_attention_ffn: bool = field(
+        default=True, metadata={"help": "One matmul for the gate and up projections instead of two."}
+    )
+    continue_training: bool = field(
+        default=False,
+        metadata={
+            "help": "Start from the weights in --model_name_or_path. When not given: true for a directory that "
+            "holds weights, false for a preset or a directory with config.json only."
+        },
+    )
+    num_hidden_layers: Optional[int] = field(
+        default=None, metadata={"help": "Number of layers, instead of the number the model names."}
+    )
+    use_fast_layer_norm: bool = field(
+        default=False, metadata={"help": "PaddleNLP's switch for its CUDA layer norm."}
+    )
+    hidden_dropout_prob: float = field(default=0.0, metadata={"help": "Dropout of the hidden states (GPT)."})
+    attention_probs_dropout_prob: float = field(
+        default=0.0, metadata={"help": "Dropout of the attention probabilities (GPT)."}
+    )
+
+
+@dataclass
+class DataArguments:
+    """Which text is trained on, and how it is cut into samples."""
+
+    input_dir: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "A file or folder of .txt, .py, .md or .jsonl, a Megatron .bin + .idx pair (its prefix, or a "
+            "folder that holds it). By default the source text of this Python's standard library."
+        },
+    )
+    split: str = field(
+        default="949,50,1", metadata={"help": "Weights of the training, validation and test documents."}
+    )
+    max_seq_length: int = field(default=256, metadata={"help": "Tokens in one sample."})
+    data_impl: str = field(default="mmap", metadata={"help": "Layout of .bin + .idx; only mmap is read."})
+    skip_warmup: bool = field(
+        default=True,
+        metadata={"help": "PaddleNLP's switch for reading memory-mapped files once before training."},
+    )
+    data_cache: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "Folder for trained tokenizers and tokenised text "
+            "(default: $LLM_NPU_CACHE, else llm_npu in the user's cache folder)."
+        },
+    )
+    share_folder: bool = field(
+        default=False, metadata={"help": "PaddleNLP's switch for a data folder shared by several machines."}
+    )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that was asked for.
+
+    ``device`` is the name as asked (``npu``, ``npu:1``, ``virtual_npu``, ``npu:card``, ``cpu``) and
+    ``training.device`` the name that Paddle knows (``npu``, ``npu:1`` or ``cpu``).
+    ``given`` holds the names of the arguments that the user wrote, on the command line or in the file.
+    """
+
+    model: ModelArguments
+    data: DataArguments
+    training: PretrainArguments
+    device: str
+    given: frozenset[str]

@@ -1,1 +1,1 @@
-"""Training of PaddleNLP language models on Ascend NPUs, real or virtual. Importing it imports no framework."""
+"""Training of PaddleNLP language models on NPUs, real or virtual. Importing it imports no framework."""

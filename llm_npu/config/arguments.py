@@ -7,6 +7,7 @@ The names are those of PaddleNLP's pre-training script, so that a file written f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
@@ -25,8 +26,8 @@ class ModelArguments:
     tokenizer_name_or_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "A local directory with tokenizer.json or tokenizer.model. By default the model's directory; "
-            "for a preset, a byte-level BPE is trained on the text and cached."
+            "help": "A local directory with tokenizer.json or tokenizer.model. By default the model's "
+            "directory; for a preset, a byte-level BPE is trained on the text and cached."
         },
     )
     fuse_attention_qkv: bool = field(
@@ -38,8 +39,8 @@ class ModelArguments:
     continue_training: bool = field(
         default=False,
         metadata={
-            "help": "Start from the weights in --model_name_or_path. When not given: true for a directory that "
-            "holds weights, false for a preset or a directory with config.json only."
+            "help": "Start from the weights in --model_name_or_path. When not given: true for a directory "
+            "that holds weights, false for a preset or a directory with config.json only."
         },
     )
     num_hidden_layers: Optional[int] = field(
@@ -61,8 +62,9 @@ class DataArguments:
     input_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "A file or folder of .txt, .py, .md or .jsonl, a Megatron .bin + .idx pair (its prefix, or a "
-            "folder that holds it). By default the source text of this Python's standard library."
+            "help": "A file or folder of .txt, .py, .md or .jsonl, or a Megatron .bin + .idx pair (its "
+            "prefix, or a folder that holds it). By default the source text of this Python's standard "
+            "library."
         },
     )
     split: str = field(
@@ -92,11 +94,11 @@ class RunConfig:
 
     ``device`` is the name as asked (``npu``, ``npu:1``, ``virtual_npu``, ``npu:card``, ``cpu``) and
     ``training.device`` the name that Paddle knows (``npu``, ``npu:1`` or ``cpu``).
-    ``given`` holds the names of the arguments that the user wrote, on the command line or in the file.
+    ``given`` holds what the user wrote, on the command line or in the file: argument -> value.
     """
 
     model: ModelArguments
     data: DataArguments
     training: PretrainArguments
     device: str
-    given: frozenset[str]
+    given: Mapping[str, object]

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
+
+from .argument_file import split_file
+
+DEFAULT = "npu"
+NAMES = ("npu", "npu:card", "virtual_npu", "cpu")
 
 
 def device_from(argv: Sequence[str]) -> str:
     """The device that the arguments ``argv`` (without the program's name) or their file ask for; default npu.
 
-    One of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``virtual_npu``, ``npu:card`` (no
-    fall-back) and ``cpu``; ValueError for anything else.
+    One of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``virtual_npu``, ``npu:card``
+    (no fall-back) and ``cpu``; ValueError for anything else.
     """
-    raise NotImplementedError
+    arguments, flags = split_file(argv)
+    asked = arguments.get("device", DEFAULT)
+    for position, flag in enumerate(flags):
+        name, equals, value = flag.partition("=")
+        if name != "--device":
+            continue
+        if not equals:
+            value = flags[position + 1] if position + 1 < len(flags) else ""
+        asked = value
+    return checked(asked)
+
+
+def checked(device: object) -> str:
+    """``device`` if it is a device's name, else ValueError."""
+    if isinstance(device, str) and (device in NAMES or re.fullmatch(r"npu:\d+", device)):
+        return device
+    nearest = difflib.get_close_matches(str(device), NAMES, n=1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    raise ValueError(f"--device {device} is unknown: give npu, npu:N, npu:card, virtual_npu or cpu{hint}")
+
+
+def paddle_name(device: str) -> str:
+    """What Paddle calls the device: ``npu``, ``npu:N`` or ``cpu``."""
+    return "npu" if device in ("virtual_npu", "npu:card") else device

@@ -1,10 +1,166 @@
-"""Arguments that PaddleNLP accepts and that change nothing in this run, with the reason."""
+"""Arguments that are accepted and change nothing in this run, with the reason.
+
+PaddleNLP's scripts pass over many arguments in silence: those of another device, of another precision, of
+parallelism that is not on. Here each is a row of a table: argument -> when it has no effect, and why.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .arguments import RunConfig
+
+Reason = str | None
 
 
 def ineffective(config: RunConfig) -> list[tuple[str, str]]:
-    """(name, why) of every argument the user gave that has no effect in this run, in alphabetical order."""
-    raise NotImplementedError
+    """(name, why) of every argument the user gave that has no effect in this run, in alphabetical order.
+
+    An argument that was given as off (``--sequence_parallel 0``) is not listed.
+    """
+    found = []
+    for name in sorted(config.given):
+        rule = RULES.get(name)
+        why = rule(config) if rule and not _off(name, config.given[name]) else None
+        if why:
+            found.append((name, why))
+    return found
+
+
+def _off(name: str, value: object) -> bool:
+    """Whether the value switches off, or splits over one process, what is off anyway."""
+    return value in (None, "", []) or value is False or (name.endswith("_degree") and value in (-1, 0, 1))
+
+
+def always(why: str) -> Callable[[RunConfig], Reason]:
+    return lambda config: why
+
+
+def when(condition: Callable[[RunConfig], bool], why: str) -> Callable[[RunConfig], Reason]:
+    return lambda config: why if condition(config) else None
+
+
+def one_process(config: RunConfig) -> bool:
+    return config.training.world_size == 1
+
+
+def full_precision(config: RunConfig) -> bool:
+    return not (config.training.bf16 or config.training.fp16)
+
+
+def unscaled(config: RunConfig) -> bool:
+    return not config.training.fp16
+
+
+def not_evaluated(config: RunConfig) -> bool:
+    return config.training.evaluation_strategy.value == "no"
+
+
+def not_saved(config: RunConfig) -> bool:
+    return config.training.save_strategy.value == "no"
+
+
+def schedule_is(*names: str) -> Callable[[RunConfig], bool]:
+    return lambda config: config.training.lr_scheduler_type.value in names
+
+
+def schedule_is_not(*names: str) -> Callable[[RunConfig], bool]:
+    return lambda config: config.training.lr_scheduler_type.value not in names
+
+
+def on_cpu(config: RunConfig) -> bool:
+    return config.device == "cpu"
+
+
+ONE_PROCESS = when(
+    one_process, "it acts between processes and this is one; start more with paddle.distributed.launch"
+)
+CUDA = always("it switches a CUDA kernel, which neither an NPU nor the host has")
+NO_DROPOUT = always("Llama has no dropout")
+FOLLOWS_DECAY = when(schedule_is_not("cosine", "linear"), "only the cosine and linear schedules end at it")
+NO_EVALUATION = when(not_evaluated, "evaluation is off (--evaluation_strategy no)")
+NO_CHECKPOINTS = when(not_saved, "periodic checkpoints are off (--save_strategy no)")
+NO_RECOMPUTE = when(lambda config: not config.training.recompute, "it refines --recompute, which is off")
+NO_BEST_MODEL = when(
+    lambda config: not config.training.load_best_model_at_end, "--load_best_model_at_end is off"
+)
+NO_WANDB = when(lambda config: "wandb" not in config.training.report_to, "--report_to does not name wandb")
+NOT_AMP = when(full_precision, "the run computes in fp32 (neither --bf16 nor --fp16)")
+HOST = when(on_cpu, "the operator belongs to the npu device and the run is on the CPU place")
+NOT_EXPORTED = always("this script trains; it does not export or run predictions")
+
+RULES: dict[str, Callable[[RunConfig], Reason]] = {
+    # one process
+    **dict.fromkeys(
+        (
+            "tensor_parallel_degree", "tensor_parallel_config", "tensor_parallel_output", "sequence_parallel",
+            "sequence_parallel_config", "fuse_sequence_parallel_allreduce", "pipeline_parallel_degree",
+            "pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval", "sharding",
+            "sharding_degree", "sharding_parallel_degree", "sharding_parallel_config",
+            "sharding_parallel_mesh_dimension", "sharding_comm_buffer_size_MB", "save_sharded_model",
+            "load_sharded_model", "sep_parallel_degree", "context_parallel_degree",
+            "split_inputs_sequence_dim", "expert_parallel_degree", "expert_tensor_parallel_degree",
+            "use_expert_parallel", "data_parallel_config", "hybrid_parallel_topo_order",
+            "distributed_dataloader", "ddp_find_unused_parameters", "force_reshard_pp", "log_on_each_node", "save_on_each_node",
+            "ordered_save_group_size",
+        ),
+        ONE_PROCESS,
+    ),
+    # another device or another model
+    **dict.fromkeys(("use_fast_layer_norm", "enable_linear_fused_grad_add", "no_cuda"), CUDA),
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), NO_DROPOUT),
+    "use_fused_linear": always("PaddleNLP reads it in its GPT models only"),
+    "use_fused_dropout_add": always("PaddleNLP reads it in its GPT models only"),
+    "expert_max_capacity": always("Llama has no experts"),
+    "expert_min_capacity": always("Llama has no experts"),
+    **dict.fromkeys(("use_flash_attention", "use_fused_rms_norm", "use_fused_rope"), HOST),
+    # precision
+    **dict.fromkeys(("fp16_opt_level", "amp_custom_black_list", "amp_custom_white_list"), NOT_AMP),
+    "amp_master_grad": when(
+        lambda config: full_precision(config) or config.training.fp16_opt_level != "O2",
+        "it acts with --bf16 or --fp16 and --fp16_opt_level O2 only",
+    ),
+    "scale_loss": when(unscaled, "only fp16 needs loss scaling"),
+    # schedule
+    "min_learning_rate": FOLLOWS_DECAY,
+    "decay_steps": when(schedule_is("constant", "constant_with_warmup"), "it does not decay"),
+    "warmup_steps": when(schedule_is("constant"), "the constant schedule has no warmup"),
+    "warmup_ratio": when(
+        lambda config: config.training.warmup_steps > 0 or schedule_is("constant")(config),
+        "--warmup_steps decides, or the schedule has no warmup",
+    ),
+    "num_cycles": always("PaddleNLP's cosine schedule with a minimum has one half wave"),
+    "lr_end": when(schedule_is_not("polynomial"), "it belongs to --lr_scheduler_type polynomial"),
+    "power": when(schedule_is_not("polynomial"), "it belongs to --lr_scheduler_type polynomial"),
+    "num_train_epochs": when(lambda config: config.training.max_steps > 0, "--max_steps decides"),
+    # evaluation, logging, checkpoints
+    **dict.fromkeys(
+        ("eval_steps", "max_evaluate_steps", "per_device_eval_batch_size", "minimum_eval_times",
+         "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval", "fp16_full_eval"),
+        NO_EVALUATION,
+    ),
+    **dict.fromkeys(("save_steps", "save_total_limit"), NO_CHECKPOINTS),
+    "logging_steps": when(
+        lambda config: config.training.logging_strategy.value != "steps", "--logging_strategy is not steps"
+    ),
+    **dict.fromkeys(("metric_for_best_model", "greater_is_better"), NO_BEST_MODEL),
+    **dict.fromkeys(("wandb_api_key", "wandb_http_proxy"), NO_WANDB),
+    **dict.fromkeys(("do_export", "do_predict"), NOT_EXPORTED),
+    # recompute
+    **dict.fromkeys(
+        ("recompute_granularity", "recompute_use_reentrant", "no_recompute_layers", "refined_recompute",
+         "offload_recompute_inputs"),
+        NO_RECOMPUTE,
+    ),
+    # data
+    "share_folder": always("no index files are built, so no machine waits for another"),
+    "skip_warmup": always("memory-mapped files are read as they are needed"),
+    "lazy_data_processing": always("samples are cut from memory-mapped files"),
+    "remove_unused_columns": always("a sample holds input_ids and labels only"),
+    "pad_token_id": when(
+        lambda config: not config.training.count_trained_tokens, "it is read with --count_trained_tokens only"
+    ),
+    # PaddleCloud
+    "pdc_download_ckpt": always("it belongs to PaddleCloud"),
+    "pdc_download_timeout": always("it belongs to PaddleCloud"),
+}  # fmt: skip

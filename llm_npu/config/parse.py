@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
 
-from .arguments import RunConfig
+from ..presets import has_weights, is_preset
+from .argument_file import as_flags, split_file
+from .arguments import DataArguments, ModelArguments, RunConfig
+from .device_flag import device_from, paddle_name
+from .value_checks import check_values
+
+FUSED_OPERATORS = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope")
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
@@ -12,6 +20,90 @@ def parse(argv: Sequence[str]) -> RunConfig:
 
     ``argv`` may start with a YAML or JSON file of the same names; flags after it override it.
     ValueError with one sentence for unknown names (with the nearest known one), values of the wrong type and
-    combinations that cannot work.
+    combinations that cannot work. ``--help`` prints the arguments and raises SystemExit(0).
     """
-    raise NotImplementedError
+    device = device_from(argv)
+    from .training import Parser, PretrainArguments
+
+    kinds = (ModelArguments, DataArguments, PretrainArguments)
+    known = _names(kinds)
+    in_file, flags = split_file(argv)
+    _refuse_unknown(in_file, known)
+    on_line = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("--")]
+    _refuse_unknown((name for name in on_line if name != "help"), known)
+
+    given = {known[name] for name in (*in_file, *on_line) if name != "help"}
+    overridden = {known[name] for name in on_line if name != "help"}
+    kept = {name: value for name, value in in_file.items() if known[name] not in overridden}
+    namespace, rest = Parser(kinds).parse_known_args([*as_flags(kept), *flags])
+    if rest:
+        raise ValueError(
+            f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags"
+        )
+
+    values = vars(namespace)
+    _choose_defaults(values, device, given)
+    check_values(values, device)
+    _check_weights(values)
+    written = {name: values[name] for name in given}
+    values["device"] = paddle_name(device)
+    if device == "cpu":  # accepted and reported as without effect: PaddleNLP would look for CUDA operators
+        values |= dict.fromkeys(FUSED_OPERATORS, False)
+    model, data, training = (_build(kind, values) for kind in kinds)
+    return RunConfig(model=model, data=data, training=training, device=device, given=written)
+
+
+def _names(kinds: Iterable[type]) -> dict[str, str]:
+    """Every accepted name -> the field it sets; a field that is true by default has a ``no_`` name too."""
+    fields = [field for kind in kinds for field in dataclasses.fields(kind) if field.init]
+    names = {field.name: field.name for field in fields}
+    return names | {f"no_{field.name}": field.name for field in fields if field.default is True}
+
+
+def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name in known:
+            continue
+        nearest = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
+        hint = f"did you mean --{nearest[0]}?" if nearest else "--help lists all arguments"
+        raise ValueError(f"--{name} is no argument of this script; {hint}")
+
+
+def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
+    """Defaults that depend on what was given: an explicit choice turns off the defaults against it."""
+
+    def default(name: str, value: object) -> None:
+        if name not in given:
+            values[name] = value
+
+    if values["fp16"] or device == "cpu":  # Paddle's CPU place has no bf16 matmul
+        default("bf16", False)
+    if not (values["bf16"] or values["fp16"]):
+        default("use_flash_attention", False)  # flash_attention_npu takes fp16 and bf16 only
+        default("amp_master_grad", False)
+    if values["fp16_opt_level"] != "O2":
+        default("amp_master_grad", False)
+    if device == "cpu":  # the fused operators are the device's
+        for name in FUSED_OPERATORS:
+            default(name, False)
+    default("continue_training", has_weights(values["model_name_or_path"]))
+    if not values["do_eval"]:
+        default("evaluation_strategy", "no")
+    if values["evaluation_strategy"] == "no":
+        default("do_eval", False)
+
+
+def _check_weights(values: dict) -> None:
+    name = values["model_name_or_path"]
+    if not values["continue_training"] or has_weights(name):
+        return
+    lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors or .pdparams"
+    raise ValueError(f"--continue_training needs a directory with a model's weights, but {name!r} {lacks}")
+
+
+def _build(kind: type, values: dict) -> object:
+    arguments = {field.name: values[field.name] for field in dataclasses.fields(kind) if field.init}
+    try:
+        return kind(**arguments)
+    except AssertionError as error:  # PaddleNLP asserts some of its users' choices
+        raise ValueError(str(error) or "PaddleNLP refuses this combination of arguments") from error

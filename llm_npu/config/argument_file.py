@@ -1,0 +1,86 @@
+"""A YAML or JSON file of arguments given in front of the flags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def split_file(argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    """(arguments of the file that ``argv`` starts with, the flags after it); ({}, argv) when it has no file.
+
+    ValueError for a file that cannot be read, is not valid YAML or JSON, names an argument twice, or is not a
+    mapping of names to plain values and lists of them.
+    """
+    argv = list(argv)
+    if not argv or argv[0].startswith("-"):
+        return {}, argv
+    return read_file(argv[0]), argv[1:]
+
+
+def read_file(name: str) -> dict[str, object]:
+    """The arguments in a file; ``null`` leaves an argument at its default. ValueError as in split_file."""
+    path = Path(name)
+    if path.suffix not in SUFFIXES:
+        raise ValueError(
+            f"{name!r} is neither a flag (--name value) nor a file of arguments ({', '.join(SUFFIXES)})"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the file of arguments {name} cannot be read: {error}") from error
+    try:
+        if path.suffix == ".json":
+            content = json.loads(text, object_pairs_hook=lambda pairs: _without_doubles(pairs, name))
+        else:
+            content = yaml.safe_load(text)
+            _refuse_doubles_in_yaml(text, name)
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{name} is not valid {path.suffix[1:].upper()}: {_one_line(error)}") from error
+    if content is None:  # an empty YAML file
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} must map argument names to values, not be a {type(content).__name__}")
+    for key, value in content.items():
+        if not isinstance(key, str):
+            raise ValueError(f"{name}: {key!r} is no argument's name")
+        if isinstance(value, dict):
+            raise ValueError(
+                f"{name}: {key} holds a mapping; arguments stand at the top level, without groups"
+            )
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def as_flags(arguments: dict[str, object]) -> list[str]:
+    """The arguments of a file as the flags that argparse would have been given."""
+    flags: list[str] = []
+    for name, value in arguments.items():
+        # A list of lists is a flag given several times (skip_data_intervals).
+        nested = isinstance(value, list) and any(isinstance(item, list) for item in value)
+        for one in value if nested else [value]:
+            flags += [f"--{name}", *(str(item) for item in (one if isinstance(one, list) else [one]))]
+    return flags
+
+
+def _without_doubles(pairs: list[tuple[str, object]], name: str) -> dict[str, object]:
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"{name} gives {key} twice")
+    return dict(pairs)
+
+
+def _refuse_doubles_in_yaml(text: str, name: str) -> None:
+    """yaml.safe_load keeps the last of two equal keys in silence; the composed nodes still show both."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if isinstance(root, yaml.MappingNode):
+        _without_doubles([(str(key.value), None) for key, _ in root.value], name)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

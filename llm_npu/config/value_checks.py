@@ -1,0 +1,131 @@
+"""Values and combinations that cannot work, found before anything is built."""
+
+from __future__ import annotations
+
+import math
+
+CHOICES = {
+    "fp16_opt_level": ("O0", "O1", "O2"),
+    "evaluation_strategy": ("no", "steps", "epoch"),
+    "logging_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps", "epoch"),
+    "lr_scheduler_type": ("linear", "cosine", "constant", "constant_with_warmup", "polynomial"),
+    "optim": ("adamw",),
+    "recompute_granularity": ("full", "full_attn", "core_attn"),
+    "data_impl": ("mmap",),
+}
+
+AT_LEAST = {
+    "max_seq_length": 1,
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "num_hidden_layers": 1,
+    "logging_steps": 1,
+    "eval_steps": 1,
+    "save_steps": 1,
+    "save_total_limit": 1,
+    "decay_steps": 1,
+    "warmup_steps": 0,
+    "dataloader_num_workers": 0,
+    "seed": 0,
+    "learning_rate": 0,
+    "min_learning_rate": 0,
+    "weight_decay": 0,
+    "max_grad_norm": 0,
+    "adam_epsilon": 0,
+    "warmup_ratio": 0,
+    "num_train_epochs": 0,
+    "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0,
+}
+
+BELOW_ONE = ("adam_beta1", "adam_beta2", "hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def check_values(values: dict, device: str) -> None:
+    """ValueError with one sentence when ``values`` (argument -> value) cannot work on ``device``."""
+    for name, choices in CHOICES.items():
+        if values[name] not in choices:
+            raise ValueError(f"--{name} is {values[name]!r}, but must be {_or(choices)}")
+    for name, lowest in AT_LEAST.items():
+        value = values[name]
+        if value is not None and not (value >= lowest and math.isfinite(value)):
+            raise ValueError(f"--{name} is {value}, but must be {lowest} or more")
+    for name in BELOW_ONE:
+        if not 0 <= values[name] < 1:
+            raise ValueError(f"--{name} is {values[name]}, but must be at least 0 and below 1")
+    split_weights(values["split"])
+    _check_precision(values, device)
+    _check_steps(values)
+
+
+def split_weights(split: str) -> tuple[float, float, float]:
+    """``949,50,1`` (or ``949/50/1``) -> the fractions of the training, validation and test documents."""
+    parts = split.replace("/", ",").split(",")
+    try:
+        weights = [float(part) for part in parts]
+    except ValueError:
+        weights = []
+    if (
+        not 1 <= len(weights) <= 3
+        or not all(0 <= weight < math.inf for weight in weights)
+        or not sum(weights)
+    ):
+        raise ValueError(
+            f"--split is {split!r}, but must be up to three weights of 0 or more for training, validation "
+            "and test, such as 949,50,1"
+        )
+    weights += [0.0] * (3 - len(weights))
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def _check_precision(values: dict, device: str) -> None:
+    if values["bf16"] and values["fp16"]:
+        raise ValueError("--bf16 and --fp16 were both given; choose one")
+    low_precision = values["bf16"] or values["fp16"]
+    if low_precision and device == "cpu":
+        raise ValueError(
+            f"--{'bf16' if values['bf16'] else 'fp16'} needs --device npu or virtual_npu: "
+            "Paddle's CPU place computes in fp32 only"
+        )
+    if values["use_flash_attention"] and device != "cpu" and not low_precision:
+        raise ValueError(
+            "--use_flash_attention needs --bf16 or --fp16: flash_attention_npu takes no fp32, as on a card"
+        )
+    if values["use_fused_linear_cross_entropy"]:
+        raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
+    if values["to_static"]:
+        raise ValueError(
+            "--to_static does not work with PaddleNLP's Trainer on Paddle 3.3.1; train in dynamic mode"
+        )
+
+
+def _check_steps(values: dict) -> None:
+    steps = values["max_steps"]
+    if steps == 0 or steps < -1:
+        raise ValueError(f"--max_steps is {steps}, but must be 1 or more (or -1: num_train_epochs decides)")
+    if steps == -1 and values["num_train_epochs"] <= 0:
+        raise ValueError("--max_steps is -1 and --num_train_epochs is 0, so there is nothing to train")
+    limit = values["max_evaluate_steps"]
+    if limit == 0 or limit < -1:
+        raise ValueError(f"--max_evaluate_steps is {limit}, but must be 1 or more (or -1 for all batches)")
+    if values["warmup_ratio"] > 1:
+        raise ValueError(f"--warmup_ratio is {values['warmup_ratio']}, but must lie between 0 and 1")
+    if values["lr_scheduler_type"] not in ("cosine", "linear"):
+        return
+    if values["min_learning_rate"] > values["learning_rate"]:
+        raise ValueError(
+            f"--min_learning_rate {values['min_learning_rate']} is above "
+            f"--learning_rate {values['learning_rate']}"
+        )
+    end = values["decay_steps"] or steps
+    if 0 < end < values["warmup_steps"]:
+        raise ValueError(
+            f"--warmup_steps is {values['warmup_steps']}, but the learning rate has decayed by step "
+            f"{end} already (--{'decay_steps' if values['decay_steps'] else 'max_steps'})"
+        )
+
+
+def _or(choices: tuple[str, ...]) -> str:
+    return choices[0] if len(choices) == 1 else ", ".join(choices[:-1]) + f" or {choices[-1]}"

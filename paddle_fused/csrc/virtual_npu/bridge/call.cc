@@ -1,0 +1,123 @@
+#include "virtual_npu/bridge/call.h"
+
+#include <cstring>
+#include <utility>
+
+#include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/bridge/shadows.h"
+#include "virtual_npu/bridge/thunks.h"
+
+namespace virtual_npu {
+namespace {
+
+using phi::AttributeType;
+using phi::DataType;
+
+// Every integer-class argument of a phi kernel fills one 8-byte slot and every floating-point one a register of its
+// own, so this one type calls them all; slots beyond a kernel's own are never read.
+constexpr int kSlots = Signature::kMaxIntegerSlots;
+using Slot = uint64_t;
+
+template <size_t... I, size_t... F>
+void call_function(void* function, const Slot* slots, const double* floats, std::index_sequence<I...>,
+                   std::index_sequence<F...>) {
+  using Function = void (*)(decltype((void)I, Slot())..., decltype((void)F, double())...);
+  reinterpret_cast<Function>(function)(slots[I]..., floats[F]...);
+}
+
+void call_function(void* function, const Slot* slots, const double* floats) {
+  call_function(function, slots, floats, std::make_index_sequence<kSlots>(),
+                std::make_index_sequence<kFloatRegisters>());
+}
+
+template <typename T>
+Slot to_slot(T* pointer) {
+  return reinterpret_cast<Slot>(pointer);
+}
+
+bool is_float(AttributeType type) { return type == AttributeType::FLOAT32 || type == AttributeType::FLOAT64; }
+
+void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
+  const auto& context = *reinterpret_cast<const phi::DeviceContext*>(slots[0]);
+  Shadows shadows(entry, context);
+  slots[0] = to_slot(static_cast<phi::DeviceContext*>(shadows.cpu_context()));
+  Slot* slot = slots + 1;
+  for (Argument kind : entry.signature.inputs) {
+    *slot = to_slot(shadows.input(kind, reinterpret_cast<const void*>(*slot)));
+    ++slot;
+  }
+  for (AttributeType type : entry.signature.attributes) {
+    if (is_float(type)) continue;
+    // A promoted kernel that is asked for the 16-bit type computes in float32; the result is cast on the way out.
+    if (type == AttributeType::DATA_TYPE && entry.promotes() && static_cast<DataType>(int(*slot)) == entry.promoted)
+      *slot = static_cast<Slot>(DataType::FLOAT32);
+    slot += type == AttributeType::PLACE ? 2 : 1;
+  }
+  for (Argument kind : entry.signature.outputs) {
+    *slot = to_slot(shadows.output(kind, reinterpret_cast<void*>(*slot)));
+    ++slot;
+  }
+  call_function(entry.variadic_function, slots, floats);
+  shadows.finish();
+}
+
+// Puts the caller's arguments back into a KernelContext, whatever the kernel did.
+class ContextGuard {
+ public:
+  explicit ContextGuard(phi::KernelContext* context)
+      : context_(context),
+        device_(context->dev_ctx_),
+        inputs_(context->inputs_),
+        outputs_(context->outputs_),
+        attributes_(context->attrs_) {}
+  ~ContextGuard() {
+    context_->dev_ctx_ = device_;
+    context_->inputs_ = inputs_;
+    context_->outputs_ = outputs_;
+    context_->attrs_ = attributes_;
+  }
+
+ private:
+  phi::KernelContext* context_;
+  phi::DeviceContext* device_;
+  decltype(phi::KernelContext::inputs_) inputs_;
+  decltype(phi::KernelContext::outputs_) outputs_;
+  decltype(phi::KernelContext::attrs_) attributes_;
+};
+
+}  // namespace
+
+void call_with_context(int number, phi::KernelContext* context) {
+  KernelEntry& entry = entry_at(number);
+  record_call(entry);
+  if (entry.native) return entry.function(context);
+  Shadows shadows(entry, *context->dev_ctx_);
+  ContextGuard guard(context);
+  context->dev_ctx_ = shadows.cpu_context();
+  for (auto& tensor : context->inputs_) tensor = shadows.input(tensor);
+  for (auto& tensor : context->outputs_) tensor = shadows.output(tensor);
+  if (entry.promotes())
+    for (size_t i = 0; i < entry.signature.attributes.size(); ++i)
+      if (entry.signature.attributes[i] == AttributeType::DATA_TYPE &&
+          paddle::get<DataType>(context->attrs_[i]) == entry.promoted)
+        context->attrs_[i] = DataType::FLOAT32;
+  entry.function(context);
+  shadows.finish();
+}
+
+}  // namespace virtual_npu
+
+extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Registers* registers,
+                                         const uint64_t* stack_arguments) {
+  using namespace virtual_npu;
+  KernelEntry& entry = entry_at(number);
+  Slot slots[kSlots] = {};
+  const int used = entry.signature.integer_slots;
+  for (int i = 0; i < used; ++i)
+    slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
+  record_call(entry);
+  if (entry.native)
+    call_function(entry.variadic_function, slots, registers->floats);
+  else
+    call_bridged(entry, slots, registers->floats);
+}

@@ -1,0 +1,151 @@
+#include "virtual_npu/bridge/install.h"
+
+#include <cstdio>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "paddle/phi/core/custom_kernel.h"
+#include "paddle/phi/core/kernel_factory.h"
+#include "virtual_npu/bridge/call.h"
+#include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/bridge/thunks.h"
+
+namespace virtual_npu {
+namespace {
+
+using phi::Backend;
+using phi::DataLayout;
+using phi::DataType;
+using phi::Kernel;
+using phi::KernelKey;
+using phi::KernelKeyMap;
+
+// Collectives would talk through the CPU's communicator; feed, fetch and copies between places mean the CPU itself.
+const std::unordered_set<std::string>& never_bridged() {
+  static const std::unordered_set<std::string> names = {
+      "all_gather",   "all_reduce", "all_to_all",   "barrier",      "broadcast",   "c_reduce_sum",
+      "c_scatter",    "dgc",        "fake_init",    "feed",         "fetch",       "fetch_barrier",
+      "memcpy_d2h",   "memcpy_h2d", "p_recv",       "p_recv_array", "p_send",      "p_send_array",
+      "partial_recv", "partial_send", "recv_v2",    "reduce",       "reduce_scatter", "send_v2",
+  };
+  return names;
+}
+
+Backend npu_backend() {
+  static const Backend backend = phi::TransToPhiBackend(phi::CustomPlace("npu"));
+  return backend;
+}
+
+// Lets the kernel's calls pass through entry `number`.
+void route(Kernel* kernel, int number) {
+  kernel->fn_ = [number](phi::KernelContext* context) { call_with_context(number, context); };
+  kernel->variadic_fn_ = thunk_address(number);
+}
+
+void replace_backend(Kernel* kernel, Backend from) {
+  for (auto& input : kernel->args_def_.input_defs_)
+    if (input.backend == from) input.backend = npu_backend();
+  for (auto& output : kernel->args_def_.output_defs_)
+    if (output.backend == from) output.backend = npu_backend();
+}
+
+void replace_dtype(Kernel* kernel, DataType from, DataType to) {
+  for (auto& input : kernel->args_def_.input_defs_)
+    if (input.dtype == from) input.dtype = to;
+  for (auto& output : kernel->args_def_.output_defs_)
+    if (output.dtype == from) output.dtype = to;
+}
+
+class Installer {
+ public:
+  Installer(const std::string& name, KernelKeyMap& kernels) : name_(name), kernels_(kernels) {
+    // Plugin kernels (PD_REGISTER_PLUGIN_KERNEL) wait here until Paddle has finished loading the plugin.
+    auto& plugin = phi::CustomKernelMap::Instance().kernels_;
+    const auto found = plugin.find(name);
+    plugin_kernels_ = found == plugin.end() ? nullptr : &found->second;
+  }
+
+  void run() {
+    bool generic = false;  // Paddle itself has a kernel of this name for every custom device
+    for (const auto& [key, kernel] : kernels_)
+      generic |= key.backend() == Backend::CUSTOM && key.layout() != DataLayout::STRIDED;
+    for (const auto& [key, kernel] : kernels_) {
+      if (key.backend() == Backend::CUSTOM && key.layout() != DataLayout::STRIDED) alias(key, kernel);
+      if (key.backend() != Backend::CPU || !kernel.IsValid()) continue;
+      bridge(key, kernel, key.dtype(), DataType::UNDEFINED);
+      if (generic || key.dtype() != DataType::FLOAT32 || key.layout() == DataLayout::STRIDED) continue;
+      for (DataType low : {DataType::BFLOAT16, DataType::FLOAT16})
+        if (!kernels_.count({Backend::CPU, key.layout(), low})) bridge(key, kernel, low, low);
+    }
+    for (auto& [key, kernel] : added_) kernels_[key] = kernel;
+  }
+
+ private:
+  bool taken(DataLayout layout, DataType dtype) const {
+    const KernelKey npu(npu_backend(), layout, dtype);
+    return kernels_.count({Backend::CUSTOM, layout, dtype}) || kernels_.count(npu) ||
+           (plugin_kernels_ && plugin_kernels_->count(npu));
+  }
+
+  void bridge(const KernelKey& key, const Kernel& cpu, DataType dtype, DataType promoted) {
+    if (taken(key.layout(), dtype) || cpu.kernel_registered_type_ != phi::KernelRegisteredType::FUNCTION) return;
+    Signature signature;
+    if (!signature.read(cpu.args_def()) || entry_count() == VIRTUAL_NPU_THUNKS) return;
+    const int number = entry_count();
+    KernelEntry& entry = new_entry(name_, dtype);
+    entry.function = cpu.fn_;
+    entry.variadic_function = cpu.variadic_fn_;
+    entry.promoted = promoted;
+    entry.signature = std::move(signature);
+    Kernel npu(cpu);
+    route(&npu, number);
+    replace_backend(&npu, Backend::CPU);
+    if (entry.promotes()) replace_dtype(&npu, DataType::FLOAT32, promoted);
+    added_.emplace_back(KernelKey(npu_backend(), key.layout(), dtype), npu);
+  }
+
+  // The pass that places kernels in a PIR program looks at the concrete backend only.
+  void alias(const KernelKey& key, const Kernel& generic) {
+    const KernelKey npu(npu_backend(), key.layout(), key.dtype());
+    if (kernels_.count(npu) || (plugin_kernels_ && plugin_kernels_->count(npu))) return;
+    Kernel kernel(generic);
+    replace_backend(&kernel, Backend::CUSTOM);
+    added_.emplace_back(npu, kernel);
+  }
+
+  const std::string& name_;
+  KernelKeyMap& kernels_;
+  KernelKeyMap* plugin_kernels_;
+  std::vector<std::pair<KernelKey, Kernel>> added_;
+};
+
+void record_plugin_kernels() {
+  for (auto& [name, kernels] : phi::CustomKernelMap::Instance().kernels_) {
+    for (auto& [key, kernel] : kernels) {
+      if (key.backend() != npu_backend() || entry_count() == VIRTUAL_NPU_THUNKS) continue;
+      Signature signature;
+      if (!signature.read(kernel.args_def())) continue;
+      const int number = entry_count();
+      KernelEntry& entry = new_entry(name, key.dtype());
+      entry.native = true;
+      entry.function = kernel.fn_;
+      entry.variadic_function = kernel.variadic_fn_;
+      entry.signature = std::move(signature);
+      route(&kernel, number);
+    }
+  }
+}
+
+}  // namespace
+
+void install_bridge() {
+  for (auto& [name, kernels] : phi::KernelFactory::Instance().kernels())
+    if (!never_bridged().count(name)) Installer(name, kernels).run();
+  record_plugin_kernels();
+  if (entry_count() == VIRTUAL_NPU_THUNKS)
+    std::fprintf(stderr, "virtual npu: more kernels than thunks; some stay without an npu counterpart\n");
+}
+
+}  // namespace virtual_npu

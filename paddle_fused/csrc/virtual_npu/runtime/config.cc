@@ -1,0 +1,80 @@
+#include "virtual_npu/runtime/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+
+namespace virtual_npu {
+namespace {
+
+constexpr size_t kGiB = size_t{1} << 30;
+
+const char* value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : nullptr;
+}
+
+std::invalid_argument refusal(const char* name, const std::string& value, const char* accepted) {
+  return std::invalid_argument(std::string(name) + "=" + value + " is not understood; accepted: " + accepted + ".");
+}
+
+bool flag(const char* name, bool otherwise) {
+  const char* value = value_of(name);
+  if (!value) return otherwise;
+  const std::string text = value;
+  if (text == "1") return true;
+  if (text == "0") return false;
+  throw refusal(name, text, "0 or 1");
+}
+
+double number(const char* name, const char* accepted) {
+  const char* value = value_of(name);
+  char* end = nullptr;
+  const double parsed = std::strtod(value, &end);
+  if (end == value || *end) throw refusal(name, value, accepted);
+  return parsed;
+}
+
+// Four fifths of the memory that this process may use, and no more than a card of 64 GiB.
+size_t default_capacity() {
+  size_t host = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
+  size_t limit = 0;
+  if (limit_file >> limit && limit > 0) host = std::min(host, limit);
+  return std::min(host / 5 * 4, 64 * kGiB);
+}
+
+Config read() {
+  Config config;
+  if (value_of("VIRTUAL_NPU_DEVICES")) {
+    const char* accepted = "a whole number from 1 to 16";
+    const double devices = number("VIRTUAL_NPU_DEVICES", accepted);
+    if (devices != int(devices) || devices < 1 || devices > 16)
+      throw refusal("VIRTUAL_NPU_DEVICES", value_of("VIRTUAL_NPU_DEVICES"), accepted);
+    config.devices = int(devices);
+  }
+  config.memory_bytes = default_capacity();
+  if (value_of("VIRTUAL_NPU_MEMORY_GB")) {
+    const char* accepted = "a positive number of GiB";
+    const double capacity = number("VIRTUAL_NPU_MEMORY_GB", accepted);
+    if (!(capacity > 0) || capacity > 1e6)
+      throw refusal("VIRTUAL_NPU_MEMORY_GB", value_of("VIRTUAL_NPU_MEMORY_GB"), accepted);
+    config.memory_bytes = size_t(capacity * double(kGiB));
+  }
+  config.strict = flag("VIRTUAL_NPU_STRICT", false);
+  config.bridge = flag("VIRTUAL_NPU_BRIDGE", true);
+  config.trace = flag("VIRTUAL_NPU_TRACE", false);
+  return config;
+}
+
+}  // namespace
+
+const Config& config() {
+  static const Config config = read();
+  return config;
+}
+
+}  // namespace virtual_npu

@@ -1,0 +1,18 @@
+// Device memory: host memory that is counted against the capacity of one device.
+//
+// Blocks that Paddle gives back are kept and handed out again, because fresh pages cost more than most kernels:
+// the kernel must clear each one at its first touch.
+#pragma once
+#include <cstddef>
+
+namespace virtual_npu {
+
+// The address of `size` bytes on `device`, 64-byte aligned, or nullptr if the device's capacity does not allow it
+// or the host has no memory left.
+void* allocate(int device, size_t size);
+void release(int device, void* address, size_t size);
+
+// Bytes in use by Paddle; what is kept for reuse counts as free.
+size_t used_bytes(int device);
+
+}  // namespace virtual_npu

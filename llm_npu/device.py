@@ -1,0 +1,157 @@
+"""Chooses the device of a process before paddle is imported: an Ascend card, the virtual NPU, or the CPU.
+
+Paddle loads device plugins while it is being imported, so the choice is an entry in the environment, made
+once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from paddle_fused import virtual_npu
+
+ACCEPTED = (
+    "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card, cpu"
+)
+PLUGIN_LIBRARY = "libpaddle-custom-npu.so"
+
+
+@dataclass(frozen=True)
+class Device:
+    """``name`` is for paddle.set_device; ``reason`` is one line that says why it is this one."""
+
+    name: str
+    kind: Literal["card", "virtual", "cpu"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a look for Ascend cards found.
+
+    ``plugin`` is the folder of paddle-custom-npu, ``count`` the number of visible cards, and ``missing`` has
+    one phrase for each thing that is needed and not there: empty means that cards can be used.
+    """
+
+    plugin: Path | None
+    count: int
+    missing: tuple[str, ...]
+
+
+def find_card(
+    dev: Path = Path("/dev"), site_packages: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Card:
+    """Looks for the plugin for cards, the driver and the cards.
+
+    ``dev`` is the folder of device nodes and ``site_packages`` the one that paddle is installed in, where
+    Paddle looks for plugins; a plugin folder named by CUSTOM_DEVICE_ROOT comes first, as it does in Paddle.
+    The driver's nodes are ``davinci_manager`` and, for each card, ``davinci<N>``. ASCEND_RT_VISIBLE_DEVICES
+    may hide cards.
+    """
+    missing = []
+    plugin = _card_plugin(_site_packages() if site_packages is None else site_packages, environ)
+    if plugin is None:
+        missing.append("the package paddle-custom-npu is not installed next to paddle")
+    if not (dev / "davinci_manager").exists():
+        missing.append(f"the Ascend driver is not there (no {dev / 'davinci_manager'})")
+    count = sum(re.fullmatch(r"davinci\d+", node.name) is not None for node in dev.glob("davinci*"))
+    if count == 0:
+        missing.append(f"there is no card (no {dev / 'davinci<N>'})")
+    visible = environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    if visible is not None and count > 0:
+        count = min(count, sum(entry.strip().isdecimal() for entry in visible.split(",")))
+        if count == 0:
+            missing.append(f"ASCEND_RT_VISIBLE_DEVICES={visible!r} hides every card")
+    return Card(plugin, count, tuple(missing))
+
+
+def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -> Device:
+    """The device that ``name`` means on a machine with ``card``; nothing is changed.
+
+    ``virtual_is_active``: the environment has chosen the virtual NPU already, which is kept unless
+    ``npu:card`` is asked for. ValueError for an unknown name, for an id that no device has, and for
+    ``npu:card`` with no card.
+    """
+    match = re.fullmatch(r"(cpu)|npu:(card)|(virtual_npu|npu)(?::(\d+))?", name, re.ASCII)
+    if match is None:
+        raise ValueError(f"The device {name!r} is not known. Accepted are: {ACCEPTED}.")
+    cpu, only_card, npu, index = match.groups()
+    if cpu:
+        return Device("cpu", "cpu", "cpu was asked for")
+    if only_card:
+        if card.missing:
+            raise ValueError(
+                f"npu:card asks for an Ascend card, and none can be used: {'; '.join(card.missing)}. "
+                "Ask for npu to use the virtual NPU instead."
+            )
+        return Device("npu", "card", "npu:card was asked for")
+    if npu == "virtual_npu":
+        kind, reason = "virtual", "virtual_npu was asked for"
+    elif virtual_is_active:
+        kind, reason = "virtual", "the environment has chosen the virtual NPU"
+    elif card.missing:
+        kind, reason = "virtual", f"no Ascend card can be used: {'; '.join(card.missing)}"
+    else:
+        kind, reason = "card", f"{card.count} Ascend card(s) and paddle-custom-npu are there"
+    if index is None:
+        return Device("npu", kind, reason)  # Paddle takes the id from FLAGS_selected_npus, else 0
+    count, more = (
+        (card.count, "ASCEND_RT_VISIBLE_DEVICES chooses the visible ones")
+        if kind == "card"
+        else (virtual_count, "VIRTUAL_NPU_DEVICES (at most 16) sets their number")
+    )
+    if int(index) >= count:
+        kinds = "Ascend card" if kind == "card" else "virtual NPU"
+        raise ValueError(
+            f"The device {name} does not exist: there {'is' if count == 1 else 'are'} {count} {kinds}"
+            f"{'' if count == 1 else 's'}, with ids 0 to {count - 1}; {more}."
+        )
+    return Device(f"npu:{int(index)}", kind, reason)
+
+
+def select(name: str) -> Device:
+    """Makes ``name`` the device of this process and of those it starts, and says what it became.
+
+    To be called before paddle is imported; afterwards only a choice that agrees with the one in force is
+    accepted.
+
+    Raises ValueError for a name or an id that cannot be had (see ``decide``) and for a bad VIRTUAL_NPU_*
+    variable, and RuntimeError if the virtual NPU is not usable or paddle is imported with another choice.
+    """
+    card = find_card()
+    device = decide(name, card, virtual_npu.is_active(), virtual_npu.device_count())
+    if device.kind == "virtual":
+        virtual_npu.activate()
+        return device
+    wanted = str(card.plugin) if device.kind == "card" else ""  # empty keeps Paddle from looking for plugins
+    if "paddle" in sys.modules:
+        if os.environ.get("CUSTOM_DEVICE_ROOT", "") != wanted:
+            raise RuntimeError(
+                f"paddle is imported already with other devices; choose {name} before that, in a new process."
+            )
+        return device
+    virtual_npu.deactivate()
+    os.environ["CUSTOM_DEVICE_ROOT"] = wanted
+    return device
+
+
+def _card_plugin(site_packages: Path | None, environ: Mapping[str, str]) -> Path | None:
+    folders = [Path(environ["CUSTOM_DEVICE_ROOT"])] if environ.get("CUSTOM_DEVICE_ROOT") else []
+    if site_packages is not None:
+        folders.append(site_packages / "paddle_custom_device")
+    for folder in folders:
+        if (folder / PLUGIN_LIBRARY).is_file() and not virtual_npu.is_virtual(folder):
+            return folder
+    return None
+
+
+def _site_packages() -> Path | None:
+    spec = importlib.util.find_spec("paddle")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent.parent

@@ -1,0 +1,29 @@
+"""The virtual NPU: an Ascend card as Paddle's device type ``npu``, emulated on the host CPU. Not a card.
+
+    from paddle_fused import virtual_npu
+
+    virtual_npu.activate()  # first: Paddle looks for device plugins once, while it is being imported
+    import paddle
+
+    paddle.set_device("npu:0")
+
+Programs that know nothing of it run through ``python -m paddle_fused.virtual_npu SCRIPT ARGS...``; child
+processes get it from ``environment()``. The variables that configure it are in ``settings``.
+"""
+
+from .activation import activate, deactivate, environment, is_active
+from .plugin_files import is_virtual
+from .record import KernelRecord, kernel_record, reset_kernel_record
+from .settings import device_count
+
+__all__ = [
+    "KernelRecord",
+    "activate",
+    "deactivate",
+    "device_count",
+    "environment",
+    "is_active",
+    "is_virtual",
+    "kernel_record",
+    "reset_kernel_record",
+]

@@ -1,0 +1,57 @@
+"""Runs an unmodified Paddle program on the virtual NPU, or prints the environment that does.
+
+The interpreter replaces itself by a new one in that environment instead of running the program inside this
+module, so ``sys.argv``, ``sys.path``, ``__main__``, tracebacks, signals and the exit code are the program's
+own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+from .activation import banner, environment, is_active
+
+USAGE = """usage: python -m paddle_fused.virtual_npu SCRIPT [ARGS ...]
+       python -m paddle_fused.virtual_npu -m MODULE [ARGS ...]
+       python -m paddle_fused.virtual_npu --env
+
+Runs a Paddle program as it is on the virtual NPU: an emulation on the host CPU of an Ascend card, not a card.
+What follows is handed to Python unchanged, so -c CODE and Python's own options work too.
+  --env    print the environment as shell commands: eval "$(python -m paddle_fused.virtual_npu --env)"
+"""
+
+
+def export_lines(variables: dict[str, str]) -> str:
+    """The variables as ``export`` commands of a POSIX shell."""
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+def main(arguments: list[str]) -> int:
+    """Replaces this process by the program; returns an exit code only when there is nothing to run."""
+    if not arguments:
+        print(USAGE, file=sys.stderr, end="")
+        return 2
+    if arguments[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    try:
+        variables = environment()
+    except (RuntimeError, ValueError) as error:
+        print(f"paddle_fused.virtual_npu: {error}", file=sys.stderr)
+        return 2
+    if not is_active() and os.environ.get("VIRTUAL_NPU_QUIET") != "1":
+        print(banner(), file=sys.stderr, flush=True)
+    if arguments == ["--env"]:
+        print(export_lines(variables))
+        return 0
+    # -O, -W, -X and the like, that this interpreter was started with; multiprocessing hands them on in the
+    # same way.
+    options = subprocess._args_from_interpreter_flags()
+    os.execve(sys.executable, [sys.executable, *options, *arguments], {**os.environ, **variables})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""The ``VIRTUAL_NPU_*`` environment variables: what each accepts, its default, and what it does.
+
+They are checked here, before the plugin is loaded, because a wrong value is easier to explain in Python; the
+plugin reads the same variables from the environment. An empty value counts as none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+PREFIX = "VIRTUAL_NPU_"
+MAX_DEVICES = 16  # Paddle keeps memory statistics for device ids 0 to 15 only
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One variable. ``accepts`` finishes the sentence "it accepts ..."; ``is_valid`` judges a value."""
+
+    meaning: str
+    default: str
+    accepts: str
+    is_valid: Callable[[str], bool]
+
+
+def _is_device_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_DEVICES
+
+
+def _is_positive_number(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 1e6
+    except ValueError:
+        return False
+
+
+def _is_switch(text: str) -> bool:
+    return text in ("0", "1")
+
+
+def _is_cann_level(text: str) -> bool:
+    return re.fullmatch(r"\d+\.\d+(\.[0-9A-Za-z]+)*", text, re.ASCII) is not None
+
+
+FLASH_ATTENTION_FORMS = ("tensor13", "list13", "v10")
+
+SETTINGS: dict[str, Setting] = {
+    "VIRTUAL_NPU_DEVICES": Setting(
+        "number of devices", "8", f"a whole number from 1 to {MAX_DEVICES}", _is_device_count
+    ),
+    "VIRTUAL_NPU_MEMORY_GB": Setting(
+        "memory of each device in GiB",
+        "4/5 of the host's memory, at most 64",
+        "a number above zero, such as 32 or 0.5",
+        _is_positive_number,
+    ),
+    "VIRTUAL_NPU_STRICT": Setting(
+        "1 refuses kernels that a card would not have for the dtype", "0", "0 or 1", _is_switch
+    ),
+    "VIRTUAL_NPU_BRIDGE": Setting("0 leaves Paddle's CPU kernels out", "1", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_QUIET": Setting("1 leaves out the banner", "0", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_CANN": Setting(
+        "the CANN level that is emulated", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
+    ),
+    "VIRTUAL_NPU_FLASH_ATTENTION_ABI": Setting(
+        "form of flash_attention_npu: 13 arguments with lengths as tensors or as lists, or 10 arguments",
+        "tensor13",
+        "one of " + ", ".join(FLASH_ATTENTION_FORMS),
+        FLASH_ATTENTION_FORMS.__contains__,
+    ),
+}
+
+
+def check_settings(environ: Mapping[str, str] = os.environ) -> None:
+    """Raises ValueError for an unknown ``VIRTUAL_NPU_*`` name or a value that its setting does not accept."""
+    for name in sorted(environ):
+        if not name.startswith(PREFIX):
+            continue
+        value = environ[name]
+        setting = SETTINGS.get(name)
+        if setting is None:
+            nearest = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0)[0]
+            raise ValueError(
+                f"The environment variable {name} is not known; the nearest is {nearest} "
+                f"({SETTINGS[nearest].meaning}). Known are: {', '.join(SETTINGS)}."
+            )
+        if value and not setting.is_valid(value):
+            raise ValueError(
+                f"{name} is {value!r} ({setting.meaning}); it accepts {setting.accepts}. "
+                f"Unset it for the default ({setting.default})."
+            )
+
+
+def cann_level(environ: Mapping[str, str] = os.environ) -> str:
+    """The CANN level that is emulated, such as 8.0.RC2."""
+    return _value("VIRTUAL_NPU_CANN", environ)
+
+
+def device_count(environ: Mapping[str, str] = os.environ) -> int:
+    """The number of virtual devices that the environment asks for; ValueError if it is out of range."""
+    check_settings(environ)
+    return int(_value("VIRTUAL_NPU_DEVICES", environ))
+
+
+def _value(name: str, environ: Mapping[str, str]) -> str:
+    return environ.get(name) or SETTINGS[name].default

@@ -1,0 +1,45 @@
+"""``paddle_custom_device.npu`` as the virtual NPU supplies it: the operators of its plugin, and its version.
+
+Attributes: ``full_version`` (the Paddle that the plugin belongs to, marked ``+virtual``), ``cann_version``
+(the CANN level that is emulated, VIRTUAL_NPU_CANN), ``git_commit_id`` and ``custom_op_git_commit_id`` (there
+are none to give).
+"""
+
+import os
+
+from paddle.version import full_version as _paddle_version
+
+from . import ops
+from .ops import *  # noqa: F403
+
+full_version = _paddle_version + "+virtual"
+cann_version = os.environ["VIRTUAL_NPU_CANN"]
+git_commit_id = "none: virtual NPU, an emulation on the host CPU"
+custom_op_git_commit_id = git_commit_id
+
+__all__ = ["version", *ops.__all__]
+
+
+def version() -> dict[str, str]:
+    """Prints and returns version, commit, custom_op commit and cann, the keys that paddle-custom-npu gives.
+
+    It says that this is the virtual NPU: the version ends in ``+virtual``, and the commits say so in words.
+    ``cann`` is the level that is emulated; no CANN is installed or used.
+    """
+    fields = {
+        "version": full_version,
+        "commit": git_commit_id,
+        "custom_op commit": custom_op_git_commit_id,
+        "cann": cann_version,
+    }
+    for name, value in fields.items():
+        print(f"{name}: {value}")
+    return fields
+
+
+def __getattr__(name: str):
+    raise AttributeError(
+        f"paddle_custom_device.npu has no {name!r} on the virtual NPU. It has version() and the operators "
+        f"{', '.join(ops.__all__)}. The inference passes (npu.passes), the export of CANN's profiles "
+        "(npu.profile) and other operators of paddle-custom-npu need a card and its package."
+    )

@@ -1,0 +1,42 @@
+"""One Python function for each operator of the plugin, working in dygraph and in static graphs.
+
+Paddle's own generator for custom operators writes them from what the plugin registered: names of inputs and
+attributes in lower case, in the order of the registration, outputs as one tensor or a list.
+"""
+
+import os
+
+from paddle.base import core
+from paddle.utils.cpp_extension import extension_utils
+
+LIBRARY = "libpaddle-custom-npu.so"
+
+
+def _is_custom(operator: str) -> bool:
+    # Paddle has no list of custom operators. This look-up knows the forward operators among them and refuses
+    # the rest.
+    try:
+        core.eager._get_custom_operator_inplace_map(operator)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _register() -> list[str]:
+    """Registers the plugin's operators if nobody has, and returns the names of all custom operators."""
+    root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
+    if "npu" not in core.get_all_custom_device_type() or not os.path.isfile(os.path.join(root, LIBRARY)):
+        raise ImportError(
+            "paddle_custom_device comes from the virtual NPU here, and the virtual NPU is not active: call "
+            "paddle_fused.virtual_npu.activate() before importing paddle, or run the program through "
+            "`python -m paddle_fused.virtual_npu`."
+        )
+    # Paddle's answer leaves out what somebody, such as PaddleNLP, has registered already: hence the look-up.
+    extension_utils.load_op_meta_info_and_register_op(os.path.join(root, LIBRARY))
+    return sorted(filter(_is_custom, core.get_all_op_names()))
+
+
+__all__ = _register()
+
+for _name in __all__:
+    exec(compile(extension_utils._custom_api_content(_name), f"<paddle_custom_device.npu.{_name}>", "exec"))

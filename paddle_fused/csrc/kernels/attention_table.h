@@ -1,0 +1,53 @@
+// What kernels/attention.cc hands to the code of one instruction set: one block of one head of one segment at a time.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace paddle_fused::kernels {
+
+// Queries and keys per tile; a multiple of every vector width, and of 4 (see dropout in simd/attention_tiles.h).
+constexpr int64_t kAttentionTile = 64;
+
+struct AttentionSegment {
+  int64_t batch;                      // index for batch strides; 0 if there are cumulative lengths
+  int64_t query_start, query_len;     // tokens, counted within the batch entry
+  int64_t kv_start, kv_len;
+  int64_t first_row;                  // number of the first query token, counted over all segments
+};
+
+struct AttentionBlock {
+  const AttentionProblem* problem;
+  AttentionSegment segment;
+  int64_t head;   // query head (forward, query gradient) or key-value head (key and value gradient)
+  int64_t begin;  // first query, or first key
+};
+
+struct AttentionForward {
+  AttentionInput query, key, value;
+  AttentionOutput out;
+  SoftmaxStatistics statistics;
+};
+
+struct AttentionBackward {
+  AttentionInput query, key, value, out, out_grad;
+  SoftmaxStatistics statistics;
+  AttentionOutput query_grad, key_grad, value_grad;
+  float* delta;  // rowsum(dO * O), [query_heads, all query tokens]; the query pass writes it, the key pass reads it
+  int64_t delta_head_stride;
+};
+
+// Every function is indexed by ElementType; `workspace` holds workspace_floats(head_dim) floats, aligned to 64 bytes.
+struct AttentionForwardTable {
+  int64_t (*workspace_floats)(int64_t head_dim);
+  void (*run[3])(const AttentionBlock& block, const AttentionForward& tensors, float* workspace);
+};
+struct AttentionBackwardTable {
+  int64_t (*workspace_floats)(int64_t head_dim);
+  void (*query_grad[3])(const AttentionBlock& block, const AttentionBackward& tensors, float* workspace);
+  void (*kv_grad[3])(const AttentionBlock& block, const AttentionBackward& tensors, float* workspace);
+};
+PF_DECLARE_TABLE(AttentionForwardTable, attention_forward_table)
+PF_DECLARE_TABLE(AttentionBackwardTable, attention_backward_table)
+
+}  // namespace paddle_fused::kernels

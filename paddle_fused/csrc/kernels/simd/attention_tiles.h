@@ -1,0 +1,203 @@
+// Pieces shared by the forward and the backward pass of attention, for simd/*.cc only.
+//
+// A tile holds one value for each pair of kAttentionTile queries and kAttentionTile keys. Element (i, j) of query i and
+// key j stands at tile[i * query_stride + j * key_stride]; one of the strides is 1. Passes that own a block of queries
+// keep the queries contiguous, passes that own a block of keys keep the keys contiguous: then the operand that stays
+// is the one that is transposed, once, and maxima and sums over keys need no horizontal vector operation.
+#pragma once
+#include <cstdint>
+
+#include "kernels/attention_table.h"
+#include "kernels/simd/load_store.h"
+#include "kernels/simd/tile_matmul.h"
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+
+constexpr int64_t kTile = kAttentionTile;
+
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t padded(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
+
+struct TileStrides {
+  int64_t query, key;
+};
+constexpr TileStrides kQueriesContiguous{1, kTile}, kKeysContiguous{kTile, 1};
+
+// Hands out consecutive pieces of a thread's workspace.
+struct Arena {
+  float* next;
+  float* take(int64_t floats) {
+    float* piece = next;
+    next += (floats + 15) / 16 * 16;
+    return piece;
+  }
+};
+
+// First element of token `token` of one head.
+template <typename T>
+static inline const T* rows_of(const AttentionInput& x, int64_t batch, int64_t token, int64_t head) {
+  return static_cast<const T*>(x.data) + batch * x.batch_stride + token * x.token_stride + head * x.head_stride;
+}
+template <typename T>
+static inline T* rows_of(const AttentionOutput& x, int64_t batch, int64_t token, int64_t head) {
+  return static_cast<T*>(x.data) + batch * x.batch_stride + token * x.token_stride + head * x.head_stride;
+}
+
+// rows[i][d] = scale * x[i][d]; columns up to padded(head_dim) and rows up to a multiple of kTileRows become zero.
+template <typename T>
+static inline void load_rows(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float scale,
+                             float* rows) {
+  const int64_t width = padded(head_dim);
+  for (int64_t i = 0; i < count; ++i) {
+    const T* from = x + i * token_stride;
+    float* to = rows + i * width;
+#pragma omp simd
+    for (int64_t d = 0; d < head_dim; ++d) to[d] = scale * to_float(from[d]);
+    for (int64_t d = head_dim; d < width; ++d) to[d] = 0;
+  }
+  for (int64_t i = count; i % kTileRows != 0; ++i)
+    for (int64_t d = 0; d < width; ++d) rows[i * width + d] = 0;
+}
+
+// columns[d][i] = scale * x[i][d], kTile columns; those from `count` on become zero.
+template <typename T>
+static inline void load_columns(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float scale,
+                                float* columns) {
+  for (int64_t d = 0; d < head_dim; ++d) {
+    for (int64_t i = 0; i < count; ++i) columns[d * kTile + i] = scale * to_float(x[i * token_stride + d]);
+    for (int64_t i = count; i < kTile; ++i) columns[d * kTile + i] = 0;
+  }
+}
+
+// x[i][d] = row_scale[i] * rows[i][d]
+template <typename T>
+static inline void store_rows(const float* rows, int64_t count, int64_t head_dim, const float* row_scale, T* x,
+                              int64_t token_stride) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* from = rows + i * padded(head_dim);
+    T* to = x + i * token_stride;
+    const float scale = row_scale[i];
+#pragma omp simd
+    for (int64_t d = 0; d < head_dim; ++d) from_float(scale * from[d], to + d);
+  }
+}
+
+static inline void fill(float* x, int64_t count, float value) {
+  for (int64_t i = 0; i < count; ++i) x[i] = value;
+}
+
+// Multiples of kTile around the keys that some query in [begin, begin + queries) sees, and the other way round.
+struct TileRange {
+  int64_t begin, end;
+};
+static inline TileRange keys_in_band(const AttentionProblem& p, const AttentionSegment& s, int64_t begin,
+                                     int64_t queries) {
+  const int64_t first = larger(0, begin - p.pre_tokens);
+  return {first / kTile * kTile, smaller(s.kv_len, begin + queries + p.next_tokens)};
+}
+static inline TileRange queries_in_band(const AttentionProblem& p, const AttentionSegment& s, int64_t begin,
+                                        int64_t keys) {
+  const int64_t first = larger(0, begin - p.next_tokens);
+  return {first / kTile * kTile, smaller(s.query_len, begin + keys + p.pre_tokens)};
+}
+
+// One tile's place: `queries` queries from `query` and `keys` keys from `key` of one segment, seen by one query head.
+struct TilePlace {
+  const AttentionProblem* problem;
+  const AttentionSegment* segment;
+  int64_t head, query, queries, key, keys;
+
+  const uint8_t* mask_row(int64_t i) const {
+    const AttentionMask& m = problem->mask;
+    return m.data + segment->batch * m.batch_stride + head * m.head_stride + (query + i) * m.query_stride + key;
+  }
+};
+
+enum class MaskState { kNothingHidden, kSomeHidden, kAllHidden };
+
+static inline MaskState mask_state(const TilePlace& t) {
+  if (!t.problem->mask.data) return MaskState::kNothingHidden;
+  int hidden = 0;
+  for (int64_t i = 0; i < t.queries; ++i) {
+    const uint8_t* row = t.mask_row(i);
+    int in_row = 0;
+#pragma omp simd reduction(+ : in_row)
+    for (int64_t j = 0; j < t.keys; ++j) in_row += row[j] != 0;
+    hidden += in_row;
+  }
+  if (hidden == 0) return MaskState::kNothingHidden;
+  return hidden == t.queries * t.keys ? MaskState::kAllHidden : MaskState::kSomeHidden;
+}
+
+// Writes kHiddenScore over the scores hidden by the mask and minus infinity over those outside of the band.
+static inline void hide(const TilePlace& t, MaskState mask, TileStrides strides, float* scores) {
+  if (mask != MaskState::kNothingHidden) {
+    for (int64_t i = 0; i < t.queries; ++i) {
+      const uint8_t* row = t.mask_row(i);
+      for (int64_t j = 0; j < t.keys; ++j) {
+        float* score = scores + i * strides.query + j * strides.key;
+        *score = row[j] ? kHiddenScore : *score;
+      }
+    }
+  }
+  const int64_t pre = t.problem->pre_tokens, next = t.problem->next_tokens;
+  const bool inside = t.query + t.queries - 1 - pre <= t.key && t.key + t.keys - 1 <= t.query + next;
+  if (inside) return;
+  for (int64_t i = 0; i < t.queries; ++i) {
+    const int64_t first = larger(0, smaller(t.keys, t.query + i - pre - t.key));
+    const int64_t end = larger(first, smaller(t.keys, t.query + i + next + 1 - t.key));
+    float* row = scores + i * strides.query;
+    for (int64_t j = 0; j < first; ++j) row[j * strides.key] = -__builtin_inff();
+    for (int64_t j = end; j < t.keys; ++j) row[j * strides.key] = -__builtin_inff();
+  }
+}
+
+// Philox4x32-10 (Salmon et al., SC'11): four random words from a 128-bit counter and a 64-bit key.
+static inline void philox(uint64_t counter_low, uint64_t counter_high, uint64_t key, uint32_t* words) {
+  uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
+  uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = static_cast<uint64_t>(c0) * 0xD2511F53u, p1 = static_cast<uint64_t>(c2) * 0xCD9E8D57u;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  words[0] = c0;
+  words[1] = c1;
+  words[2] = c2;
+  words[3] = c3;
+}
+
+// factors(i, j) = 1/keep where a random word is below keep * 2^32, else 0. One counter serves four neighbouring keys:
+// the offset is its low half, its high half numbers (row, key group), a row being one query token of one head.
+static inline void dropout_factors(const TilePlace& t, TileStrides strides, float* factors) {
+  const AttentionProblem& p = *t.problem;
+  const uint64_t threshold = static_cast<uint64_t>(p.keep_probability * 4294967296.0);
+  const float kept = p.keep_probability > 0 ? static_cast<float>(1.0 / p.keep_probability) : 0.0f;
+  const uint64_t groups_per_row = (p.kv_len + 3) / 4;
+  for (int64_t i = 0; i < t.queries; ++i) {
+    const uint64_t row = (t.segment->first_row + t.query + i) * p.query_heads + t.head;
+    const uint64_t first_group = row * groups_per_row + t.key / 4;
+    float* to = factors + i * strides.query;
+#pragma omp simd
+    for (int64_t group = 0; group < kTile / 4; ++group) {
+      uint32_t words[4];
+      philox(p.offset, first_group + group, p.seed, words);
+      for (int w = 0; w < 4; ++w) to[(group * 4 + w) * strides.key] = words[w] < threshold ? kept : 0.0f;
+    }
+  }
+}
+
+static inline void multiply(float* x, const float* factors, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) store(x + i, load(x + i) * load(factors + i));
+}
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

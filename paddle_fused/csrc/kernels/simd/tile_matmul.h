@@ -1,0 +1,92 @@
+// C (+)= A B for small fp32 tiles, for simd/*.cc only: a block of 4 rows by up to kMaxVectors vectors stays in registers.
+#pragma once
+#include <cstdint>
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kMaxVectors = 4;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8, kMaxVectors = 2;
+#else
+constexpr int kLanes = 4, kMaxVectors = 2;
+#endif
+constexpr int kTileRows = 4;
+
+typedef float Vector __attribute__((vector_size(kLanes * 4)));
+typedef int32_t IntVector __attribute__((vector_size(kLanes * 4)));
+typedef float UnalignedVector __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+
+static inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
+static inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
+static inline Vector broadcast(float f) { return Vector{} + f; }
+
+// A(m, k) = a[m * row_stride + k * depth_stride]: both A and its transpose can be read.
+struct MatrixA {
+  const float* data;
+  int64_t row_stride, depth_stride;
+};
+
+template <int kVectors>
+static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+                                 int64_t depth, bool accumulate) {
+  Vector sum[kTileRows][kVectors];
+  for (int r = 0; r < kTileRows; ++r)
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_stride + v * kLanes) : Vector{};
+  const float* a_column = a.data;
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector b_row[kVectors];
+    for (int v = 0; v < kVectors; ++v) b_row[v] = load(b + v * kLanes);
+    for (int r = 0; r < kTileRows; ++r) {
+      const Vector factor = broadcast(a_column[r * a.row_stride]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += factor * b_row[v];
+    }
+    a_column += a.depth_stride;
+    b += b_stride;
+  }
+  for (int r = 0; r < kTileRows; ++r)
+    for (int v = 0; v < kVectors; ++v) store(c + r * c_stride + v * kLanes, sum[r][v]);
+}
+
+// rows is rounded up to a multiple of kTileRows (A and C must have them), columns is a multiple of kLanes.
+static inline void tile_matmul(int64_t rows, int64_t columns, int64_t depth, const MatrixA& a, const float* b,
+                               int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
+  for (int64_t n = 0; n < columns;) {
+    const int64_t left = (columns - n) / kLanes;
+    const int vectors = left < kMaxVectors ? static_cast<int>(left) : kMaxVectors;
+    for (int64_t m = 0; m < rows; m += kTileRows) {
+      const MatrixA a_rows{a.data + m * a.row_stride, a.row_stride, a.depth_stride};
+      float* c_rows = c + m * c_stride + n;
+      switch (vectors) {
+        case 1: multiply_rows<1>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
+        case 2: multiply_rows<2>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
+#if defined(__AVX512F__)
+        case 3: multiply_rows<3>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
+        case 4: multiply_rows<4>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
+#endif
+      }
+    }
+    n += vectors * kLanes;
+  }
+}
+
+// exp(x) for x <= 88, relative error below 2e-7; 0 below -87.
+static inline Vector exp_vector(Vector x) {
+  const float kShift = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const Vector shifted = x * 1.44269504088896341f + kShift;
+  const Vector n = shifted - kShift;
+  const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  Vector p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const IntVector power = ((IntVector)shifted << 23) + (127 << 23);  // kShift's own low bits vanish in the shift
+  const Vector value = p * (Vector)power;
+  return x < -87.0f ? Vector{} : value;
+}
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

@@ -4,7 +4,7 @@
 
 #include "paddle/phi/core/enforce.h"
 
-namespace paddle_fused::virtual_npu {
+namespace virtual_npu {
 namespace {
 
 const char* name_of(CannError error) {
@@ -79,21 +79,8 @@ std::string text(const phi::Place& place) {
   return place.GetDeviceType() + ":" + std::to_string(place.GetDeviceId());
 }
 
-kernels::ElementType element_type(const paddle::Tensor& tensor) {
-  switch (tensor.dtype()) {
-    case paddle::DataType::FLOAT32:
-      return kernels::ElementType::kFloat32;
-    case paddle::DataType::BFLOAT16:
-      return kernels::ElementType::kBFloat16;
-    case paddle::DataType::FLOAT16:
-      return kernels::ElementType::kFloat16;
-    default:
-      PADDLE_THROW(common::errors::Fatal("no host kernel element type for %s", text(tensor.dtype())));
-  }
-}
-
 paddle::Tensor dense(const paddle::Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : tensor.contiguous();
 }
 
-}  // namespace paddle_fused::virtual_npu
+}  // namespace virtual_npu

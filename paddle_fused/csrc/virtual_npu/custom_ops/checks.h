@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/elements.h"
 #include "paddle/phi/api/all.h"
 
-namespace paddle_fused::virtual_npu {
+namespace virtual_npu {
 
 enum class CannError {
   kNone = 0,               // refused before CANN would see it
@@ -41,10 +40,7 @@ std::string text(const std::vector<int64_t>& shape);
 std::string text(paddle::DataType dtype);
 std::string text(const phi::Place& place);
 
-// float32, bfloat16 or float16 as the host kernels name them; anything else is a programming error after check_dtype.
-kernels::ElementType element_type(const paddle::Tensor& tensor);
-
 // The tensor itself when its memory is dense and in order, a dense copy otherwise.
 paddle::Tensor dense(const paddle::Tensor& tensor);
 
-}  // namespace paddle_fused::virtual_npu
+}  // namespace virtual_npu

@@ -1,0 +1,56 @@
+"""The pytest process runs on the virtual NPU: a process chooses its device once, before paddle is imported.
+
+Tests that need another environment start a process of their own with the fixture ``run_python``.
+"""
+
+import os
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paddle_fused
+from paddle_fused import virtual_npu
+
+THREADS = "2"
+
+for _name in [name for name in os.environ if name.startswith("VIRTUAL_NPU_")]:
+    del os.environ[_name]  # the tests are about the defaults, unless they say otherwise
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[_name] = THREADS
+os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log: errors only
+virtual_npu.deactivate()
+_INACTIVE = dict(os.environ)  # as the environment is for somebody who has not activated anything
+os.environ["VIRTUAL_NPU_QUIET"] = "1"
+virtual_npu.activate()
+
+
+def _child_environment(variables: dict[str, str | None]) -> dict[str, str]:
+    package_parent = str(Path(paddle_fused.__file__).resolve().parents[1])
+    environment = {**_INACTIVE, **variables}
+    if package_parent not in site.getsitepackages():  # the tests run from a source folder
+        entries = [environment.get("PYTHONPATH"), package_parent]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
+    return {name: value for name, value in environment.items() if value is not None}
+
+
+@pytest.fixture
+def run_python():
+    """A function that runs ``python ARGUMENTS...`` where the virtual NPU is not active, and waits for it.
+
+    ``variables`` are added to its environment; None takes one out. ``cwd`` is its working folder.
+    """
+
+    def run(*arguments, cwd=None, timeout=120, **variables) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env=_child_environment(variables),
+            cwd=cwd,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+        )
+
+    return run

@@ -1,0 +1,254 @@
+"""Who may import whom: scripts -> llm_npu -> paddle_fused (public modules) -> its operators, and never back.
+
+The rules are checked on the source text, so they hold for code that no test runs; each rule is shown to notice a
+violation in a made-up source tree.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("paddle_fused", "llm_npu", "scripts", "tests")
+SUPPLIED = (
+    "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
+)
+PUBLIC = {"paddle_fused", "paddle_fused.virtual_npu", "paddle_fused.info"}
+UNDER_OPERATORS = tuple(f"paddle_fused.{name}" for name in ("dispatch", "contracts", "ascend", "native"))
+BEFORE_PADDLE = (
+    "paddle_fused",
+    "paddle_fused.virtual_npu",
+    "paddle_fused.virtual_npu.__main__",
+    "llm_npu.device",
+)
+
+
+def below(module: str, *packages: str) -> bool:
+    """Whether ``module`` is one of ``packages`` or inside one."""
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def reason_against(importer: str, imported: str) -> str | None:
+    """Why the module ``importer`` may not import the module ``imported``, both of this project; None if it may."""
+    if below(importer, "tests"):
+        return None
+    if below(imported, "scripts", "tests"):
+        return (
+            None
+            if below(importer, "scripts") and below(imported, "scripts")
+            else "scripts and tests are at the top"
+        )
+    if below(importer, "llm_npu", "scripts") and below(imported, "paddle_fused") and imported not in PUBLIC:
+        return "only public modules of paddle_fused are for others"
+    if below(importer, "paddle_fused") and below(imported, "llm_npu"):
+        return "operations know tensors, not models"
+    if below(importer, SUPPLIED):
+        return None if below(imported, SUPPLIED) else "the supplied package stands alone"
+    if below(importer, "paddle_fused.virtual_npu") and not below(imported, "paddle_fused.virtual_npu"):
+        return "the virtual NPU stands alone"
+    if below(importer, "paddle_fused.ops") and not below(imported, "paddle_fused.ops", *UNDER_OPERATORS):
+        return "an operator uses " + ", ".join(UNDER_OPERATORS)
+    if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):
+        return "operators stand on this, not the other way"
+    if below(importer, "llm_npu.trainer") and below(imported, "llm_npu.surgery", "llm_npu.parallel"):
+        return "the trainer knows neither surgery nor parallelism; the script composes them"
+    return None
+
+
+class Sources:
+    """The Python modules below ``root`` and what each imports."""
+
+    def __init__(self, root: Path):
+        self.files = {}
+        for package in PACKAGES:
+            for path in sorted((root / package).rglob("*.py")):
+                parts = path.relative_to(root).with_suffix("").parts
+                self.files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        self.trees = {module: ast.parse(path.read_bytes()) for module, path in self.files.items()}
+
+    def imports(self, module: str, at_import_time: bool = False) -> set[str]:
+        """Modules that ``module`` imports: this project's as such, others by the full dotted name in the source.
+
+        With ``at_import_time`` without those inside functions and those for type checkers only.
+        """
+        found = set()
+        for node in _nodes(self.trees[module], at_import_time):
+            if isinstance(node, ast.Import):
+                found |= {self._resolve(alias.name) for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                origin = self._origin(module, node)
+                found |= {self._resolve(f"{origin}.{alias.name}") for alias in node.names}
+        return found
+
+    def _origin(self, module: str, node: ast.ImportFrom) -> str:
+        if node.level == 0:
+            return node.module
+        levels = node.level - (self.files[module].name == "__init__.py")
+        parts = module.split(".")
+        base = parts[: len(parts) - levels]
+        return ".".join([*base, node.module] if node.module else base)
+
+    def _resolve(self, name: str) -> str:
+        # `from a.b import c` names the module a.b.c if there is such a file, else something inside a.b.
+        candidate = name
+        while candidate:
+            if candidate in self.files:
+                return candidate
+            candidate = candidate.rpartition(".")[0]
+        return name
+
+    def closure(self, modules) -> dict[str, set[str]]:
+        """All modules of this project that importing ``modules`` imports, each with what it imports from others."""
+        waiting, reached = list(modules), {}
+        while waiting:
+            module = waiting.pop()
+            if module in reached or module not in self.files:
+                continue
+            imported = self.imports(module, at_import_time=True)
+            reached[module] = {name for name in imported if name not in self.files}
+            parents = [module.rpartition(".")[0]] if "." in module else []
+            waiting += [name for name in imported if name in self.files] + parents
+        return reached
+
+
+def _nodes(tree: ast.AST, at_import_time: bool):
+    for node in ast.iter_child_nodes(tree):
+        if at_import_time:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                continue
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                yield from (inner for branch in node.orelse for inner in [branch, *_nodes(branch, True)])
+                continue
+        yield node
+        yield from _nodes(node, at_import_time)
+
+
+def wrong_imports(root: Path) -> list[str]:
+    """One line for each import that breaks a rule."""
+    sources = Sources(root)
+    lines = []
+    for importer in sources.files:
+        for imported in sorted(sources.imports(importer) & sources.files.keys()):
+            if imported != importer and (reason := reason_against(importer, imported)):
+                lines.append(f"{importer} imports {imported}: {reason}")
+    for module, others in sources.closure(BEFORE_PADDLE).items():
+        for other in sorted(others):
+            if other.partition(".")[0] not in sys.stdlib_module_names:
+                lines.append(f"{module} imports {other}: it runs before paddle may be imported")
+    return lines
+
+
+def wrong_includes(csrc: Path) -> list[str]:
+    """One line for each #include that breaks a rule: kernels know only themselves, others only their entry points."""
+    lines = []
+    for path in sorted(csrc.rglob("*")):
+        if path.suffix not in (".h", ".cc"):
+            continue
+        file = path.relative_to(csrc).as_posix()
+        for included in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', path.read_text(), re.MULTILINE):
+            first, _, rest = included.partition("/")
+            if file.startswith("kernels/"):
+                if first in ("paddle", "ops", "virtual_npu") or included == "Python.h":
+                    lines.append(f"{file} includes {included}: kernels know pointers only")
+            elif first == "kernels" and "/" in rest:
+                lines.append(
+                    f"{file} includes {included}: only the entry points kernels/<op>.h are for others"
+                )
+    return lines
+
+
+def test_imports_of_the_project():
+    assert wrong_imports(ROOT) == []
+
+
+def test_includes_of_the_project():
+    assert (ROOT / "paddle_fused" / "csrc" / "kernels").is_dir()
+    assert wrong_includes(ROOT / "paddle_fused" / "csrc") == []
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A made-up source tree that keeps the rules; the returned function adds a file to it."""
+
+    def add(file: str, text: str = "") -> Path:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return tmp_path
+
+    for package in (
+        "paddle_fused",
+        "paddle_fused/ops",
+        "paddle_fused/virtual_npu",
+        "llm_npu",
+        "scripts",
+        "tests",
+    ):
+        add(f"{package}/__init__.py")
+    for module in (
+        "paddle_fused/dispatch",
+        "paddle_fused/virtual_npu/settings",
+        "llm_npu/surgery",
+        "scripts/run",
+    ):
+        add(f"{module}.py")
+    add("paddle_fused/ops/rms_norm.py", "import paddle\nfrom ..dispatch import FusedOp\n")
+    add("paddle_fused/virtual_npu/activation.py", "import os\nfrom .settings import SETTINGS\n")
+    add("llm_npu/trainer.py", "import paddle\nfrom paddle_fused import virtual_npu, rms_norm\n")
+    add("llm_npu/device.py", "def later():\n    import paddle\n")
+    assert wrong_imports(tmp_path) == []
+    return add
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("paddle_fused/ops/swiglu.py", "import llm_npu.trainer", "not models"),
+        ("paddle_fused/ops/swiglu.py", "from .. import virtual_npu", "an operator uses"),
+        ("paddle_fused/dispatch.py", "from .ops import rms_norm", "not the other way"),
+        (
+            "paddle_fused/dispatch.py",
+            "def f():\n    from paddle_fused.ops.rms_norm import x",
+            "not the other way",
+        ),
+        ("paddle_fused/virtual_npu/settings.py", "from ..ops import rms_norm", "stands alone"),
+        ("paddle_fused/virtual_npu/site/paddle_custom_device/a.py", "import paddle_fused", "stands alone"),
+        ("llm_npu/data.py", "from paddle_fused.dispatch import FusedOp", "only public"),
+        ("llm_npu/data.py", "from paddle_fused import dispatch", "only public"),
+        ("scripts/bench.py", "from paddle_fused.virtual_npu.settings import SETTINGS", "only public"),
+        ("llm_npu/data.py", "import scripts.run", "at the top"),
+        ("llm_npu/trainer.py", "from . import surgery", "knows neither"),
+        ("llm_npu/device.py", "from paddle.base import core", "before paddle"),
+        ("llm_npu/device.py", "try:\n    import paddlenlp\nexcept ImportError:\n    pass", "before paddle"),
+        ("llm_npu/__init__.py", "from .trainer import Trainer", "before paddle"),
+        ("paddle_fused/__init__.py", "from .ops.rms_norm import rms_norm", "before paddle"),
+    ],
+)
+def test_wrong_imports_are_noticed(tree, file, text, reason):
+    lines = wrong_imports(tree(file, text + "\n"))
+    assert lines and all(reason in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("kernels/cast.cc", "#include <paddle/phi/api/all.h>", "pointers only"),
+        ("kernels/simd/cast.cc", '#include "virtual_npu/runtime/config.h"', "pointers only"),
+        ("virtual_npu/custom_ops/rope.cc", '#include "kernels/simd/load_store.h"', "entry points"),
+    ],
+)
+def test_wrong_includes_are_noticed(tree, file, text, reason):
+    (line,) = wrong_includes(tree(f"csrc/{file}", f'#include "kernels/cast.h"\n{text}\n') / "csrc")
+    assert reason in line
+
+
+def test_what_runs_before_paddle_does_not_import_it(run_python):
+    code = (
+        "import sys, paddle_fused, paddle_fused.virtual_npu, llm_npu.device, llm_npu.config\n"
+        "sys.exit(' '.join(m for m in sys.modules if m.startswith(('paddle.', 'paddlenlp'))) or 0)"
+    )
+    result = run_python("-c", code)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,338 @@
+"""``paddle_fused.virtual_npu``: activation, what it refuses, the supplied package, the record, programs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_fused import virtual_npu
+from paddle_fused.virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, STAMP, installed_paddle
+from paddle_fused.virtual_npu.settings import SETTINGS, check_settings
+
+# ---- the process that pytest runs in: active --
+
+
+def test_paddle_has_the_virtual_devices():
+    assert virtual_npu.is_active()
+    assert paddle.device.get_all_custom_device_type() == ["npu"]
+    assert paddle.device.get_available_custom_device() == [f"npu:{i}" for i in range(8)]
+
+
+def test_activation_is_idempotent_and_cannot_be_undone_with_paddle_imported():
+    before = dict(os.environ), list(sys.path)
+    virtual_npu.activate()
+    assert (dict(os.environ), list(sys.path)) == before
+    with pytest.raises(RuntimeError, match="only a new process"):
+        virtual_npu.deactivate()
+    assert virtual_npu.is_active()
+
+
+def test_paddlenlp_takes_its_npu_path_and_finds_the_operators():
+    from paddlenlp.transformers.llama import fusion_ops
+    from paddlenlp.utils.tools import get_env_device
+
+    assert get_env_device() == "npu"
+    # PaddleNLP registers the operators of the libraries in CUSTOM_DEVICE_ROOT inside try/except: these two are
+    # what is missing when that failed.
+    assert fusion_ops.flash_attention is not None
+    assert hasattr(fusion_ops, "core")
+    x = paddle.ones([2, 8])
+    assert fusion_ops.core.eager._run_custom_op("rms_norm_npu", x, paddle.ones([8]), 1e-6)[0].shape == [2, 8]
+
+
+# ---- the supplied package --
+
+
+def test_version_has_the_keys_of_the_real_one_and_says_it_is_virtual(capsys):
+    import paddle_custom_device
+
+    version = paddle_custom_device.npu.version()
+    assert list(version) == ["version", "commit", "custom_op commit", "cann"]
+    assert (
+        version["version"]
+        == paddle_custom_device.npu.full_version
+        == paddle.version.full_version + "+virtual"
+    )
+    assert version["commit"] == paddle_custom_device.npu.git_commit_id
+    assert "virtual" in version["commit"] and "virtual" in version["custom_op commit"]
+    assert version["cann"] == paddle_custom_device.npu.cann_version == "8.0.RC2"
+    assert capsys.readouterr().out == "".join(f"{name}: {value}\n" for name, value in version.items())
+
+
+def test_emulated_cann_level_is_a_setting(run_python):
+    code = "import paddle_custom_device.npu as npu; print(npu.cann_version)"
+    result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, VIRTUAL_NPU_CANN="7.0.0")
+    assert (result.returncode, result.stdout) == (0, "7.0.0\n"), result.stderr
+
+
+@pytest.mark.parametrize("name", ["flash_attention_npu", "rms_norm_npu", "fused_rope"])
+def test_operators_are_functions_of_the_supplied_package(name):
+    import paddle_custom_device
+    from paddle_custom_device.npu import ops
+
+    assert callable(getattr(paddle_custom_device.npu, name))
+    assert name in ops.__all__
+
+
+def test_operator_functions_agree_in_dygraph_and_static():
+    from paddle_custom_device.npu import rms_norm_npu
+
+    paddle.seed(0)
+    x, weight = paddle.randn([3, 16]), paddle.rand([16])
+
+    def normalise(x):
+        return rms_norm_npu(x, weight, 1e-6)[0]
+
+    dygraph = normalise(x)
+    static = paddle.jit.to_static(normalise, full_graph=True)(x)
+    golden = x.numpy().astype("float64")
+    golden = golden / np.sqrt((golden**2).mean(-1, keepdims=True) + 1e-6) * weight.numpy()
+    # One division, one root and a mean over 16 values: a handful of roundings of float32.
+    np.testing.assert_allclose(dygraph.numpy(), golden, rtol=16 * np.finfo("float32").eps)
+    np.testing.assert_array_equal(static.numpy(), dygraph.numpy())
+
+
+def test_operators_are_found_when_somebody_registered_them_before(run_python):
+    code = (
+        "import paddle\n"
+        "from paddle.utils.cpp_extension import extension_utils\n"
+        f"assert 'rms_norm_npu' in extension_utils.load_op_meta_info_and_register_op({LIBRARY!r})\n"
+        f"assert extension_utils.load_op_meta_info_and_register_op({LIBRARY!r}) == []\n"
+        "from paddle_custom_device.npu import rms_norm_npu\n"
+    )
+    result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, LD_LIBRARY_PATH=None)
+    assert result.returncode == 0, result.stderr
+
+
+def test_what_only_a_real_package_has_is_refused_with_a_sentence():
+    import paddle_custom_device
+
+    assert not hasattr(paddle_custom_device.npu, "passes")
+    with pytest.raises(AttributeError, match=r"no 'lm_head' on the virtual NPU.*rms_norm_npu.*need a card"):
+        _ = paddle_custom_device.npu.lm_head
+    with pytest.raises(AttributeError, match="with `npu` and nothing else"):
+        _ = paddle_custom_device.mlu
+
+
+def test_supplied_package_without_the_virtual_npu_says_what_to_do(run_python):
+    result = run_python("-c", "import paddle_custom_device", PYTHONPATH=str(SITE_FOLDER))
+    assert result.returncode == 1
+    assert "ImportError: paddle_custom_device comes from the virtual NPU here" in result.stderr
+    assert "activate()" in result.stderr
+
+
+# ---- the record of kernels --
+
+
+def test_record_counts_kernels_and_says_where_a_card_would_run_them():
+    x = paddle.ones([4, 4])
+    virtual_npu.reset_kernel_record()
+    assert virtual_npu.kernel_record() == []
+    for _ in range(3):
+        paddle.add(x, x)
+    record = {(row.name, row.dtype): row for row in virtual_npu.kernel_record()}
+    assert record["add", "float32"] == virtual_npu.KernelRecord("add", "float32", "npu", 3)
+    paddle.add(x.astype("float64"), x.astype("float64"))
+    record = {(row.name, row.dtype): row for row in virtual_npu.kernel_record()}
+    assert record["add", "float64"].placement == "aicpu"
+    virtual_npu.reset_kernel_record()
+    assert virtual_npu.kernel_record() == []
+
+
+def test_record_without_the_plugin_is_refused(run_python):
+    code = "from paddle_fused import virtual_npu; virtual_npu.kernel_record()"
+    result = run_python("-c", code)
+    assert "RuntimeError: There is no record of kernels: the virtual NPU is not loaded." in result.stderr
+
+
+# ---- bad input --
+
+
+def test_paddle_imported_before_is_refused(run_python):
+    code = "import paddle; from paddle_fused import virtual_npu; virtual_npu.activate()"
+    result = run_python("-c", code)
+    assert result.returncode == 1
+    assert "RuntimeError: paddle is imported already" in result.stderr
+    assert "before the first import of paddle" in result.stderr
+
+
+@pytest.fixture
+def other_plugin(tmp_path):
+    """A copy of the built plugin's files, to be spoilt."""
+    (tmp_path / "plugin").mkdir()
+    shutil.copy2(PLUGIN_FOLDER / LIBRARY, tmp_path / "plugin")
+    shutil.copy2(PLUGIN_FOLDER.parent / STAMP, tmp_path)
+    return tmp_path / "plugin"
+
+
+@pytest.mark.parametrize("field", ["paddle_version", "paddle_commit"])
+def test_plugin_built_for_another_paddle_is_refused(other_plugin, field):
+    stamp_file = other_plugin.parent / STAMP
+    stamp = json.loads(stamp_file.read_text())
+    stamp_file.write_text(json.dumps({**stamp, field: "3.2.9"}))
+    with pytest.raises(
+        RuntimeError, match=r"built for paddlepaddle .*3\.2\.9.* is installed.*pip install \."
+    ):
+        virtual_npu.environment(plugin=other_plugin)
+
+
+@pytest.mark.parametrize("missing", [LIBRARY, STAMP])
+def test_plugin_that_is_not_built_is_refused_with_the_command(other_plugin, missing):
+    (other_plugin / missing if missing == LIBRARY else other_plugin.parent / missing).unlink()
+    with pytest.raises(RuntimeError, match=r"not built: .* is missing\. Run `pip install \.`"):
+        virtual_npu.environment(plugin=other_plugin)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"paddle_version": "3.3.1"}'])
+def test_unreadable_stamp_is_refused(other_plugin, text):
+    (other_plugin.parent / STAMP).write_text(text)
+    with pytest.raises(RuntimeError, match="does not say which Paddle"):
+        virtual_npu.environment(plugin=other_plugin)
+
+
+def test_installed_paddle_is_read_without_importing_it():
+    assert installed_paddle().version == paddle.version.full_version
+    assert installed_paddle().commit == paddle.version.commit
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VIRTUAL_NPU_DEVICES", "0"),
+        ("VIRTUAL_NPU_DEVICES", "17"),
+        ("VIRTUAL_NPU_DEVICES", "two"),
+        ("VIRTUAL_NPU_DEVICES", "-1"),
+        ("VIRTUAL_NPU_MEMORY_GB", "0"),
+        ("VIRTUAL_NPU_MEMORY_GB", "-2"),
+        ("VIRTUAL_NPU_MEMORY_GB", "nan"),
+        ("VIRTUAL_NPU_MEMORY_GB", "inf"),
+        ("VIRTUAL_NPU_MEMORY_GB", "8GB"),
+        ("VIRTUAL_NPU_STRICT", "yes"),
+        ("VIRTUAL_NPU_CANN", "newest"),
+        ("VIRTUAL_NPU_FLASH_ATTENTION_ABI", "v9"),
+    ],
+)
+def test_bad_settings_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} is '{value}'.*accepts {SETTINGS[name].accepts}"):
+        check_settings({name: value})
+
+
+def test_unknown_settings_get_the_nearest_name():
+    with pytest.raises(ValueError, match=r"VIRTUAL_NPU_DEVICE is not known; .* is VIRTUAL_NPU_DEVICES \("):
+        check_settings({"VIRTUAL_NPU_DEVICE": "2"})
+
+
+def test_good_settings_and_empty_ones_are_accepted():
+    check_settings({"VIRTUAL_NPU_DEVICES": "16", "VIRTUAL_NPU_MEMORY_GB": "0.5", "VIRTUAL_NPU_STRICT": "1"})
+    check_settings(dict.fromkeys(SETTINGS, ""))
+    assert virtual_npu.device_count({"VIRTUAL_NPU_DEVICES": ""}) == 8
+
+
+# ---- the environment of child processes --
+
+
+def test_environment_keeps_the_python_path_and_does_not_grow():
+    first = virtual_npu.environment({"PYTHONPATH": "/a b:/c"})
+    assert first["PYTHONPATH"] == f"{SITE_FOLDER}:/a b:/c"
+    assert virtual_npu.environment(first) == first
+    assert virtual_npu.environment({"PYTHONPATH": ""})["PYTHONPATH"] == str(SITE_FOLDER)
+
+
+def test_banner_is_printed_once_and_can_be_silenced(run_python):
+    code = (
+        "import subprocess, sys\n"
+        "from paddle_fused import virtual_npu\n"
+        "virtual_npu.activate(); virtual_npu.activate()\n"
+        "child = 'from paddle_fused.virtual_npu import activate; activate(); import paddle_custom_device'\n"
+        "sys.exit(subprocess.run([sys.executable, '-c', child]).returncode)\n"
+    )
+    loud = run_python("-c", code, VIRTUAL_NPU_DEVICES="2")
+    assert loud.returncode == 0, loud.stderr
+    assert loud.stderr.count("VIRTUAL NPU: npu:0 to npu:1 emulated on the host CPU, not a card") == 1
+    assert "VIRTUAL NPU" not in run_python("-c", code, VIRTUAL_NPU_QUIET="1").stderr
+
+
+def test_exported_environment_survives_a_shell(run_python, tmp_path):
+    awkward = tmp_path / "it's a $folder"
+    awkward.mkdir()
+    (awkward / "found.py").write_text("")
+    lines = run_python("-m", "paddle_fused.virtual_npu", "--env", PYTHONPATH=str(awkward))
+    assert lines.returncode == 0, lines.stderr
+    assert "not a card" in lines.stderr  # the banner stays out of what the shell evaluates
+    code = "import found, paddle; print(paddle.device.get_all_custom_device_type())"
+    script = f'{lines.stdout}\nexec "{sys.executable}" -c "{code}"'
+    result = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=120)
+    assert result.stdout == "['npu']\n", result.stderr
+
+
+# ---- python -m paddle_fused.virtual_npu --
+
+PROGRAM = """\
+import json, sys
+main = sys.modules["__main__"]
+print(json.dumps([sys.argv, sys.path[0], __name__, __file__, main.__file__, sys.flags.optimize]))
+def fail():
+    raise KeyError("from the program")
+if sys.argv[-1] == "fail":
+    fail()
+sys.exit(int(sys.argv[-1]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "scripts" / "program.py"
+    path.parent.mkdir()
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.parametrize("how", ["script", "module"])
+@pytest.mark.parametrize("end", ["0", "7", "fail"])
+def test_programs_run_as_with_python_itself(run_python, program, how, end):
+    arguments = ["scripts/program.py"] if how == "script" else ["-m", "scripts.program"]
+    arguments += ["--flag", "a b", end]
+    folder = program.parents[1]
+    plain = run_python("-O", *arguments, cwd=folder)
+    emulated = run_python(
+        "-O", "-m", "paddle_fused.virtual_npu", *arguments, cwd=folder, VIRTUAL_NPU_QUIET="1"
+    )
+    assert plain.returncode == {"0": 0, "7": 7, "fail": 1}[end]
+    assert (emulated.returncode, emulated.stdout, emulated.stderr) == (
+        plain.returncode,
+        plain.stdout,
+        plain.stderr,
+    )
+
+
+def test_programs_find_the_device_and_the_package(run_python, tmp_path):
+    script = tmp_path / "card_program.py"
+    script.write_text(
+        "import paddle, paddle_custom_device\n"
+        "paddle.set_device('npu:1')\n"
+        "print(paddle.ones([2]).place, paddle_custom_device.npu.full_version)\n"
+    )
+    result = run_python("-m", "paddle_fused.virtual_npu", script)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"Place(npu:1) {paddle.version.full_version}+virtual\n"
+    assert "not a card" in result.stderr
+
+
+def test_usage(run_python):
+    nothing = run_python("-m", "paddle_fused.virtual_npu")
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert nothing.stderr.startswith("usage: python -m paddle_fused.virtual_npu SCRIPT")
+    asked = run_python("-m", "paddle_fused.virtual_npu", "--help")
+    assert (asked.returncode, asked.stdout) == (0, nothing.stderr)
+
+
+def test_bad_settings_on_the_command_line_are_one_line_and_exit_code_2(run_python):
+    result = run_python("-m", "paddle_fused.virtual_npu", "-c", "pass", VIRTUAL_NPU_DEVICES="99")
+    assert result.returncode == 2
+    assert result.stderr.startswith("paddle_fused.virtual_npu: VIRTUAL_NPU_DEVICES is '99'")
+    assert result.stderr.count("\n") == 1

@@ -1,7 +1,7 @@
 """Who may import whom: scripts -> llm_npu -> paddle_fused (public modules) -> its operators, and never back.
 
-The rules are checked on the source text, so they hold for code that no test runs; each rule is shown to notice a
-violation in a made-up source tree.
+The rules are checked on the source text, so they hold for code that no test runs; each rule is shown to
+notice a violation in a made-up source tree.
 """
 
 import ast
@@ -32,15 +32,12 @@ def below(module: str, *packages: str) -> bool:
 
 
 def reason_against(importer: str, imported: str) -> str | None:
-    """Why the module ``importer`` may not import the module ``imported``, both of this project; None if it may."""
+    """Why ``importer`` may not import ``imported``, both modules of this project; None if it may."""
     if below(importer, "tests"):
         return None
     if below(imported, "scripts", "tests"):
-        return (
-            None
-            if below(importer, "scripts") and below(imported, "scripts")
-            else "scripts and tests are at the top"
-        )
+        siblings = below(importer, "scripts") and below(imported, "scripts")
+        return None if siblings else "scripts and tests are at the top"
     if below(importer, "llm_npu", "scripts") and below(imported, "paddle_fused") and imported not in PUBLIC:
         return "only public modules of paddle_fused are for others"
     if below(importer, "paddle_fused") and below(imported, "llm_npu"):
@@ -70,7 +67,7 @@ class Sources:
         self.trees = {module: ast.parse(path.read_bytes()) for module, path in self.files.items()}
 
     def imports(self, module: str, at_import_time: bool = False) -> set[str]:
-        """Modules that ``module`` imports: this project's as such, others by the full dotted name in the source.
+        """Modules that ``module`` imports: this project's as such, others by the dotted name in the source.
 
         With ``at_import_time`` without those inside functions and those for type checkers only.
         """
@@ -101,7 +98,7 @@ class Sources:
         return name
 
     def closure(self, modules) -> dict[str, set[str]]:
-        """All modules of this project that importing ``modules`` imports, each with what it imports from others."""
+        """The project's modules that importing ``modules`` runs, each with what it imports from others."""
         waiting, reached = list(modules), {}
         while waiting:
             module = waiting.pop()
@@ -142,7 +139,10 @@ def wrong_imports(root: Path) -> list[str]:
 
 
 def wrong_includes(csrc: Path) -> list[str]:
-    """One line for each #include that breaks a rule: kernels know only themselves, others only their entry points."""
+    """One line for each #include that breaks a rule.
+
+    Kernels know only themselves; what uses them knows only their entry points.
+    """
     lines = []
     for path in sorted(csrc.rglob("*")):
         if path.suffix not in (".h", ".cc"):

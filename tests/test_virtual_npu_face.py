@@ -37,8 +37,8 @@ def test_paddlenlp_takes_its_npu_path_and_finds_the_operators():
     from paddlenlp.utils.tools import get_env_device
 
     assert get_env_device() == "npu"
-    # PaddleNLP registers the operators of the libraries in CUSTOM_DEVICE_ROOT inside try/except: these two are
-    # what is missing when that failed.
+    # PaddleNLP registers the operators of the libraries in CUSTOM_DEVICE_ROOT inside try/except: these two
+    # are what is missing when that failed.
     assert fusion_ops.flash_attention is not None
     assert hasattr(fusion_ops, "core")
     x = paddle.ones([2, 8])

@@ -71,7 +71,10 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
             Optimizer::kName));
       replacement.bind(std::get<0>(args), *master, std::get<kFirstOutput>(args), std::get<kCount - 1>(args));
     }
-    function(context, replacement.template get<I>(std::get<I>(args))...);
+    // Braces: inputs must be replaced before outputs, and the order of a call's arguments is unspecified.
+    const std::tuple<decltype(replacement.template get<I>(std::get<I>(args)))...> replaced{
+        replacement.template get<I>(std::get<I>(args))...};
+    function(context, std::get<I>(replaced)...);
     replacement.float32.store();
   }
 
@@ -130,11 +133,14 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
   };
 };
 
-// What the registration of such a kernel states about its arguments: state (powers of beta, master weights) may lie
-// on the CPU, where it is read without a copy, and keeps its own type and place.
+// What the registration of such a kernel states about its arguments: state (powers of beta, skip_update) may lie on
+// the CPU, where it is read without a copy, and keeps its own type and place; the learning rate is not to be rounded to
+// the parameter's type.
 inline void describe_optimizer_arguments(const phi::KernelKey&, phi::Kernel* kernel) {
-  for (std::size_t i = 1; i < kernel->args_def().input_defs().size(); ++i)
+  for (std::size_t i = 1; i < kernel->args_def().input_defs().size(); ++i) {
     kernel->InputAt(i).SetBackend(phi::Backend::ALL_BACKEND);
+    kernel->InputAt(i).SetDataType(phi::DataType::FLOAT32);
+  }
   for (std::size_t i = 1; i < kernel->args_def().output_defs().size(); ++i) {
     kernel->OutputAt(i).SetDataType(phi::DataType::UNDEFINED);
     kernel->OutputAt(i).SetBackend(phi::Backend::UNDEFINED);

@@ -1,7 +1,7 @@
 """Builds the native code: the host kernels and the virtual NPU plugin.
 
-`pip install .` and `pip install -e .` call it; `python setup.py build_native` builds in place while developing
-(incremental, needs cmake and ninja on the path).
+`pip install .` and `pip install -e .` call it. While developing, `python setup.py build_native` builds in place and
+compiles only what changed; it needs cmake and ninja, which the extra `test` installs.
 """
 
 import importlib.util
@@ -14,9 +14,14 @@ from pathlib import Path
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
+
+
+class BuildError(SystemExit):
+    """Ends the build with one sentence; pip shows it without a traceback."""
+
+
 BUILT_FILES = (
     "paddle_fused/lib/libpaddle_fused_kernels.so",
     "paddle_fused/virtual_npu/plugin/libpaddle-custom-npu.so",
@@ -25,15 +30,15 @@ BUILT_FILES = (
 
 
 def find_paddle() -> Path:
-    """The installed paddle package, found without importing it (an import takes seconds and loads plugins)."""
+    """The installed paddle package, found without importing it: that takes seconds and loads plugins."""
     spec = importlib.util.find_spec("paddle")
     if spec is None or spec.origin is None:
-        raise CompileError("paddlepaddle is not installed in the build environment; its headers are needed.")
+        raise BuildError("paddlepaddle is not installed in the build environment; its headers are needed.")
     return Path(spec.origin).parent
 
 
 def paddle_build(paddle: Path) -> tuple[str, str]:
-    """Version and commit of the installed Paddle: the plugin relies on its private layouts and loads on no other."""
+    """Version and commit of the installed Paddle: the plugin relies on its private layouts."""
     fields = {}
     for line in (paddle / "version" / "__init__.py").read_text().splitlines():
         name, sign, value = line.partition("=")
@@ -46,10 +51,13 @@ def check_tools() -> None:
     compiler = os.environ.get("CXX", "g++")
     for tool, advice in (
         (compiler, "Install one (Debian and Ubuntu: apt-get install g++) or name it in the variable CXX."),
-        ("cmake", "It is a build requirement of this project: build with pip, or run `pip install cmake ninja`."),
+        (
+            "cmake",
+            "It is a build requirement of this project: build with pip, or run `pip install cmake ninja`.",
+        ),
     ):
         if shutil.which(tool) is None:
-            raise CompileError(f"The native code cannot be built: no `{tool}` was found. {advice}")
+            raise BuildError(f"The native code cannot be built: no `{tool}` was found. {advice}")
 
 
 def build_native(source: Path, build: Path, destination: Path) -> None:
@@ -59,12 +67,18 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
     version, commit = paddle_build(paddle)
     configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
     configure += ["-DCMAKE_BUILD_TYPE=Release", f"-DPADDLE_DIR={paddle}"]
-    configure += [f"-DPADDLE_VERSION={version}", f"-DPADDLE_COMMIT={commit}", f"-DPython3_EXECUTABLE={sys.executable}"]
+    configure += [
+        f"-DPADDLE_VERSION={version}",
+        f"-DPADDLE_COMMIT={commit}",
+        f"-DPython3_EXECUTABLE={sys.executable}",
+    ]
     for command in (configure, ["cmake", "--build", str(build)]):
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
-            errors = [line for line in done.stdout.splitlines() if "error" in line.lower()] or done.stdout.splitlines()
-            raise CompileError(
+            errors = [
+                line for line in done.stdout.splitlines() if "error" in line.lower()
+            ] or done.stdout.splitlines()
+            raise BuildError(
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}): "
                 + "\n".join(errors[:12])
             )
@@ -80,7 +94,7 @@ class BuildNative(Command):
     """`python setup.py build_native`: build in place."""
 
     description = "build the native code in place"
-    user_options = []
+    user_options = ()
 
     def initialize_options(self):
         pass
@@ -97,7 +111,9 @@ class BuildExtension(build_ext):
 
     def run(self):
         in_place = self.inplace or self.editable_mode
-        build_native(ROOT, Path(self.build_temp).resolve(), ROOT if in_place else Path(self.build_lib).resolve())
+        build_native(
+            ROOT, Path(self.build_temp).resolve(), ROOT if in_place else Path(self.build_lib).resolve()
+        )
 
     def get_outputs(self):
         base = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
@@ -111,5 +127,7 @@ setup(
     # The extension has no Python module: it marks the wheel as belonging to one platform.
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])],
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
-    package_data={"paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]},
+    package_data={
+        "paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]
+    },
 )

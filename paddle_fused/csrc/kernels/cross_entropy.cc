@@ -1,0 +1,25 @@
+#include "kernels/cross_entropy.h"
+
+#include <vector>
+
+#include "kernels/cross_entropy_table.h"
+#include "kernels/parallel.h"
+
+namespace paddle_fused::kernels {
+
+void cross_entropy_forward(const CrossEntropyProblem& problem, const void* x, void* softmax, void* loss) {
+  const auto run = PF_SELECT_TABLE(cross_entropy_table).forward[static_cast<int>(problem.type)];
+  for_each_range(problem.outer * problem.inner, problem.classes, [&](int64_t begin, int64_t end) {
+    std::vector<float> row(problem.classes);
+    for (int64_t r = begin; r < end; ++r) run(problem, x, r, row.data(), softmax, loss);
+  });
+}
+
+void cross_entropy_backward(const CrossEntropyProblem& problem, const void* softmax, const void* dloss, void* dx) {
+  const auto run = PF_SELECT_TABLE(cross_entropy_table).backward[static_cast<int>(problem.type)];
+  for_each_range(problem.outer * problem.inner, problem.classes, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) run(problem, softmax, dloss, r, dx);
+  });
+}
+
+}  // namespace paddle_fused::kernels

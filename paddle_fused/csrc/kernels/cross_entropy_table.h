@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+// Indexed by ElementType. Row r is the one of outer index r / inner and inner index r % inner; `row` is scratch for
+// `classes` floats.
+struct CrossEntropyTable {
+  void (*forward[3])(const CrossEntropyProblem& problem, const void* x, int64_t r, float* row, void* softmax,
+                     void* loss);
+  void (*backward[3])(const CrossEntropyProblem& problem, const void* softmax, const void* dloss, int64_t r, void* dx);
+};
+PF_DECLARE_TABLE(CrossEntropyTable, cross_entropy_table)
+
+}  // namespace paddle_fused::kernels

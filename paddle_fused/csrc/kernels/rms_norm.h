@@ -1,0 +1,20 @@
+// RMSNorm over the last `width` elements of each row:
+//   rstd = 1 / sqrt(mean(x^2) + epsilon),  y = x * rstd * gamma
+//   dx = (dy * gamma - x * rstd * mean(dy * gamma * x * rstd)) * rstd,  dgamma = sum over rows of dy * x * rstd
+// x, gamma, y, dy, dx: `type`; rstd and dgamma: float32. Arithmetic in float32; y and dx are rounded once.
+#pragma once
+#include <cstdint>
+
+#include "kernels/elements.h"
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+PF_EXPORT void rms_norm_forward(ElementType type, const void* x, const void* gamma, float epsilon, int64_t rows,
+                                int64_t width, void* y, float* rstd);
+
+// The same bits for any number of threads: rows are summed in fixed blocks, the blocks in order.
+PF_EXPORT void rms_norm_backward(ElementType type, const void* dy, const void* x, const float* rstd, const void* gamma,
+                                 int64_t rows, int64_t width, void* dx, float* dgamma);
+
+}  // namespace paddle_fused::kernels

@@ -1,0 +1,17 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+// Indexed by ElementType; each entry works on `rows` consecutive rows. backward adds to dgamma.
+struct RmsNormTable {
+  void (*forward[3])(const void* x, const void* gamma, float epsilon, int64_t rows, int64_t width, void* y,
+                     float* rstd);
+  void (*backward[3])(const void* dy, const void* x, const float* rstd, const void* gamma, int64_t rows,
+                      int64_t width, void* dx, float* dgamma);
+};
+PF_DECLARE_TABLE(RmsNormTable, rms_norm_table)
+
+}  // namespace paddle_fused::kernels

@@ -1,0 +1,123 @@
+#include "kernels/cross_entropy_table.h"
+#include "kernels/simd/math.h"
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+namespace {
+
+// One row of a tensor [outer, classes, inner]: the classes lie `stride` elements apart. The loops below are written
+// once and compiled for the dense case (Dense::stride is the constant 1, so they vectorise) and for any stride.
+struct Dense {
+  static constexpr int64_t stride = 1;
+};
+struct Strided {
+  int64_t stride;
+};
+
+// Below it log p would be -infinity, and 0 * log p not a number.
+constexpr float kSmallestLog = -1e20f;
+
+static inline float bounded(float log_p) { return log_p < kSmallestLog ? kSmallestLog : log_p; }
+
+template <typename T, typename Layout>
+void forward_row(const CrossEntropyProblem& problem, Layout layout, const T* x, const T* soft, int64_t label,
+                 float* row, T* softmax, T* loss) {
+  const int64_t classes = problem.classes, stride = layout.stride;
+  float shift = 0.0f;  // log p = row + shift
+  if (problem.use_softmax) {
+    float maximum = to_float(x[0]);
+#pragma omp simd reduction(max : maximum)
+    for (int64_t c = 0; c < classes; ++c) {
+      row[c] = to_float(x[c * stride]);
+      maximum = row[c] > maximum ? row[c] : maximum;
+    }
+    const double total = sum(classes, [=](int64_t c) { return exp_fast(row[c] - maximum); });
+    const float scale = static_cast<float>(1.0 / total);
+    shift = -maximum - __builtin_logf(static_cast<float>(total));
+#pragma omp simd
+    for (int64_t c = 0; c < classes; ++c) from_float(exp_fast(row[c] - maximum) * scale, softmax + c * stride);
+  } else {
+    for (int64_t c = 0; c < classes; ++c) {
+      row[c] = __builtin_logf(to_float(x[c * stride]));
+      softmax[c * stride] = x[c * stride];
+    }
+  }
+  float value = 0.0f;
+  if (soft)
+    value = -static_cast<float>(
+        sum(classes, [=](int64_t c) { return to_float(soft[c * stride]) * bounded(row[c] + shift); }));
+  else if (label != problem.ignore_index)
+    value = -bounded(row[label] + shift);
+  from_float(value, loss);
+}
+
+template <typename T>
+void forward(const CrossEntropyProblem& problem, const void* x_data, int64_t r, float* row, void* softmax_data,
+             void* loss_data) {
+  const int64_t first = r / problem.inner * problem.classes * problem.inner + r % problem.inner;
+  const T* x = static_cast<const T*>(x_data) + first;
+  const T* soft = problem.soft_labels ? static_cast<const T*>(problem.soft_labels) + first : nullptr;
+  const int64_t label = problem.hard_labels ? problem.hard_labels[r] : 0;
+  T* softmax = static_cast<T*>(softmax_data) + first;
+  T* loss = static_cast<T*>(loss_data) + r;
+  if (problem.inner == 1)
+    forward_row(problem, Dense{}, x, soft, label, row, softmax, loss);
+  else
+    forward_row(problem, Strided{problem.inner}, x, soft, label, row, softmax, loss);
+}
+
+template <typename T, typename Layout>
+void backward_row(const CrossEntropyProblem& problem, Layout layout, const T* softmax, const T* soft, int64_t label,
+                  float g, T* dx) {
+  const int64_t classes = problem.classes, stride = layout.stride;
+  if (soft) {
+    if (problem.use_softmax) {
+#pragma omp simd
+      for (int64_t c = 0; c < classes; ++c)
+        from_float((to_float(softmax[c * stride]) - to_float(soft[c * stride])) * g, dx + c * stride);
+    } else {
+#pragma omp simd
+      for (int64_t c = 0; c < classes; ++c)
+        from_float(-to_float(soft[c * stride]) / to_float(softmax[c * stride]) * g, dx + c * stride);
+    }
+    return;
+  }
+  // The label's own element is read first: dx may be softmax.
+  const bool counts = label != problem.ignore_index;
+  const float p = counts ? to_float(softmax[label * stride]) : 0.0f;
+  const float others = counts && problem.use_softmax ? g : 0.0f;
+  if (others == 0.0f) {
+    for (int64_t c = 0; c < classes; ++c) from_float(0.0f, dx + c * stride);
+  } else {
+#pragma omp simd
+    for (int64_t c = 0; c < classes; ++c) from_float(to_float(softmax[c * stride]) * others, dx + c * stride);
+  }
+  if (counts) from_float(problem.use_softmax ? (p - 1.0f) * g : -g / p, dx + label * stride);
+}
+
+template <typename T>
+void backward(const CrossEntropyProblem& problem, const void* softmax_data, const void* dloss_data, int64_t r,
+              void* dx_data) {
+  const int64_t first = r / problem.inner * problem.classes * problem.inner + r % problem.inner;
+  const T* softmax = static_cast<const T*>(softmax_data) + first;
+  const T* soft = problem.soft_labels ? static_cast<const T*>(problem.soft_labels) + first : nullptr;
+  const int64_t label = problem.hard_labels ? problem.hard_labels[r] : 0;
+  const float g = to_float(static_cast<const T*>(dloss_data)[r]);
+  T* dx = static_cast<T*>(dx_data) + first;
+  if (problem.inner == 1)
+    backward_row(problem, Dense{}, softmax, soft, label, g, dx);
+  else
+    backward_row(problem, Strided{problem.inner}, softmax, soft, label, g, dx);
+}
+
+constexpr CrossEntropyTable kTable = {
+    {forward<float>, forward<BFloat16>, forward<Float16>},
+    {backward<float>, backward<BFloat16>, backward<Float16>},
+};
+
+}  // namespace
+
+const CrossEntropyTable& cross_entropy_table() { return kTable; }
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

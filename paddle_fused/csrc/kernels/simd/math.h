@@ -1,0 +1,50 @@
+// Elementary functions and sums for simd/*.cc only: branch-free, so that loops over them vectorise on every target.
+#pragma once
+#include "kernels/simd/load_store.h"
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+
+// e^x with a relative error of about 2^-23: x = n ln2 + r with |r| <= ln2 / 2, then a polynomial in r (the
+// coefficients are those of Cephes' expf). Results below 2.4e-38 are zero, so that no subnormals arise; +inf and NaN
+// pass through. The comparisons are written so that NaN fails them.
+static inline float exp_fast(float x) {
+  const float above = x < -86.5f ? -86.5f : x;
+  const float clamped = above > 88.8f ? 88.8f : above;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const float n = (clamped * 1.44269504f + kRound) - kRound;
+  float r = clamped - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  // 2^n in two factors, because n = 128 has no exponent of its own.
+  const float half_power = bits_to_float(static_cast<uint32_t>(static_cast<int32_t>(n) + 126) << 23);
+  const float value = p * half_power * 2.0f;
+  return x < -86.5f ? 0.0f : value;
+}
+
+static inline float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
+
+// Sum of term(0) + ... + term(count - 1): blocks of 512 in float lanes, the blocks' sums in double, so that the error
+// does not grow with the length of a row.
+template <typename Term>
+static inline double sum(int64_t count, const Term& term) {
+  constexpr int64_t kBlock = 512;
+  double total = 0.0;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = begin + kBlock < count ? begin + kBlock : count;
+    float partial = 0.0f;
+#pragma omp simd reduction(+ : partial)
+    for (int64_t i = begin; i < end; ++i) partial += term(i);
+    total += static_cast<double>(partial);
+  }
+  return total;
+}
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

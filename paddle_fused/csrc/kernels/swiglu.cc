@@ -1,0 +1,48 @@
+#include "kernels/swiglu.h"
+
+#include <algorithm>
+
+#include "kernels/parallel.h"
+#include "kernels/swiglu_table.h"
+
+namespace paddle_fused::kernels {
+namespace {
+
+// Calls body(offset in gate and up, offset in y, count), in bytes, bytes and elements, for pieces of rows that cover
+// the whole tensor: a row is cut because two dense tensors arrive as one long row.
+template <typename Body>
+void for_each_piece(ElementType type, const SwigluShape& shape, const Body& body) {
+  constexpr int64_t kPiece = 2048;
+  const int64_t per_row = (shape.width + kPiece - 1) / kPiece, size = element_size(type);
+  for_each_range(shape.rows * per_row, std::min(shape.width, kPiece), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t row = piece / per_row, column = piece % per_row * kPiece;
+      body((row * shape.stride + column) * size, (row * shape.width + column) * size,
+           std::min(kPiece, shape.width - column));
+    }
+  });
+}
+
+const char* at(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
+char* at(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
+
+}  // namespace
+
+void swiglu_forward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, void* y) {
+  const auto run = PF_SELECT_TABLE(swiglu_table).forward[static_cast<int>(type)];
+  for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
+    run(at(gate, in), at(up, in), count, at(y, out));
+  });
+}
+
+void swiglu_backward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, const void* dy,
+                     void* dgate, void* dup) {
+  const auto gate_gradient = PF_SELECT_TABLE(swiglu_table).gate_gradient[static_cast<int>(type)];
+  const auto up_gradient = PF_SELECT_TABLE(swiglu_table).up_gradient[static_cast<int>(type)];
+  for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
+    if (dgate) gate_gradient(at(gate, in), at(up, in), at(dy, out), count, at(dgate, in));
+    if (dup) up_gradient(at(gate, in), at(dy, out), count, at(dup, in));
+  });
+}
+
+}  // namespace paddle_fused::kernels

@@ -1,0 +1,208 @@
+// Registers flash_attention_npu in one of the three forms that public releases of paddle-custom-npu have had. The
+// environment variable VIRTUAL_NPU_FLASH_ATTENTION_ABI chooses when the plugin is loaded:
+//
+//   tensor13 (default)  lengths of sequences are two optional int32 tensors   (2025-01-09 and later)
+//   list13              lengths of sequences are two lists of ints            (2025-01-03)
+//   v10                 no lengths of sequences                               (2024)
+//
+// All have the outputs attention_score, softmax_max, softmax_sum, softmax_out, seed, offset and numel. softmax_out is
+// an unused element, whatever return_softmax says, and numel counts the elements of the dropout mask. Where the
+// upstream operator deviates from its purpose this one does not follow: dropout is applied in the forward pass, with
+// the mask that the backward pass uses, and numel counts Sq * Skv rather than Sq * Sq for each head.
+#include "virtual_npu/custom_ops/flash_attention.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "virtual_npu/custom_ops/checks.h"
+
+namespace virtual_npu {
+namespace {
+
+using paddle::DataType;
+using paddle::Tensor;
+using OptionalTensor = paddle::optional<Tensor>;
+using Shape = std::vector<int64_t>;
+
+const std::string& chosen_form() {
+  static const std::string form = [] {
+    const char* variable = std::getenv("VIRTUAL_NPU_FLASH_ATTENTION_ABI");
+    return std::string(variable && *variable ? variable : "tensor13");
+  }();
+  return form;
+}
+
+// Loading happens inside `import paddle`, where an error would take the whole program down: it is kept for the call.
+void check_form() {
+  const std::string& form = chosen_form();
+  if (form == "tensor13" || form == "list13" || form == "v10") return;
+  refuse("flash_attention_npu",
+         "VIRTUAL_NPU_FLASH_ATTENTION_ABI is " + form + "; accepted: tensor13 (default), list13, v10.");
+}
+
+std::vector<Tensor> checked_forward(FlashAttention call, const OptionalTensor& fixed_seed_offset) {
+  check_form();
+  check(&call);
+  return forward(call, fixed_seed_offset);
+}
+std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSaved& saved) {
+  check(&call);
+  return backward(call, saved);
+}
+
+std::vector<int64_t> read_ends(const char* name, const OptionalTensor& ends) {
+  if (!ends) return {};
+  if (ends->dtype() != DataType::INT32 || ends->shape().size() != 1)
+    refuse("flash_attention_npu", std::string(name) + " is " + text(ends->dtype()) + " of shape " +
+                                      text(ends->shape()) + "; accepted: int32 with one dimension.",
+           CannError::kParamInvalid);
+  const Tensor values = dense(*ends);
+  return {values.data<int>(), values.data<int>() + values.numel()};
+}
+
+// ---- tensor13
+std::vector<Tensor> forward_tensor13(const Tensor& query, const Tensor& key, const Tensor& value,
+                                     const OptionalTensor& fixed_seed_offset, const OptionalTensor& attn_mask,
+                                     const OptionalTensor& actual_seq_q_len, const OptionalTensor& actual_seq_kv_len,
+                                     float dropout, bool causal, bool return_softmax, bool is_test,
+                                     bool is_triangle_upper_mask, bool is_varlen) {
+  return checked_forward({query, key, value, attn_mask, read_ends("actual_seq_q_len", actual_seq_q_len),
+                          read_ends("actual_seq_kv_len", actual_seq_kv_len), dropout, causal, is_test,
+                          is_triangle_upper_mask, is_varlen},
+                         fixed_seed_offset);
+}
+std::vector<Tensor> backward_tensor13(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad,
+                                      const OptionalTensor& attn_mask, const Tensor& softmax_max,
+                                      const Tensor& softmax_sum, const Tensor& softmax_out,
+                                      const Tensor& attention_score, const Tensor& seed, const Tensor& offset,
+                                      const Tensor& numel, const OptionalTensor& actual_seq_q_len,
+                                      const OptionalTensor& actual_seq_kv_len, float dropout, bool causal, bool is_test,
+                                      bool is_triangle_upper_mask, bool is_varlen) {
+  return checked_backward({query, key, value, attn_mask, read_ends("actual_seq_q_len", actual_seq_q_len),
+                           read_ends("actual_seq_kv_len", actual_seq_kv_len), dropout, causal, is_test,
+                           is_triangle_upper_mask, is_varlen},
+                          {grad, softmax_max, softmax_sum, attention_score, seed, offset});
+}
+
+// ---- list13
+std::vector<Tensor> forward_list13(const Tensor& query, const Tensor& key, const Tensor& value,
+                                   const OptionalTensor& fixed_seed_offset, const OptionalTensor& attn_mask,
+                                   const std::vector<int64_t>& actual_seq_q_len,
+                                   const std::vector<int64_t>& actual_seq_kv_len, float dropout, bool causal,
+                                   bool return_softmax, bool is_test, bool is_triangle_upper_mask, bool is_varlen) {
+  return checked_forward({query, key, value, attn_mask, actual_seq_q_len, actual_seq_kv_len, dropout, causal, is_test,
+                          is_triangle_upper_mask, is_varlen},
+                         fixed_seed_offset);
+}
+std::vector<Tensor> backward_list13(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad,
+                                    const OptionalTensor& attn_mask, const Tensor& softmax_max,
+                                    const Tensor& softmax_sum, const Tensor& softmax_out, const Tensor& attention_score,
+                                    const Tensor& seed, const Tensor& offset, const Tensor& numel,
+                                    const std::vector<int64_t>& actual_seq_q_len,
+                                    const std::vector<int64_t>& actual_seq_kv_len, float dropout, bool causal,
+                                    bool is_test, bool is_triangle_upper_mask, bool is_varlen) {
+  return checked_backward({query, key, value, attn_mask, actual_seq_q_len, actual_seq_kv_len, dropout, causal, is_test,
+                           is_triangle_upper_mask, is_varlen},
+                          {grad, softmax_max, softmax_sum, attention_score, seed, offset});
+}
+
+// ---- v10
+std::vector<Tensor> forward_v10(const Tensor& query, const Tensor& key, const Tensor& value,
+                                const OptionalTensor& fixed_seed_offset, const OptionalTensor& attn_mask, float dropout,
+                                bool causal, bool return_softmax, bool is_test, bool is_triangle_upper_mask) {
+  return checked_forward({query, key, value, attn_mask, {}, {}, dropout, causal, is_test, is_triangle_upper_mask, false},
+                         fixed_seed_offset);
+}
+std::vector<Tensor> backward_v10(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad,
+                                 const OptionalTensor& attn_mask, const Tensor& softmax_max, const Tensor& softmax_sum,
+                                 const Tensor& softmax_out, const Tensor& attention_score, const Tensor& seed,
+                                 const Tensor& offset, const Tensor& numel, float dropout, bool causal, bool is_test,
+                                 bool is_triangle_upper_mask) {
+  return checked_backward(
+      {query, key, value, attn_mask, {}, {}, dropout, causal, is_test, is_triangle_upper_mask, false},
+      {grad, softmax_max, softmax_sum, attention_score, seed, offset});
+}
+
+// ---- shapes and dtypes, the same for all three. Ranks other than 3 and 4 are refused when the operator runs.
+std::vector<Shape> forward_shapes(const Shape& query, const Shape& key, const Shape& value) {
+  Shape statistics = query;
+  if (query.size() == 4) statistics = {query[0], query[2], query[1], 8};
+  if (query.size() == 3) statistics = {query[0], query[1], 8};
+  return {query, statistics, statistics, {1}, {1}, {1}, {1}};
+}
+std::vector<DataType> forward_dtypes(const DataType& query, const DataType& key, const DataType& value) {
+  return {query,           DataType::FLOAT32, DataType::FLOAT32, query,
+          DataType::INT64, DataType::INT64,   DataType::INT64};
+}
+std::vector<Shape> backward_shapes(const Shape& query, const Shape& key, const Shape& value) {
+  return {query, key, value};
+}
+std::vector<DataType> backward_dtypes(const DataType& query, const DataType& key, const DataType& value) {
+  return {query, key, value};
+}
+
+// ---- registration
+using Names = std::vector<std::string>;
+
+Names joined(Names first, const Names& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+paddle::OpMetaInfoBuilder register_forward() {
+  const std::string& form = chosen_form();
+  const Names tensors = {"query", "key", "value", paddle::Optional("fixed_seed_offset"), paddle::Optional("attn_mask")};
+  const Names lengths = {paddle::Optional("actual_seq_q_len"), paddle::Optional("actual_seq_kv_len")};
+  const Names flags = {"dropout: float", "causal: bool", "return_softmax: bool", "is_test: bool",
+                       "is_triangle_upper_mask: bool"};
+  const Names lists = {"actual_seq_q_len: std::vector<int64_t>", "actual_seq_kv_len: std::vector<int64_t>"};
+  auto builder = paddle::OpMetaInfoBuilder("flash_attention_npu", 0);
+  if (form == "v10") {
+    builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PD_KERNEL(forward_v10));
+  } else if (form == "list13") {
+    builder.Inputs(Names(tensors))
+        .Attrs(joined(lists, joined(flags, {"is_varlen: bool"})))
+        .SetKernelFn(PD_KERNEL(forward_list13));
+  } else {
+    builder.Inputs(joined(tensors, lengths))
+        .Attrs(joined(flags, {"is_varlen: bool"}))
+        .SetKernelFn(PD_KERNEL(forward_tensor13));
+  }
+  builder
+      .Outputs({"attention_score", "softmax_max", "softmax_sum", "softmax_out", "seed", "offset", "numel"})
+      .SetInferShapeFn(PD_INFER_SHAPE(forward_shapes))
+      .SetInferDtypeFn(PD_INFER_DTYPE(forward_dtypes));
+  return builder;
+}
+
+// The gradient declares is_test as well (upstream's does not): without it, it could not know that nothing was dropped.
+paddle::OpMetaInfoBuilder register_backward() {
+  const std::string& form = chosen_form();
+  const Names tensors = {"query", "key", "value", paddle::Grad("attention_score"), paddle::Optional("attn_mask"),
+                         "softmax_max", "softmax_sum", "softmax_out", "attention_score", "seed", "offset", "numel"};
+  const Names lengths = {paddle::Optional("actual_seq_q_len"), paddle::Optional("actual_seq_kv_len")};
+  const Names flags = {"dropout: float", "causal: bool", "is_test: bool", "is_triangle_upper_mask: bool"};
+  const Names lists = {"actual_seq_q_len: std::vector<int64_t>", "actual_seq_kv_len: std::vector<int64_t>"};
+  auto builder = paddle::OpMetaInfoBuilder("flash_attention_npu", 1);
+  if (form == "v10") {
+    builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PD_KERNEL(backward_v10));
+  } else if (form == "list13") {
+    builder.Inputs(Names(tensors))
+        .Attrs(joined(lists, joined(flags, {"is_varlen: bool"})))
+        .SetKernelFn(PD_KERNEL(backward_list13));
+  } else {
+    builder.Inputs(joined(tensors, lengths))
+        .Attrs(joined(flags, {"is_varlen: bool"}))
+        .SetKernelFn(PD_KERNEL(backward_tensor13));
+  }
+  builder.Outputs({paddle::Grad("query"), paddle::Grad("key"), paddle::Grad("value")})
+      .SetInferShapeFn(PD_INFER_SHAPE(backward_shapes))
+      .SetInferDtypeFn(PD_INFER_DTYPE(backward_dtypes));
+  return builder;
+}
+
+const paddle::OpMetaInfoBuilder kForward = register_forward();
+const paddle::OpMetaInfoBuilder kBackward = register_backward();
+
+}  // namespace
+}  // namespace virtual_npu

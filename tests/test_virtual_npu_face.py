@@ -181,6 +181,22 @@ def test_plugin_built_for_another_paddle_is_refused(other_plugin, field):
         virtual_npu.environment(plugin=other_plugin)
 
 
+def test_plugin_refuses_another_paddle_by_itself(run_python, tmp_path):
+    # Whoever sets CUSTOM_DEVICE_ROOT by hand goes past the checks in Python, so the library has its own.
+    plugin = tmp_path / "virtual_npu" / "plugin"
+    plugin.mkdir(parents=True)
+    (tmp_path / "lib").symlink_to(PLUGIN_FOLDER.parents[1] / "lib")  # where it looks for the host kernels
+    version = paddle.version.full_version.encode()
+    library = (PLUGIN_FOLDER / LIBRARY).read_bytes()
+    assert library.count(b"paddle version=" + version) == 1
+    other = library.replace(b"paddle version=" + version, b"paddle version=" + b"9" * len(version))
+    (plugin / LIBRARY).write_bytes(other)
+    code = "import paddle; print(paddle.device.get_all_custom_device_type())"
+    result = run_python("-c", code, CUSTOM_DEVICE_ROOT=str(plugin))
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+    assert "not loaded: the virtual NPU was built for paddlepaddle 99999" in result.stderr
+
+
 @pytest.mark.parametrize("missing", [LIBRARY, STAMP])
 def test_plugin_that_is_not_built_is_refused_with_the_command(other_plugin, missing):
     (other_plugin / missing if missing == LIBRARY else other_plugin.parent / missing).unlink()

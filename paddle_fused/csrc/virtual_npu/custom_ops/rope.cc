@@ -1,0 +1,114 @@
+// fused_rope(query, cos, sin) -> query_out, the operator of paddle-custom-npu over RotaryMul / RotaryMulGrad.
+//
+// query: [B, S, N, D], D a multiple of 64; cos, sin: [1, S, 1, D]. One dtype for all three. Called once for the queries
+// and once for the keys. cos and sin get no gradient.
+// Legend: B batch, S sequence length, N heads, D head size.
+#include "kernels/rotary.h"
+#include "virtual_npu/custom_ops/checks.h"
+#include "virtual_npu/phi_kernels/element_type.h"
+
+namespace virtual_npu {
+namespace {
+
+namespace kernels = paddle_fused::kernels;
+using paddle::DataType;
+using Shape = std::vector<int64_t>;
+
+constexpr char kOp[] = "fused_rope";
+// Limits of RotaryMul on Atlas A2 and A3.
+constexpr int64_t kMostBatchOrHeads = 1000, kHeadDimLimit = 896;
+
+bool agree(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
+
+// Also runs while a static program is built, where an unknown dimension is -1.
+void check_shapes(const Shape& query, const Shape& cos, const Shape& sin) {
+  if (query.size() != 4)
+    refuse(kOp, "query has shape " + text(query) + "; accepted: [batch, seq_len, num_heads, head_dim]. Reshape it.",
+           CannError::kTiling);
+  const int64_t batch = query[0], seq_len = query[1], heads = query[2], head_dim = query[3];
+  if (head_dim == 0 || (head_dim > 0 && (head_dim % 64 != 0 || head_dim >= kHeadDimLimit)))
+    refuse(kOp, "head_dim is " + std::to_string(head_dim) +
+                    "; accepted: multiples of 64 below 896. For other sizes apply the rotation with composed "
+                    "operators (use_fused_rope false).",
+           CannError::kTiling);
+  if (batch > kMostBatchOrHeads || heads > kMostBatchOrHeads)
+    refuse(kOp, "query has shape " + text(query) + "; accepted: at most 1000 for batch and for num_heads. Split it.",
+           CannError::kTiling);
+  for (const Shape* shape : {&cos, &sin}) {
+    if (shape->size() == 4 && agree((*shape)[0], 1) && agree((*shape)[1], seq_len) && agree((*shape)[2], 1) &&
+        agree((*shape)[3], head_dim))
+      continue;
+    refuse(kOp, "cos has shape " + text(cos) + " and sin " + text(sin) + " while query has shape " + text(query) +
+                    "; accepted for both: [1, seq_len, 1, head_dim] with the seq_len and head_dim of query. Slice or "
+                    "reshape them.",
+           CannError::kTiling);
+  }
+}
+
+void check_inputs(const paddle::Tensor& query, const paddle::Tensor& cos, const paddle::Tensor& sin) {
+  check_places(kOp, {{"query", query}, {"cos", cos}, {"sin", sin}});
+  check_dtype(kOp, {"query", query}, {DataType::FLOAT32, DataType::BFLOAT16, DataType::FLOAT16});
+  check_same_dtype(kOp, {{"query", query}, {"cos", cos}, {"sin", sin}});
+  check_shapes(query.shape(), cos.shape(), sin.shape());
+}
+
+using Rotate = decltype(&kernels::rotary_forward);
+
+paddle::Tensor rotate(Rotate run, const paddle::Tensor& x, const paddle::Tensor& cos, const paddle::Tensor& sin) {
+  const Shape shape = x.shape();
+  const paddle::Tensor input = dense(x), cosines = dense(cos), sines = dense(sin);
+  paddle::Tensor out = paddle::empty(shape, x.dtype(), x.place());
+  if (x.numel() > 0)
+    run(element_type(x.dtype()), {shape[0], shape[1], shape[2], shape[3]}, input.data(), cosines.data(), sines.data(),
+        out.data());
+  return out;
+}
+
+std::vector<paddle::Tensor> forward(const paddle::Tensor& query, const paddle::Tensor& cos,
+                                    const paddle::Tensor& sin) {
+  check_inputs(query, cos, sin);
+  return {rotate(kernels::rotary_forward, query, cos, sin)};
+}
+
+std::vector<paddle::Tensor> backward(const paddle::Tensor& query, const paddle::Tensor& query_out_grad,
+                                     const paddle::Tensor& cos, const paddle::Tensor& sin) {
+  check_inputs(query_out_grad, cos, sin);
+  check_same_dtype(kOp, {{"query", query}, {"the gradient of query_out", query_out_grad}});
+  return {rotate(kernels::rotary_backward, query_out_grad, cos, sin)};
+}
+
+std::vector<Shape> infer_shapes(const Shape& query, const Shape& cos, const Shape& sin) {
+  check_shapes(query, cos, sin);
+  return {query};
+}
+
+std::vector<DataType> infer_dtypes(const DataType& query, const DataType& /*cos*/, const DataType& /*sin*/) {
+  return {query};
+}
+
+std::vector<Shape> infer_gradient_shapes(const Shape& query, const Shape& /*query_out_grad*/, const Shape& /*cos*/,
+                                         const Shape& /*sin*/) {
+  return {query};
+}
+
+std::vector<DataType> infer_gradient_dtypes(const DataType& query, const DataType& /*query_out_grad*/,
+                                            const DataType& /*cos*/, const DataType& /*sin*/) {
+  return {query};
+}
+
+}  // namespace
+}  // namespace virtual_npu
+
+PD_BUILD_OP(fused_rope)
+    .Inputs({"query", "cos", "sin"})
+    .Outputs({"query_out"})
+    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+
+PD_BUILD_GRAD_OP(fused_rope)
+    .Inputs({"query", paddle::Grad("query_out"), "cos", "sin"})
+    .Outputs({paddle::Grad("query")})
+    .SetKernelFn(PD_KERNEL(virtual_npu::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_gradient_dtypes));

@@ -1,0 +1,13 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace virtual_npu {
+
+// The values of an integer tensor (labels, ids) as int64. Throws InvalidArgument, naming `what`, if its dtype is not
+// an integer one.
+std::vector<int64_t> integer_values(const phi::DenseTensor& tensor, const char* what);
+
+}  // namespace virtual_npu

@@ -76,6 +76,10 @@ def split_weights(split: str) -> tuple[float, float, float]:
             f"--split is {split!r}, but must be up to three weights of 0 or more for training, validation "
             "and test, such as 949,50,1"
         )
+    if not weights[0]:
+        raise ValueError(
+            f"--split is {split!r}, which leaves nothing for training; the first weight must be above 0"
+        )
     weights += [0.0] * (3 - len(weights))
     return tuple(weight / sum(weights) for weight in weights)
 

@@ -1,0 +1,64 @@
+"""Output that is there as a whole or not at all, also when the process that writes it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def unfinished(target: Path) -> Iterator[Path]:
+    """A hidden folder beside ``target`` to write into; whatever is not moved out of it is removed at the end.
+
+    The folder is locked while it is in use. The kernel drops the lock when the process dies, so folders that
+    killed processes left for the same target are recognised by their free lock, and are removed here.
+    OSError when the place cannot be written to.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.unfinished-"
+    for leftover in target.parent.glob(f"{prefix}*"):
+        # OSError: in use, or removed by another process just now
+        with contextlib.suppress(OSError), _locked(leftover):
+            shutil.rmtree(leftover)
+    with contextlib.ExitStack() as stack:
+        folder = _new_folder(target.parent, prefix, stack)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Give the finished ``folder`` its name; when another process was first, keep what is there."""
+    try:
+        folder.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+
+
+def _new_folder(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Path:
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(8)}"
+        folder.mkdir()
+        # Between its creation and its lock, another process may have taken the folder for a leftover.
+        with contextlib.suppress(OSError):
+            stack.enter_context(_locked(folder))
+            if folder.is_dir():
+                return folder
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder``; BlockingIOError when another process holds it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,39 @@
+"""The folder for what is computed once: trained tokenizers and tokenised text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from .atomic import publish, unfinished
+
+
+def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -> Path:
+    """The folder ``name`` of the cache; ``build(folder)`` fills it when it is not there yet.
+
+    ``name`` must hold a hash of everything that the content depends on. A process that is killed while it
+    builds leaves nothing that counts as built, and of two that build at once one wins and both go on.
+    ValueError when the cache cannot be written to.
+    """
+    target = cache_folder(cache) / name
+    if target.is_dir():
+        return target
+    try:
+        with unfinished(target) as folder:
+            build(folder)
+            publish(folder, target)
+    except OSError as error:
+        raise ValueError(
+            f"the cache folder {target.parent} cannot be written ({error.strerror}); "
+            "name another with LLM_NPU_CACHE or --data_cache"
+        ) from error
+    return target
+
+
+def cache_folder(cache: str | None = None) -> Path:
+    """``cache`` if given, else $LLM_NPU_CACHE, else llm_npu in the user's cache folder (XDG)."""
+    chosen = cache or os.environ.get("LLM_NPU_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llm_npu"

@@ -1,0 +1,142 @@
+"""Token ids in a .bin + .idx pair, the format of Megatron-LM and of PaddleNLP's ``mmap`` datasets.
+
+    .bin    the ids of all sentences, one after the other
+    .idx    magic "MMIDIDX\\0\\0", version u64 = 1, dtype u8, sentences n u64, documents + 1 d u64,
+            then sizes int32 [n], byte offsets into .bin int64 [n], first sentence of each document int64 [d]
+
+Source: paddlenlp/data/indexed_dataset.py, MMapIndexedDataset. It trusts the header, so that a damaged file is
+a crash or wrong tokens; here everything is checked against the sizes of the two files first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..atomic import unfinished
+
+MAGIC = b"MMIDIDX\x00\x00"
+MAGIC_LAZY = b"TNTIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")
+DTYPES = {
+    1: np.uint8,
+    2: np.int8,
+    3: np.int16,
+    4: np.int32,
+    5: np.int64,
+    8: np.uint16,
+    9: np.uint32,
+    10: np.uint64,
+}
+
+
+@dataclass(frozen=True)
+class IndexedTokens:
+    """``tokens`` [all tokens], memory-mapped, and ``ends`` [documents], int64: where each document ends."""
+
+    name: str
+    tokens: np.ndarray
+    ends: np.ndarray
+
+
+def open_indexed(prefix: Path) -> IndexedTokens:
+    """Memory-map ``prefix``.bin and .idx. ValueError when one is missing, damaged, cut short or empty."""
+    index, binary = with_suffix(prefix, ".idx"), with_suffix(prefix, ".bin")
+    for file in (index, binary):
+        if not file.is_file():
+            raise ValueError(f"{file} is missing; tokenised data are a pair of files, .bin and .idx")
+    try:
+        return _open(prefix, index, binary)
+    except OSError as error:
+        raise ValueError(f"{prefix}.bin and .idx cannot be read: {error.strerror}") from error
+
+
+def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
+    with index.open("rb") as stream:
+        header = stream.read(HEADER.size)
+    if header.startswith(MAGIC_LAZY):
+        raise ValueError(
+            f"{index} has the old layout 'lazy'; make the data again with scripts/prepare_data.py"
+        )
+    if not header.startswith(MAGIC):
+        raise ValueError(f"{index} is damaged or no index file: it does not start with {MAGIC[:7].decode()}")
+    if len(header) < HEADER.size:
+        raise ValueError(f"{index} is cut short: it ends inside its header")
+    _, version, code, sentences, documents = HEADER.unpack(header)
+    if version != 1:
+        raise ValueError(f"{index} has version {version}, but only version 1 is known")
+    if code not in DTYPES:
+        raise ValueError(
+            f"{index} holds data of code {code}, but token ids are whole numbers ({sorted(DTYPES)})"
+        )
+    expected = HEADER.size + 12 * sentences + 8 * documents
+    if index.stat().st_size != expected:
+        raise ValueError(
+            f"{index} is damaged or cut short: its header describes {expected} bytes and it has "
+            f"{index.stat().st_size}"
+        )
+    sizes, offsets, firsts = _arrays(index, sentences, documents)
+    dtype = np.dtype(DTYPES[code])
+    limits = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    if (sizes < 0).any() or not np.array_equal(offsets, limits[:-1] * dtype.itemsize):
+        raise ValueError(f"{index} is damaged: its offsets are not the sums of its sizes")
+    if not documents or firsts[0] != 0 or firsts[-1] != sentences or (np.diff(firsts) < 0).any():
+        raise ValueError(f"{index} is damaged: its documents do not cover its {sentences} sentences in order")
+    if binary.stat().st_size != limits[-1] * dtype.itemsize:
+        raise ValueError(
+            f"{binary} has {binary.stat().st_size} bytes, but {index.name} describes "
+            f"{limits[-1] * dtype.itemsize}: one of them is damaged, cut short or of another pair"
+        )
+    if not limits[-1]:
+        raise ValueError(f"{binary} holds no tokens")
+    return IndexedTokens(str(prefix), np.memmap(binary, dtype=dtype, mode="r"), limits[firsts[1:]])
+
+
+def _arrays(index: Path, sentences: int, documents: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    with index.open("rb") as stream:
+        stream.seek(HEADER.size)
+        return tuple(
+            np.fromfile(stream, dtype=dtype, count=count)
+            for dtype, count in ((np.int32, sentences), (np.int64, sentences), (np.int64, documents))
+        )
+
+
+def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int) -> None:
+    """Write each document (ids, int64) as one sentence, in 2 bytes per token where ``vocab_size`` allows.
+
+    The pair appears complete or not at all: .bin first, then .idx, without which no reader takes it.
+    ValueError when there are no documents; an OSError of the disk passes through. Imports paddlenlp.
+    """
+    from paddlenlp.data.indexed_dataset import make_builder
+
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        unfinished(prefix) as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):  # finalize prints statistics
+        part = folder / "part"
+        builder = make_builder(f"{part}.bin", "mmap", np.uint16 if vocab_size <= 1 << 16 else np.int32)
+        empty = True
+        for document in documents:
+            builder.add_item(document)
+            builder.end_document()
+            empty = False
+        if empty:
+            raise ValueError("there is no text")
+        builder.finalize(f"{part}.idx")
+        index = with_suffix(prefix, ".idx")
+        index.unlink(missing_ok=True)  # an old index must not describe a new .bin, not even for a moment
+        os.replace(f"{part}.bin", with_suffix(prefix, ".bin"))
+        os.replace(f"{part}.idx", index)
+
+
+def with_suffix(prefix: Path, suffix: str) -> Path:
+    """``prefix`` + ``suffix``; unlike Path.with_suffix it keeps what follows a dot in the prefix."""
+    return prefix.parent / (prefix.name + suffix)

@@ -1,0 +1,45 @@
+"""Where the training, validation and test parts of the stream begin and end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..config.value_checks import split_weights
+
+PARTS = ("training", "validation", "test")
+
+
+def boundaries(
+    ends: np.ndarray, split: str, length: int, needed: tuple[bool, bool, bool], name: str
+) -> list[int]:
+    """The four positions in the stream between which the three parts lie.
+
+    ``ends`` [documents] are the ends of the documents in the stream and ``split`` the weights (949,50,1).
+    Whole documents are given to the parts, by PaddleNLP's rule. Where they are too few for every ``needed``
+    part to have one sample of ``length`` tokens, the stream is cut by the weights instead, inside documents.
+    ValueError when that is too little as well; ``name`` is what the message calls the data.
+    """
+    from paddlenlp.data.causal_dataset import get_train_valid_test_split_
+
+    weights = split_weights(split)
+    # With very few documents its rounding can fall below 0.
+    counts = [max(0, count) for count in get_train_valid_test_split_(split, len(ends))]
+    by_document = [int(ends[count - 1]) if count else 0 for count in counts]
+    if not _lacking(by_document, length, needed):
+        return by_document
+    total = int(ends[-1])
+    by_token = [0, *(round(total * float(sum(weights[: part + 1]))) for part in range(2)), total]
+    lacking = _lacking(by_token, length, needed)
+    if not lacking:
+        return by_token
+    part = lacking[0]
+    tokens = by_token[part + 1] - by_token[part]
+    raise ValueError(
+        f"the {PARTS[part]} part of {name} has {tokens} of {total} tokens (--split {split}), fewer than the "
+        f"{length + 1} of one sample; give more text, a smaller --max_seq_length or another --split"
+        + (", or --do_eval false" if part == 1 else "")
+    )
+
+
+def _lacking(limits: list[int], length: int, needed: tuple[bool, bool, bool]) -> list[int]:
+    return [part for part in range(3) if needed[part] and limits[part + 1] - limits[part] <= length]

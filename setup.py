@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -94,7 +95,7 @@ class BuildNative(Command):
     """`python setup.py build_native`: build in place."""
 
     description = "build the native code in place"
-    user_options = ()
+    user_options: ClassVar[list] = []
 
     def initialize_options(self):
         pass

@@ -1,0 +1,105 @@
+"""What the terminal shows of a run: a calm screen. Importing it imports no framework.
+
+On a terminal there is one progress bar with the last step's figures, and a line for every evaluation and
+checkpoint; elsewhere (a file, a CI log) there is a line every ``logging_steps`` instead of the bar.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SCREEN = Console(highlight=False, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    """Print one line, as it is."""
+    SCREEN.print(text, markup=False)
+
+
+def import_frameworks() -> None:
+    """Import paddle and paddlenlp without their start-up messages, and use all the cores this process has.
+
+    Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user has
+    set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+    os.environ.setdefault("GLOG_minloglevel", "2")
+    # ccache, setuptools and deprecated names that PaddleNLP uses: nothing that the reader could act on.
+    for category in (UserWarning, DeprecationWarning, FutureWarning):
+        warnings.filterwarnings("ignore", category=category, module=r"(paddle|paddlenlp|_distutils_hack)\b")
+    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import paddlenlp.transformers  # noqa: F401  (imports paddle)
+    from paddlenlp.utils.log import logger
+
+    logger.set_level("ERROR")
+
+
+class Display:
+    """Shows a ``metrics.Recorder``'s records as they come; ``bar=False`` for no bar."""
+
+    def __init__(self, bar: bool = True):
+        self._progress = None
+        if bar and SCREEN.is_terminal:
+            self._progress = Progress(
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(),
+                console=SCREEN,
+            )
+
+    def start(self, max_steps: int, logging_steps: int) -> None:
+        """The training begins."""
+        self._max_steps, self._logging_steps = max_steps, logging_steps
+        if self._progress:
+            self._task = self._progress.add_task("", total=max_steps)
+            self._progress.start()
+
+    def stop(self) -> None:
+        """The training ends."""
+        if self._progress:
+            self._progress.stop()
+
+    def show(self, record: dict) -> None:
+        """One record of a step, an evaluation or a checkpoint."""
+        step = record["step"]
+        if "eval_loss" in record:
+            say(f"step {step}: evaluation loss {record['eval_loss']:.4f}")
+        elif "checkpoint" in record:
+            say(f"step {step}: saved {record['checkpoint']}")
+        elif self._progress:
+            self._progress.update(self._task, completed=step, description=_figures(record))
+        elif step % self._logging_steps == 0 or step in (1, self._max_steps):
+            say(f"step {step}/{self._max_steps}: {_figures(record)}")
+
+
+def _figures(record: dict) -> str:
+    return (
+        f"loss {record['loss']:.4f}  lr {record['learning_rate']:.2e}  "
+        f"{record['tokens_per_s']:,.0f} tokens/s  {mib(record['peak_memory'])}"
+    )
+
+
+def mib(size: int) -> str:
+    """Bytes -> "123 MiB"."""
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def run(main: Callable[[list[str]], int], argv: list[str]) -> int:
+    """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2."""
+    try:
+        return main(argv)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

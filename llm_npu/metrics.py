@@ -1,0 +1,136 @@
+"""What a run measured: one record per step and per evaluation, in ``metrics.jsonl`` and as a loss curve.
+
+    {"step": 17, "loss": 6.93, "learning_rate": 0.00085, "tokens_per_s": 5120.4, "peak_memory": 498073600}
+    {"step": 50, "eval_loss": 5.61}
+
+Losses are in nats per token, memory in bytes. PaddleNLP empties ``state.log_history`` at every log and rounds the
+loss, hence this record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import paddle
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu.console import Display
+
+FILE = "metrics.jsonl"
+
+
+class Recorder(TrainerCallback):
+    """Collects the records of a run in ``records``, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
+
+    ``tokens_per_sample`` tokens are in each sample. A resumed run keeps the records up to the step it resumes
+    from. The trainer sets ``step_loss``, a function that returns the loss of the last step.
+    """
+
+    def __init__(self, tokens_per_sample: int, display: Display | None = None):
+        self.records: list[dict] = []
+        self.step_loss: Callable[[], float]
+        self._tokens_per_sample = tokens_per_sample
+        self._display = display
+        self._file: Path | None = None
+        self._started = 0.0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._file = Path(args.output_dir) / FILE
+        if state.global_step:
+            self.records = [record for record in read(self._file) if record["step"] <= state.global_step]
+        self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
+        samples = args.train_batch_size * args.gradient_accumulation_steps * args.dataset_world_size
+        self._tokens_per_step = samples * self._tokens_per_sample
+        if self._display:
+            self._display.start(state.max_steps, args.logging_steps)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._display:
+            self._display.stop()
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self._started = time.perf_counter()
+        self._learning_rate = kwargs["optimizer"].get_lr()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        loss = self.step_loss()  # reading it waits for the device
+        self._add(
+            step=state.global_step,
+            loss=loss,
+            learning_rate=self._learning_rate,
+            tokens_per_s=round(self._tokens_per_step / (time.perf_counter() - self._started), 1),
+            peak_memory=peak_memory(),
+        )
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        self._add(step=state.global_step, eval_loss=metrics["eval_loss"])
+
+    def saved(self, step: int, folder: Path) -> None:
+        """Show that the checkpoint of ``step`` is complete."""
+        if self._display:
+            self._display.show({"step": step, "checkpoint": str(folder)})
+
+    def _add(self, **record):
+        self.records.append(record)
+        with self._file.open("a") as stream:
+            stream.write(json.dumps(record) + "\n")
+        if self._display:
+            self._display.show(record)
+
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, loss) of every training step."""
+        return [(record["step"], record["loss"]) for record in self.records if "loss" in record]
+
+    def eval_losses(self) -> list[tuple[int, float]]:
+        """(step, loss) of every evaluation."""
+        return [(record["step"], record["eval_loss"]) for record in self.records if "eval_loss" in record]
+
+    def tokens_per_s(self) -> float:
+        """The median over the steps; the first ones warm caches up and do not move it."""
+        return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)
+
+
+def read(file: str | Path) -> list[dict]:
+    """The records of a ``metrics.jsonl``; a last line cut off by a killed process is left out."""
+    records = []
+    for line in Path(file).read_text().splitlines() if Path(file).exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+def peak_memory() -> int:
+    """Bytes: the most that tensors on the device held at once; on the CPU place, the process's largest size."""
+    if paddle.device.get_device().startswith("cpu"):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return paddle.device.max_memory_allocated()
+
+
+def plot(recorder: Recorder, vocab_size: int, file: str | Path) -> None:
+    """Write the loss curve as PNG: training and evaluation loss over the steps, and ln(vocabulary)."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display needed
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120)
+    axes.plot(*zip(*recorder.losses(), strict=True), linewidth=1, label="training")
+    if evaluations := recorder.eval_losses():
+        axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation (held-out text)")
+    axes.axhline(
+        math.log(vocab_size), linestyle="--", color="grey", linewidth=1, label="ln(vocabulary): guessing"
+    )
+    axes.set(xlabel="step", ylabel="loss (nats per token)", ylim=(0, None))
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(file)
+    pyplot.close(figure)

@@ -1,0 +1,28 @@
+"""PaddleNLP's ``LlamaForCausalLM`` for a run: random weights, or those of a local directory."""
+
+from __future__ import annotations
+
+import paddle
+from paddlenlp.trainer.trainer_utils import set_seed
+from paddlenlp.transformers import LlamaForCausalLM
+
+from llm_npu import weights
+from llm_npu.config import RunConfig
+
+
+def build(run: RunConfig, config) -> LlamaForCausalLM:
+    """The model of the ``LlamaConfig`` ``config`` in fp32, on the run's device; the trainer casts it.
+
+    Random weights depend on ``--seed`` alone. ValueError when the weights of the directory
+    ``--model_name_or_path`` do not fit, and when Paddle's device is not the one that was asked for.
+    """
+    asked, found = run.training.device, paddle.device.get_device()
+    if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP goes on without a word
+        raise ValueError(
+            f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin."
+        )
+    set_seed(run.training.seed)
+    model = LlamaForCausalLM(config)
+    if run.model.continue_training:
+        weights.load(model, run.model.model_name_or_path)
+    return model

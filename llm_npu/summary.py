@@ -1,0 +1,77 @@
+"""What a run says before it starts and after it ends."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from paddle_fused import virtual_npu
+
+from llm_npu import checkpoint, config, metrics
+from llm_npu.console import mib, say
+from llm_npu.device import Device
+
+SHOWN_KERNELS = 5
+
+
+def start(run: config.RunConfig, device: Device, model, samples) -> None:
+    """The device, the model, the data and the arguments that have no effect."""
+    parameters = sum(math.prod(parameter.shape) for parameter in model.parameters())
+    dtype = "bf16" if run.training.bf16 else "fp16" if run.training.fp16 else "fp32"
+    say(f"device   {device.name} ({device.kind}): {device.reason}")
+    say(f"model    {run.model.model_name_or_path}, {parameters / 1e6:.1f}M parameters, {dtype}")
+    say(
+        f"data     {len(samples.train):,} samples of {run.data.max_seq_length} tokens to train on, "
+        f"{len(samples.valid):,} held out"
+    )
+    for name, why in config.ineffective(run):
+        say(f"note     --{name} has no effect: {why}")
+
+
+def stopped(trainer) -> int:
+    """After a signal; returns the exit code."""
+    step, signal = trainer.state.global_step, trainer.stop.received
+    say(f"stopped by {signal.name} after step {step}; continue with --resume_from_checkpoint")
+    return 128 + signal
+
+
+def finish(trainer, device: Device, prompt: str, before: str, after: str) -> None:
+    """Losses, speed, memory, text and the files that were written; draws the loss curve."""
+    recorder, output_dir = trainer.recorder, Path(trainer.args.output_dir)
+    vocabulary = trainer.model.config.vocab_size
+    metrics.plot(recorder, vocabulary, output_dir / "loss.png")
+    losses, evaluations = recorder.losses(), recorder.eval_losses()
+    (first, first_loss), (last, last_loss) = losses[0], losses[-1]
+    say()
+    say(f"loss     {first_loss:.3f} at step {first} -> {last_loss:.3f} at step {last}")
+    say(f"         ln(vocabulary) is {math.log(vocabulary):.3f}: the loss of guessing")
+    if evaluations:
+        say(f"held out {evaluations[-1][1]:.3f} at step {evaluations[-1][0]}")
+    say(f"speed    {recorder.tokens_per_s():,.0f} tokens/s (median step)")
+    say(f"memory   {mib(metrics.peak_memory())} at the most")
+    say(f"prompt   {prompt!r}")
+    say(f"before   {before!r}")
+    say(f"after    {after!r}")
+    newest = checkpoint.complete(output_dir)[-1]
+    say(f"files    {newest}, {output_dir / metrics.FILE}, {output_dir / 'loss.png'}")
+    if device.kind == "virtual":
+        for line in _virtual():
+            say(line)
+
+
+def _virtual() -> list[str]:
+    """That no card was involved, and what a card would leave to its host."""
+    records = virtual_npu.kernel_record()
+    lines = [
+        "This ran on the virtual NPU: emulated on the host CPU, not a card; its speed says nothing of a card's."
+    ]
+    away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
+    if not away:
+        return [*lines, "On a card, every kernel launch of this run would stay on the NPU."]
+    total, launches = sum(r.calls for r in records), sum(r.calls for r in away)
+    names = ", ".join(f"{r.name} {r.dtype} ({r.calls:,})" for r in away[:SHOWN_KERNELS])
+    more = ", ..." if len(away) > SHOWN_KERNELS else ""
+    return [
+        *lines,
+        f"On a card, {launches:,} of {total:,} kernel launches would leave the NPU for a CPU: {names}{more}.",
+    ]

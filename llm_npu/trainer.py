@@ -1,0 +1,191 @@
+"""PaddleNLP's Trainer for pre-training, with checkpoints that are atomic and resume bit for bit.
+
+What is PaddleNLP's stays PaddleNLP's: mixed precision, master weights and gradients, accumulation, clipping,
+recompute, evaluation. Replaced are the parts where an interrupted run would not continue as it was:
+
+- the sampler walks the samples in order, from the number already consumed (the data is shuffled once, by seed);
+- a checkpoint is written by ``llm_npu.checkpoint`` and holds the weights in the Hugging Face layout, the
+  optimizer with its fp32 master weights, the schedule, the loss scale and the random number generators;
+- the generators are restored before the first step, whatever that step's position in the epoch.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle.framework import core
+from paddlenlp.data.data_collator import default_data_collator
+from paddlenlp.trainer import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
+from paddlenlp.utils.batch_sampler import DistributedBatchSampler
+
+from llm_npu import checkpoint, weights
+from llm_npu.config import RunConfig
+from llm_npu.data import Datasets
+from llm_npu.metrics import Recorder
+
+SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
+
+
+class PretrainTrainer(Trainer):
+    """Trains a causal language model on packed samples ``{"input_ids": int64 [T], "labels": int64 [T]}``.
+
+    ``train_dataset[i]`` must depend on i (and a seed) alone. ``recorder`` collects what the run measures.
+    """
+
+    def __init__(self, recorder: Recorder, **kwargs):
+        self.recorder = recorder
+        self.stop = StopOnSignal()
+        super().__init__(
+            callbacks=[LastStep(), self.stop, recorder], data_collator=default_data_collator, **kwargs
+        )
+        self.remove_callback(PrinterCallback)  # the recorder shows the run
+        self.remove_callback(ProgressCallback)
+        self.micro_batch_losses: list[paddle.Tensor] = []
+        recorder.step_loss = self.step_loss
+
+    def training_step(self, model, inputs, step_control=0):
+        loss = super().training_step(model, inputs, step_control=step_control)
+        if step_control == 0:
+            self.micro_batch_losses = []
+        self.micro_batch_losses.append(loss)
+        return loss
+
+    def step_loss(self) -> float:
+        """The loss of the last optimizer step: the mean over its micro batches, in nats per token."""
+        return sum(float(loss) for loss in self.micro_batch_losses)  # each is already divided by their number
+
+    def create_scheduler(self, num_training_steps: int):
+        schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)
+        if schedule is None:
+            return super().create_scheduler(num_training_steps)
+        if self.lr_scheduler is None:
+            self.lr_scheduler = schedule(
+                max_lr=self.args.learning_rate,
+                min_lr=self.args.min_learning_rate,
+                warmup_step=self.args.warmup_steps,
+                decay_step=self.args.decay_steps or num_training_steps,
+                last_epoch=0,
+            )
+        return self.lr_scheduler
+
+    def _get_train_sampler(self):
+        return DistributedBatchSampler(
+            self.train_dataset,
+            batch_size=self.args.per_device_train_batch_size,
+            num_replicas=self.args.dataset_world_size,
+            rank=self.args.dataset_rank,
+            drop_last=True,
+        )
+
+    def _save_checkpoint(self, model, metrics=None):
+        with checkpoint.writing(self.args.output_dir, self.state.global_step) as folder:
+            weights.save(self.model, folder)
+            self.tokenizer.save_pretrained(str(folder))
+            self.state.save_to_json(str(folder / "trainer_state.json"))
+            paddle.save(self.optimizer.state_dict(), str(folder / "optimizer.pdopt"))
+            paddle.save(self.lr_scheduler.state_dict(), str(folder / "scheduler.pdparams"))
+            if self.do_grad_scaling:
+                paddle.save(self.scaler.state_dict(), str(folder / "scaler.pdparams"))
+            paddle.save(random_state(), str(folder / "rng_state.pth"))
+        checkpoint.prune(self.args.output_dir, self.args.save_total_limit)
+        self.recorder.saved(
+            self.state.global_step, checkpoint.path_of(self.args.output_dir, self.state.global_step)
+        )
+
+    def _load_from_checkpoint(self, resume_from_checkpoint=None):
+        if resume_from_checkpoint is not None:
+            weights.load(self.model, resume_from_checkpoint)
+
+    def _load_rng_state(self, checkpoint):
+        if checkpoint is not None and self.state.global_step == self._resumed_step(checkpoint):
+            set_random_state(paddle.load(str(Path(checkpoint) / "rng_state.pth"), return_numpy=True))
+
+    def _resumed_step(self, folder) -> int:
+        return int(Path(folder).name.rpartition("-")[2])
+
+
+def pretraining(run: RunConfig, model, tokenizer, samples: Datasets, recorder: Recorder) -> PretrainTrainer:
+    """The trainer of a run, over the shuffled training part of ``samples``."""
+    arguments = run.training
+    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
+    if arguments.max_steps == -1:
+        arguments.max_steps = max(1, int(arguments.num_train_epochs * len(samples.train) / batch))
+    return PretrainTrainer(
+        recorder,
+        model=model,
+        args=arguments,
+        train_dataset=samples.train.shuffled(num_samples=arguments.max_steps * batch, seed=arguments.seed),
+        eval_dataset=samples.valid if arguments.do_eval else None,
+        tokenizer=tokenizer,
+    )
+
+
+class LastStep(TrainerCallback):
+    """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+            control.should_evaluate = args.do_eval
+            control.should_save = True
+
+
+class StopOnSignal(TrainerCallback):
+    """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
+
+    The signals are caught between ``on_train_begin`` and ``on_train_end``. A second one ends the process at once;
+    the checkpoints stay whole even then.
+    """
+
+    def __init__(self):
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._receive)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.received:
+            control.should_save = True
+            control.should_evaluate = False
+            control.should_training_stop = True
+
+    def on_train_end(self, args, state, control, **kwargs):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number, frame):
+        self.received = signal.Signals(number)
+        for each in self._before:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def random_state() -> dict:
+    """The state of every random number generator that a step may draw from: Python's, numpy's, the device's."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "cpu": core.default_cpu_generator().get_state(),
+        "device": _device_generator().get_state(),
+    }
+
+
+def set_random_state(state: dict) -> None:
+    """Put back what ``random_state`` returned."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    core.default_cpu_generator().set_state(state["cpu"])
+    _device_generator().set_state(state["device"])
+
+
+def _device_generator():
+    place = paddle.framework._current_expected_place_()
+    if isinstance(place, paddle.CustomPlace):
+        return core.default_custom_device_generator(place)
+    return core.default_cpu_generator()

@@ -1,0 +1,59 @@
+"""Train a Llama with PaddleNLP on an Ascend NPU, or on a virtual one when there is no card.
+
+    python scripts/run_llama_npu.py                         # a small Llama on the text of Python's library
+    python scripts/run_llama_npu.py run.yaml --max_steps 50
+    python scripts/run_llama_npu.py --resume_from_checkpoint
+    python scripts/run_llama_npu.py --help
+
+Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C and 143 after SIGTERM, with a
+checkpoint of the last finished step.
+"""
+
+import sys
+
+from llm_npu import config, console, device
+
+PROMPT = "def __init__(self"
+
+
+def main(argv: list[str]) -> int:
+    # The device decides which plugin Paddle loads, so it is chosen before anything imports Paddle.
+    chosen = device.select(config.device_from(argv))
+    console.import_frameworks()
+    from llm_npu import (
+        checkpoint,
+        compat,
+        data,
+        generate,
+        metrics,
+        model,
+        presets,
+        summary,
+        tokenizer,
+        trainer,
+    )
+
+    compat.apply()
+    run = config.parse(argv)
+    llama = presets.config_for(run)
+    resume = checkpoint.requested(run.training)
+    text = data.find(run.data)
+    tokens = tokenizer.tokenizer_for(run.model, text, llama.vocab_size, run.data.data_cache)
+    samples = data.load(run.data, text, tokens, llama.vocab_size, need_valid=run.training.do_eval)
+    network = model.build(run, llama)
+    summary.start(run, chosen, network, samples)
+
+    before = generate.continuation(network, tokens, PROMPT)
+    recorder = metrics.Recorder(run.data.max_seq_length, console.Display(bar=not run.training.disable_tqdm))
+    pretraining = trainer.pretraining(run, network, tokens, samples, recorder)
+    pretraining.train(resume_from_checkpoint=resume and str(resume))
+    if pretraining.stop.received:
+        return summary.stopped(pretraining)
+
+    after = generate.continuation(network, tokens, PROMPT)
+    summary.finish(pretraining, chosen, PROMPT, before, after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main, sys.argv[1:]))

@@ -28,22 +28,23 @@ struct Problem {
     for (int i = axis + 1; i < dims.size(); ++i) inner *= dims[i];
     Problem problem{{element_type(x.dtype()), outer, dims[axis], inner, use_softmax, nullptr, nullptr, ignore_index}, {}};
     if (soft_label) {
-      PADDLE_ENFORCE_EQ(label.dtype(), x.dtype(),
-                        common::errors::InvalidArgument(
-                            "cross_entropy: soft labels are %s and the logits %s; both must have the same dtype. Cast "
-                            "one of them with tensor.astype.",
-                            phi::DataTypeToString(label.dtype()), phi::DataTypeToString(x.dtype())));
+      if (label.dtype() != x.dtype())
+        PADDLE_THROW(common::errors::InvalidArgument(
+            "cross_entropy: soft labels are %s and the logits %s; both must have the same dtype. Cast one of them with "
+            "tensor.astype.",
+            phi::DataTypeToString(label.dtype()), phi::DataTypeToString(x.dtype())));
       problem.host.soft_labels = label.data<T>();
       return problem;
     }
     problem.hard_labels = integer_values(label, "cross_entropy: hard labels");
     problem.host.hard_labels = problem.hard_labels.data();
-    for (int64_t value : problem.hard_labels)
-      PADDLE_ENFORCE_EQ(value == ignore_index || (value >= 0 && value < dims[axis]), true,
-                        common::errors::OutOfRange("cross_entropy: a label is %ld; accepted: 0 to %ld (the classes of "
-                                                   "the logits) and ignore_index %d. Check the labels, or the size of "
-                                                   "the vocabulary.",
-                                                   value, dims[axis] - 1, ignore_index));
+    for (int64_t value : problem.hard_labels) {
+      if (value == ignore_index || (value >= 0 && value < dims[axis])) continue;
+      PADDLE_THROW(common::errors::OutOfRange(
+          "cross_entropy: a label is %ld; accepted: 0 to %ld (the classes of the logits) and ignore_index %d. Check "
+          "the labels, or the size of the vocabulary.",
+          value, dims[axis] - 1, ignore_index));
+    }
     return problem;
   }
 };

@@ -15,11 +15,13 @@ using phi::DenseTensor;
 
 std::vector<int64_t> checked_ids(const DenseTensor& ids, int64_t vocabulary, int64_t padding_idx) {
   const std::vector<int64_t> values = integer_values(ids, "embedding: ids");
-  for (int64_t id : values)
-    PADDLE_ENFORCE_EQ((padding_idx != kernels::kNoPadding && id == padding_idx) || (id >= 0 && id < vocabulary), true,
-                      common::errors::InvalidArgument("embedding: an id is %ld; accepted: 0 to %ld (the rows of the "
-                                                      "weight). Check the input, or the size of the vocabulary.",
-                                                      id, vocabulary - 1));
+  for (int64_t id : values) {
+    if ((id >= 0 && id < vocabulary) || (id == padding_idx && padding_idx != kernels::kNoPadding)) continue;
+    PADDLE_THROW(common::errors::InvalidArgument(
+        "embedding: an id is %ld; accepted: 0 to %ld (the rows of the weight). Check the input, or the size of the "
+        "vocabulary.",
+        id, vocabulary - 1));
+  }
   return values;
 }
 

@@ -34,8 +34,7 @@ const DenseTensor* Float32Arguments::input(const DenseTensor* tensor) {
     if (param == tensor) return master;
   if (!tensor || !is_16_bit_float(tensor->dtype())) return tensor;
   if (DenseTensor* known = copy_of(tensor)) return known;
-  storage_.emplace_back();
-  cast_tensor(context_, *tensor, phi::DataType::FLOAT32, &storage_.back());
+  copy(*tensor);
   copies_.push_back({tensor, &storage_.back()});
   return &storage_.back();
 }
@@ -47,14 +46,18 @@ const phi::SelectedRows* Float32Arguments::input(const phi::SelectedRows* rows) 
   return &rows_.back();
 }
 
+const DenseTensor* Float32Arguments::copy(const DenseTensor& tensor) {
+  cast_tensor(context_, tensor, phi::DataType::FLOAT32, &storage_.emplace_back());
+  return &storage_.back();
+}
+
 DenseTensor* Float32Arguments::output(DenseTensor* tensor) {
   for (const auto& [low, float32] : outputs_)
     if (low == tensor) return float32;
   if (!tensor || !is_16_bit_float(tensor->dtype())) return tensor;
   DenseTensor* float32 = copy_of(tensor);
   if (!float32) {
-    storage_.emplace_back();
-    float32 = &storage_.back();
+    float32 = &storage_.emplace_back();
     float32->Resize(tensor->dims());
   }
   outputs_.emplace_back(tensor, float32);

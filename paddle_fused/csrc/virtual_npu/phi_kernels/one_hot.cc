@@ -10,8 +10,8 @@ template <typename T, typename Context>
 void one_hot(const Context& context, const phi::DenseTensor& x, const phi::Scalar& num_classes,
              phi::DenseTensor* out) {
   const int64_t depth = num_classes.to<int64_t>(), count = x.numel();
-  PADDLE_ENFORCE_GT(depth, 0,
-                    common::errors::InvalidArgument("one_hot: num_classes is %ld; accepted: 1 and more.", depth));
+  if (depth < 1)
+    PADDLE_THROW(common::errors::InvalidArgument("one_hot: num_classes is %ld; accepted: 1 and more.", depth));
   auto shape = common::vectorize(x.dims());
   shape.push_back(depth);
   out->Resize(common::make_ddim(shape));

@@ -56,12 +56,12 @@ struct LarsMomentum {
 struct AdamSparse {
   static constexpr char kName[] = "adam_dense_param_sparse_grad";
   using Signature = decltype(phi::sr::AdamDenseParamSparseGradKernel<float, CustomContext>);
-  static constexpr int kMaster = 8, kMultiPrecision = 15;
+  static constexpr int kMaster = 8, kMultiPrecision = 15, kPowers = 6;
 };
 struct AdamwSparse {
   static constexpr char kName[] = "adamw_dense_param_sparse_grad";
   using Signature = decltype(phi::sr::AdamwDenseParamSparseGradKernel<float, CustomContext>);
-  static constexpr int kMaster = 8, kMultiPrecision = 18;
+  static constexpr int kMaster = 8, kMultiPrecision = 18, kPowers = 6;
 };
 struct MergedAdam {
   static constexpr char kName[] = "merged_adam";

@@ -22,19 +22,20 @@ struct Operands {
   Operands(const DenseTensor& x, const paddle::optional<DenseTensor>& y) : gate(x.data<T>()) {
     const auto& dims = x.dims();
     if (y) {
-      PADDLE_ENFORCE_EQ(y->dims(), dims,
-                        common::errors::InvalidArgument("swiglu: x has shape [%s] and y [%s]; both must have the same "
-                                                        "shape. Reshape or broadcast one of them.",
-                                                        dims, y->dims()));
+      if (y->dims() != dims)
+        PADDLE_THROW(common::errors::InvalidArgument(
+            "swiglu: x has shape [%s] and y [%s]; both must have the same shape. Reshape or broadcast one of them.",
+            dims, y->dims()));
       shape = {1, x.numel(), x.numel()};
       up = y->data<T>();
       return;
     }
     const int64_t last = dims.size() > 0 ? dims[dims.size() - 1] : 1;
-    PADDLE_ENFORCE_EQ(last % 2, 0,
-                      common::errors::InvalidArgument("swiglu: x has shape [%s]; without y its last dimension holds "
-                                                      "both halves and must be even. Pass y, or an x of even width.",
-                                                      dims));
+    if (last % 2 != 0)
+      PADDLE_THROW(common::errors::InvalidArgument(
+          "swiglu: x has shape [%s]; without y its last dimension holds both halves and must be even. Pass y, or an x "
+          "of even width.",
+          dims));
     shape = {last > 0 ? x.numel() / last : 0, last / 2, last};
     up = gate + last / 2;
   }

@@ -1,0 +1,236 @@
+"""The virtual NPU's overhead against the CPU place: microseconds per operator, milliseconds per Llama step.
+
+    python scripts/bench_device.py [--rounds N] [--json]
+
+Overhead = median time on the npu - median time on the CPU place. Both run the same CPU arithmetic, so what
+differs is the plugin's own work: choosing the kernel, showing the npu's tensors to it, bookkeeping.
+
+Measured in one process: add, matmul and relu on 4x4 fp32 tensors in dygraph, and a training step (forward,
+backward, AdamW) of PaddleNLP's LlamaForCausalLM in fp32 with the fused operators off, hidden size 512,
+4 layers, 512 tokens. Both places must first give the same numbers. Then the places take turns (cpu npu cpu
+npu ...), so that a machine that slows down slows both.
+
+Goals: at most 3 us per operator and at most 1.05 times the CPU place's step. The exit status is 1 if the
+numbers differ, and 0 otherwise: a missed goal is printed, since a busy machine can miss it.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from paddle_fused import virtual_npu
+
+PLACES = ("cpu", "npu")
+OP_GOAL_US = 3.0
+STEP_GOAL_RATIO = 1.05
+STEP_TOLERANCE = 1e-5  # relative difference of the losses; both places run the same fp32 kernels
+# Short batches and many of them: a batch that another process interrupts then stays out of the median.
+OP_CALLS = 200
+OP_ROUNDS = 300
+
+
+class Disagreement(Exception):
+    """The two places computed different numbers: there is nothing to time."""
+
+
+def interleaved(measure, rounds):
+    """Times of `measure(place)` for each place, the places taking turns; the first turn of each warms up."""
+    times = {place: [] for place in PLACES}
+    for turn in range(rounds + 1):
+        for place in PLACES:
+            seconds = measure(place)
+            if turn:
+                times[place].append(seconds)
+    return times
+
+
+def summary(times, scale):
+    """Medians, spreads (half the interquartile range), difference and ratio; seconds times `scale`."""
+    result = {}
+    for place, seconds in times.items():
+        quarters = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
+        result[place] = {"median": quarters[1] * scale, "spread": (quarters[2] - quarters[0]) / 2 * scale}
+    npu, cpu = result["npu"]["median"], result["cpu"]["median"]
+    return {**result, "overhead": npu - cpu, "ratio": npu / cpu}
+
+
+def operators(paddle):
+    return {"add": paddle.add, "matmul": paddle.matmul, "relu": lambda x, y: paddle.nn.functional.relu(x)}
+
+
+def bench_operators(rounds, calls=OP_CALLS):
+    """{operator: summary in microseconds per call}; Disagreement unless both places agree to the bit."""
+    import numpy as np
+    import paddle
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((4, 4), dtype="float32") for _ in range(2)]
+    inputs = {}
+    for place in PLACES:
+        paddle.set_device(place)
+        inputs[place] = [paddle.to_tensor(array) for array in arrays]
+    result = {}
+    for name, function in operators(paddle).items():
+        outputs = {}
+
+        def seconds_per_call(place, function=function, outputs=outputs):
+            paddle.set_device(place)
+            x, y = inputs[place]
+            began = time.perf_counter()
+            for _ in range(calls):
+                out = function(x, y)
+            if place != "cpu":
+                paddle.device.synchronize()
+            elapsed = time.perf_counter() - began
+            outputs[place] = out.numpy()
+            return elapsed / calls
+
+        for place in PLACES:
+            seconds_per_call(place)
+        if not np.array_equal(outputs["cpu"], outputs["npu"]):
+            raise Disagreement(f"{name} of two 4x4 fp32 tensors differs between the CPU place and the npu.")
+        result[name] = summary(interleaved(seconds_per_call, rounds), scale=1e6)
+    return result
+
+
+class LlamaTraining:
+    """A PaddleNLP Llama with its optimizer on one place; those built alike start from the same weights."""
+
+    def __init__(self, place, hidden, layers, length):
+        import numpy as np
+        import paddle
+        from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+
+        self.place = place
+        paddle.set_device(place)
+        config = LlamaConfig(
+            vocab_size=4096,
+            hidden_size=hidden,
+            intermediate_size=hidden * 11 // 4,
+            num_hidden_layers=layers,
+            num_attention_heads=8,
+            max_position_embeddings=length,
+            seq_length=length,
+            use_flash_attention=False,
+            use_fused_rms_norm=False,
+            use_fused_rope=False,
+            use_cache=False,
+        )
+        self.model = LlamaForCausalLM(config)
+        self.model.train()
+        rng = np.random.default_rng(0)
+        for parameter in self.model.parameters():
+            noise = rng.standard_normal(parameter.shape, dtype="float32") * 0.02
+            parameter.set_value(noise if parameter.ndim > 1 else 1 + noise)
+        tokens = rng.integers(0, config.vocab_size, (1, length + 1))
+        self.inputs = paddle.to_tensor(tokens[:, :-1])
+        self.labels = paddle.to_tensor(tokens[:, 1:])
+        self.optimizer = paddle.optimizer.AdamW(1e-4, parameters=self.model.parameters(), weight_decay=0.01)
+
+    def step(self):
+        """One training step; returns (seconds, loss). Reading the loss waits for the device."""
+        import paddle
+
+        paddle.set_device(self.place)
+        began = time.perf_counter()
+        output = self.model(self.inputs, labels=self.labels)
+        loss = output[0] if isinstance(output, (tuple, list)) else output
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.clear_grad()
+        value = float(loss)
+        return time.perf_counter() - began, value
+
+
+def bench_step(rounds, hidden=512, layers=4, length=512, steps_to_verify=3):
+    """Summary in milliseconds per training step; raises Disagreement unless the first losses agree."""
+    training = {place: LlamaTraining(place, hidden, layers, length) for place in PLACES}
+    for step in range(steps_to_verify):
+        cpu, npu = (training[place].step()[1] for place in PLACES)
+        if not abs(npu - cpu) <= STEP_TOLERANCE * abs(cpu):  # also true for NaN
+            raise Disagreement(
+                f"The Llama's loss differs at step {step}: {cpu:.7f} on the CPU place, {npu:.7f} on the npu."
+            )
+    gc.collect()
+    return summary(interleaved(lambda place: training[place].step()[0], rounds), scale=1e3)
+
+
+def machine():
+    """What the figures depend on: processor, cores, threads of the kernels, commit."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    git = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    return {
+        "processor": models[0] if models else "unknown",
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": int(os.environ.get("OMP_NUM_THREADS", "1").split(",")[0]),
+        "commit": commit or "unknown",
+    }
+
+
+def bench(step_rounds, op_rounds=OP_ROUNDS, **llama):
+    """The whole comparison as the dictionary that --json prints; `llama` holds bench_step's sizes."""
+    import paddle
+
+    before = paddle.get_device()
+    try:
+        ops = bench_operators(op_rounds)
+        step = bench_step(step_rounds, **llama)
+    finally:
+        paddle.set_device(before)
+    return {
+        "machine": machine(),
+        "ops_us": ops,
+        "step_ms": step,
+        "goals": {
+            "ops": all(timing["overhead"] <= OP_GOAL_US for timing in ops.values()),
+            "step": step["ratio"] <= STEP_GOAL_RATIO,
+        },
+    }
+
+
+def text(result):
+    facts = result["machine"]
+    lines = [
+        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, commit {facts['commit']}",
+        f"{'':18}{'cpu':>18}{'npu':>18}{'overhead':>12}{'ratio':>8}",
+    ]
+    timings = [(f"{name} 4x4 (us)", timing) for name, timing in result["ops_us"].items()]
+    for label, timing in [*timings, ("Llama step (ms)", result["step_ms"])]:
+        both = "".join(f"{timing[p]['median']:10.2f} ±{timing[p]['spread']:6.2f}" for p in PLACES)
+        lines.append(f"{label:18}{both}{timing['overhead']:12.2f}{timing['ratio']:8.3f}")
+    for goal, met in (
+        (f"at most {OP_GOAL_US:g} us overhead per operator", result["goals"]["ops"]),
+        (f"at most {STEP_GOAL_RATIO:g} times the CPU place's step", result["goals"]["step"]),
+    ):
+        lines.append(f"goal {'met' if met else 'MISSED'}: {goal}")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help="training steps of each place (default 15)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    arguments = parser.parse_args()
+    virtual_npu.activate()
+    try:
+        result = bench(arguments.rounds)
+    except Disagreement as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(result, indent=2) if arguments.json else text(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Runs the unit tests that PaddleCustomDevice publishes for its npu backend, unmodified, on the virtual NPU.
+
+    git clone https://github.com/PaddlePaddle/PaddleCustomDevice
+    git -C PaddleCustomDevice submodule update --init Paddle     # the test harness, op_test.py, is Paddle's
+    python scripts/run_upstream_tests.py PaddleCustomDevice --report docs/upstream_tests.md
+
+Each test file is a process of its own with a time limit, started as upstream's CMake files start it: the same
+search path, the environment that backends/npu/tests/unittests/CMakeLists.txt gives it, in a copy of the
+test folder (upstream's build makes that copy too), so that the checkout stays as it is. What this project
+adds stands in upstream_tests/known.json: the groups of the table, environment variables for single files,
+and the reasons of the failures that are understood.
+
+Exit status: 0 if every failure is explained there, 1 if one is not, 2 for a checkout that cannot be used.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import sys
+from pathlib import Path
+
+from upstream_tests.execution import Execution, check_checkout, modules_of
+from upstream_tests.report import explain, progress, report
+
+KNOWN = Path(__file__).resolve().parent / "upstream_tests" / "known.json"
+
+
+def run_all(execution, modules, jobs):
+    """The results of all modules, sorted by name, `jobs` at a time; an interruption ends what is running."""
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(execution.run, module) for module in modules]
+        try:
+            for done in concurrent.futures.as_completed(running):
+                results.append(done.result())
+                print(f"[{len(results)}/{len(modules)}] {progress(results[-1])}", file=sys.stderr, flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            execution.stop()
+            raise
+    return sorted(results, key=lambda result: result.name)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "checkout", type=Path, help="root of a PaddleCustomDevice checkout with its submodule Paddle"
+    )
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="only these files, e.g. 'test_adam*'")
+    parser.add_argument("--jobs", type=int, default=2, help="test files that run at once (default 2)")
+    parser.add_argument(
+        "--limit", type=float, default=1000, help="seconds for one file (default 1000, as upstream)"
+    )
+    parser.add_argument("--report", type=Path, help="write the table to this file as well")
+    chosen = parser.parse_args(arguments)
+    checkout = chosen.checkout.resolve()
+    try:
+        check_checkout(checkout)
+        modules = modules_of(checkout, chosen.only)
+        if not modules:
+            raise ValueError(
+                f"No test file of {checkout} matches {chosen.only!r}; the names look like test_adam_op_npu."
+            )
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    known = json.loads(KNOWN.read_text())
+    results = run_all(Execution(checkout, chosen.limit, known["environment"]), modules, chosen.jobs)
+    text = report(results, known, checkout)
+    print(text)
+    if chosen.report:
+        chosen.report.write_text(text)
+    return int(any(explain(result, known["reasons"])[1] for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""fused_rope: query * cos + rotate_half(query) * sin, with rotate_half(a, b) = (-b, a) on the halves of head_dim."""
+"""fused_rope: query * cos + rotate_half(query) * sin; rotate_half(a, b) = (-b, a) on the halves of head_dim."""
 
 import custom_operator
 import numpy as np
@@ -109,17 +109,38 @@ def bad_inputs():
     narrow = npu(np.ones((1, 8, 1, 32)), "float32")
     wide = npu(np.ones((1, 1, 1, 896)), "float32")
     return {
-        "cos on the CPU": ((query, cos.cpu(), sin), r"query is on npu:0, cos is on cpu, sin is on npu:0.*Move them"),
-        "all on the CPU": ((query.cpu(), cos.cpu(), sin.cpu()), r"query is on cpu.*must be on one npu device"),
-        "float64": (tuple(t.astype("float64") for t in (query, cos, sin)), r"query is float64; accepted: .*161002"),
-        "mixed dtypes": ((query, cos.astype("bfloat16"), sin), r"cos is bfloat16 and query is float32.*161002"),
+        "cos on the CPU": (
+            (query, cos.cpu(), sin),
+            r"query is on npu:0, cos is on cpu, sin is on npu:0.*Move them",
+        ),
+        "all on the CPU": (
+            (query.cpu(), cos.cpu(), sin.cpu()),
+            r"query is on cpu.*must be on one npu device",
+        ),
+        "float64": (
+            tuple(t.astype("float64") for t in (query, cos, sin)),
+            r"query is float64; accepted: .*161002",
+        ),
+        "mixed dtypes": (
+            (query, cos.astype("bfloat16"), sin),
+            r"cos is bfloat16 and query is float32.*161002",
+        ),
         "rank 3": ((query[0], cos, sin), r"query has shape \[8, 4, 64\]; accepted: \[batch, seq_len.*561002"),
-        "head_dim 32": ((query[..., :32], narrow, narrow), r"head_dim is 32; accepted: multiples of 64.*561002"),
+        "head_dim 32": (
+            (query[..., :32], narrow, narrow),
+            r"head_dim is 32; accepted: multiples of 64.*561002",
+        ),
         "head_dim 896": ((wide, wide, wide), r"head_dim is 896; accepted: multiples of 64 below 896.*561002"),
         "too many heads": ((npu(np.ones((1, 8, 1001, 64)), "float32"), cos, sin), r"at most 1000.*561002"),
         "another seq_len": ((query, cos[:, :5], sin[:, :5]), r"cos has shape \[1, 5, 1, 64\].*561002"),
-        "cos unlike sin": ((query, cos, sin[:, :5]), r"cos has shape \[1, 8, 1, 64\] and sin \[1, 5, 1, 64\].*561002"),
-        "angles per batch": ((query, cos.tile([2, 1, 1, 1]), sin.tile([2, 1, 1, 1])), r"\[2, 8, 1, 64\].*561002"),
+        "cos unlike sin": (
+            (query, cos, sin[:, :5]),
+            r"cos has shape \[1, 8, 1, 64\] and sin \[1, 5, 1, 64\].*561002",
+        ),
+        "angles per batch": (
+            (query, cos.tile([2, 1, 1, 1]), sin.tile([2, 1, 1, 1])),
+            r"\[2, 8, 1, 64\].*561002",
+        ),
         "angles of rank 2": ((query, cos[0, :, 0], sin[0, :, 0]), r"cos has shape \[8, 64\].*561002"),
     }
 

@@ -134,9 +134,18 @@ def bad_inputs():
         "x on the CPU": ((x.cpu(), gamma, EPSILON), r"x is on cpu, gamma is on npu:0.*Move them"),
         "all on the CPU": ((x.cpu(), gamma.cpu(), EPSILON), r"x is on cpu, gamma is on cpu.*npu device"),
         "two devices": ((x, gamma.to("npu:1"), EPSILON), r"x is on npu:0, gamma is on npu:1.*one npu device"),
-        "float64": ((x.astype("float64"), gamma.astype("float64"), EPSILON), r"x is float64; accepted: .*161002"),
-        "integers": ((x.astype("int32"), gamma, EPSILON), r"x is int32; accepted: float32, bfloat16, float16.*161002"),
-        "mixed dtypes": ((x.astype("bfloat16"), gamma, EPSILON), r"gamma is float32 and x is bfloat16.*161002"),
+        "float64": (
+            (x.astype("float64"), gamma.astype("float64"), EPSILON),
+            r"x is float64; accepted: .*161002",
+        ),
+        "integers": (
+            (x.astype("int32"), gamma, EPSILON),
+            r"x is int32; accepted: float32, bfloat16, float16.*161002",
+        ),
+        "mixed dtypes": (
+            (x.astype("bfloat16"), gamma, EPSILON),
+            r"gamma is float32 and x is bfloat16.*161002",
+        ),
         "gamma too short": ((x, gamma[:4], EPSILON), r"x has shape \[4, 8\] and gamma \[4\].*561002"),
         "gamma of higher rank": ((gamma, x, EPSILON), r"x has shape \[8\] and gamma \[4, 8\].*561002"),
         "empty gamma": ((x[:, :0], gamma[:0], EPSILON), r"gamma \[0\].*561002"),

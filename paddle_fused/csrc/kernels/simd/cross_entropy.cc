@@ -23,9 +23,9 @@ template <typename T, typename Layout>
 void forward_row(const CrossEntropyProblem& problem, Layout layout, const T* x, const T* soft, int64_t label,
                  float* row, T* softmax, T* loss) {
   const int64_t classes = problem.classes, stride = layout.stride;
-  float shift = 0.0f;  // log p = row + shift
+  float maximum = 0.0f, log_total = 0.0f;  // log p = (row - maximum) - log_total
   if (problem.use_softmax) {
-    float maximum = to_float(x[0]);
+    maximum = to_float(x[0]);
 #pragma omp simd reduction(max : maximum)
     for (int64_t c = 0; c < classes; ++c) {
       row[c] = to_float(x[c * stride]);
@@ -33,7 +33,7 @@ void forward_row(const CrossEntropyProblem& problem, Layout layout, const T* x, 
     }
     const double total = sum(classes, [=](int64_t c) { return exp_fast(row[c] - maximum); });
     const float scale = static_cast<float>(1.0 / total);
-    shift = -maximum - __builtin_logf(static_cast<float>(total));
+    log_total = __builtin_logf(static_cast<float>(total));
 #pragma omp simd
     for (int64_t c = 0; c < classes; ++c) from_float(exp_fast(row[c] - maximum) * scale, softmax + c * stride);
   } else {
@@ -42,12 +42,12 @@ void forward_row(const CrossEntropyProblem& problem, Layout layout, const T* x, 
       softmax[c * stride] = x[c * stride];
     }
   }
+  const auto log_p = [=](int64_t c) { return bounded((row[c] - maximum) - log_total); };
   float value = 0.0f;
   if (soft)
-    value = -static_cast<float>(
-        sum(classes, [=](int64_t c) { return to_float(soft[c * stride]) * bounded(row[c] + shift); }));
+    value = -static_cast<float>(sum(classes, [=](int64_t c) { return to_float(soft[c * stride]) * log_p(c); }));
   else if (label != problem.ignore_index)
-    value = -bounded(row[label] + shift);
+    value = -log_p(label);
   from_float(value, loss);
 }
 

@@ -28,7 +28,15 @@ static inline float exp_fast(float x) {
   return x < -86.5f ? 0.0f : value;
 }
 
-static inline float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
+// The logistic function s(x) = 1 / (1 + e^-x), and 1 - s(x) without cancellation.
+struct Logistic {
+  float value, complement;
+};
+static inline Logistic logistic(float x) {
+  const float e = exp_fast(x < 0.0f ? x : -x);
+  const float larger = 1.0f / (1.0f + e), smaller = e * larger;
+  return {x < 0.0f ? smaller : larger, x < 0.0f ? larger : smaller};
+}
 
 // Sum of term(0) + ... + term(count - 1): blocks of 512 in float lanes, the blocks' sums in double, so that the error
 // does not grow with the length of a row.

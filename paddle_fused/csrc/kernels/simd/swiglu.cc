@@ -13,7 +13,7 @@ void forward(const void* gate_data, const void* up_data, int64_t count, void* y_
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float a = to_float(gate[i]);
-    from_float(a * sigmoid(a) * to_float(up[i]), y + i);
+    from_float(a * logistic(a).value * to_float(up[i]), y + i);
   }
 }
 
@@ -25,8 +25,9 @@ void gate_gradient(const void* gate_data, const void* up_data, const void* dy_da
   T* dgate = static_cast<T*>(dgate_data);
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const float a = to_float(gate[i]), s = sigmoid(a);
-    from_float(to_float(dy[i]) * to_float(up[i]) * s * (1.0f + a * (1.0f - s)), dgate + i);
+    const float a = to_float(gate[i]);
+    const Logistic s = logistic(a);
+    from_float(to_float(dy[i]) * to_float(up[i]) * s.value * (1.0f + a * s.complement), dgate + i);
   }
 }
 
@@ -38,7 +39,7 @@ void up_gradient(const void* gate_data, const void* dy_data, int64_t count, void
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float a = to_float(gate[i]);
-    from_float(to_float(dy[i]) * (a * sigmoid(a)), dup + i);
+    from_float(to_float(dy[i]) * (a * logistic(a).value), dup + i);
   }
 }
 

@@ -1,7 +1,7 @@
 """Builds the native code: the host kernels and the virtual NPU plugin.
 
-`pip install .` and `pip install -e .` call it. While developing, `python setup.py build_native` builds in place
-and compiles only what changed; it needs cmake and ninja, which the extra `test` installs.
+`pip install .` and `pip install -e .` call it. While developing, `python setup.py build_native` builds in
+place and compiles only what changed; it needs cmake and ninja, which the extra `test` installs.
 """
 
 import importlib.util

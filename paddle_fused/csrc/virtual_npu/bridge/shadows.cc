@@ -42,27 +42,26 @@ Holder Shadows::view_of(const Holder& holder) {
 
 // Makes `shadow` see the tensor's memory; true if it stands for a cast copy instead.
 bool Shadows::fill(DenseTensor* shadow, const DenseTensor& tensor, bool is_output) {
+  const bool cast = entry_.promotes() && tensor.dtype() == entry_.promoted;
   shadow->meta_ = tensor.meta_;
-  if (entry_.promotes() && tensor.dtype() == entry_.promoted) {
+  if (cast) {
     shadow->meta_.dtype = DataType::FLOAT32;
     shadow->meta_.offset = 0;
-    if (!is_output && has_memory(tensor)) {
-      const int64_t count = tensor.numel();
-      shadow->holder_ = allocate_from(cpu_context_->GetAllocator(), count * sizeof(float));
-      host::cast(element_type(entry_.promoted), address_of(tensor), host::ElementType::kFloat32, address_of(*shadow),
-                 count);
-    }
-    return true;
   }
   const bool dropped = !is_output && tensor.holder_ && tensor.holder_->size() == 0 && tensor.numel() > 0;
   if (dropped) {
-    const size_t size = tensor.numel() * phi::SizeOf(tensor.dtype()) + tensor.meta_.offset;
+    const size_t size = tensor.numel() * phi::SizeOf(shadow->meta_.dtype) + shadow->meta_.offset;
     shadow->holder_ = allocate_from(cpu_context_->GetHostAllocator(), size);
     std::memset(shadow->holder_->ptr(), 0, size);
-  } else {
+  } else if (!cast) {
     shadow->holder_ = view_of(tensor.holder_);
+  } else if (!is_output && has_memory(tensor)) {
+    const int64_t count = tensor.numel();
+    shadow->holder_ = allocate_from(cpu_context_->GetAllocator(), count * sizeof(float));
+    host::cast(element_type(entry_.promoted), address_of(tensor), host::ElementType::kFloat32, address_of(*shadow),
+               count);
   }
-  return false;
+  return cast;
 }
 
 DenseTensor* Shadows::shadow(const DenseTensor* tensor, bool is_output) {

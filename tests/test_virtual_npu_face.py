@@ -97,6 +97,30 @@ def test_operator_functions_agree_in_dygraph_and_static():
     np.testing.assert_array_equal(static.numpy(), dygraph.numpy())
 
 
+def test_operator_functions_leave_out_optional_inputs_and_have_gradients_in_static():
+    from paddle_custom_device.npu import flash_attention_npu
+
+    def attend(query, key, value):
+        return flash_attention_npu(
+            query, key, value, None, None, None, None, 0.0, True, True, False, False, False
+        )[0]
+
+    paddle.seed(0)
+    # Shape [B, T, N, D]: batch, tokens, heads, head size.
+    query, key, value = (paddle.randn([1, 16, 2, 64]).astype("float16") for _ in range(3))
+    results = []
+    for function in (attend, paddle.jit.to_static(attend, full_graph=True)):
+        inputs = [tensor.detach() for tensor in (query, key, value)]
+        for tensor in inputs:
+            tensor.stop_gradient = False
+        out = function(*inputs)
+        out.sum().backward()
+        results.append([out.numpy(), *(tensor.grad.numpy() for tensor in inputs)])
+    for dygraph, static in zip(*results, strict=True):
+        assert np.isfinite(dygraph).all()
+        np.testing.assert_array_equal(static, dygraph)
+
+
 def test_operators_are_found_when_somebody_registered_them_before(run_python):
     code = (
         "import paddle\n"

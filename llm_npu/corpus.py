@@ -97,7 +97,7 @@ def _text(file: Path) -> Iterator[str]:
         try:
             encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]  # PEP 263
         except SyntaxError as error:
-            raise ValueError(f"{file} names no encoding that Python knows: {error}") from error
+            raise ValueError(f"{file} is not valid text: {error}") from error
     text = _decoded(content, encoding, str(file)).replace("\r\n", "\n")
     if text:
         yield text

@@ -20,8 +20,10 @@ PRESETS: dict[str, dict[str, object]] = {
         "num_attention_heads": 4,
         "max_position_embeddings": 1024,
     },
-    # The 110M model of karpathy/llama2.c (README, table of models); 134M here, with an lm_head of its own.
+    # Layers of the 110M model of karpathy/llama2.c (README, table of models). That one has 32000 tokens and
+    # one matrix for embedding and lm_head; half the tokens and two matrices come to the same size.
     "llama-110m": {
+        "vocab_size": 16384,
         "hidden_size": 768,
         "intermediate_size": 2048,
         "num_hidden_layers": 12,

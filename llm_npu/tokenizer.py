@@ -91,7 +91,7 @@ def load_tokenizer(path: str | Path):
 
 
 def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None) -> Path:
-    """The directory, in the cache, of the byte-level BPE of up to ``vocab_size`` tokens trained on ``corpus``.
+    """The directory (in the cache) of the byte-level BPE of ``vocab_size`` tokens trained on ``corpus``.
 
     No text is unknown to it: every byte is a token, and decoding gives the text back. ValueError for a corpus
     without text and for a vocabulary too small for all bytes.

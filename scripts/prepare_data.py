@@ -3,8 +3,8 @@
     python scripts/prepare_data.py --input_path texts/ --output_prefix data/texts
     python scripts/run_llama_npu.py --input_dir data/texts --tokenizer_name_or_path data/texts-tokenizer
 
-The pair is in the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl), each
-with an end-of-text token after it. Without --tokenizer_name_or_path, a byte-level BPE is trained on the
+The pair is in the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl),
+each with an end-of-text token after it. Without --tokenizer_name_or_path, a byte-level BPE is trained on the
 text and written to PREFIX-tokenizer. Output appears complete or not at all. Bad input is exit status 2.
 """
 
@@ -28,6 +28,8 @@ def prepare(args):
     if not args.tokenizer_name_or_path:
         trained = trained_tokenizer(source, args.vocab_size, args.data_cache)
     tokenizer = load_tokenizer(args.tokenizer_name_or_path or trained)
+    # Not earlier: Paddle, which the tokenizer imports, takes the signal over. unfinished() cleans up on exit.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     write_indexed(prefix, documents(source, tokenizer), len(tokenizer))
     if trained:
         copy(trained, prefix.parent / f"{prefix.name}-tokenizer")
@@ -55,7 +57,6 @@ def main():
     )
     parser.add_argument("--data_cache", help="folder for trained tokenizers (default: $LLM_NPU_CACHE)")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unfinished() then cleans up
     try:
         prepare(args)
     except (ValueError, OSError) as error:

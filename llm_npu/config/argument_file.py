@@ -60,10 +60,12 @@ def as_flags(arguments: dict[str, object]) -> list[str]:
     """The arguments of a file as the flags that argparse would have been given."""
     flags: list[str] = []
     for name, value in arguments.items():
-        # A list of lists is a flag given several times (skip_data_intervals).
-        nested = isinstance(value, list) and any(isinstance(item, list) for item in value)
-        for one in value if nested else [value]:
-            flags += [f"--{name}", *(str(item) for item in (one if isinstance(one, list) else [one]))]
+        if not isinstance(value, list):
+            flags.append(f"--{name}={value}")
+        elif any(isinstance(item, list) for item in value):  # skip_data_intervals: a flag given several times
+            flags += [part for item in value for part in as_flags({name: item})]
+        elif value:
+            flags += [f"--{name}", *map(str, value)]
     return flags
 
 

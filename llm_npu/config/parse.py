@@ -10,7 +10,7 @@ from ..presets import has_weights, is_preset
 from .argument_file import as_flags, split_file
 from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from, paddle_name
-from .value_checks import check_values
+from .value_checks import CHOICES, check_values
 
 FUSED_OPERATORS = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope")
 
@@ -34,7 +34,12 @@ def parse(argv: Sequence[str]) -> RunConfig:
 
     given = {known[name] for name in (*in_file, *on_line) if name != "help"}
     overridden = {known[name] for name in on_line if name != "help"}
-    kept = {name: value for name, value in in_file.items() if known[name] not in overridden}
+    kept = {
+        # YAML reads the word no as false.
+        name: "no" if value is False and "no" in CHOICES.get(name, ()) else value
+        for name, value in in_file.items()
+        if known[name] not in overridden
+    }
     namespace, rest = Parser(kinds).parse_known_args([*as_flags(kept), *flags])
     if rest:
         raise ValueError(
@@ -86,6 +91,7 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
     if device == "cpu":  # the fused operators are the device's
         for name in FUSED_OPERATORS:
             default(name, False)
+    default("min_learning_rate", 0.1 * values["learning_rate"])
     default("continue_training", has_weights(values["model_name_or_path"]))
     if not values["do_eval"]:
         default("evaluation_strategy", "no")

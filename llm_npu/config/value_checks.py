@@ -124,10 +124,11 @@ def _check_steps(values: dict) -> None:
             f"--learning_rate {values['learning_rate']}"
         )
     end = values["decay_steps"] or steps
-    if 0 < end < values["warmup_steps"]:
+    warmup = values["warmup_steps"] or values["warmup_ratio"] * max(steps, 0)
+    if 0 < end < warmup:
         raise ValueError(
-            f"--warmup_steps is {values['warmup_steps']}, but the learning rate has decayed by step "
-            f"{end} already (--{'decay_steps' if values['decay_steps'] else 'max_steps'})"
+            f"the learning rate warms up for {warmup:g} steps (--warmup_steps or --warmup_ratio), but has "
+            f"decayed by step {end} already (--{'decay_steps' if values['decay_steps'] else 'max_steps'})"
         )
 
 

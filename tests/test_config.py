@@ -1,0 +1,304 @@
+"""Arguments: command line, files, defaults, refusals, and what has no effect."""
+
+import json
+import shlex
+
+import pytest
+
+from llm_npu import config
+from llm_npu.config.value_checks import split_weights
+from llm_npu.presets import config_for
+
+
+def refused(argv, *words):
+    with pytest.raises(ValueError) as caught:
+        config.parse(argv)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
+    run = config.parse([])
+    assert (run.model.model_name_or_path, run.data.input_dir, run.device) == ("llama-tiny", None, "npu")
+    training = run.training
+    assert (training.max_steps, training.bf16, training.fp16, training.fp16_opt_level) == (
+        200,
+        True,
+        False,
+        "O2",
+    )
+    assert training.amp_master_grad and training.use_flash_attention
+    assert training.use_fused_rms_norm and training.use_fused_rope
+    assert run.model.fuse_attention_qkv and run.model.fuse_attention_ffn
+    assert training.do_train and training.do_eval and not training.recompute
+    assert run.given == {}
+    assert config.ineffective(run) == []
+
+
+def test_importing_the_package_imports_no_framework(run_python):
+    code = (
+        "import sys, llm_npu.config as c\n"
+        "c.device_from(['--device', 'cpu'])\n"
+        "print(sorted({'paddle', 'paddlenlp', 'numpy'} & set(sys.modules)))"
+    )
+    done = run_python("-c", code)
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["npu", "npu:0", "npu:12", "npu:card", "virtual_npu", "cpu"])
+def test_device_is_read_from_flag_and_file(name, tmp_path):
+    assert config.device_from(["--device", name]) == name
+    assert config.device_from([f"--device={name}"]) == name
+    assert config.device_from(["--device", "cpu", "--bf16", "--device", name]) == name
+    for file, text in (("a.yaml", f'device: "{name}"\n'), ("a.json", json.dumps({"device": name}))):
+        (tmp_path / file).write_text(text)
+        assert config.device_from([str(tmp_path / file)]) == name
+        assert config.device_from([str(tmp_path / file), "--device", "npu:3"]) == "npu:3"
+        run = config.parse([str(tmp_path / file)])
+        assert run.device == name
+        assert run.training.device == {"npu:card": "npu", "virtual_npu": "npu"}.get(name, name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "npu:", "npu:x", "virtual", "", "NPU", "npu:-1"])
+def test_unknown_devices_are_refused(name):
+    with pytest.raises(ValueError, match="npu, npu:N, npu:card, virtual_npu or cpu"):
+        config.device_from(["--device", name])
+    with pytest.raises(ValueError, match="npu:card"):
+        config.device_from(["--device"])
+
+
+@pytest.mark.parametrize(
+    ("written", "nearest"),
+    [
+        ("--max_stps", "--max_steps"),
+        ("--max-steps", "--max_steps"),
+        ("--lerning_rate", "--learning_rate"),
+        ("--use_flash_atention", "--use_flash_attention"),
+        ("--no_bf17", "--no_bf16"),
+        ("--inputdir", "--input_dir"),
+        ("--max_step", "--max_steps"),  # an abbreviation is no name either
+    ],
+)
+def test_misspelt_names_are_refused_with_the_nearest(written, nearest, tmp_path):
+    refused([written, "1"], written, f"did you mean {nearest}?")
+    refused([f"{written}=1"], f"did you mean {nearest}?")
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({written.removeprefix("--"): 1}))
+    refused([str(file)], f"did you mean {nearest}?")
+
+
+def test_names_far_from_all_others_are_refused():
+    refused(["--qqqqqqqqqqqq", "1"], "--qqqqqqqqqqqq is no argument")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--max_steps", "abc"], ["--max_steps", "abc"]),
+        (["--max_steps"], ["--max_steps", "expected one argument"]),
+        (["--bf16", "perhaps"], ["--bf16", "perhaps"]),
+        (["--seed", "1", "stray"], ["stray", "belongs to no argument"]),
+        (["--bf16", "--fp16"], ["--bf16", "--fp16", "choose one"]),
+        (["--max_steps", "0"], ["--max_steps is 0"]),
+        (["--max_steps", "-5"], ["--max_steps is -5"]),
+        (["--max_steps", "-1", "--num_train_epochs", "0"], ["nothing to train"]),
+        (["--learning_rate", "-1e-3"], ["--learning_rate"]),
+        (["--learning_rate", "nan"], ["--learning_rate is nan"]),
+        (["--learning_rate", "inf"], ["--learning_rate is inf"]),
+        (["--min_learning_rate", "1"], ["--min_learning_rate 1.0 is above --learning_rate"]),
+        (["--warmup_steps", "300"], ["300 steps", "step 200", "--max_steps"]),
+        (["--warmup_steps", "30", "--decay_steps", "20"], ["step 20", "--decay_steps"]),
+        (["--warmup_ratio", "1.5"], ["--warmup_ratio"]),
+        (["--gradient_accumulation_steps", "0"], ["--gradient_accumulation_steps is 0"]),
+        (["--per_device_train_batch_size", "0"], ["--per_device_train_batch_size"]),
+        (["--max_seq_length", "0"], ["--max_seq_length"]),
+        (["--adam_beta2", "1"], ["--adam_beta2", "below 1"]),
+        (["--max_evaluate_steps", "0"], ["--max_evaluate_steps"]),
+        (["--lr_scheduler_type", "cosin"], ["cosin", "linear, cosine"]),
+        (["--fp16_opt_level", "O3"], ["O3", "O0, O1 or O2"]),
+        (["--optim", "sgd"], ["sgd", "must be adamw"]),
+        (["--data_impl", "lazy"], ["lazy", "must be mmap"]),
+        (["--split", "9,x"], ["--split", "9,x"]),
+        (["--split", "0,1,0"], ["--split", "nothing for training"]),
+        (["--bf16", "false", "--use_flash_attention"], ["--use_flash_attention", "--bf16 or --fp16"]),
+        (["--device", "cpu", "--bf16"], ["--bf16", "CPU place"]),
+        (["--device", "cpu", "--fp16"], ["--fp16", "CPU place"]),
+        (["--to_static"], ["--to_static"]),
+        (["--use_fused_linear_cross_entropy"], ["--use_fused_linear_cross_entropy", "CUDA"]),
+        (["--continue_training"], ["llama-tiny", "preset"]),
+    ],
+)
+def test_values_that_cannot_work_are_refused(argv, words):
+    refused(argv, *words)
+
+
+def test_a_choice_turns_off_the_defaults_against_it():
+    assert not config.parse(["--fp16"]).training.bf16
+    assert config.parse(["--fp16"]).training.use_flash_attention
+    for argv in (["--bf16", "false"], ["--no_bf16"]):
+        training = config.parse(argv).training
+        assert not (training.bf16 or training.use_flash_attention or training.amp_master_grad)
+        assert training.use_fused_rms_norm
+    assert not config.parse(["--fp16_opt_level", "O1"]).training.amp_master_grad
+    cpu = config.parse(["--device", "cpu"]).training
+    assert not (cpu.bf16 or cpu.use_flash_attention or cpu.use_fused_rms_norm or cpu.use_fused_rope)
+    assert config.parse(["--do_eval", "false"]).training.evaluation_strategy.value == "no"
+    assert not config.parse(["--evaluation_strategy", "no"]).training.do_eval
+    assert config.parse(["--learning_rate", "1e-5"]).training.min_learning_rate == pytest.approx(1e-6)
+
+
+def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
+    yaml = tmp_path / "run.yaml"
+    yaml.write_text(
+        "max_steps: 7\nlearning_rate: 1e-4\nbf16: true\nsplit: 8,1,1\nevaluation_strategy: no\n"
+        "save_steps: null\namp_custom_white_list: [matmul_v2, elementwise_add]\n"
+        "skip_data_intervals: [[1, 2], [5, 6]]\noutput_dir: -odd-\nreport_to: []\n"
+    )
+    run = config.parse([str(yaml), "--max_steps", "9", "--skip_data_intervals", "3", "4"])
+    assert (run.training.max_steps, run.training.learning_rate, run.data.split) == (9, 1e-4, "8,1,1")
+    assert run.training.evaluation_strategy.value == "no"
+    assert run.training.save_steps == 100
+    assert run.training.amp_custom_white_list == ["matmul_v2", "elementwise_add"]
+    assert run.training.skip_data_intervals == [[3, 4]]
+    assert run.training.output_dir == "-odd-"
+    assert "save_steps" not in run.given
+    assert run.given["max_steps"] == 9
+    assert config.parse([str(yaml)]).training.skip_data_intervals == [[1, 2], [5, 6]]
+
+    same = tmp_path / "run.json"
+    same.write_text(json.dumps({"max_steps": 7, "bf16": False, "no_cuda": None}))
+    assert config.parse([str(same)]).training.max_steps == 7
+    assert not config.parse([str(same)]).training.bf16
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "{", ["a.json", "not valid JSON"]),
+        ("a.yaml", "a: [", ["a.yaml", "not valid YAML"]),
+        ("a.json", "[1]", ["must map", "list"]),
+        ("a.yaml", "just text", ["must map", "str"]),
+        ("a.yaml", "seed: {a: 1}", ["seed holds a mapping"]),
+        ("a.yaml", "1: 2", ["1 is no argument's name"]),
+        ("a.yaml", "seed: 1\nseed: 2", ["seed twice"]),
+        ("a.json", '{"seed": 1, "seed": 2}', ["seed twice"]),
+        ("a.yaml", "seed: true", ["--seed", "True"]),
+        ("a.toml", "seed = 1", ["a.toml", ".yaml, .yml, .json"]),
+        ("a.json", "\udcff", ["a.json", "cannot be read"]),
+    ],
+)
+def test_bad_files_of_arguments_are_refused(tmp_path, name, text, words):
+    file = tmp_path / name
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused([str(file)], *words)
+
+
+def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
+    refused([str(tmp_path / "none.yaml")], "none.yaml", "cannot be read")
+    (tmp_path / "empty.yaml").write_text("")
+    assert config.parse([str(tmp_path / "empty.yaml")]).given == {}
+    (tmp_path / "late.yaml").write_text("seed: 1")
+    refused(["--bf16", "true", str(tmp_path / "late.yaml")], "late.yaml", "must come before all flags")
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (["--tensor_parallel_degree", "4", "--sharding", "stage1"], ["sharding", "tensor_parallel_degree"]),
+        (["--tensor_parallel_degree", "1", "--sequence_parallel", "0", "--sharding", ""], []),
+        (["--scale_loss", "1024"], ["scale_loss"]),
+        (["--scale_loss", "1024", "--fp16"], []),
+        (["--fp16_opt_level", "O2"], []),
+        (["--fp16_opt_level", "O2", "--no_bf16"], ["fp16_opt_level"]),
+        (["--amp_master_grad", "--fp16_opt_level", "O1"], ["amp_master_grad"]),
+        (["--warmup_ratio", "0.2", "--warmup_steps", "3"], ["warmup_ratio"]),
+        (["--warmup_steps", "3", "--lr_scheduler_type", "constant"], ["warmup_steps"]),
+        (["--min_learning_rate", "0", "--lr_scheduler_type", "polynomial"], ["min_learning_rate"]),
+        (["--num_train_epochs", "3"], ["num_train_epochs"]),
+        (["--num_train_epochs", "3", "--max_steps", "-1"], []),
+        (["--eval_steps", "3", "--do_eval", "false"], ["eval_steps"]),
+        (["--save_steps", "3", "--save_strategy", "no"], ["save_steps"]),
+        (["--recompute_granularity", "full"], ["recompute_granularity"]),
+        (["--recompute_granularity", "full", "--recompute"], []),
+        (["--use_fast_layer_norm", "--enable_linear_fused_grad_add"],
+         ["enable_linear_fused_grad_add", "use_fast_layer_norm"]),
+        (["--enable_linear_fused_grad_add", "false"], []),
+        (["--device", "cpu", "--use_fused_rms_norm"], ["use_fused_rms_norm"]),
+        (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
+    ],
+)  # fmt: skip
+def test_arguments_without_effect_are_named(argv, names):
+    found = config.ineffective(config.parse(argv))
+    assert [name for name, _ in found] == names
+    assert all(why for _, why in found)
+
+
+def test_fused_operators_stay_off_on_the_cpu_place():
+    run = config.parse(["--device", "cpu", "--use_fused_rms_norm", "--use_fused_rope"])
+    assert not (run.training.use_fused_rms_norm or run.training.use_fused_rope)
+
+
+def test_every_rule_names_an_argument_that_exists():
+    from llm_npu.config.ineffective import RULES
+    from llm_npu.config.parse import _names
+    from llm_npu.config.training import PretrainArguments
+    from llm_npu.config.value_checks import AT_LEAST, BELOW_ONE, CHOICES
+
+    known = _names((config.ModelArguments, config.DataArguments, PretrainArguments))
+    assert not {*RULES, *AT_LEAST, *BELOW_ONE, *CHOICES} - set(known)
+
+
+def test_arguments_of_paddlenlps_npu_script_are_accepted():
+    """The flags of PaddleNLP's llm/npu/llama/llama_npu_opt_ppt.sh, all but the tokenizer on a hub."""
+    flags = shlex.split(
+        "--model_name_or_path meta-llama/Llama-2-13b --input_dir ./pre-data --output_dir ./output "
+        "--split 949,50,1 --max_seq_length 4096 --per_device_train_batch_size 2 "
+        "--gradient_accumulation_steps 32 --per_device_eval_batch_size 1 --use_flash_attention 1 "
+        "--use_fused_rms_norm 1 --virtual_pp_degree 1 --learning_rate 0.00001 --min_learning_rate 0.000001 "
+        "--max_steps 800 --decay_steps 2000 --save_steps 2000 --seed 100 "
+        "--weight_decay 0.01 --warmup_steps 20 --max_grad_norm 1.0 --logging_steps 1 "
+        "--dataloader_num_workers 1 --eval_steps 1001 "
+        "--tensor_parallel_degree 4 --disable_tqdm true --continue_training 0 --do_train --device npu "
+        "--enable_linear_fused_grad_add false --fuse_attention_qkv true --fuse_attention_ffn true "
+        "--use_fused_rope true --recompute_use_reentrant true --data_cache ./data_cache --bf16 "
+        "--fp16_opt_level O2 --amp_master_grad --load_sharded_model true --save_sharded_model true "
+        "--pipeline_parallel_degree 1 --ignore_data_skip 0 --force_reshard_pp true --sequence_parallel 1 "
+        "--pipeline_parallel_config disable_partial_send_recv --sharding stage1 --sharding_parallel_degree 2"
+    )
+    run = config.parse(flags)
+    named = {name for name, _ in config.ineffective(run)}
+    assert {"tensor_parallel_degree", "sharding", "sequence_parallel", "recompute_use_reentrant"} <= named
+    assert (
+        not {"learning_rate", "decay_steps", "bf16", "virtual_pp_degree", "enable_linear_fused_grad_add"}
+        & named
+    )
+    llama = config_for(run)
+    assert (llama.hidden_size, llama.num_hidden_layers, llama.seq_length) == (5120, 40, 4096)
+
+
+def test_help_lists_all_arguments_and_exits_with_0(capsys):
+    with pytest.raises(SystemExit) as caught:
+        config.parse(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "--min_learning_rate" in text
+    assert "--input_dir" in text
+
+
+def test_split_weights():
+    assert split_weights("949,50,1") == pytest.approx((0.949, 0.05, 0.001))
+    assert split_weights("3/1") == (0.75, 0.25, 0)
+    assert split_weights("1") == (1, 0, 0)
+    for bad in ("", "1,2,3,4", "-1,2,3", "nan,1,1", "inf,1,1", "0,0,0", "a"):
+        with pytest.raises(ValueError, match="--split"):
+            split_weights(bad)
+
+
+def test_a_run_that_the_model_cannot_do_is_refused():
+    with pytest.raises(ValueError, match=r"--max_seq_length is 2048, but llama-tiny has 1024 positions"):
+        config_for(config.parse(["--max_seq_length", "2048"]))
+    with pytest.raises(ValueError, match="names layer 6, but the model has layers 0 to 5"):
+        config_for(config.parse(["--recompute", "--no_recompute_layers", "0", "6"]))

@@ -1,0 +1,431 @@
+"""From text and .bin + .idx to samples: documents, packing, splitting, order, and damaged files."""
+
+import contextlib
+import io
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from llm_npu.config import DataArguments
+from llm_npu.corpus import corpus, standard_library
+from llm_npu.data import Datasets, documents, find, load
+from llm_npu.data.indexed import HEADER, IndexedTokens, open_indexed, write_indexed
+from llm_npu.data.packing import PackedSamples, TokenStream, permutation
+from llm_npu.data.split import boundaries
+from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
+
+EOS = 2
+SENTENCES = "One two three. Grüße aus Köln — 你好 🙂.\n"
+
+
+def stream_of(*pieces, eos=EOS):
+    tokens = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
+    return TokenStream(IndexedTokens("memory", tokens, np.cumsum([len(piece) for piece in pieces])), eos)
+
+
+def samples_of(*pieces, length=2, vocab_size=100):
+    stream = stream_of(*pieces)
+    return PackedSamples(stream, 0, len(stream), length, vocab_size)
+
+
+# documents
+
+
+def test_documents_of_a_folder(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_bytes(b"no newline at the end")
+    (tmp_path / "b.md").write_bytes("\ufeffGrüße\r\nzwei".encode())
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "sub" / "c.py").write_bytes("# coding: latin-1\n# Grüße\n".encode("latin-1"))
+    (tmp_path / "d.jsonl").write_bytes(b'{"text": "one"}\n\n{"text": ""}\n{"text": "\\u00e9", "id": 4}')
+    (tmp_path / "e.csv").write_text("left out")
+    (tmp_path / ".hidden.txt").write_text("left out")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "f.txt").write_text("left out")
+    found = sorted(corpus(tmp_path).documents())
+    assert found == sorted(
+        ["no newline at the end", "Grüße\nzwei", "# coding: latin-1\n# Grüße\n", "one", "é"]
+    )
+
+
+def test_the_order_of_files_depends_on_their_names_only(tmp_path):
+    names = [f"{number}.txt" for number in range(30)]
+    for root, order in (("one", names), ("two", names[::-1])):
+        (tmp_path / root).mkdir()
+        for name in order:
+            (tmp_path / root / name).write_text(name)
+    one, two = (list(corpus(tmp_path / root).documents()) for root in ("one", "two"))
+    assert one == two != sorted(names)
+    assert corpus(tmp_path / "one").fingerprint() == corpus(tmp_path / "two").fingerprint()
+
+
+def test_the_fingerprint_sees_content_names_and_where_files_end(tmp_path):
+    prints = set()
+    for number, files in enumerate(
+        [{"a": "xy", "b": "z"}, {"a": "x", "b": "yz"}, {"a": "xy", "c": "z"}, {"a": "xy"}]
+    ):
+        root = tmp_path / str(number)
+        root.mkdir()
+        for name, content in files.items():
+            (root / f"{name}.txt").write_text(content)
+        prints.add(corpus(root).fingerprint())
+    assert len(prints) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", b"ok\xff", ["a.txt", "not valid utf-8-sig at byte 2"]),
+        ("a.py", b"# coding: klingon\n", ["a.py", "not valid text"]),
+        ("a.py", b"x = '\xff'\n", ["a.py", "not valid text"]),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": \n', ["a.jsonl, line 2", "not valid JSON"]),
+        ("a.jsonl", b'{"body": "x"}', ["line 1", "a string called text"]),
+        ("a.jsonl", b'{"text": 3}', ["line 1", "a string called text"]),
+        ("a.jsonl", b'["x"]', ["line 1", "a string called text"]),
+        ("a.jsonl", b'{"text": "a\\ud800"}', ["line 1", "not valid Unicode at character 1"]),
+        ("a.jsonl", b'{"text": "\xff"}', ["line 1", "not valid utf-8-sig"]),
+    ],
+)
+def test_files_that_are_no_text_are_refused(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        list(corpus(tmp_path).documents())
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_inputs_that_hold_no_text_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        find(DataArguments(input_dir=str(tmp_path / "none")))
+    with pytest.raises(ValueError, match=r"holds no \.txt"):
+        find(DataArguments(input_dir=str(tmp_path)))
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(ValueError, match=r"the suffix '\.csv'"):
+        find(DataArguments(input_dir=str(tmp_path / "a.csv")))
+
+
+def test_the_default_is_the_standard_library_without_its_tests():
+    source = find(DataArguments())
+    assert source == standard_library()
+    assert 3e6 < sum(file.stat().st_size for file in source.files) <= 4 << 20
+    assert not any({"test", "tests", "site-packages"} & set(file.parts) for file in source.files)
+
+
+def test_bin_and_idx_are_found_by_prefix_file_and_folder(tmp_path):
+    prefix = tmp_path / "v1.5"
+    write_indexed(prefix, [np.array([1, EOS])], 100)
+    for name in (prefix, tmp_path / "v1.5.bin", tmp_path / "v1.5.idx", tmp_path):
+        assert find(DataArguments(input_dir=str(name))) == prefix
+    write_indexed(tmp_path / "second", [np.array([1, EOS])], 100)
+    with pytest.raises(ValueError, match=r"holds 2 \.idx files"):
+        find(DataArguments(input_dir=str(tmp_path)))
+
+
+# .bin + .idx
+
+
+@pytest.mark.parametrize(("vocab_size", "width"), [(100, 2), (65536, 2), (65537, 4), (128256, 4)])
+def test_what_is_written_is_read_back(tmp_path, vocab_size, width):
+    pieces = [np.array([0]), np.arange(5), np.array([], dtype=np.int64), np.array([vocab_size - 1, EOS])]
+    write_indexed(tmp_path / "sub" / "p", pieces, vocab_size)
+    read = open_indexed(tmp_path / "sub" / "p")
+    assert isinstance(read.tokens, np.memmap)
+    assert read.tokens.dtype.itemsize == width
+    assert read.tokens.tolist() == [0, 0, 1, 2, 3, 4, vocab_size - 1, EOS]
+    assert read.ends.tolist() == [1, 6, 6, 8]
+    assert sorted(path.name for path in (tmp_path / "sub").iterdir()) == ["p.bin", "p.idx"]
+
+
+def test_paddlenlps_reader_reads_it_and_its_sentences_are_understood(tmp_path):
+    from paddlenlp.data.indexed_dataset import MMapIndexedDataset, make_builder
+
+    write_indexed(tmp_path / "p", [np.array([5, 6, EOS]), np.array([7])], 100)
+    with contextlib.redirect_stdout(io.StringIO()):
+        theirs = MMapIndexedDataset(str(tmp_path / "p"), skip_warmup=True)
+    assert [theirs.get(index)[0].tolist() for index in range(2)] == [[5, 6, EOS], [7]]
+    assert theirs.doc_idx.tolist() == [0, 1, 2]
+
+    builder = make_builder(str(tmp_path / "q.bin"), "mmap", np.int32)
+    for document in ([[1, 3], [4]], [[5, 6, 7]]):
+        for sentence in document:
+            builder.add_item(sentence)
+        builder.end_document()
+    with contextlib.redirect_stdout(io.StringIO()):
+        builder.finalize(str(tmp_path / "q.idx"))
+    ours = open_indexed(tmp_path / "q")
+    assert (ours.tokens.tolist(), ours.ends.tolist()) == ([1, 3, 4, 5, 6, 7], [3, 6])
+
+
+def damaged(name, change):
+    return pytest.param(change, id=name)
+
+
+def patched(offset, layout, value):
+    def change(index, binary):
+        struct.pack_into(layout, index, offset, value)
+
+    return change
+
+
+N = HEADER.size  # sizes int32 [3], offsets int64 [3], documents int64 [4] follow
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        damaged("empty idx", lambda index, binary: index.clear()),
+        damaged("idx inside its magic", lambda index, binary: index.__delitem__(slice(5, None))),
+        damaged("idx inside its header", lambda index, binary: index.__delitem__(slice(20, None))),
+        damaged("idx one byte short", lambda index, binary: index.pop()),
+        damaged("idx one byte long", lambda index, binary: index.append(0)),
+        damaged("other magic", patched(0, "<B", 0)),
+        damaged("old layout", lambda index, binary: index.__setitem__(slice(0, 9), b"TNTIDX\0\0\0")),
+        damaged("version 2", patched(9, "<Q", 2)),
+        damaged("dtype 0", patched(17, "<B", 0)),
+        damaged("dtype float", patched(17, "<B", 7)),
+        damaged("more sentences", patched(18, "<Q", 4)),
+        damaged("very many sentences", patched(18, "<Q", 2**63)),
+        damaged("very many documents", patched(26, "<Q", 2**63)),
+        damaged("negative size", patched(N, "<i", -3)),
+        damaged("large size", patched(N + 4, "<i", 1000)),
+        damaged("other offset", patched(N + 12 + 8, "<q", 5)),
+        damaged("negative offset", patched(N + 12, "<q", -2)),
+        damaged("documents start late", patched(N + 36, "<q", 1)),
+        damaged("documents end early", patched(N + 36 + 24, "<q", 2)),
+        damaged("documents run back", patched(N + 36 + 8, "<q", 3)),
+        damaged("bin one byte short", lambda index, binary: binary.pop()),
+        damaged("bin one byte long", lambda index, binary: binary.append(0)),
+        damaged("empty bin", lambda index, binary: binary.clear()),
+    ],
+)
+def test_damaged_pairs_are_refused_with_a_sentence(tmp_path, change):
+    write_indexed(tmp_path / "p", [np.arange(4), np.arange(3), np.arange(2)], 100)
+    index, binary = (bytearray((tmp_path / name).read_bytes()) for name in ("p.idx", "p.bin"))
+    change(index, binary)
+    (tmp_path / "p.idx").write_bytes(index)
+    (tmp_path / "p.bin").write_bytes(binary)
+    with pytest.raises(ValueError) as caught:
+        open_indexed(tmp_path / "p")
+    assert str(tmp_path / "p") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_cut_of_an_idx_is_refused(tmp_path):
+    write_indexed(tmp_path / "p", [np.arange(4), np.arange(3)], 100)
+    whole = (tmp_path / "p.idx").read_bytes()
+    for length in range(len(whole)):
+        (tmp_path / "p.idx").write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"p\.idx"):
+            open_indexed(tmp_path / "p")
+
+
+def test_half_a_pair_and_a_pair_without_tokens_are_refused(tmp_path):
+    write_indexed(tmp_path / "p", [np.array([], dtype=np.int64)], 100)
+    with pytest.raises(ValueError, match="holds no tokens"):
+        open_indexed(tmp_path / "p")
+    (tmp_path / "p.bin").unlink()
+    with pytest.raises(ValueError, match=r"p\.bin is missing"):
+        open_indexed(tmp_path / "p")
+    with pytest.raises(ValueError, match="there is no text"):
+        write_indexed(tmp_path / "q", [], 100)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.idx"]
+
+
+# packing
+
+
+def test_documents_are_joined_with_one_end_of_text_token_each():
+    stream = stream_of([5, 6], [7], [EOS], [], [8, EOS], [9])
+    expected = [5, 6, EOS, 7, EOS, EOS, 8, EOS, 9, EOS]
+    assert len(stream) == len(expected)
+    assert stream.ends.tolist() == [3, 5, 6, 8, 10]
+    for start in range(len(expected) + 1):
+        for stop in range(start, len(expected) + 1):
+            assert stream.read(start, stop).tolist() == expected[start:stop]
+
+
+def test_labels_are_the_next_tokens_and_no_input_is_used_twice():
+    samples = samples_of([5, 6, 7, 8], [9], [10, 11, 12])
+    assert len(samples) == 5  # 11 tokens: 5 x 2 inputs and one token for the last label
+    assert [samples[i]["input_ids"].tolist() for i in range(5)] == [
+        [5, 6],
+        [7, 8],
+        [EOS, 9],
+        [EOS, 10],
+        [11, 12],
+    ]
+    assert [samples[i]["labels"].tolist() for i in range(5)] == [
+        [6, 7],
+        [8, EOS],
+        [9, EOS],
+        [10, 11],
+        [12, EOS],
+    ]
+    assert {array.dtype.name for array in samples[0].values()} == {"int64"}
+    for outside in (5, -1):
+        with pytest.raises(IndexError):
+            samples[outside]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "length", "count"), [(2, 2, 0), (3, 2, 1), (4, 2, 1), (5, 2, 2), (2, 1, 1)]
+)
+def test_a_sample_needs_one_token_more_than_its_length(tokens, length, count):
+    assert len(samples_of([5] * (tokens - 1), length=length)) == count
+
+
+@pytest.mark.parametrize("wrong", [100, 40000, -1])
+def test_ids_outside_the_vocabulary_are_refused(wrong):
+    samples = samples_of([5, 6, 7], [wrong, 8], length=2)
+    samples[0]
+    with pytest.raises(ValueError, match=f"token id {wrong}, but the model's vocabulary has ids 0 to 99"):
+        samples[1]
+
+
+# order
+
+
+def test_every_epoch_shows_each_sample_once_in_another_order():
+    samples = samples_of(list(range(3, 24)))
+    count = len(samples)
+    shuffled = samples.shuffled(3 * count, seed=7)
+    epochs = [[int(shuffled[e * count + i]["input_ids"][0]) for i in range(count)] for e in range(3)]
+    expected = sorted(int(samples[i]["input_ids"][0]) for i in range(count))
+    assert all(sorted(epoch) == expected for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_the_order_is_a_pure_function_of_seed_and_position():
+    samples = samples_of(list(range(3, 90)))
+    straight = samples.shuffled(200, seed=1)
+    seen = [straight[i]["input_ids"].tolist() for i in range(200)]
+    resumed = samples.shuffled(200, seed=1)
+    assert [resumed[i]["input_ids"].tolist() for i in range(137, 200)] == seen[137:]
+    assert [resumed[i]["input_ids"].tolist() for i in (199, 3, 60)] == [seen[199], seen[3], seen[60]]
+    other = samples.shuffled(200, seed=2)
+    assert [other[i]["input_ids"].tolist() for i in range(200)] != seen
+    # Written down, so that a new numpy cannot reorder the data of a run that is to be continued.
+    assert permutation(42, 0, 10).tolist() == [5, 6, 0, 7, 3, 2, 4, 9, 1, 8]
+    assert permutation(42, 1, 10).tolist() == [0, 8, 7, 4, 3, 1, 2, 9, 6, 5]
+
+
+def test_paddlenlps_sampler_resumes_at_the_consumed_samples():
+    from paddlenlp.utils.batch_sampler import DistributedBatchSampler
+
+    train = samples_of(list(range(3, 90))).shuffled(60, seed=3)
+
+    def batches(consumed):
+        sampler = DistributedBatchSampler(
+            train, batch_size=4, shuffle=False, num_replicas=1, rank=0, drop_last=True
+        )
+        sampler.set_epoch(0, consumed_samples=consumed)
+        return [np.stack([train[i]["input_ids"] for i in batch]).tolist() for batch in sampler]
+
+    assert batches(24) == batches(0)[6:]
+
+
+def test_nothing_to_shuffle_is_refused():
+    with pytest.raises(ValueError, match="no sample"):
+        samples_of([5]).shuffled(10, seed=0)
+    with pytest.raises(IndexError):
+        samples_of([5, 6, 7, 8]).shuffled(10, seed=0)[10]
+
+
+# split
+
+
+def cut(sizes, split, length=1, needed=(True, True, False)):
+    return boundaries(np.cumsum(sizes), split, length, needed, "text")
+
+
+def test_whole_documents_are_given_to_the_parts_by_weight():
+    assert cut([10] * 1000, "949,50,1") == [0, 9490, 9990, 10000]
+    assert cut([10] * 10, "8,1,1") == [0, 80, 90, 100]
+    assert cut([10] * 10, "1", needed=(True, False, False)) == [0, 100, 100, 100]
+
+
+def test_too_few_documents_are_cut_by_tokens():
+    assert cut([1000], "949,50,1", length=10) == [0, 949, 999, 1000]
+    assert cut([500, 500], "8,1,1", length=10, needed=(True, True, True)) == [0, 800, 900, 1000]
+    assert cut([1000], "949,50,1", length=10, needed=(True, False, False)) == [0, 1000, 1000, 1000]
+    assert cut([1000] * 3, "1,500,500")[0] == 0  # PaddleNLP's rounding goes below 0 here
+
+
+@pytest.mark.parametrize(
+    ("sizes", "split", "needed", "words"),
+    [
+        ([5], "949,50,1", (True, False, False), "training part of text has 5 of 5 tokens"),
+        ([100], "949,50,1", (True, True, False), r"validation part .* has 5 of 100 .*or --do_eval false"),
+        ([1000] * 9, "1,0,0", (True, True, False), "validation part of text has 0 of 9000"),
+        ([1000], "949,50,1", (True, False, True), "test part of text has 1 of 1000"),
+    ],
+)
+def test_parts_smaller_than_one_sample_are_refused(sizes, split, needed, words):
+    with pytest.raises(ValueError, match=words):
+        cut(sizes, split, length=10, needed=needed)
+
+
+# all together
+
+
+@pytest.fixture
+def texts(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number}.txt").write_text(SENTENCES * (number % 5 + 1) + str(number), encoding="utf-8")
+    return folder
+
+
+def test_text_is_trained_on_whole_and_held_out_text_is_not(texts, tmp_path):
+    data = DataArguments(
+        input_dir=str(texts), split="8,1,1", max_seq_length=8, data_cache=str(tmp_path / "cache")
+    )
+    source = find(data)
+    tokenizer = load_tokenizer(trained_tokenizer(source, 300, data.data_cache))
+    parts = load(data, source, tokenizer, 300, need_test=True)
+    assert isinstance(parts, Datasets)
+    texts_of_parts = []
+    for part in (parts.train, parts.valid, parts.test):
+        ids = np.concatenate([part[i]["input_ids"] for i in range(len(part))])
+        assert part.tokens - len(ids) <= 8  # at most the last, incomplete sample is left over
+        texts_of_parts.append(tokenizer.decode(ids.tolist()).split("<|end_of_text|>"))
+    whole = list(source.documents())
+    assert texts_of_parts[0][:-1] == whole[: len(texts_of_parts[0]) - 1]
+    assert texts_of_parts[1][0] == whole[32]
+    assert texts_of_parts[2][0] == whole[36]
+
+
+def test_tokenised_text_is_cached_until_the_text_or_the_tokenizer_changes(texts, tmp_path):
+    cache = tmp_path / "cache"
+    data = DataArguments(input_dir=str(texts), split="8,2", max_seq_length=8, data_cache=str(cache))
+
+    def folders(vocab_size):
+        source = find(data)
+        tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, data.data_cache))
+        load(data, source, tokenizer, vocab_size)
+        return len(list(cache.glob("tokens-*")))
+
+    assert [folders(300), folders(300), folders(301)] == [1, 1, 2]
+    (texts / "0.txt").write_text("changed", encoding="utf-8")
+    assert folders(300) == 3
+
+
+def test_a_pair_made_with_another_tokenizer_is_refused(texts, tmp_path):
+    tokenizer = load_tokenizer(trained_tokenizer(corpus(texts), 300, str(tmp_path / "cache")))
+    write_indexed(tmp_path / "p", documents(corpus(texts), tokenizer), len(tokenizer))
+    data = DataArguments(input_dir=str(tmp_path / "p"), split="8,2", max_seq_length=8)
+    assert len(load(data, find(data), tokenizer, 300).train)
+    with pytest.raises(ValueError, match="they were made with another tokenizer"):
+        load(data, find(data), tokenizer, 200)
+
+
+def test_empty_text_is_refused_and_leaves_nothing_in_the_cache(texts, tmp_path):
+    tokenizer = load_tokenizer(trained_tokenizer(corpus(texts), 300, str(tmp_path / "cache")))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.jsonl").write_text(json.dumps({"text": ""}) + "\n")
+    data = DataArguments(input_dir=str(tmp_path / "empty"), data_cache=str(tmp_path / "second"))
+    with pytest.raises(ValueError, match="empty: there is no text"):
+        load(data, find(data), tokenizer, 300)
+    assert list((tmp_path / "second").iterdir()) == []

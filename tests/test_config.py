@@ -150,6 +150,30 @@ def test_a_choice_turns_off_the_defaults_against_it():
     assert config.parse(["--learning_rate", "1e-5"]).training.min_learning_rate == pytest.approx(1e-6)
 
 
+def test_resume_without_a_folder_means_the_newest_checkpoint(tmp_path):
+    def resumed(*argv):
+        return config.parse(argv).training.resume_from_checkpoint
+
+    assert resumed() is None
+    assert resumed("--resume_from_checkpoint") == resumed("--resume_from_checkpoint", "--bf16") == "true"
+    assert (
+        resumed("--resume_from_checkpoint", "folder")
+        == resumed("--resume_from_checkpoint=folder")
+        == "folder"
+    )
+    for value, expected in (("true", "True"), ("false", None), ("null", None), ('"folder"', "folder")):
+        (tmp_path / "a.json").write_text(f'{{"resume_from_checkpoint": {value}}}')
+        assert resumed(str(tmp_path / "a.json")) == expected
+    assert resumed(str(tmp_path / "a.json"), "--resume_from_checkpoint", "false") is None
+
+
+def test_warmup_is_a_share_of_the_steps_unless_given():
+    assert config.parse([]).training.warmup_steps == 20
+    assert config.parse(["--max_steps", "5"]).training.warmup_steps == 0
+    assert config.parse(["--max_steps", "50", "--warmup_ratio", "0.2"]).training.warmup_steps == 10
+    assert config.parse(["--max_steps", "50", "--warmup_steps", "0"]).training.warmup_steps == 0
+
+
 def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
     yaml = tmp_path / "run.yaml"
     yaml.write_text(

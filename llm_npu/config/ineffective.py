@@ -126,7 +126,7 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     "decay_steps": when(schedule_is("constant", "constant_with_warmup"), "it does not decay"),
     "warmup_steps": when(schedule_is("constant"), "the constant schedule has no warmup"),
     "warmup_ratio": when(
-        lambda config: config.training.warmup_steps > 0 or schedule_is("constant")(config),
+        lambda config: config.given.get("warmup_steps") or schedule_is("constant")(config),
         "--warmup_steps decides, or the schedule has no warmup",
     ),
     "num_cycles": always("PaddleNLP's cosine schedule with a minimum has one half wave"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterable, Sequence
 
 from ..presets import has_weights, is_preset
@@ -28,6 +29,7 @@ def parse(argv: Sequence[str]) -> RunConfig:
     kinds = (ModelArguments, DataArguments, PretrainArguments)
     known = _names(kinds)
     in_file, flags = split_file(argv)
+    flags = _newest_checkpoint(flags)
     _refuse_unknown(in_file, known)
     on_line = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("--")]
     _refuse_unknown((name for name in on_line if name != "help"), known)
@@ -56,6 +58,15 @@ def parse(argv: Sequence[str]) -> RunConfig:
         values |= dict.fromkeys(FUSED_OPERATORS, False)
     model, data, training = (_build(kind, values) for kind in kinds)
     return RunConfig(model=model, data=data, training=training, device=device, given=written)
+
+
+def _newest_checkpoint(flags: list[str]) -> list[str]:
+    """``--resume_from_checkpoint`` without a folder is the newest checkpoint: its value ``true``."""
+    bare = [
+        flag == "--resume_from_checkpoint" and (following is None or following.startswith("--"))
+        for flag, following in itertools.zip_longest(flags, flags[1:])
+    ]
+    return [f"{flag}=true" if alone else flag for flag, alone in zip(flags, bare, strict=True)]
 
 
 def _names(kinds: Iterable[type]) -> dict[str, str]:
@@ -91,6 +102,11 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
     if device == "cpu":  # the fused operators are the device's
         for name in FUSED_OPERATORS:
             default(name, False)
+    if str(values["resume_from_checkpoint"]).lower() == "false":
+        values["resume_from_checkpoint"] = None
+    if "warmup_steps" in given:
+        default("warmup_ratio", 0.0)
+    default("warmup_steps", int(values["warmup_ratio"] * max(0, values["max_steps"])))
     default("min_learning_rate", 0.1 * values["learning_rate"])
     default("continue_training", has_weights(values["model_name_or_path"]))
     if not values["do_eval"]:

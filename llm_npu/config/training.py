@@ -44,11 +44,14 @@ class PretrainArguments(TrainingArguments):
         default=1e-4, metadata={"help": "Rate after decay_steps; by default learning_rate / 10."}
     )
     warmup_steps: int = field(
-        default=0, metadata={"help": "Steps of linear warmup; 0: warmup_ratio decides."}
+        default=0, metadata={"help": "Steps of linear warmup; by default warmup_ratio of max_steps."}
     )
     warmup_ratio: float = field(default=0.1, metadata={"help": "Steps of linear warmup / max_steps."})
     decay_steps: Optional[int] = field(
         default=None, metadata={"help": "Step at which min_learning_rate is reached; by default max_steps."}
+    )
+    resume_from_checkpoint: Optional[str] = field(
+        default=None, metadata={"help": "A checkpoint's folder; without one, the newest in output_dir."}
     )
     lr_scheduler_type: str = field(
         default="cosine",

@@ -1,4 +1,4 @@
-"""fused_rope: query * cos + rotate_half(query) * sin; rotate_half(a, b) = (-b, a) on the halves of head_dim."""
+"""fused_rope: query * cos + rotate_half(query) * sin; rotate_half(a, b) = (-b, a) on the two halves."""
 
 import custom_operator
 import numpy as np

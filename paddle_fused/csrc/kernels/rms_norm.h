@@ -1,7 +1,8 @@
 // RMSNorm over the last `width` elements of each row:
-//   rstd = 1 / sqrt(mean(x^2) + epsilon),  y = x * rstd * gamma
-//   dx = (dy * gamma - x * rstd * mean(dy * gamma * x * rstd)) * rstd,  dgamma = sum over rows of dy * x * rstd
-// x, gamma, y, dy, dx: `type`; rstd and dgamma: float32. Arithmetic in float32; y and dx are rounded once.
+//   rstd = 1 / sqrt(mean(x^2) + epsilon),  y = round(x * rstd) * gamma
+//   dx = (dy * gamma - x * rstd * mean(dy * gamma * x * rstd)) * rstd,  dgamma = sum over rows of dy * round(x * rstd)
+// x, gamma, y, dy, dx: `type`; rstd and dgamma: float32. Arithmetic in float32. round() is to `type`: PaddleNLP's
+// composed form rounds there, and paddle-custom-npu's unit tests expect it of the NPU's operator.
 #pragma once
 #include <cstdint>
 

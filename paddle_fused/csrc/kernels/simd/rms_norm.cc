@@ -16,7 +16,11 @@ void forward(const void* x_data, const void* gamma_data, float epsilon, int64_t 
     const float r = 1.0f / __builtin_sqrtf(static_cast<float>(squares / static_cast<double>(width)) + epsilon);
     rstd[row] = r;
 #pragma omp simd
-    for (int64_t i = 0; i < width; ++i) from_float(to_float(x[i]) * r * to_float(gamma[i]), y + i);
+    for (int64_t i = 0; i < width; ++i) {
+      T normal;
+      from_float(to_float(x[i]) * r, &normal);
+      from_float(to_float(normal) * to_float(gamma[i]), y + i);
+    }
   }
 }
 
@@ -36,7 +40,9 @@ void backward(const void* dy_data, const void* x_data, const float* rstd, const 
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
       const float normal = to_float(x[i]) * r, g = to_float(dy[i]);
-      dgamma[i] += g * normal;
+      T rounded;
+      from_float(normal, &rounded);
+      dgamma[i] += g * to_float(rounded);
       from_float((g * to_float(gamma[i]) - normal * mean) * r, dx + i);
     }
   }

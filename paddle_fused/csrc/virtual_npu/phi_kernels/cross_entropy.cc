@@ -26,7 +26,8 @@ struct Problem {
     int64_t outer = 1, inner = 1;
     for (int i = 0; i < axis; ++i) outer *= dims[i];
     for (int i = axis + 1; i < dims.size(); ++i) inner *= dims[i];
-    Problem problem{{element_type(x.dtype()), outer, dims[axis], inner, use_softmax, nullptr, nullptr, ignore_index}, {}};
+    const auto type = element_type(x.dtype());
+    Problem problem{{type, outer, dims[axis], inner, use_softmax, nullptr, nullptr, ignore_index}, {}};
     if (soft_label) {
       if (label.dtype() != x.dtype())
         PADDLE_THROW(common::errors::InvalidArgument(

@@ -1,5 +1,5 @@
-// one_hot: out[i, x[i]] = 1. An id outside of [0, num_classes) gives a row of zeros, as on the NPU; the vocabulary-parallel
-// cross entropy's gradient relies on it, and Paddle's CPU kernel refuses such ids.
+// one_hot: out[i, x[i]] = 1. An id outside of [0, num_classes) gives a row of zeros, as on the NPU; the gradient of the
+// vocabulary-parallel cross entropy relies on it, and Paddle's CPU kernel refuses such ids.
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/core/kernel_registry.h"

@@ -1,0 +1,36 @@
+"""The host kernels on the instruction sets that this machine has beside the one it would choose."""
+
+from pathlib import Path
+
+import pytest
+
+# What each needs from the CPU; a kernel library for every one of them is always built.
+NEEDS = {
+    "baseline": set(),
+    "avx2": {"avx2", "fma", "f16c", "bmi2"},
+    "avx512": {"avx512f", "avx512bw", "avx512dq"},
+}
+KERNEL_TESTS = ("rms_norm_npu", "fused_rope_npu", "swiglu_npu", "loss_and_embedding_npu")
+
+
+def available() -> list[str]:
+    cpu_flags = set(Path("/proc/cpuinfo").read_text().split())
+    return [name for name, flags in NEEDS.items() if flags <= cpu_flags]
+
+
+@pytest.mark.parametrize("isa", available())
+def test_kernels_of_one_instruction_set(isa, run_python):
+    files = [Path(__file__).with_name(f"test_{name}.py") for name in KERNEL_TESTS]
+    done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, PADDLE_FUSED_ISA=isa)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_unknown_instruction_set(run_python):
+    program = (
+        "from paddle_fused import virtual_npu; virtual_npu.activate()\n"
+        "import paddle; paddle.set_device('npu:0')\n"
+        "paddle.nn.functional.swiglu(paddle.ones([4]))\n"
+    )
+    done = run_python("-c", program, PADDLE_FUSED_ISA="sse9", VIRTUAL_NPU_QUIET="1")
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "PADDLE_FUSED_ISA=sse9 is unknown; accepted are baseline, avx2 and avx512" in done.stderr

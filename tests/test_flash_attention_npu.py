@@ -105,6 +105,15 @@ def test_rows_with_hidden_keys_only_are_their_average(dtype):
     Dense(2, 100, 150, 2, 1, 16, "B1SS", hidden_rows=True).check(dtype)
 
 
+def test_a_nan_stays_in_its_row():
+    values = np.random.default_rng(10).standard_normal((1, 70, 1, 16))
+    query = values.copy()
+    query[0, 5, 0, 3] = np.nan
+    x = device_tensor(values, "bfloat16")
+    out = numpy_of(flash_attention(device_tensor(query, "bfloat16"), x, x, causal=True)[0])
+    assert np.isnan(out[0, 5]).all() and np.isfinite(np.delete(out, 5, axis=1)).all()
+
+
 def test_golden_gradient_is_the_derivative():
     random = np.random.default_rng(1)
     shapes = [(1, 5, 4, 3), (1, 6, 2, 3), (1, 6, 2, 3)]

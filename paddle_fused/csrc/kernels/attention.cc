@@ -27,7 +27,8 @@ std::vector<AttentionSegment> segments_of(const AttentionProblem& p) {
   for (int64_t b = 0; b < p.segments; ++b) {
     if (p.query_ends) {
       const int64_t query_start = b ? p.query_ends[b - 1] : 0, kv_start = b ? p.kv_ends[b - 1] : 0;
-      segments.push_back({0, query_start, p.query_ends[b] - query_start, kv_start, p.kv_ends[b] - kv_start, query_start});
+      segments.push_back(
+          {0, query_start, p.query_ends[b] - query_start, kv_start, p.kv_ends[b] - kv_start, query_start});
     } else {
       segments.push_back({b, 0, p.query_len, 0, p.kv_len, b * p.query_len});
     }

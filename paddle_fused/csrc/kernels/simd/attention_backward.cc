@@ -17,7 +17,10 @@ struct RowStatistics {
   float* delta;         // rowsum(dO * O)
 
   explicit RowStatistics(Arena* arena)
-      : max(arena->take(kTile)), weight(arena->take(kTile)), score_weight(arena->take(kTile)), delta(arena->take(kTile)) {
+      : max(arena->take(kTile)),
+        weight(arena->take(kTile)),
+        score_weight(arena->take(kTile)),
+        delta(arena->take(kTile)) {
     fill(max, 4 * kTile, 0);
   }
 

@@ -80,7 +80,8 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
     const TilePlace place{&p, &s, block.head, block.begin, queries, key, keys};
     const MaskState mask = mask_state(place);
     if (mask == MaskState::kAllHidden && !softmax.hidden_keys_count(queries)) continue;
-    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, keys, head_dim, 1.0f, key_rows);
+    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, keys, head_dim, 1.0f,
+              key_rows);
     tile_matmul(keys, kTile, head_dim, {key_rows, width, 1}, query_columns, kTile, scores, kTile, false);
     hide(place, mask, kQueriesContiguous, scores);
     softmax.update(scores, keys);

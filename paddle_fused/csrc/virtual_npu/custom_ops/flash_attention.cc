@@ -110,8 +110,9 @@ std::vector<Tensor> backward_list13(const Tensor& query, const Tensor& key, cons
 std::vector<Tensor> forward_v10(const Tensor& query, const Tensor& key, const Tensor& value,
                                 const OptionalTensor& fixed_seed_offset, const OptionalTensor& attn_mask, float dropout,
                                 bool causal, bool return_softmax, bool is_test, bool is_triangle_upper_mask) {
-  return checked_forward({query, key, value, attn_mask, {}, {}, dropout, causal, is_test, is_triangle_upper_mask, false},
-                         fixed_seed_offset);
+  return checked_forward(
+      {query, key, value, attn_mask, {}, {}, dropout, causal, is_test, is_triangle_upper_mask, false},
+      fixed_seed_offset);
 }
 std::vector<Tensor> backward_v10(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad,
                                  const OptionalTensor& attn_mask, const Tensor& softmax_max, const Tensor& softmax_sum,

@@ -29,6 +29,9 @@ struct FlashAttention {
 // Throws InvalidArgument for whatever the operator does not accept, and drops unused trailing sequences from the ends.
 void check(FlashAttention* call);
 
+// The longest sequence, from cumulative lengths.
+int64_t longest(const std::vector<int64_t>& ends);
+
 // {attention_score, softmax_max, softmax_sum, softmax_out, seed, offset, numel}
 std::vector<paddle::Tensor> forward(const FlashAttention& call,
                                     const paddle::optional<paddle::Tensor>& fixed_seed_offset);

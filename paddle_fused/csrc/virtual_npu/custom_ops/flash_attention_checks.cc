@@ -9,7 +9,8 @@ namespace virtual_npu {
 namespace {
 
 constexpr char kOp[] = "flash_attention_npu";
-constexpr int64_t kMaxBatch = 2 << 20, kMaxSequences = 2 << 10, kMaxTokens = 1 << 20, kMaxHeads = 256, kMaxHeadDim = 512;
+constexpr int64_t kMaxBatch = 2 << 20, kMaxSequences = 2 << 10, kMaxTokens = 1 << 20;
+constexpr int64_t kMaxHeads = 256, kMaxHeadDim = 512;
 
 void check_types(const FlashAttention& call) {
   const Argument arguments[] = {{"query", call.query}, {"key", call.key}, {"value", call.value}};
@@ -57,7 +58,8 @@ void check_shapes(const FlashAttention& call) {
   if (!call.is_varlen) check_limit("the batch size", query[0], 0, kMaxBatch);
   check_limit("the query's number of tokens", query[rank - 3], 0, kMaxTokens);
   check_limit("the key's number of tokens", key[rank - 3], 0, kMaxTokens);
-  if (query[rank - 3] > 0 && key[rank - 3] == 0) refuse(kOp, both + "; queries need at least one key.", CannError::kTiling);
+  if (query[rank - 3] > 0 && key[rank - 3] == 0)
+    refuse(kOp, both + "; queries need at least one key.", CannError::kTiling);
 }
 
 void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t tokens) {
@@ -97,12 +99,6 @@ void check_varlen(FlashAttention* call) {
   }
 }
 
-int64_t longest(const std::vector<int64_t>& ends) {
-  int64_t length = ends.front();
-  for (size_t i = 1; i < ends.size(); ++i) length = std::max(length, ends[i] - ends[i - 1]);
-  return length;
-}
-
 void check_mask(const FlashAttention& call) {
   const paddle::Tensor& mask = *call.attn_mask;
   if (mask.dtype() != paddle::DataType::BOOL)
@@ -126,10 +122,19 @@ void check_mask(const FlashAttention& call) {
 
 }  // namespace
 
+int64_t longest(const std::vector<int64_t>& ends) {
+  int64_t length = ends.front();
+  for (size_t i = 1; i < ends.size(); ++i) length = std::max(length, ends[i] - ends[i - 1]);
+  return length;
+}
+
 void check(FlashAttention* call) {
   const bool masked = !call->causal && call->attn_mask;
   if (masked)
-    check_places(kOp, {{"query", call->query}, {"key", call->key}, {"value", call->value}, {"attn_mask", *call->attn_mask}});
+    check_places(kOp, {{"query", call->query},
+                       {"key", call->key},
+                       {"value", call->value},
+                       {"attn_mask", *call->attn_mask}});
   else
     check_places(kOp, {{"query", call->query}, {"key", call->key}, {"value", call->value}});
   check_types(*call);

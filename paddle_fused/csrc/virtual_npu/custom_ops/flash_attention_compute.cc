@@ -61,12 +61,6 @@ kernels::SoftmaxStatistics statistics(const FlashAttention& call, const Tensor& 
   return {max_data, sum_data, q[2] * q[1] * c, c, q[1] * c, c};
 }
 
-int64_t longest(const std::vector<int64_t>& ends) {
-  int64_t length = ends.front();
-  for (size_t i = 1; i < ends.size(); ++i) length = std::max(length, ends[i] - ends[i - 1]);
-  return length;
-}
-
 // `mask` keeps alive what the problem points to.
 kernels::AttentionProblem problem_of(const FlashAttention& call, Tensor* mask) {
   const auto q = call.query.shape(), k = call.key.shape();

@@ -81,12 +81,16 @@ def corpus(path: Path) -> Corpus:
 
 def _files(root: Path, suffixes: tuple[str, ...], left_out: set[str]) -> list[Path]:
     found = []
-    for folder, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root, onerror=_refuse):
         folders[:] = [name for name in folders if name not in left_out and not name.startswith(".")]
         found += [
             Path(folder, name) for name in names if name.endswith(suffixes) and not name.startswith(".")
         ]
     return sorted(found, key=lambda file: hashlib.sha256(os.fsencode(file.relative_to(root))).digest())
+
+
+def _refuse(error: OSError) -> None:
+    raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def _text(file: Path) -> Iterator[str]:

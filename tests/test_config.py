@@ -129,6 +129,8 @@ def test_names_far_from_all_others_are_refused():
         (["--to_static"], ["--to_static"]),
         (["--use_fused_linear_cross_entropy"], ["--use_fused_linear_cross_entropy", "CUDA"]),
         (["--continue_training"], ["llama-tiny", "preset"]),
+        (["--do_train", "false"], ["--do_train", "nothing to do"]),
+        (["--enable_auto_parallel"], ["--enable_auto_parallel"]),
     ],
 )
 def test_values_that_cannot_work_are_refused(argv, words):
@@ -252,6 +254,8 @@ def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
         (["--enable_linear_fused_grad_add", "false"], []),
         (["--device", "cpu", "--use_fused_rms_norm"], ["use_fused_rms_norm"]),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
+        (["--unified_checkpoint", "1", "--load_best_model_at_end", "--save_steps", "50"],
+         ["load_best_model_at_end", "unified_checkpoint"]),
     ],
 )  # fmt: skip
 def test_arguments_without_effect_are_named(argv, names):

@@ -81,9 +81,8 @@ FOLLOWS_DECAY = when(schedule_is_not("cosine", "linear"), "only the cosine and l
 NO_EVALUATION = when(not_evaluated, "evaluation is off (--evaluation_strategy no)")
 NO_CHECKPOINTS = when(not_saved, "periodic checkpoints are off (--save_strategy no)")
 NO_RECOMPUTE = when(lambda config: not config.training.recompute, "it refines --recompute, which is off")
-NO_BEST_MODEL = when(
-    lambda config: not config.training.load_best_model_at_end, "--load_best_model_at_end is off"
-)
+NEWEST_KEPT = always("the newest checkpoints are kept, and the model is the last one")
+OWN_CHECKPOINTS = always("checkpoints are written whole, in the layout of Hugging Face")
 NO_WANDB = when(lambda config: "wandb" not in config.training.report_to, "--report_to does not name wandb")
 NOT_AMP = when(full_precision, "the run computes in fp32 (neither --bf16 nor --fp16)")
 HOST = when(on_cpu, "the operator belongs to the npu device and the run is on the CPU place")
@@ -143,7 +142,12 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     "logging_steps": when(
         lambda config: config.training.logging_strategy.value != "steps", "--logging_strategy is not steps"
     ),
-    **dict.fromkeys(("metric_for_best_model", "greater_is_better"), NO_BEST_MODEL),
+    **dict.fromkeys(("load_best_model_at_end", "metric_for_best_model", "greater_is_better"), NEWEST_KEPT),
+    **dict.fromkeys(
+        ("unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",
+         "ignore_save_lr_and_optim", "output_signal_dir"),
+        OWN_CHECKPOINTS,
+    ),
     **dict.fromkeys(("wandb_api_key", "wandb_http_proxy"), NO_WANDB),
     **dict.fromkeys(("do_export", "do_predict"), NOT_EXPORTED),
     # recompute

@@ -54,6 +54,7 @@ def parse(argv: Sequence[str]) -> RunConfig:
     _check_weights(values)
     written = {name: values[name] for name in given}
     values["device"] = paddle_name(device)
+    values["unified_checkpoint"] = False  # without effect too: PaddleNLP would look for its files on resume
     if device == "cpu":  # accepted and reported as without effect: PaddleNLP would look for CUDA operators
         values |= dict.fromkeys(FUSED_OPERATORS, False)
     model, data, training = (_build(kind, values) for kind in kinds)

@@ -56,6 +56,10 @@ def check_values(values: dict, device: str) -> None:
         if not 0 <= values[name] < 1:
             raise ValueError(f"--{name} is {values[name]}, but must be at least 0 and below 1")
     split_weights(values["split"])
+    if not values["do_train"]:
+        raise ValueError("--do_train false leaves nothing to do: this script trains")
+    if values["enable_auto_parallel"]:
+        raise ValueError("--enable_auto_parallel needs PaddleNLP's AutoTrainer; this script uses its Trainer")
     _check_precision(values, device)
     _check_steps(values)
 

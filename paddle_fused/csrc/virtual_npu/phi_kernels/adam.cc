@@ -2,12 +2,12 @@
 #include "kernels/adam.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/kernels/adam_kernel.h"
 #include "paddle/phi/kernels/adamw_kernel.h"
 #include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/phi_kernels/in_place.h"
 #include "virtual_npu/phi_kernels/on_master_weights.h"
 
 namespace virtual_npu {
@@ -51,16 +51,9 @@ bool has_float32_state(const State& s, const Settings& settings) {
          (is_float32(s.grad) || is_16_bit_float(s.grad.dtype()));
 }
 
-// The output's memory, on the input's place, holding the input's values; nothing is copied if they are one.
 template <typename T = void>
-T* carry_over(const CustomContext& context, const DenseTensor& input, DenseTensor* output) {
-  const void* source = input.data();
-  const size_t bytes = input.numel() * phi::SizeOf(input.dtype());
-  output->Resize(input.dims());
-  void* target = input.place().GetType() == phi::AllocationType::CPU ? context.HostAlloc(output, input.dtype())
-                                                                     : context.Alloc(output, input.dtype());
-  if (target != source) std::memcpy(target, source, bytes);
-  return static_cast<T*>(target);
+T* in_place(const CustomContext& context, const DenseTensor& input, DenseTensor* output) {
+  return static_cast<T*>(carry_over(context, input, output));
 }
 
 void update(const CustomContext& context, const State& s, const Settings& settings) {
@@ -68,18 +61,18 @@ void update(const CustomContext& context, const State& s, const Settings& settin
   arrays.param_type = element_type(s.param.dtype());
   arrays.grad_type = element_type(s.grad.dtype());
   arrays.grad = s.grad.data();
-  arrays.param = carry_over(context, s.param, s.param_out);
-  arrays.moment1 = carry_over<float>(context, s.moment1, s.moment1_out);
-  arrays.moment2 = carry_over<float>(context, s.moment2, s.moment2_out);
-  if (settings.amsgrad) arrays.moment2_max = carry_over<float>(context, *s.moment2_max, s.moment2_max_out);
-  if (settings.multi_precision) arrays.master = carry_over<float>(context, *s.master, s.master_out);
+  arrays.param = in_place(context, s.param, s.param_out);
+  arrays.moment1 = in_place<float>(context, s.moment1, s.moment1_out);
+  arrays.moment2 = in_place<float>(context, s.moment2, s.moment2_out);
+  if (settings.amsgrad) arrays.moment2_max = in_place<float>(context, *s.moment2_max, s.moment2_max_out);
+  if (settings.multi_precision) arrays.master = in_place<float>(context, *s.master, s.master_out);
 
   const float beta1_pow = *s.beta1_pow.data<float>(), beta2_pow = *s.beta2_pow.data<float>();
   float* new_beta1_pow = nullptr;
   float* new_beta2_pow = nullptr;
   if (!settings.use_global_beta_pow) {
-    new_beta1_pow = carry_over<float>(context, s.beta1_pow, s.beta1_pow_out);
-    new_beta2_pow = carry_over<float>(context, s.beta2_pow, s.beta2_pow_out);
+    new_beta1_pow = in_place<float>(context, s.beta1_pow, s.beta1_pow_out);
+    new_beta2_pow = in_place<float>(context, s.beta2_pow, s.beta2_pow_out);
   }
   if (s.skip_update && *s.skip_update->data<bool>()) return;
 

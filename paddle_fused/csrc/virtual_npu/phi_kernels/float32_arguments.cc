@@ -2,6 +2,7 @@
 
 #include "kernels/cast.h"
 #include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/phi_kernels/in_place.h"
 
 namespace virtual_npu {
 
@@ -16,7 +17,8 @@ void cast_tensor(const phi::CustomContext& context, const DenseTensor& source, p
 
 void Float32Arguments::bind_master(const DenseTensor* param, const DenseTensor* master, DenseTensor* param_out,
                                    DenseTensor* master_out) {
-  masters_.emplace_back(param, master);
+  carry_over(context_, *master, master_out);
+  masters_.emplace_back(param, master_out);
   outputs_.emplace_back(param_out, master_out);
 }
 

@@ -16,7 +16,7 @@ class Float32Arguments {
  public:
   explicit Float32Arguments(const phi::CustomContext& context) : context_(context) {}
 
-  // From now on `master` stands for `param`, and `master_out` for `param_out`.
+  // From now on `master_out`, starting at `master`, stands for `param` and for `param_out`.
   void bind_master(const phi::DenseTensor* param, const phi::DenseTensor* master, phi::DenseTensor* param_out,
                    phi::DenseTensor* master_out);
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <deque>
+#include <initializer_list>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -142,28 +143,30 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
   };
 };
 
-// What the registration of such a kernel states about its arguments: state (powers of beta, skip_update) may lie on
-// the CPU, where it is read without a copy, and keeps its own type and place; the learning rate is not to be rounded to
-// the parameter's type.
-inline void describe_optimizer_arguments(const phi::KernelKey&, phi::Kernel* kernel) {
+// What the registration of an optimizer's kernel states about its arguments: state (powers of beta, skip_update) may
+// lie on the CPU, where it is read without a copy, and keeps its own place. Beside parameters of 16 bits it is float32;
+// above all the learning rate is not to be rounded to their type.
+inline void describe_optimizer_arguments(const phi::KernelKey& key, phi::Kernel* kernel) {
+  const bool low = key.dtype() == phi::DataType::BFLOAT16 || key.dtype() == phi::DataType::FLOAT16;
   for (std::size_t i = 1; i < kernel->args_def().input_defs().size(); ++i) {
     kernel->InputAt(i).SetBackend(phi::Backend::ALL_BACKEND);
-    kernel->InputAt(i).SetDataType(phi::DataType::FLOAT32);
+    if (low) kernel->InputAt(i).SetDataType(phi::DataType::FLOAT32);
   }
   for (std::size_t i = 1; i < kernel->args_def().output_defs().size(); ++i) {
-    kernel->OutputAt(i).SetDataType(phi::DataType::UNDEFINED);
     kernel->OutputAt(i).SetBackend(phi::Backend::UNDEFINED);
+    if (low) kernel->OutputAt(i).SetDataType(phi::DataType::UNDEFINED);
   }
 }
 
-// Registers `function`, by default OnMasterWeights, for bfloat16 and float16 on npu.
+// Registers `function`, by default OnMasterWeights, for npu.
 template <typename Optimizer, auto function = &OnMasterWeights<Optimizer>::run>
 class OptimizerRegistration {
  public:
-  OptimizerRegistration() {
+  explicit OptimizerRegistration(
+      std::initializer_list<phi::DataType> types = {phi::DataType::BFLOAT16, phi::DataType::FLOAT16}) {
     using Function = decltype(function);
     using Kernel = phi::KernelImpl<Function, function>;
-    for (phi::DataType type : {phi::DataType::BFLOAT16, phi::DataType::FLOAT16})
+    for (phi::DataType type : types)
       phi::KernelRegistrar(phi::RegType::OUTER, Optimizer::kName, "npu", phi::DataLayout::ALL_LAYOUT, type,
                            &phi::KernelArgsParseFunctor<Function>::Parse, &describe_optimizer_arguments,
                            &Kernel::Compute, reinterpret_cast<void*>(&Kernel::VariadicCompute));

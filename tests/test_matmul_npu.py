@@ -1,0 +1,212 @@
+"""matmul in 16 bits on npu: products are summed in float32 and rounded once."""
+
+import numpy as np
+import paddle
+import pytest
+
+HALF_UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # relative error of rounding once, at most
+LOW = tuple(HALF_UNIT)
+
+
+@pytest.fixture(autouse=True)
+def on_npu():
+    paddle.set_device("npu:0")
+
+
+def operand(seed, shape, dtype):
+    """A tensor of `dtype` and the same values in float64."""
+    tensor = paddle.to_tensor(np.random.RandomState(seed).randn(*shape).astype("float32")).astype(dtype)
+    return tensor, tensor.astype("float32").numpy().astype("float64")
+
+
+def assert_rounded_once(got, expected, magnitude, depth, slack=0.0):
+    """`magnitude` is the product of the absolute values: float32 sums of `depth` terms are off by depth/2^24 of it."""
+    dtype = str(got.dtype).split(".")[-1]
+    assert tuple(got.shape) == expected.shape
+    values = got.astype("float32").numpy().astype("float64")
+    subnormal = 2.0**-25 if dtype == "float16" else 0.0  # half of the distance between float16's subnormals
+    bound = 1.001 * HALF_UNIT[dtype] * np.abs(expected) + depth * 2.0**-24 * magnitude + subnormal + slack
+    assert np.all(np.abs(values - expected) <= bound)
+
+
+CASES = [
+    # x, y, transpose_x, transpose_y
+    ((4, 5), (5, 6), False, False),
+    ((5, 4), (5, 6), True, False),
+    ((4, 5), (6, 5), False, True),
+    ((5, 4), (6, 5), True, True),
+    ((129, 65), (65, 33), False, False),
+    ((3, 17, 31), (3, 31, 7), False, False),
+    ((3, 31, 17), (3, 7, 31), True, True),
+    ((2, 3, 9, 11), (2, 3, 13, 11), False, True),
+    ((2, 1, 9, 11), (1, 3, 11, 5), False, False),
+    ((9, 11), (4, 11, 5), False, False),
+    ((4, 9, 11), (11, 5), False, False),
+    ((257,), (257,), False, False),
+    ((7, 257), (257,), False, False),
+    ((257,), (257, 7), False, False),
+    ((2, 5, 257), (257,), False, False),
+    ((1, 1), (1, 1), False, False),
+]
+
+
+def numpy_matmul(x, y, transpose_x, transpose_y):
+    x = np.swapaxes(x, -1, -2) if transpose_x and x.ndim > 1 else x
+    y = np.swapaxes(y, -1, -2) if transpose_y and y.ndim > 1 else y
+    return np.matmul(x, y)
+
+
+def summed_to(gradient, shape):
+    """The gradient of a broadcast operand: summed over the dimensions it was stretched along."""
+    gradient = gradient.sum(axis=tuple(range(gradient.ndim - len(shape))))
+    stretched = tuple(i for i, size in enumerate(shape) if size == 1 and gradient.shape[i] != 1)
+    return gradient.sum(axis=stretched, keepdims=True) if stretched else gradient
+
+
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_forward(case, dtype):
+    x_shape, y_shape, *flags = case
+    (x, x64), (y, y64) = operand(0, x_shape, dtype), operand(1, y_shape, dtype)
+    got = paddle.matmul(x, y, *flags)
+    assert str(got.dtype) == f"paddle.{dtype}"
+    expected = numpy_matmul(x64, y64, *flags)
+    depth = x_shape[-2] if flags[0] else x_shape[-1]
+    assert_rounded_once(got, expected, numpy_matmul(np.abs(x64), np.abs(y64), *flags), depth)
+
+
+def golden_gradients(x, y, dout, transpose_x, transpose_y):
+    """dX and dY of the unbroadcast product, for operands of two dimensions or more."""
+    x_, y_ = (np.swapaxes(x, -1, -2) if transpose_x else x), (np.swapaxes(y, -1, -2) if transpose_y else y)
+    dx = np.matmul(dout, np.swapaxes(y_, -1, -2))
+    dy = np.matmul(np.swapaxes(x_, -1, -2), dout)
+    dx = np.swapaxes(dx, -1, -2) if transpose_x else dx
+    dy = np.swapaxes(dy, -1, -2) if transpose_y else dy
+    return summed_to(dx, x.shape), summed_to(dy, y.shape)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("case", [c for c in CASES if min(len(c[0]), len(c[1])) > 1], ids=str)
+def test_gradients(case, dtype):
+    x_shape, y_shape, *flags = case
+    (x, x64), (y, y64) = operand(0, x_shape, dtype), operand(1, y_shape, dtype)
+    x.stop_gradient = y.stop_gradient = False
+    out = paddle.matmul(x, y, *flags)
+    dout, dout64 = operand(2, out.shape, dtype)
+    out.backward(dout)
+    expected = golden_gradients(x64, y64, dout64, *flags)
+    magnitudes = golden_gradients(np.abs(x64), np.abs(y64), np.abs(dout64), *flags)
+    for tensor, value, magnitude in zip((x, y), expected, magnitudes, strict=True):
+        depth = int(np.prod(out.shape))  # no sum is longer
+        assert_rounded_once(tensor.grad, value, magnitude, min(depth, 512))
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_gradients_of_vectors(dtype):
+    (x, x64), (y, y64) = operand(0, (7, 257), dtype), operand(1, (257,), dtype)
+    x.stop_gradient = y.stop_gradient = False
+    out = paddle.matmul(x, y)
+    dout, dout64 = operand(2, (7,), dtype)
+    out.backward(dout)
+    assert_rounded_once(x.grad, np.outer(dout64, y64), np.abs(np.outer(dout64, y64)), 1)
+    assert_rounded_once(y.grad, dout64 @ x64, np.abs(dout64) @ np.abs(x64), 7)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_views_that_are_not_contiguous(dtype):
+    (x, x64), (y, y64) = operand(0, (12, 20), dtype), operand(1, (20, 24), dtype)
+    got = paddle.matmul(x.transpose([1, 0])[2:18:3], y.transpose([1, 0])[::2, 4:16])
+    x64, y64 = x64.T[2:18:3], y64.T[::2, 4:16]
+    assert_rounded_once(got, x64 @ y64, np.abs(x64) @ np.abs(y64), 12)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize(
+    "shapes", [((0, 5), (5, 3)), ((4, 5), (5, 0)), ((4, 0), (0, 3)), ((0, 4, 5), (0, 5, 3))], ids=str
+)
+def test_empty_operands(shapes, dtype):
+    (x, x64), (y, y64) = operand(0, shapes[0], dtype), operand(1, shapes[1], dtype)
+    got = paddle.matmul(x, y)
+    np.testing.assert_array_equal(got.astype("float32").numpy(), x64 @ y64)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("name", ["bmm", "mm", "addmm", "linear", "linear with bias", "dot"])
+def test_relatives_of_matmul(name, dtype):
+    bias, bias64 = operand(3, (9,), dtype)
+    batch = (2,) if name == "bmm" else ()
+    (x, x64), (y, y64) = operand(0, (*batch, 5, 31), dtype), operand(1, (*batch, 31, 9), dtype)
+    expected, magnitude, slack = x64 @ y64, np.abs(x64) @ np.abs(y64), 0.0
+    if name == "dot":
+        (x, x64), (y, y64) = operand(0, (5, 31), dtype), operand(1, (5, 31), dtype)
+        got, expected, magnitude = paddle.dot(x, y), (x64 * y64).sum(-1), np.abs(x64 * y64).sum(-1)
+    elif name == "addmm":
+        got, expected = paddle.addmm(paddle.expand(bias, [5, 9]), x, y), expected + bias64
+    elif name.startswith("linear"):
+        with_bias = name.endswith("bias")
+        got = paddle.nn.functional.linear(x, y, bias if with_bias else None)
+        if with_bias:  # the product may be rounded before the bias is added
+            slack = HALF_UNIT[dtype] * np.abs(expected)
+            expected = expected + bias64
+    else:
+        got = getattr(paddle, name)(x, y)
+    assert_rounded_once(got, expected, magnitude, 31, slack)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_sums_do_not_stall_in_16_bits(dtype):
+    """Summing 4096 ones in 16 bits stops at 256 (bfloat16) or 2048 (float16)."""
+    ones = paddle.ones([4096], dtype)
+    assert float(paddle.matmul(ones, ones).astype("float32")) == 4096.0
+
+
+def test_float32_equals_the_cpu_place():
+    x, y = (np.random.RandomState(i).randn(65, 65).astype("float32") for i in range(2))
+    on_device = paddle.matmul(paddle.to_tensor(x), paddle.to_tensor(y)).numpy()
+    on_cpu = paddle.matmul(paddle.to_tensor(x, place="cpu"), paddle.to_tensor(y, place="cpu")).numpy()
+    np.testing.assert_array_equal(on_device, on_cpu)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_shapes_that_do_not_fit_are_refused(dtype):
+    with pytest.raises(ValueError):
+        paddle.matmul(paddle.ones([4, 5], dtype), paddle.ones([4, 5], dtype))
+
+
+MATMUL = """
+import sys
+import numpy as np
+import paddle
+
+paddle.set_device("npu")
+paddle.base.core.set_num_threads(int(sys.argv[1]))
+rows = []
+for dtype in ("bfloat16", "float16"):
+    for shape in ((67, 129), (256, 300)):
+        x = paddle.to_tensor(np.random.RandomState(0).randn(*shape).astype("float32")).astype(dtype)
+        rows.append(paddle.matmul(x, x, transpose_y=True).astype("float32").numpy().ravel())
+np.save(sys.argv[2], np.concatenate(rows))
+"""
+
+
+def test_instruction_sets_agree(run_python, tmp_path):
+    """The casts around the product are exact or correctly rounded, so the instruction set cannot be seen."""
+    script = tmp_path / "product.py"
+    script.write_text(MATMUL)
+    results = []
+    for isa in ("baseline", "avx2", "avx512"):
+        out = tmp_path / f"{isa}.npy"
+        done = run_python(
+            "-m", "paddle_fused.virtual_npu", script, 1, out, PADDLE_FUSED_ISA=isa, OMP_NUM_THREADS="1"
+        )
+        if "this machine offers only" in done.stderr:
+            continue
+        assert done.returncode == 0, done.stderr[-2000:]
+        results.append(np.load(out))
+    for values in results:
+        np.testing.assert_array_equal(values, results[0])
+    out = tmp_path / "two_threads.npy"
+    done = run_python("-m", "paddle_fused.virtual_npu", script, 2, out, OMP_NUM_THREADS="2")
+    assert done.returncode == 0, done.stderr[-2000:]
+    # Two threads may cut the sums differently: the result may fall on the neighbouring 16-bit value.
+    np.testing.assert_allclose(np.load(out), results[0], rtol=4 * HALF_UNIT["bfloat16"], atol=1e-3)

@@ -1,0 +1,35 @@
+// my_add_n(X, Y, Z) -> X + Y + Z, paddle-custom-npu's example of an operator that a graph pass puts in. No gradient.
+#include "virtual_npu/custom_ops/checks.h"
+
+namespace virtual_npu {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tensor& y, const paddle::Tensor& z) {
+  check_places("my_add_n", {{"X", x}, {"Y", y}, {"Z", z}});
+  check_same_dtype("my_add_n", {{"X", x}, {"Y", y}, {"Z", z}});
+  if (y.shape() != x.shape() || z.shape() != x.shape())
+    refuse("my_add_n",
+           "X has shape " + text(x.shape()) + ", Y " + text(y.shape()) + " and Z " + text(z.shape()) +
+               "; all three must have the same shape. Broadcast them first.",
+           CannError::kParamInvalid);
+  return {paddle::experimental::add(paddle::experimental::add(x, y), z)};
+}
+
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& /*y*/, const Shape& /*z*/) { return {x}; }
+
+std::vector<paddle::DataType> infer_dtypes(const paddle::DataType& x, const paddle::DataType& /*y*/,
+                                           const paddle::DataType& /*z*/) {
+  return {x};
+}
+
+}  // namespace
+}  // namespace virtual_npu
+
+PD_BUILD_OP(my_add_n)
+    .Inputs({"X", "Y", "Z"})
+    .Outputs({"Out"})
+    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));

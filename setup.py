@@ -86,7 +86,10 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
     for file in BUILT_FILES[:2]:
         target = destination / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(build / Path(file).name, target)
+        # A process may have the old library in use: give the name to a new file instead of writing into that one.
+        fresh = target.with_suffix(".new")
+        shutil.copy2(build / Path(file).name, fresh)
+        fresh.replace(target)
     stamp = {"paddle_version": version, "paddle_commit": commit}
     (destination / BUILT_FILES[2]).write_text(json.dumps(stamp) + "\n")
 

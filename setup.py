@@ -86,7 +86,7 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
     for file in BUILT_FILES[:2]:
         target = destination / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A process may have the old library in use: give the name to a new file instead of writing into that one.
+        # A process may have the old library in use: give its name to a new file, do not write into it.
         fresh = target.with_suffix(".new")
         shutil.copy2(build / Path(file).name, fresh)
         fresh.replace(target)

@@ -1,0 +1,13 @@
+"""The README's table of environment variables is the one the code checks against."""
+
+import re
+from pathlib import Path
+
+from paddle_fused.virtual_npu.settings import SETTINGS
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_readme_lists_every_setting():
+    rows = re.findall(r"^\| `(VIRTUAL_NPU_\w+)` \| (.*) \| (.*) \|$", README.read_text(), re.MULTILINE)
+    assert rows == [(name, setting.meaning, setting.default) for name, setting in SETTINGS.items()]

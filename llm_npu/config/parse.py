@@ -30,7 +30,7 @@ def parse(argv: Sequence[str]) -> RunConfig:
     known = _names(kinds)
     in_file, flags = split_file(argv)
     flags = _newest_checkpoint(flags)
-    _refuse_unknown(in_file, known)
+    _refuse_unknown(in_file, set(known.values()))
     on_line = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("--")]
     _refuse_unknown((name for name in on_line if name != "help"), known)
 

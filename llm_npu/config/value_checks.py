@@ -58,6 +58,11 @@ def check_values(values: dict, device: str) -> None:
     split_weights(values["split"])
     if not values["do_train"]:
         raise ValueError("--do_train false leaves nothing to do: this script trains")
+    if values["do_eval"] != (values["evaluation_strategy"] != "no"):
+        raise ValueError(
+            f"--do_eval {str(values['do_eval']).lower()} contradicts --evaluation_strategy "
+            f"{values['evaluation_strategy']}; give one of the two"
+        )
     if values["enable_auto_parallel"]:
         raise ValueError("--enable_auto_parallel needs PaddleNLP's AutoTrainer; this script uses its Trainer")
     _check_precision(values, device)

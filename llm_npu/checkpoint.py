@@ -5,7 +5,8 @@ mark, ``complete.json``, holds the size and the SHA-256 of every file:
 
     {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
 
-A process killed in the middle of a save leaves a hidden folder, which nothing reads and the next save removes.
+A process killed in the middle of a save leaves a hidden folder, which nothing reads and the next save
+removes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MARK = "complete.json"
+NEWEST = "true"  # as in PaddleNLP's scripts
 _UNFINISHED = ".unfinished-"
 
 
@@ -96,10 +98,10 @@ def complete(output_dir: str | Path) -> list[Path]:
 def to_resume(wanted: str, output_dir: str | Path) -> Path:
     """The verified checkpoint that ``--resume_from_checkpoint wanted`` means.
 
-    ``wanted`` is a folder, or ``""`` or ``"true"`` for the newest complete checkpoint in ``output_dir``.
+    ``wanted`` is a folder, or ``true`` for the newest complete checkpoint in ``output_dir``.
     ValueError when there is none or when it is damaged.
     """
-    if wanted.lower() in ("", "true"):
+    if wanted.lower() == NEWEST:
         found = complete(output_dir)
         if not found:
             raise ValueError(
@@ -124,8 +126,9 @@ def requested(arguments) -> Path | None:
     earlier = complete(arguments.output_dir)
     if earlier and not arguments.overwrite_output_dir:
         raise ValueError(
-            f"{arguments.output_dir} holds {earlier[-1].name} of an earlier run; add --resume_from_checkpoint to "
-            "continue it, --overwrite_output_dir to replace it, or give another --output_dir."
+            f"{arguments.output_dir} holds {earlier[-1].name} of an earlier run; "
+            "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
+            "or give another --output_dir."
         )
     return None
 

@@ -27,8 +27,8 @@ def say(text: str = "") -> None:
 def import_frameworks() -> None:
     """Import paddle and paddlenlp without their start-up messages, and use all the cores this process has.
 
-    Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user has
-    set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
+    Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user
+    has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
     os.environ.setdefault("GLOG_minloglevel", "2")
@@ -74,8 +74,8 @@ class Display:
         step = record["step"]
         if "eval_loss" in record:
             say(f"step {step}: evaluation loss {record['eval_loss']:.4f}")
-        elif "checkpoint" in record:
-            say(f"step {step}: saved {record['checkpoint']}")
+        elif "saved" in record:
+            say(f"step {step}: checkpoint written")
         elif self._progress:
             self._progress.update(self._task, completed=step, description=_figures(record))
         elif step % self._logging_steps == 0 or step in (1, self._max_steps):

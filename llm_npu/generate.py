@@ -1,4 +1,4 @@
-"""A line of text from a language model, greedy or sampled, through PaddleNLP's ``generate``."""
+"""A line of text from a language model, through PaddleNLP's ``generate``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import paddle
 
 
 def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:
-    """The greedy continuation of ``prompt``, without the prompt.
+    """The greedy continuation of ``prompt``, without the prompt, up to the end-of-text token.
 
     Leaves the model's mode, its configuration and the random number generators as they were.
     ValueError for an empty prompt, or when prompt and continuation exceed the model's positions.
@@ -20,16 +20,14 @@ def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str
         raise ValueError("The prompt is empty; give at least one token to continue.")
     if len(ids) + max_new_tokens > positions:
         raise ValueError(
-            f"A prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's {positions} positions; "
-            "shorten the prompt or ask for fewer."
+            f"A prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's {positions} "
+            "positions; shorten the prompt or ask for fewer."
         )
     input_ids = paddle.to_tensor([ids], dtype="int64")
     with _inference(model), paddle.no_grad():
         new_ids, _ = model.generate(
             input_ids=input_ids,
-            attention_mask=paddle.ones_like(
-                input_ids
-            ),  # required: PaddleNLP's own default mask has another rank
+            attention_mask=paddle.ones_like(input_ids),  # [1, T]; PaddleNLP's own default has another rank
             max_new_tokens=max_new_tokens,
             decode_strategy="greedy_search",
             use_cache=True,
@@ -43,8 +41,8 @@ def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str
 def _inference(model) -> Iterator[None]:
     """Evaluation mode, with the composed rotary embedding and attention.
 
-    PaddleNLP's fused rotary embedding refuses a key/value cache (it has no position argument), and the card's
-    attention mask must have as many rows as there are queries, which one new token against a cache is not.
+    PaddleNLP's fused rotary embedding refuses a key/value cache: it takes no positions. Its call of
+    flash_attention_npu has no form for one new token against a cache.
     """
     training, flash = model.training, model.config.use_flash_attention
     attentions = [layer for layer in model.sublayers() if hasattr(layer, "use_fused_rope")]

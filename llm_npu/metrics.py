@@ -3,8 +3,8 @@
     {"step": 17, "loss": 6.93, "learning_rate": 0.00085, "tokens_per_s": 5120.4, "peak_memory": 498073600}
     {"step": 50, "eval_loss": 5.61}
 
-Losses are in nats per token, memory in bytes. PaddleNLP empties ``state.log_history`` at every log and rounds the
-loss, hence this record.
+Losses are in nats per token, memory in bytes. PaddleNLP empties ``state.log_history`` at every log and rounds
+the loss, hence this record.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ FILE = "metrics.jsonl"
 
 
 class Recorder(TrainerCallback):
-    """Collects the records of a run in ``records``, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
+    """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
 
     ``tokens_per_sample`` tokens are in each sample. A resumed run keeps the records up to the step it resumes
     from. The trainer sets ``step_loss``, a function that returns the loss of the last step.
     """
 
-    def __init__(self, tokens_per_sample: int, display: Display | None = None):
+    def __init__(self, tokens_per_sample: int, display: Display):
         self.records: list[dict] = []
         self.step_loss: Callable[[], float]
         self._tokens_per_sample = tokens_per_sample
         self._display = display
-        self._file: Path | None = None
-        self._started = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._file = Path(args.output_dir) / FILE
@@ -47,12 +45,10 @@ class Recorder(TrainerCallback):
         self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
         samples = args.train_batch_size * args.gradient_accumulation_steps * args.dataset_world_size
         self._tokens_per_step = samples * self._tokens_per_sample
-        if self._display:
-            self._display.start(state.max_steps, args.logging_steps)
+        self._display.start(state.max_steps, args.logging_steps)
 
     def on_train_end(self, args, state, control, **kwargs):
-        if self._display:
-            self._display.stop()
+        self._display.stop()
 
     def on_step_begin(self, args, state, control, **kwargs):
         self._started = time.perf_counter()
@@ -71,17 +67,9 @@ class Recorder(TrainerCallback):
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self._add(step=state.global_step, eval_loss=metrics["eval_loss"])
 
-    def saved(self, step: int, folder: Path) -> None:
-        """Show that the checkpoint of ``step`` is complete."""
-        if self._display:
-            self._display.show({"step": step, "checkpoint": str(folder)})
-
-    def _add(self, **record):
-        self.records.append(record)
-        with self._file.open("a") as stream:
-            stream.write(json.dumps(record) + "\n")
-        if self._display:
-            self._display.show(record)
+    def saved(self, step: int) -> None:
+        """The checkpoint of ``step`` is complete."""
+        self._display.show({"step": step, "saved": True})
 
     def losses(self) -> list[tuple[int, float]]:
         """(step, loss) of every training step."""
@@ -92,8 +80,14 @@ class Recorder(TrainerCallback):
         return [(record["step"], record["eval_loss"]) for record in self.records if "eval_loss" in record]
 
     def tokens_per_s(self) -> float:
-        """The median over the steps; the first ones warm caches up and do not move it."""
+        """The median over the steps: the first ones, which warm caches up, do not move it."""
         return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)
+
+    def _add(self, **record) -> None:
+        self.records.append(record)
+        with self._file.open("a") as stream:
+            stream.write(json.dumps(record) + "\n")
+        self._display.show(record)
 
 
 def read(file: str | Path) -> list[dict]:
@@ -108,7 +102,7 @@ def read(file: str | Path) -> list[dict]:
 
 
 def peak_memory() -> int:
-    """Bytes: the most that tensors on the device held at once; on the CPU place, the process's largest size."""
+    """Bytes: the most that tensors on the device held at once; for the CPU place, the process's peak."""
     if paddle.device.get_device().startswith("cpu"):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return paddle.device.max_memory_allocated()
@@ -125,9 +119,7 @@ def plot(recorder: Recorder, vocab_size: int, file: str | Path) -> None:
     axes.plot(*zip(*recorder.losses(), strict=True), linewidth=1, label="training")
     if evaluations := recorder.eval_losses():
         axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation (held-out text)")
-    axes.axhline(
-        math.log(vocab_size), linestyle="--", color="grey", linewidth=1, label="ln(vocabulary): guessing"
-    )
+    axes.axhline(math.log(vocab_size), ls="--", color="grey", lw=1, label="guessing: ln(vocabulary)")
     axes.set(xlabel="step", ylabel="loss (nats per token)", ylim=(0, None))
     axes.legend()
     axes.grid(alpha=0.3)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from paddle_fused import virtual_npu
-
 from llm_npu import checkpoint, config, metrics
 from llm_npu.console import mib, say
 from llm_npu.device import Device
+from paddle_fused import virtual_npu
 
 SHOWN_KERNELS = 5
 
@@ -18,7 +17,7 @@ def start(run: config.RunConfig, device: Device, model, samples) -> None:
     """The device, the model, the data and the arguments that have no effect."""
     parameters = sum(math.prod(parameter.shape) for parameter in model.parameters())
     dtype = "bf16" if run.training.bf16 else "fp16" if run.training.fp16 else "fp32"
-    say(f"device   {device.name} ({device.kind}): {device.reason}")
+    say(f"device   {run.training.device} ({device.kind}): {device.reason}")
     say(f"model    {run.model.model_name_or_path}, {parameters / 1e6:.1f}M parameters, {dtype}")
     say(
         f"data     {len(samples.train):,} samples of {run.data.max_seq_length} tokens to train on, "
@@ -62,9 +61,7 @@ def finish(trainer, device: Device, prompt: str, before: str, after: str) -> Non
 def _virtual() -> list[str]:
     """That no card was involved, and what a card would leave to its host."""
     records = virtual_npu.kernel_record()
-    lines = [
-        "This ran on the virtual NPU: emulated on the host CPU, not a card; its speed says nothing of a card's."
-    ]
+    lines = ["This ran on the virtual NPU, on the host CPU: its speed says nothing about a card."]
     away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
     if not away:
         return [*lines, "On a card, every kernel launch of this run would stay on the NPU."]

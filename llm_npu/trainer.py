@@ -3,10 +3,9 @@
 What is PaddleNLP's stays PaddleNLP's: mixed precision, master weights and gradients, accumulation, clipping,
 recompute, evaluation. Replaced are the parts where an interrupted run would not continue as it was:
 
-- the sampler walks the samples in order, from the number already consumed (the data is shuffled once, by seed);
+- the sampler walks the samples in order, from the number already consumed; the data is shuffled by the seed;
 - a checkpoint is written by ``llm_npu.checkpoint`` and holds the weights in the Hugging Face layout, the
-  optimizer with its fp32 master weights, the schedule, the loss scale and the random number generators;
-- the generators are restored before the first step, whatever that step's position in the epoch.
+  optimizer with its fp32 master weights, the schedule, the loss scale and the random number generators.
 """
 
 from __future__ import annotations
@@ -31,84 +30,6 @@ from llm_npu.metrics import Recorder
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
 
-class PretrainTrainer(Trainer):
-    """Trains a causal language model on packed samples ``{"input_ids": int64 [T], "labels": int64 [T]}``.
-
-    ``train_dataset[i]`` must depend on i (and a seed) alone. ``recorder`` collects what the run measures.
-    """
-
-    def __init__(self, recorder: Recorder, **kwargs):
-        self.recorder = recorder
-        self.stop = StopOnSignal()
-        super().__init__(
-            callbacks=[LastStep(), self.stop, recorder], data_collator=default_data_collator, **kwargs
-        )
-        self.remove_callback(PrinterCallback)  # the recorder shows the run
-        self.remove_callback(ProgressCallback)
-        self.micro_batch_losses: list[paddle.Tensor] = []
-        recorder.step_loss = self.step_loss
-
-    def training_step(self, model, inputs, step_control=0):
-        loss = super().training_step(model, inputs, step_control=step_control)
-        if step_control == 0:
-            self.micro_batch_losses = []
-        self.micro_batch_losses.append(loss)
-        return loss
-
-    def step_loss(self) -> float:
-        """The loss of the last optimizer step: the mean over its micro batches, in nats per token."""
-        return sum(float(loss) for loss in self.micro_batch_losses)  # each is already divided by their number
-
-    def create_scheduler(self, num_training_steps: int):
-        schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)
-        if schedule is None:
-            return super().create_scheduler(num_training_steps)
-        if self.lr_scheduler is None:
-            self.lr_scheduler = schedule(
-                max_lr=self.args.learning_rate,
-                min_lr=self.args.min_learning_rate,
-                warmup_step=self.args.warmup_steps,
-                decay_step=self.args.decay_steps or num_training_steps,
-                last_epoch=0,
-            )
-        return self.lr_scheduler
-
-    def _get_train_sampler(self):
-        return DistributedBatchSampler(
-            self.train_dataset,
-            batch_size=self.args.per_device_train_batch_size,
-            num_replicas=self.args.dataset_world_size,
-            rank=self.args.dataset_rank,
-            drop_last=True,
-        )
-
-    def _save_checkpoint(self, model, metrics=None):
-        with checkpoint.writing(self.args.output_dir, self.state.global_step) as folder:
-            weights.save(self.model, folder)
-            self.tokenizer.save_pretrained(str(folder))
-            self.state.save_to_json(str(folder / "trainer_state.json"))
-            paddle.save(self.optimizer.state_dict(), str(folder / "optimizer.pdopt"))
-            paddle.save(self.lr_scheduler.state_dict(), str(folder / "scheduler.pdparams"))
-            if self.do_grad_scaling:
-                paddle.save(self.scaler.state_dict(), str(folder / "scaler.pdparams"))
-            paddle.save(random_state(), str(folder / "rng_state.pth"))
-        checkpoint.prune(self.args.output_dir, self.args.save_total_limit)
-        self.recorder.saved(
-            self.state.global_step, checkpoint.path_of(self.args.output_dir, self.state.global_step)
-        )
-
-    def _load_from_checkpoint(self, resume_from_checkpoint=None):
-        if resume_from_checkpoint is not None:
-            weights.load(self.model, resume_from_checkpoint)
-
-    def _load_rng_state(self, checkpoint):
-        if checkpoint is not None and self.state.global_step == self._resumed_step(checkpoint):
-            set_random_state(paddle.load(str(Path(checkpoint) / "rng_state.pth"), return_numpy=True))
-
-    def _resumed_step(self, folder) -> int:
-        return int(Path(folder).name.rpartition("-")[2])
-
-
 def pretraining(run: RunConfig, model, tokenizer, samples: Datasets, recorder: Recorder) -> PretrainTrainer:
     """The trainer of a run, over the shuffled training part of ``samples``."""
     arguments = run.training
@@ -125,6 +46,88 @@ def pretraining(run: RunConfig, model, tokenizer, samples: Datasets, recorder: R
     )
 
 
+class PretrainTrainer(Trainer):
+    """Trains a causal language model on packed samples ``{"input_ids": int64 [T], "labels": int64 [T]}``.
+
+    ``train_dataset[i]`` must depend on i (and a seed) alone. ``recorder`` collects what the run measures, and
+    shows it. ``stop.received`` is the signal that ended the training early, or None.
+    """
+
+    def __init__(self, recorder: Recorder, **kwargs):
+        self.recorder = recorder
+        self.stop = StopOnSignal()
+        self.micro_batch_losses: list[paddle.Tensor] = []
+        callbacks = [LastStep(), self.stop, recorder]
+        super().__init__(callbacks=callbacks, data_collator=default_data_collator, **kwargs)
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+        self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
+        recorder.step_loss = self.step_loss
+
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+        if resume_from_checkpoint is None:
+            checkpoint.clear(self.args.output_dir)
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def training_step(self, model, inputs, step_control=0):
+        loss = super().training_step(model, inputs, step_control=step_control)
+        if step_control == 0:
+            self.micro_batch_losses = []
+        self.micro_batch_losses.append(loss)
+        return loss
+
+    def step_loss(self) -> float:
+        """The loss of the last optimizer step: the mean over its micro batches, in nats per token."""
+        return sum(float(loss) for loss in self.micro_batch_losses)  # each is divided by their number already
+
+    def create_scheduler(self, num_training_steps: int):
+        schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)
+        if schedule is None:
+            return super().create_scheduler(num_training_steps)
+        if self.lr_scheduler is None:
+            self.lr_scheduler = schedule(
+                max_lr=self.args.learning_rate,
+                min_lr=self.args.min_learning_rate,
+                warmup_step=self.args.get_warmup_steps(num_training_steps),
+                decay_step=self.args.decay_steps or num_training_steps,
+                last_epoch=0,
+            )
+        return self.lr_scheduler
+
+    def _get_train_sampler(self):
+        return DistributedBatchSampler(
+            self.train_dataset,
+            batch_size=self.args.per_device_train_batch_size,
+            num_replicas=self.args.dataset_world_size,
+            rank=self.args.dataset_rank,
+            drop_last=True,
+        )
+
+    # The files that PaddleNLP reads back itself have PaddleNLP's names.
+
+    def _save_checkpoint(self, model, metrics=None):
+        step = self.state.global_step
+        with checkpoint.writing(self.args.output_dir, step) as folder:
+            weights.save(self.model, folder)
+            self.tokenizer.save_pretrained(str(folder))
+            self.state.save_to_json(str(folder / "trainer_state.json"))
+            paddle.save(self.optimizer.state_dict(), str(folder / "optimizer.pdopt"))
+            paddle.save(self.lr_scheduler.state_dict(), str(folder / "scheduler.pdparams"))
+            if self.do_grad_scaling:
+                paddle.save(self.scaler.state_dict(), str(folder / "scaler.pdparams"))
+            paddle.save(random_state(), str(folder / "rng_state.pth"))
+        checkpoint.prune(self.args.output_dir, self.args.save_total_limit)
+        self.recorder.saved(step)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint=None):
+        if resume_from_checkpoint is not None:
+            weights.load(self.model, resume_from_checkpoint)
+
+    def _load_rng_state(self, checkpoint):
+        if checkpoint is not None:
+            set_random_state(paddle.load(str(Path(checkpoint) / "rng_state.pth"), return_numpy=True))
+
+
 class LastStep(TrainerCallback):
     """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals."""
 
@@ -138,8 +141,8 @@ class LastStep(TrainerCallback):
 class StopOnSignal(TrainerCallback):
     """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
 
-    The signals are caught between ``on_train_begin`` and ``on_train_end``. A second one ends the process at once;
-    the checkpoints stay whole even then.
+    The signals are caught between ``on_train_begin`` and ``on_train_end``. A second one ends the process at
+    once; the checkpoints stay whole even then.
     """
 
     def __init__(self):
@@ -167,11 +170,11 @@ class StopOnSignal(TrainerCallback):
 
 
 def random_state() -> dict:
-    """The state of every random number generator that a step may draw from: Python's, numpy's, the device's."""
+    """The state of every generator that a step may draw from: Python's, numpy's, the host's, the device's."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
-        "cpu": core.default_cpu_generator().get_state(),
+        "host": core.default_cpu_generator().get_state(),
         "device": _device_generator().get_state(),
     }
 
@@ -180,7 +183,7 @@ def set_random_state(state: dict) -> None:
     """Put back what ``random_state`` returned."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
-    core.default_cpu_generator().set_state(state["cpu"])
+    core.default_cpu_generator().set_state(state["host"])
     _device_generator().set_state(state["device"])
 
 

@@ -10,7 +10,7 @@ PaddleNLP's ``LlamaForCausalLM`` differs from the stock layout in three ways:
 
 with H hidden size, I intermediate size, D head size, K key/value heads and G query heads per key/value head.
 The columns of ``qkv_proj`` are grouped by key/value head: its G query heads, its key, its value.
-The files hold the stock layout whatever is fused, so any Llama reader takes them and ``load`` takes any Llama.
+The files hold the stock layout whatever is fused: any Llama reader takes them, ``load`` takes any Llama.
 """
 
 from __future__ import annotations
@@ -24,6 +24,24 @@ from safetensors import SafetensorError
 from safetensors.paddle import load_file, save_file
 
 FILE = "model.safetensors"
+
+# Fields of config.json that mean the same to both readers; PaddleNLP leaves out those at its own defaults.
+SHARED_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_theta",
+    "initializer_range",
+    "tie_word_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+)
 
 
 def save(model, folder: str | Path) -> None:
@@ -54,10 +72,10 @@ def load(model, folder: str | Path) -> None:
 
 
 def to_stock(model) -> dict[str, np.ndarray]:
-    """{Hugging Face name: array} of every parameter; bfloat16 as the uint16 arrays of Paddle's ``numpy()``."""
+    """{Hugging Face name: array} of every parameter; bfloat16 as uint16, as in Paddle's ``numpy()``."""
     stock = {}
-    for name, parameter in model.state_dict().items():
-        for stock_name, array in _split(_stock_name(name), parameter.numpy(), model.config):
+    for name, parameter in _parameters(model).items():
+        for stock_name, array in _split(name, parameter.numpy(), model.config):
             stock[stock_name] = np.ascontiguousarray(array.T if _is_linear(stock_name) else array)
     return stock
 
@@ -69,9 +87,9 @@ def from_stock(model, stock: dict[str, paddle.Tensor]) -> None:
     }  # older files hold this constant
     if model.config.tie_word_embeddings:
         unused.discard("lm_head.weight")
-    for name, parameter in model.state_dict().items():
+    for name, parameter in _parameters(model).items():
         arrays = []
-        for part in _parts(_stock_name(name)):
+        for part in _parts(name):
             if part not in stock:
                 raise ValueError(f"The weights lack {part}; they are of another model than {_size(model)}.")
             unused.discard(part)
@@ -80,17 +98,17 @@ def from_stock(model, stock: dict[str, paddle.Tensor]) -> None:
         rows = {array.shape[0] for array in arrays}
         width = sum(array.shape[-1] for array in arrays)
         if rows != {parameter.shape[0]} or width != parameter.shape[-1]:
-            found = " and ".join(f"{list(stock[part].shape)}" for part in _parts(_stock_name(name)))
-            raise ValueError(
-                f"{_stock_name(name)} is {found} in the file, which does not fit {_size(model)}."
-            )
+            found = " and ".join(f"{list(stock[part].shape)}" for part in _parts(name))
+            raise ValueError(f"{name} is {found} in the file, which does not fit {_size(model)}.")
         parameter.set_value(_join(name, arrays, model.config))
     if unused:
         raise ValueError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
 
 
-def _stock_name(name: str) -> str:
-    return "model." + name.removeprefix("llama.") if name.startswith("llama.") else name
+def _parameters(model) -> dict[str, paddle.Tensor]:
+    """The parameters, each once, with the prefix of the stock names."""
+    found = {f"model.{name}": parameter for name, parameter in model.llama.state_dict().items()}
+    return found if model.config.tie_word_embeddings else found | {"lm_head.weight": model.lm_head.weight}
 
 
 def _is_linear(stock_name: str) -> bool:
@@ -135,7 +153,7 @@ def _size(model) -> str:
 
 
 def _complete_config(file: Path, config, dtype: str) -> None:
-    """Name what Hugging Face's reader needs and PaddleNLP leaves out or calls otherwise."""
+    """Add what Hugging Face's reader needs and PaddleNLP leaves out or calls otherwise."""
     written = json.loads(file.read_text())
     written.update(
         architectures=["LlamaForCausalLM"],
@@ -144,13 +162,6 @@ def _complete_config(file: Path, config, dtype: str) -> None:
         hidden_act="silu",
         attention_bias=False,
         mlp_bias=False,
-        **{
-            key: getattr(config, key)
-            for key in (
-                "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
-                "num_key_value_heads max_position_embeddings rms_norm_eps rope_theta initializer_range "
-                "tie_word_embeddings bos_token_id eos_token_id pad_token_id"
-            ).split()
-        },
+        **{field: getattr(config, field) for field in SHARED_FIELDS},
     )
     file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")

@@ -77,7 +77,6 @@ def test_unknown_devices_are_refused(name):
         ("--max-steps", "--max_steps"),
         ("--lerning_rate", "--learning_rate"),
         ("--use_flash_atention", "--use_flash_attention"),
-        ("--no_bf17", "--no_bf16"),
         ("--inputdir", "--input_dir"),
         ("--max_step", "--max_steps"),  # an abbreviation is no name either
     ],
@@ -100,6 +99,7 @@ def test_names_far_from_all_others_are_refused():
         (["--max_steps", "abc"], ["--max_steps", "abc"]),
         (["--max_steps"], ["--max_steps", "expected one argument"]),
         (["--bf16", "perhaps"], ["--bf16", "perhaps"]),
+        (["--no_bf17"], ["--no_bf17", "did you mean --no_bf16?"]),
         (["--seed", "1", "stray"], ["stray", "belongs to no argument"]),
         (["--bf16", "--fp16"], ["--bf16", "--fp16", "choose one"]),
         (["--max_steps", "0"], ["--max_steps is 0"]),

@@ -39,9 +39,9 @@ class PretrainArguments(TrainingArguments):
     )
     per_device_eval_batch_size: int = field(default=4, metadata={"help": "Samples per device in evaluation."})
     max_evaluate_steps: int = field(default=10, metadata={"help": "Batches of one evaluation; -1: all."})
-    learning_rate: float = field(default=1e-3, metadata={"help": "The highest learning rate."})
+    learning_rate: float = field(default=2e-3, metadata={"help": "The highest learning rate."})
     min_learning_rate: float = field(
-        default=1e-4, metadata={"help": "Rate after decay_steps; by default learning_rate / 10."}
+        default=2e-4, metadata={"help": "Rate after decay_steps; by default learning_rate / 10."}
     )
     warmup_steps: int = field(
         default=0, metadata={"help": "Steps of linear warmup; by default warmup_ratio of max_steps."}

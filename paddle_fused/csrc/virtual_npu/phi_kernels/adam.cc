@@ -1,7 +1,10 @@
-// adam and adamw in bfloat16 and float16, with or without master weights, in one pass over memory.
+// adam and adamw in bfloat16 and float16, with or without master weights, in one pass over memory; adam on sparse
+// gradients, in float32 too.
 #include "kernels/adam.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/kernels/adam_kernel.h"
@@ -13,6 +16,7 @@
 namespace virtual_npu {
 namespace {
 
+namespace kernels = paddle_fused::kernels;
 using paddle::optional;
 using phi::CustomContext;
 using phi::DenseTensor;
@@ -56,8 +60,23 @@ T* in_place(const CustomContext& context, const DenseTensor& input, DenseTensor*
   return static_cast<T*>(carry_over(context, input, output));
 }
 
-void update(const CustomContext& context, const State& s, const Settings& settings) {
-  paddle_fused::kernels::AdamArrays arrays{};
+// The arrays from element `first` on.
+kernels::AdamArrays from(const kernels::AdamArrays& arrays, int64_t first) {
+  kernels::AdamArrays rest = arrays;
+  rest.param = static_cast<char*>(arrays.param) + first * kernels::element_size(arrays.param_type);
+  rest.grad = static_cast<const char*>(arrays.grad) + first * kernels::element_size(arrays.grad_type);
+  rest.moment1 += first;
+  rest.moment2 += first;
+  if (rest.moment2_max) rest.moment2_max += first;
+  if (rest.master) rest.master += first;
+  return rest;
+}
+
+using Rows = std::vector<int64_t>;
+
+// Updates the given rows of the parameter, or all of it.
+void update(const CustomContext& context, const State& s, const Settings& settings, const Rows* rows = nullptr) {
+  kernels::AdamArrays arrays{};
   arrays.param_type = element_type(s.param.dtype());
   arrays.grad_type = element_type(s.grad.dtype());
   arrays.grad = s.grad.data();
@@ -78,13 +97,18 @@ void update(const CustomContext& context, const State& s, const Settings& settin
 
   const float learning_rate = *s.learning_rate.data<float>() * settings.lr_ratio;
   const float correction2 = std::sqrt(1.0f - beta2_pow);
-  paddle_fused::kernels::AdamScalars scalars;
+  kernels::AdamScalars scalars;
   scalars.beta1 = settings.beta1;
   scalars.beta2 = settings.beta2;
   scalars.step_size = learning_rate * correction2 / (1.0f - beta1_pow);
   scalars.epsilon = settings.epsilon * correction2;
   scalars.decay = 1.0f - learning_rate * settings.weight_decay;
-  paddle_fused::kernels::adam(scalars, arrays, s.param.numel());
+  if (!rows) {
+    kernels::adam(scalars, arrays, s.param.numel());
+  } else {
+    const int64_t width = s.param.numel() / s.param.dims()[0];
+    for (int64_t row : *rows) kernels::adam(scalars, from(arrays, row * width), width);
+  }
   if (!settings.use_global_beta_pow) {
     *new_beta1_pow = settings.beta1 * beta1_pow;
     *new_beta2_pow = settings.beta2 * beta2_pow;
@@ -132,8 +156,60 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
                               master_param_out);
 }
 
+// The gradient as a float32 tensor of the parameter's shape, rows that occur more than once summed; and which rows occur.
+DenseTensor to_dense(const CustomContext& context, const phi::SelectedRows& grad, const DenseTensor& param,
+                     Rows* rows) {
+  DenseTensor values, dense;
+  cast_tensor(context, grad.value(), phi::DataType::FLOAT32, &values);
+  dense.Resize(param.dims());
+  float* sums = context.Alloc<float>(&dense);
+  std::fill_n(sums, dense.numel(), 0.0f);
+  const int64_t width = param.numel() / param.dims()[0];
+  const float* source = values.data<float>();
+  for (int64_t row : grad.rows()) {
+    for (int64_t i = 0; i < width; ++i) sums[row * width + i] += source[i];
+    source += width;
+  }
+  rows->assign(grad.rows().begin(), grad.rows().end());
+  std::sort(rows->begin(), rows->end());
+  rows->erase(std::unique(rows->begin(), rows->end()), rows->end());
+  return dense;
+}
+
+// Paddle's CPU kernel updates rows that have no gradient, and overwrites the powers of beta before it has read them for
+// the last time.
+void adam_on_rows(const CustomContext& context, const DenseTensor& param, const phi::SelectedRows& grad,
+                  const DenseTensor& learning_rate, const DenseTensor& moment1, const DenseTensor& moment2,
+                  const optional<DenseTensor>& moment2_max, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
+                  const optional<DenseTensor>& master_param, const optional<DenseTensor>& skip_update,
+                  const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode, int64_t,
+                  bool multi_precision, bool use_global_beta_pow, bool amsgrad, DenseTensor* param_out,
+                  DenseTensor* moment1_out, DenseTensor* moment2_out, DenseTensor* moment2_max_out,
+                  DenseTensor* beta1_pow_out, DenseTensor* beta2_pow_out, DenseTensor* master_param_out) {
+  Rows rows;
+  const DenseTensor dense = to_dense(context, grad, param, &rows);
+  const State state{param,     dense,     learning_rate, moment1,     moment2,         moment2_max,
+                    beta1_pow, beta2_pow, master_param,  skip_update, param_out,       moment1_out,
+                    moment2_out, moment2_max_out, beta1_pow_out, beta2_pow_out, master_param_out};
+  const Settings settings{beta1.to<float>(), beta2.to<float>(),    epsilon.to<float>(), 1.0f, 0.0f,
+                          multi_precision,   use_global_beta_pow, amsgrad};
+  if (!has_float32_state(state, settings))
+    PADDLE_THROW(common::errors::InvalidArgument(
+        "adam on sparse gradients takes float32 moments, powers of beta, learning rate and master weights; got moments "
+        "of %s. Use dense gradients (sparse=False) or float32 state.",
+        phi::DataTypeToString(moment1.dtype())));
+  update(context, state, settings, lazy_mode ? &rows : nullptr);
+}
+
+struct AdamOnRows {
+  static constexpr char kName[] = "adam_dense_param_sparse_grad";
+};
+
 const OptimizerRegistration<Adam, &adam> adam_registration;
 const OptimizerRegistration<Adamw, &adamw> adamw_registration;
+const OptimizerRegistration<AdamOnRows, &adam_on_rows> adam_on_rows_registration({phi::DataType::BFLOAT16,
+                                                                                  phi::DataType::FLOAT16,
+                                                                                  phi::DataType::FLOAT32});
 
 }  // namespace
 }  // namespace virtual_npu

@@ -36,7 +36,7 @@ const DenseTensor* Float32Arguments::input(const DenseTensor* tensor) {
     if (param == tensor) return master;
   if (!tensor || !is_16_bit_float(tensor->dtype())) return tensor;
   if (DenseTensor* known = copy_of(tensor)) return known;
-  copy(*tensor);
+  cast_tensor(context_, *tensor, phi::DataType::FLOAT32, &storage_.emplace_back());
   copies_.push_back({tensor, &storage_.back()});
   return &storage_.back();
 }
@@ -46,11 +46,6 @@ const phi::SelectedRows* Float32Arguments::input(const phi::SelectedRows* rows) 
   rows_.emplace_back(rows->rows(), rows->height());
   cast_tensor(context_, rows->value(), phi::DataType::FLOAT32, rows_.back().mutable_value());
   return &rows_.back();
-}
-
-const DenseTensor* Float32Arguments::copy(const DenseTensor& tensor) {
-  cast_tensor(context_, tensor, phi::DataType::FLOAT32, &storage_.emplace_back());
-  return &storage_.back();
 }
 
 DenseTensor* Float32Arguments::output(DenseTensor* tensor) {

@@ -23,8 +23,6 @@ class Float32Arguments {
   const phi::DenseTensor* input(const phi::DenseTensor* tensor);
   const phi::SelectedRows* input(const phi::SelectedRows* rows);
   phi::DenseTensor* output(phi::DenseTensor* tensor);
-  // A float32 copy that no output shares.
-  const phi::DenseTensor* copy(const phi::DenseTensor& tensor);
 
   // Rounds what the float32 kernel wrote back into the outputs of 16 bits.
   void store();

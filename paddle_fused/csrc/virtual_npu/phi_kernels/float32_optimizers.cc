@@ -1,14 +1,10 @@
-// momentum and adamw in float32 and float64. Paddle's CPU kernels ignore rescale_grad and lr_ratio; here the gradient
-// and the learning rate are scaled first. The rest is done by CPU kernels of another name that do the same work.
+// momentum, merged_momentum and adamw in float32 and float64, whose CPU kernels in Paddle ignore rescale_grad (always,
+// or where there is weight decay) and lr_ratio.
 #include <string>
 #include <vector>
 
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/common/type_traits.h"
-#include "paddle/phi/kernels/adamw_kernel.h"
-#include "paddle/phi/kernels/fused_adam_kernel.h"
-#include "paddle/phi/kernels/merged_momentum_kernel.h"
-#include "paddle/phi/kernels/momentum_kernel.h"
 #include "virtual_npu/phi_kernels/in_place.h"
 #include "virtual_npu/phi_kernels/on_master_weights.h"
 
@@ -22,57 +18,56 @@ using phi::Scalar;
 using Inputs = std::vector<const DenseTensor*>;
 using Outputs = std::vector<DenseTensor*>;
 
-template <typename Signature>
-struct Erased;
-template <typename... Args>
-struct Erased<void(const CustomContext&, Args...)> {
-  using Function = void (*)(const phi::DeviceContext&, Args...);
+struct MomentumSettings {
+  float mu, rescale_grad, l2;
+  bool use_nesterov;
 };
 
-// The kernel `name` for npu and T; `Signature` is the type of its declaration.
-template <typename T, typename Signature>
-auto npu_kernel(const CustomContext& context, const char* name) {
-  return phi::KernelFactory::Instance()
-      .SelectKernelOrThrowError(name, {phi::TransToPhiBackend(context.GetPlace()), phi::DataLayout::ALL_LAYOUT,
-                                       phi::CppTypeToDataType<T>::Type()})
-      .kernel.template GetVariadicKernelFn<typename Erased<Signature>::Function>();
+float l2_of(const std::string& regularization_method, float regularization_coeff) {
+  return regularization_method == "l2_decay" ? regularization_coeff : 0.0f;
 }
 
-// factor * tensor; the tensor itself where the factor is 1.
+// g = rescale_grad grad + l2 param;  v = mu v + g;  param = param - lr v, with Nesterov param - lr (g + mu v).
 template <typename T>
-DenseTensor scaled(const CustomContext& context, const DenseTensor& tensor, float factor) {
-  if (factor == 1.0f) return tensor;
-  DenseTensor result;
-  result.Resize(tensor.dims());
-  T* values = context.template Alloc<T>(&result);
-  const T* source = tensor.data<T>();
-  for (int64_t i = 0; i < tensor.numel(); ++i) values[i] = source[i] * static_cast<T>(factor);
-  return result;
+void momentum_update(const CustomContext& context, const MomentumSettings& settings, const DenseTensor& param,
+                     const DenseTensor& grad, const DenseTensor& velocity, const DenseTensor& learning_rate,
+                     DenseTensor* param_out, DenseTensor* velocity_out) {
+  T* p = static_cast<T*>(carry_over(context, param, param_out));
+  T* v = static_cast<T*>(carry_over(context, velocity, velocity_out));
+  const T* gradient = grad.data<T>();
+  const T lr = *learning_rate.data<T>(), mu = static_cast<T>(settings.mu), l2 = static_cast<T>(settings.l2);
+  const T rescale = static_cast<T>(settings.rescale_grad);
+  for (int64_t i = 0; i < param.numel(); ++i) {
+    const T g = rescale * gradient[i] + l2 * p[i];
+    v[i] = mu * v[i] + g;
+    p[i] -= lr * (settings.use_nesterov ? g + mu * v[i] : v[i]);
+  }
 }
 
+// Parameters of 32 and 64 bits are their own master weights.
 template <typename T>
 void momentum(const CustomContext& context, const DenseTensor& param, const DenseTensor& grad,
-              const DenseTensor& velocity, const DenseTensor& learning_rate, const optional<DenseTensor>& master_param,
-              float mu, bool use_nesterov, const std::string& regularization_method, float regularization_coeff,
-              bool multi_precision, float rescale_grad, DenseTensor* param_out, DenseTensor* velocity_out,
-              DenseTensor* master_param_out) {
-  using Signature = decltype(phi::MergedMomentumKernel<T, CustomContext>);
-  static const auto merged_momentum = npu_kernel<T, Signature>(context, "merged_momentum");
-  carry_over(context, param, param_out);
-  carry_over(context, velocity, velocity_out);
-  optional<Inputs> masters;
-  Outputs masters_out;
-  if (multi_precision && master_param) {
-    carry_over(context, *master_param, master_param_out);
-    masters = Inputs{master_param_out};
-    masters_out.push_back(master_param_out);
-  }
-  const DenseTensor rescaled = scaled<T>(context, grad, rescale_grad);
-  merged_momentum(context, {param_out}, {&rescaled}, {velocity_out}, {&learning_rate}, masters, mu, use_nesterov,
-                  {regularization_method}, {regularization_coeff}, !masters_out.empty(), 1.0f, {param_out},
-                  {velocity_out}, masters_out);
+              const DenseTensor& velocity, const DenseTensor& learning_rate, const optional<DenseTensor>&, float mu,
+              bool use_nesterov, const std::string& regularization_method, float regularization_coeff, bool,
+              float rescale_grad, DenseTensor* param_out, DenseTensor* velocity_out, DenseTensor*) {
+  const MomentumSettings settings{mu, rescale_grad, l2_of(regularization_method, regularization_coeff), use_nesterov};
+  momentum_update<T>(context, settings, param, grad, velocity, learning_rate, param_out, velocity_out);
 }
 
+template <typename T>
+void merged_momentum(const CustomContext& context, const Inputs& param, const Inputs& grad, const Inputs& velocity,
+                     const Inputs& learning_rate, const optional<Inputs>&, float mu, bool use_nesterov,
+                     const std::vector<std::string>& regularization_method,
+                     const std::vector<float>& regularization_coeff, bool, float rescale_grad, Outputs param_out,
+                     Outputs velocity_out, Outputs) {
+  for (size_t i = 0; i < param.size(); ++i) {
+    const float l2 = regularization_method.empty() ? 0.0f : l2_of(regularization_method[i], regularization_coeff[i]);
+    momentum_update<T>(context, {mu, rescale_grad, l2, use_nesterov}, *param[i], *grad[i], *velocity[i],
+                       *learning_rate[learning_rate.size() == 1 ? 0 : i], param_out[i], velocity_out[i]);
+  }
+}
+
+// The CPU kernel of AdamW under its other name, with the learning rate of this parameter.
 template <typename T>
 void adamw(const CustomContext& context, const DenseTensor& param, const DenseTensor& grad,
            const DenseTensor& learning_rate, const DenseTensor& moment1, const DenseTensor& moment2,
@@ -82,9 +77,22 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
            bool, bool use_global_beta_pow, bool amsgrad, DenseTensor* param_out, DenseTensor* moment1_out,
            DenseTensor* moment2_out, DenseTensor* moment2_max_out, DenseTensor* beta1_pow_out,
            DenseTensor* beta2_pow_out, DenseTensor*) {
-  using Signature = decltype(phi::FusedAdamKernel<T, CustomContext>);
-  static const auto fused_adam = npu_kernel<T, Signature>(context, "fused_adam");
-  const DenseTensor own_rate = scaled<T>(context, learning_rate, lr_ratio);
+  using Function = void (*)(const phi::DeviceContext&, const Inputs&, const Inputs&, const DenseTensor&, const Inputs&,
+                            const Inputs&, const optional<Inputs>&, const Inputs&, const Inputs&,
+                            const optional<Inputs>&, const optional<DenseTensor>&, const Scalar&, const Scalar&,
+                            const Scalar&, int, float, bool, bool, bool, bool, Outputs, Outputs, Outputs, Outputs,
+                            Outputs, Outputs, Outputs);
+  static const auto fused_adam =
+      phi::KernelFactory::Instance()
+          .SelectKernelOrThrowError("fused_adam", {phi::TransToPhiBackend(context.GetPlace()),
+                                                   phi::DataLayout::ALL_LAYOUT, phi::CppTypeToDataType<T>::Type()})
+          .kernel.template GetVariadicKernelFn<Function>();
+  DenseTensor own_rate = learning_rate;
+  if (lr_ratio != 1.0f) {
+    own_rate = DenseTensor();
+    own_rate.Resize(learning_rate.dims());
+    *context.template Alloc<T>(&own_rate) = *learning_rate.data<T>() * static_cast<T>(lr_ratio);
+  }
   optional<Inputs> largest;
   if (moment2_max) largest = Inputs{moment2_max.get_ptr()};
   constexpr int kUnusedChunkSize = 0;
@@ -97,11 +105,16 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
 struct Momentum {
   static constexpr char kName[] = "momentum";
 };
+struct MergedMomentum {
+  static constexpr char kName[] = "merged_momentum";
+};
 struct Adamw {
   static constexpr char kName[] = "adamw";
 };
 const OptimizerRegistration<Momentum, &momentum<float>> momentum_float32({phi::DataType::FLOAT32});
 const OptimizerRegistration<Momentum, &momentum<double>> momentum_float64({phi::DataType::FLOAT64});
+const OptimizerRegistration<MergedMomentum, &merged_momentum<float>> merged_float32({phi::DataType::FLOAT32});
+const OptimizerRegistration<MergedMomentum, &merged_momentum<double>> merged_float64({phi::DataType::FLOAT64});
 const OptimizerRegistration<Adamw, &adamw<float>> adamw_float32({phi::DataType::FLOAT32});
 const OptimizerRegistration<Adamw, &adamw<double>> adamw_float64({phi::DataType::FLOAT64});
 

@@ -25,15 +25,8 @@ namespace virtual_npu {
 //     using Signature = decltype(phi::SGDDenseKernel<float, phi::CustomContext>);
 //     static constexpr int kMaster = 3, kMultiPrecision = 4;
 //   };
-// Paddle's kernels for sparse gradients write the new powers of beta before they have read the old ones for the last
-// time; such an optimizer says in kPowers where the two stand, and its kernel gets copies to read.
 template <typename Optimizer, typename Signature = typename Optimizer::Signature>
 class OnMasterWeights;
-
-template <typename Optimizer, typename = void>
-constexpr int powers_of_beta = -1;
-template <typename Optimizer>
-constexpr int powers_of_beta<Optimizer, std::void_t<decltype(Optimizer::kPowers)>> = Optimizer::kPowers;
 
 template <typename Optimizer, typename... Args>
 class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
@@ -110,8 +103,6 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
         return kNone;
       } else if constexpr (I == Optimizer::kMultiPrecision) {
         return false;
-      } else if constexpr (powers_of_beta<Optimizer> >= 0 && I / 2 * 2 == powers_of_beta<Optimizer>) {
-        return *float32.copy(value);
       } else if constexpr (std::is_same_v<Plain, DenseTensor> || std::is_same_v<Plain, phi::SelectedRows>) {
         return *float32.input(&value);
       } else if constexpr (std::is_same_v<Plain, DenseTensor*>) {

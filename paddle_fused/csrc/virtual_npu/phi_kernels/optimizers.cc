@@ -1,4 +1,4 @@
-// The optimizers that Paddle gives master weights, apart from Adam and AdamW on dense gradients (adam.cc).
+// The optimizers that Paddle gives master weights, apart from Adam and AdamW (adam.cc).
 #include "paddle/phi/kernels/adadelta_kernel.h"
 #include "paddle/phi/kernels/adagrad_kernel.h"
 #include "paddle/phi/kernels/adam_kernel.h"
@@ -13,8 +13,6 @@
 #include "paddle/phi/kernels/radam_kernel.h"
 #include "paddle/phi/kernels/rmsprop_kernel.h"
 #include "paddle/phi/kernels/rprop_kernel.h"
-#include "paddle/phi/kernels/selected_rows/adam_kernel.h"
-#include "paddle/phi/kernels/selected_rows/adamw_kernel.h"
 #include "paddle/phi/kernels/sgd_kernel.h"
 #include "virtual_npu/phi_kernels/on_master_weights.h"
 
@@ -52,16 +50,6 @@ struct LarsMomentum {
   static constexpr char kName[] = "lars_momentum";
   using Signature = decltype(phi::LarsMomentumKernel<float, CustomContext>);
   static constexpr int kMaster = 4, kMultiPrecision = 9;
-};
-struct AdamSparse {
-  static constexpr char kName[] = "adam_dense_param_sparse_grad";
-  using Signature = decltype(phi::sr::AdamDenseParamSparseGradKernel<float, CustomContext>);
-  static constexpr int kMaster = 8, kMultiPrecision = 15, kPowers = 6;
-};
-struct AdamwSparse {
-  static constexpr char kName[] = "adamw_dense_param_sparse_grad";
-  using Signature = decltype(phi::sr::AdamwDenseParamSparseGradKernel<float, CustomContext>);
-  static constexpr int kMaster = 8, kMultiPrecision = 18, kPowers = 6;
 };
 struct MergedAdam {
   static constexpr char kName[] = "merged_adam";
@@ -132,9 +120,8 @@ struct Nadam {
 template <typename... Optimizers>
 struct Registrations : OptimizerRegistration<Optimizers>... {};
 
-const Registrations<Sgd, SgdSparse, Momentum, MomentumSparse, MergedMomentum, LarsMomentum, AdamSparse, AdamwSparse,
-                    MergedAdam, FusedAdam, Lamb, Adagrad, AdagradSparse, Adamax, Adadelta, Rmsprop, RmspropSparse, Asgd,
-                    Rprop, Radam, Nadam>
+const Registrations<Sgd, SgdSparse, Momentum, MomentumSparse, MergedMomentum, LarsMomentum, MergedAdam, FusedAdam, Lamb,
+                    Adagrad, AdagradSparse, Adamax, Adadelta, Rmsprop, RmspropSparse, Asgd, Rprop, Radam, Nadam>
     registrations;
 
 }  // namespace

@@ -1,0 +1,208 @@
+"""scripts/run_llama_npu.py as a user runs it: training, stopping, resuming, bad input."""
+
+import importlib.util
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from llm_npu import checkpoint, console, metrics
+from llm_npu.corpus import corpus
+from llm_npu.tokenizer import trained_tokenizer
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
+VOCABULARY = 512
+MODEL = {
+    "model_type": "llama",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 64,
+}
+STEPS = 12
+
+# Runs ARGV[3:] and sends it the signal ARGV[2] once it prints a line that begins with ARGV[1].
+SIGNAL_AT = """
+import signal, subprocess, sys
+process = subprocess.Popen([sys.executable, *sys.argv[3:]], stdout=subprocess.PIPE, text=True)
+for line in process.stdout:
+    print(line, end="")
+    if line.startswith(sys.argv[1]):
+        process.send_signal(signal.Signals[sys.argv[2]])
+sys.exit(process.wait())
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """The arguments of a run of 12 steps of a very small Llama on a little text."""
+    folder = tmp_path_factory.mktemp("inputs")
+    text, model = folder / "text", folder / "model"
+    text.mkdir()
+    library = Path(json.__file__).parents[1]
+    for name in ("bisect.py", "copy.py", "heapq.py", "random.py"):
+        shutil.copy(library / name, text)
+    shutil.copytree(trained_tokenizer(corpus(text), VOCABULARY, str(folder)), model)
+    (model / "config.json").write_text(json.dumps(MODEL))
+    arguments = {
+        "model_name_or_path": model,
+        "input_dir": text,
+        "data_cache": folder,
+        "split": "50,50,0",
+        "max_seq_length": 32,
+        "max_steps": STEPS,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "logging_steps": 1,
+        "save_steps": 5,
+        "eval_steps": 6,
+        "max_evaluate_steps": 2,
+    }
+    return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+
+
+def losses(output_dir):
+    """{step: loss} and {step: evaluation loss}; JSON keeps every bit of a float."""
+    records = metrics.read(output_dir / metrics.FILE)
+    train = {record["step"]: record["loss"] for record in records if "loss" in record}
+    return train, {record["step"]: record["eval_loss"] for record in records if "eval_loss" in record}
+
+
+def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
+    done = run_python(SCRIPT, *inputs, "--output_dir", tmp_path / "out", "--learning_rate", "5e-3")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("VIRTUAL NPU: ") and done.stderr.count("\n") == 1  # a calm screen
+    lines = done.stdout.splitlines()
+    for start in ("device   npu (virtual)", "step 12/12: loss ", "held out ", "speed ", "memory ", "before "):
+        assert any(line.startswith(start) for line in lines), start
+    assert "virtual NPU" in lines[-2] and "kernel launches" in lines[-1]
+
+    out = tmp_path / "out"
+    assert sorted(file.name for file in out.iterdir()) == [
+        "checkpoint-10",
+        "checkpoint-12",  # two are kept
+        "loss.png",
+        "metrics.jsonl",
+    ]
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert checkpoint.verify(out / "checkpoint-12") == STEPS
+    train, evaluation = losses(out)
+    assert list(train) == list(range(1, STEPS + 1)) and list(evaluation) == [6, STEPS]
+    assert abs(train[1] - math.log(VOCABULARY)) < 0.3
+    assert train[STEPS] < train[1] - 0.3 and evaluation[STEPS] < math.log(VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    "precision",
+    [["--bf16"], pytest.param(["--fp16", "--scale_loss", "1024"], marks=pytest.mark.slow)],
+    ids=["bf16", "fp16"],
+)
+def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, precision):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    arguments = [SCRIPT, *inputs, *precision]
+    assert run_python(*arguments, "--output_dir", whole).returncode == 0
+
+    first = run_python("-c", SIGNAL_AT, "step 6/", "SIGTERM", *arguments, "--output_dir", stopped)
+    assert first.returncode == 143, first.stderr
+    last = json.loads((stopped / metrics.FILE).read_text().splitlines()[-1])["step"]
+    assert 6 <= last < STEPS
+    assert f"stopped by SIGTERM after step {last}" in first.stdout
+    assert checkpoint.to_resume("true", stopped).name == f"checkpoint-{last}"
+
+    again = run_python(*arguments, "--output_dir", stopped, "--resume_from_checkpoint")
+    assert again.returncode == 0, again.stderr
+    assert f"step {last}/{STEPS}" not in again.stdout and f"step {last + 1}/{STEPS}" in again.stdout
+    assert losses(stopped) == losses(whole)
+    weights = f"checkpoint-{STEPS}/model.safetensors"
+    assert (stopped / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+def test_ctrl_c_saves_too(run_python, inputs, tmp_path):
+    out = tmp_path / "out"
+    done = run_python("-c", SIGNAL_AT, "step 2/", "SIGINT", SCRIPT, *inputs, "--output_dir", out)
+    assert done.returncode == 130, done.stderr
+    assert "stopped by SIGINT" in done.stdout and len(checkpoint.complete(out)) >= 1
+
+
+def test_it_trains_on_the_cpu(run_python, inputs, tmp_path):
+    out = tmp_path / "out"
+    arguments = [SCRIPT, *inputs, "--output_dir", out, "--device", "cpu", "--max_steps", "3"]
+    done = run_python(*arguments, "--use_flash_attention", "true")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "device   cpu (cpu)" in done.stdout and "VIRTUAL" not in done.stdout.upper()
+    assert "note     --use_flash_attention has no effect" in done.stdout
+    train, _ = losses(out)
+    assert abs(train[1] - math.log(VOCABULARY)) < 0.3
+
+
+@pytest.fixture
+def run_here(capsys):
+    """Runs the script's main in this process, which has the virtual NPU: (exit code, the line on stderr)."""
+    spec = importlib.util.spec_from_file_location("run_llama_npu", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def run(*argv):
+        status = console.run(script.main, [str(word) for word in argv])
+        return status, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--device", "npu:card"], "npu:card asks for an Ascend card"),
+        (["--device", "gpu"], "gpu"),
+        (["--device", "npu:99"], "npu:99 does not exist"),
+        (["--max_step", "3"], "did you mean --max_steps?"),
+        (["--input_dir", "/nowhere"], "/nowhere"),
+        (["--max_seq_length", "65"], "64 positions"),
+        (["--model_name_or_path", "llama-tini"], "llama-tiny"),
+        (["--resume_from_checkpoint"], "no complete checkpoint"),
+        (["--resume_from_checkpoint", "/nowhere"], "/nowhere is not a folder"),
+    ],
+    ids=lambda value: value[0].lstrip("-") if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(run_here, inputs, tmp_path, arguments, sentence):
+    out = tmp_path / "out"
+    status, said = run_here(*inputs, "--output_dir", out, *arguments)
+    assert status == 2
+    assert said.startswith("error: ") and sentence in said and said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_corrupt_checkpoint_is_refused(run_here, inputs, tmp_path):
+    with checkpoint.writing(tmp_path, 5) as folder:
+        (folder / "model.safetensors").write_bytes(bytes(100))
+    (tmp_path / "checkpoint-5/model.safetensors").write_bytes(bytes(99))
+    status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint")
+    assert status == 2
+    assert "model.safetensors has 99 bytes instead of 100" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-5"]
+
+
+def test_an_earlier_run_is_not_overwritten(run_here, inputs, tmp_path):
+    with checkpoint.writing(tmp_path, 5) as folder:
+        (folder / "model.safetensors").write_bytes(bytes(100))
+    status, said = run_here(*inputs, "--output_dir", tmp_path)
+    assert status == 2 and "--overwrite_output_dir to replace it" in said
+    assert checkpoint.verify(tmp_path / "checkpoint-5") == 5
+
+
+@pytest.mark.slow
+def test_without_arguments_the_loss_falls_below_60_percent_of_guessing(run_python, tmp_path):
+    done = run_python(SCRIPT, cwd=tmp_path, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    train, evaluation = losses(tmp_path / "output")
+    vocabulary = 8192
+    assert len(train) == 200 and abs(train[1] - math.log(vocabulary)) < 0.3
+    last = sum(train[step] for step in range(191, 201)) / 10
+    assert last < 0.6 * math.log(vocabulary) and evaluation[200] < 0.6 * math.log(vocabulary)
+    assert (tmp_path / "output/loss.png").stat().st_size > 10_000

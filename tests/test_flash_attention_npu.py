@@ -10,6 +10,8 @@ import pytest
 from attention_golden import assert_close, composed
 from flash_attention_program import DTYPES, device_tensor, flash_attention, numpy_of
 
+from paddle_fused import virtual_npu
+
 
 @dataclass
 class Dense:
@@ -273,6 +275,16 @@ def test_static_graphs_know_shapes_and_dtypes():
     statistics = ([-1, 4, 20, 8], paddle.float32)
     scalars = [([1], paddle.bfloat16), *[([1], paddle.int64)] * 3]
     assert found == [([-1, 20, 4, 16], paddle.bfloat16), statistics, statistics, *scalars]
+
+
+def test_calls_are_recorded_as_work_of_the_npu():
+    x = device_tensor(np.ones((1, 4, 1, 8)), "float16")
+    x.stop_gradient = False
+    virtual_npu.reset_kernel_record()
+    paddle.grad(flash_attention(x, x, x)[0], [x])
+    calls = {(r.name, r.dtype): (r.placement, r.calls) for r in virtual_npu.kernel_record()}
+    assert calls["flash_attention_npu", "float16"] == ("npu", 1)
+    assert calls["flash_attention_npu_grad", "float16"] == ("npu", 1)
 
 
 def test_memory_does_not_grow_with_the_square_of_the_sequence():

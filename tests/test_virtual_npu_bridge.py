@@ -128,7 +128,8 @@ def train(device: str, static: bool) -> list[float]:
 
 @pytest.mark.parametrize("static", [False, True], ids=["dygraph", "to_static"])
 def test_training_equals_the_cpu_place(static):
-    assert train("npu", static) == train("cpu", static)
+    # Cross entropy is a kernel of the virtual NPU itself: its sums differ from the CPU kernel's in the last bit.
+    np.testing.assert_allclose(train("npu", static), train("cpu", static), rtol=1e-6)
 
 
 def test_control_flow_in_static_programs():

@@ -42,7 +42,7 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
   Shadows shadows(entry, context);
   slots[0] = to_slot(static_cast<phi::DeviceContext*>(shadows.cpu_context()));
   Slot* slot = slots + 1;
-  for (Argument kind : entry.signature.inputs) {
+  for (ArgumentKind kind : entry.signature.inputs) {
     *slot = to_slot(shadows.input(kind, reinterpret_cast<const void*>(*slot)));
     ++slot;
   }
@@ -53,7 +53,7 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
       *slot = static_cast<Slot>(DataType::FLOAT32);
     slot += type == AttributeType::PLACE ? 2 : 1;
   }
-  for (Argument kind : entry.signature.outputs) {
+  for (ArgumentKind kind : entry.signature.outputs) {
     *slot = to_slot(shadows.output(kind, reinterpret_cast<void*>(*slot)));
     ++slot;
   }

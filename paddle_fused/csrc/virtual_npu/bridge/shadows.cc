@@ -109,22 +109,22 @@ TensorBase* Shadows::output(TensorBase* tensor) {
   return tensor;
 }
 
-const void* Shadows::input(Argument kind, const void* argument) {
+const void* Shadows::input(ArgumentKind kind, const void* argument) {
   switch (kind) {
-    case Argument::kTensor:
+    case ArgumentKind::kTensor:
       return shadow(static_cast<const DenseTensor*>(argument), false);
-    case Argument::kOptionalTensor: {
+    case ArgumentKind::kOptionalTensor: {
       const auto* optional = static_cast<const paddle::optional<DenseTensor>*>(argument);
       if (!optional->is_initialized()) return argument;
       return keep(paddle::optional<DenseTensor>(*shadow(optional->get_ptr(), false)));
     }
-    case Argument::kTensorList: {
+    case ArgumentKind::kTensorList: {
       auto* list = keep(std::vector<const DenseTensor*>());
       for (const auto* tensor : *static_cast<const std::vector<const DenseTensor*>*>(argument))
         list->push_back(shadow(tensor, false));
       return list;
     }
-    case Argument::kOptionalTensorList: {
+    case ArgumentKind::kOptionalTensorList: {
       using List = std::vector<const DenseTensor*>;
       const auto* optional = static_cast<const paddle::optional<List>*>(argument);
       if (!optional->is_initialized()) return argument;
@@ -132,34 +132,34 @@ const void* Shadows::input(Argument kind, const void* argument) {
       for (const auto* tensor : **optional) list.push_back(shadow(tensor, false));
       return keep(paddle::optional<List>(std::move(list)));
     }
-    case Argument::kAnyTensorList: {
+    case ArgumentKind::kAnyTensorList: {
       auto* list = keep(std::vector<const TensorBase*>());
       for (const auto* tensor : *static_cast<const std::vector<const TensorBase*>*>(argument))
         list->push_back(input(tensor));
       return list;
     }
-    case Argument::kSelectedRows:
+    case ArgumentKind::kSelectedRows:
       return shadow(static_cast<const SelectedRows*>(argument), false);
-    case Argument::kOptionalSelectedRows: {
+    case ArgumentKind::kOptionalSelectedRows: {
       const auto* optional = static_cast<const paddle::optional<SelectedRows>*>(argument);
       if (!optional->is_initialized()) return argument;
       return keep(paddle::optional<SelectedRows>(*shadow(optional->get_ptr(), false)));
     }
-    case Argument::kSelectedRowsList: {
+    case ArgumentKind::kSelectedRowsList: {
       auto* list = keep(std::vector<const SelectedRows*>());
       for (const auto* rows : *static_cast<const std::vector<const SelectedRows*>*>(argument))
         list->push_back(shadow(rows, false));
       return list;
     }
-    case Argument::kTensorArray:
+    case ArgumentKind::kTensorArray:
       return shadow(static_cast<const TensorArray*>(argument), false);
   }
   return argument;
 }
 
-void* Shadows::output(Argument kind, void* argument) {
-  if (kind == Argument::kTensor) return shadow(static_cast<DenseTensor*>(argument), true);
-  if (kind == Argument::kTensorList) {
+void* Shadows::output(ArgumentKind kind, void* argument) {
+  if (kind == ArgumentKind::kTensor) return shadow(static_cast<DenseTensor*>(argument), true);
+  if (kind == ArgumentKind::kTensorList) {
     auto* list = keep(std::vector<DenseTensor*>());
     for (auto* tensor : *static_cast<std::vector<DenseTensor*>*>(argument)) list->push_back(shadow(tensor, true));
     return list;

@@ -28,8 +28,8 @@ class Shadows {
   phi::CPUContext* cpu_context() const { return cpu_context_; }
 
   // The argument to pass in place of `argument`, an object of the given kind.
-  const void* input(Argument kind, const void* argument);
-  void* output(Argument kind, void* argument);
+  const void* input(ArgumentKind kind, const void* argument);
+  void* output(ArgumentKind kind, void* argument);
 
   // The same for the static executor, which passes every tensor as a TensorBase.
   const phi::TensorBase* input(const phi::TensorBase* tensor);

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/custom_ops/checks.h"
 
 namespace virtual_npu {
@@ -43,10 +44,12 @@ void check_form() {
 std::vector<Tensor> checked_forward(FlashAttention call, const OptionalTensor& fixed_seed_offset) {
   check_form();
   check(&call);
+  record_operator("flash_attention_npu", call.query.dtype());
   return forward(call, fixed_seed_offset);
 }
 std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSaved& saved) {
   check(&call);
+  record_operator("flash_attention_npu_grad", call.query.dtype());
   return backward(call, saved);
 }
 

@@ -1,4 +1,5 @@
 // my_add_n(X, Y, Z) -> X + Y + Z, paddle-custom-npu's example of an operator that a graph pass puts in. No gradient.
+#include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 
 namespace virtual_npu {
@@ -14,6 +15,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
            "X has shape " + text(x.shape()) + ", Y " + text(y.shape()) + " and Z " + text(z.shape()) +
                "; all three must have the same shape. Broadcast them first.",
            CannError::kParamInvalid);
+  record_operator("my_add_n", x.dtype());
   return {paddle::experimental::add(paddle::experimental::add(x, y), z)};
 }
 

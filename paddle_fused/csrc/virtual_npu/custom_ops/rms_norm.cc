@@ -5,6 +5,7 @@
 // equal dtypes of x and gamma can be asked for through this operator; the others are refused. dgamma is float32 always.
 #include "kernels/rms_norm.h"
 
+#include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/phi_kernels/element_type.h"
 
@@ -48,6 +49,7 @@ void check_inputs(const paddle::Tensor& x, const paddle::Tensor& gamma) {
 
 std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tensor& gamma, float epsilon) {
   check_inputs(x, gamma);
+  record_operator(kOp, x.dtype());
   if (!(epsilon >= 0.0f))
     refuse(kOp, "epsilon is " + std::to_string(epsilon) + "; accepted: a number that is not negative, such as 1e-6.",
            CannError::kParamInvalid);
@@ -64,6 +66,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
 std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Tensor& x, const paddle::Tensor& rstd,
                                      const paddle::Tensor& gamma) {
   check_inputs(x, gamma);
+  record_operator("rms_norm_npu_grad", x.dtype());
   check_places(kOp, {{"the gradient of y", dy}, {"x", x}, {"rstd", rstd}});
   check_same_dtype(kOp, {{"x", x}, {"the gradient of y", dy}});
   const paddle::Tensor gradient = dense(dy), input = dense(x), scale = dense(gamma);

@@ -4,6 +4,7 @@
 // and once for the keys. cos and sin get no gradient.
 // Legend: B batch, S sequence length, N heads, D head size.
 #include "kernels/rotary.h"
+#include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/phi_kernels/element_type.h"
 
@@ -67,6 +68,7 @@ paddle::Tensor rotate(Rotate run, const paddle::Tensor& x, const paddle::Tensor&
 std::vector<paddle::Tensor> forward(const paddle::Tensor& query, const paddle::Tensor& cos,
                                     const paddle::Tensor& sin) {
   check_inputs(query, cos, sin);
+  record_operator(kOp, query.dtype());
   return {rotate(kernels::rotary_forward, query, cos, sin)};
 }
 
@@ -74,6 +76,7 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& query, const paddle::
                                      const paddle::Tensor& cos, const paddle::Tensor& sin) {
   check_inputs(query_out_grad, cos, sin);
   check_same_dtype(kOp, {{"query", query}, {"the gradient of query_out", query_out_grad}});
+  record_operator("fused_rope_grad", query.dtype());
   return {rotate(kernels::rotary_backward, query_out_grad, cos, sin)};
 }
 

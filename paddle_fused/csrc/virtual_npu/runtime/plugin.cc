@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 
+#include "kernels/isa.h"
 #include "paddle/phi/backends/device_ext.h"
 #include "virtual_npu/bridge/install.h"
 #include "virtual_npu/runtime/config.h"
@@ -129,7 +130,7 @@ void fill_memory_interface(C_DeviceInterface* interface) {
 
 extern "C" void InitPlugin(CustomRuntimeParams* params) {
   using namespace virtual_npu;
-  // Leaving device_type empty makes Paddle go on without this plugin.
+  // Leaving device_type empty makes Paddle go on without this plugin; an exception would end the process.
   try {
     const std::string foreign = foreign_paddle();
     if (!foreign.empty()) {
@@ -137,6 +138,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
       return;
     }
     config();
+    paddle_fused::kernels::active_isa();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "virtual npu: not loaded: %s\n", error.what());
     return;

@@ -1,0 +1,113 @@
+#include "virtual_npu/bridge/record.h"
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "paddle/phi/core/enforce.h"
+#include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/runtime/config.h"
+
+namespace virtual_npu {
+namespace {
+
+// Kernels that paddle-custom-npu registers, read from its sources: {kernel, dtype}.
+const std::set<std::pair<std::string, std::string>>& card_kernels() {
+  static const auto* kernels = new std::set<std::pair<std::string, std::string>>{
+#include "card_kernels.inc"
+  };
+  return *kernels;
+}
+
+// A kernel may serve every dtype with one entry.
+std::string dtype_name(phi::DataType dtype) {
+  return dtype == phi::DataType::ALL_DTYPE ? "any" : phi::DataTypeToString(dtype);
+}
+
+bool on_card(const std::string& name, phi::DataType dtype) {
+  const auto& kernels = card_kernels();
+  if (dtype != phi::DataType::ALL_DTYPE) return kernels.count({name, dtype_name(dtype)}) > 0;
+  const auto any = kernels.lower_bound({name, ""});
+  return any != kernels.end() && any->first == name;
+}
+
+const char* placement_name(Placement placement) {
+  return placement == Placement::kNpu ? "npu" : placement == Placement::kAicpu ? "aicpu" : "host";
+}
+
+using KernelName = std::pair<std::string, phi::DataType>;
+
+struct OperatorCalls {
+  std::mutex mutex;
+  std::map<KernelName, uint64_t> calls;
+};
+OperatorCalls& operator_calls() {
+  static auto* calls = new OperatorCalls;
+  return *calls;
+}
+
+}  // namespace
+
+Placement placement_of(const std::string& name, phi::DataType dtype) {
+  if (!on_card(name, dtype)) return Placement::kHost;
+  const bool wide = dtype == phi::DataType::FLOAT64 || dtype == phi::DataType::COMPLEX128;
+  return wide ? Placement::kAicpu : Placement::kNpu;
+}
+
+void record_call(KernelEntry& entry) {
+  entry.calls.fetch_add(1, std::memory_order_relaxed);
+  if (config().trace)
+    std::fprintf(stderr, "virtual npu: %s %s on %s\n", entry.name.c_str(),
+                 dtype_name(entry.dtype).c_str(), placement_name(entry.placement));
+  if (config().strict && entry.placement == Placement::kHost)
+    PADDLE_THROW(common::errors::Unimplemented(
+        "paddle-custom-npu registers no kernel '%s' for %s: on a card it would fall back to the host CPU, which "
+        "VIRTUAL_NPU_STRICT=1 refuses. Use another operator or dtype, or unset VIRTUAL_NPU_STRICT.",
+        entry.name, dtype_name(entry.dtype)));
+}
+
+void record_operator(const std::string& name, phi::DataType dtype) {
+  auto& recorded = operator_calls();
+  std::lock_guard<std::mutex> lock(recorded.mutex);
+  ++recorded.calls[{name, dtype}];
+}
+
+}  // namespace virtual_npu
+
+// For paddle_fused.virtual_npu.kernel_record(): a JSON array of [name, dtype, placement, calls]; valid until the next
+// call on the same thread.
+extern "C" const char* virtual_npu_kernel_record() {
+  using namespace virtual_npu;
+  std::map<KernelName, std::pair<Placement, uint64_t>> rows;
+  for (int i = 0; i < entry_count(); ++i) {
+    const KernelEntry& entry = entry_at(i);
+    const uint64_t calls = entry.calls.load(std::memory_order_relaxed);
+    if (!calls) continue;
+    auto& row = rows.try_emplace({entry.name, entry.dtype}, entry.placement, 0).first->second;
+    row.second += calls;
+  }
+  {
+    auto& recorded = operator_calls();
+    std::lock_guard<std::mutex> lock(recorded.mutex);
+    for (const auto& [kernel, calls] : recorded.calls) rows[kernel] = {Placement::kNpu, calls};
+  }
+  thread_local std::string json;
+  json = "[";
+  for (const auto& [kernel, row] : rows) {
+    if (json.size() > 1) json += ",";
+    json += "[\"" + kernel.first + "\",\"" + dtype_name(kernel.second) + "\",\"" + placement_name(row.first) +
+            "\"," + std::to_string(row.second) + "]";
+  }
+  json += "]";
+  return json.c_str();
+}
+
+extern "C" void virtual_npu_reset_kernel_record() {
+  using namespace virtual_npu;
+  for (int i = 0; i < entry_count(); ++i) entry_at(i).calls.store(0, std::memory_order_relaxed);
+  auto& recorded = operator_calls();
+  std::lock_guard<std::mutex> lock(recorded.mutex);
+  recorded.calls.clear();
+}

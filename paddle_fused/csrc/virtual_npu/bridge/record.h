@@ -1,0 +1,23 @@
+// The record of what ran, and of where a machine with a card would have run it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "paddle/phi/common/data_type.h"
+
+namespace virtual_npu {
+
+struct KernelEntry;
+
+// Where a kernel would run on a machine with a card: on the NPU's cores, on its AICPU (double precision), or, as
+// paddle-custom-npu registers no kernel of that name and type, on the host.
+enum class Placement : uint8_t { kNpu, kAicpu, kHost };
+Placement placement_of(const std::string& name, phi::DataType dtype);
+
+// Counts the call; in strict mode throws phi's Unimplemented for a kernel that a card leaves to the host.
+void record_call(KernelEntry& entry);
+
+// Counts a call of a custom operator, which Paddle dispatches without asking the kernel table.
+void record_operator(const std::string& name, phi::DataType dtype);
+
+}  // namespace virtual_npu

@@ -20,7 +20,7 @@ def operand(seed, shape, dtype):
 
 
 def assert_rounded_once(got, expected, magnitude, depth, slack=0.0):
-    """`magnitude`: the product of the absolute values; float32 sums of `depth` terms are off by depth/2^24 of it."""
+    """`magnitude`: product of absolute values; a float32 sum of `depth` terms is off by depth/2^24 of it."""
     dtype = str(got.dtype).split(".")[-1]
     assert tuple(got.shape) == expected.shape
     values = got.astype("float32").numpy().astype("float64")

@@ -156,7 +156,7 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
                               master_param_out);
 }
 
-// The gradient as a float32 tensor of the parameter's shape, rows that occur more than once summed; and which rows occur.
+// The gradient as a float32 tensor of the parameter's shape, rows that occur twice summed; and the rows that occur.
 DenseTensor to_dense(const CustomContext& context, const phi::SelectedRows& grad, const DenseTensor& param,
                      Rows* rows) {
   DenseTensor values, dense;

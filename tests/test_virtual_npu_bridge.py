@@ -128,7 +128,7 @@ def train(device: str, static: bool) -> list[float]:
 
 @pytest.mark.parametrize("static", [False, True], ids=["dygraph", "to_static"])
 def test_training_equals_the_cpu_place(static):
-    # Cross entropy is a kernel of the virtual NPU itself: its sums differ from the CPU kernel's in the last bit.
+    # The virtual NPU has a cross entropy of its own, whose sums differ from the CPU kernel's in the last bit.
     np.testing.assert_allclose(train("npu", static), train("cpu", static), rtol=1e-6)
 
 

@@ -1,8 +1,8 @@
 """scripts/run_upstream_tests.py on a made-up checkout: every way a test file can end shows in the table."""
 
 import importlib
-import subprocess
-import sys
+import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -166,6 +166,18 @@ def test_reasons_are_matched_by_file_test_and_message(runner):
     assert unexplained == [("a.b.test_two", "AssertionError")]
 
 
+def test_the_known_reasons_can_be_matched(runner):
+    known = json.loads(runner.KNOWN.read_text())
+    for reason in known["reasons"]:
+        assert reason["why"] and {"file", "test", "message"} & set(reason), reason
+        assert set(reason) <= {"file", "test", "message", "why"}, reason
+        for pattern in (reason.get("test", ""), reason.get("message", "")):
+            re.compile(pattern)
+    for addition in known["environment"]:
+        assert addition["files"] and addition["set"] and addition["why"], addition
+    assert known["groups"][-1]["files"] == ["*"]  # no file is left out of the report
+
+
 @pytest.mark.parametrize(
     ("missing", "sentence"),
     [
@@ -173,9 +185,9 @@ def test_reasons_are_matched_by_file_test_and_message(runner):
         ("python/tests/op_test.py", "the tests need the Paddle submodule"),
     ],
 )
-def test_a_checkout_that_cannot_be_used_is_refused(checkout, missing, sentence):
+def test_a_checkout_that_cannot_be_used_is_refused(run_python, checkout, missing, sentence):
     (checkout / missing).rename(checkout / "elsewhere")
-    answer = subprocess.run([sys.executable, SCRIPT, checkout], capture_output=True, text=True, timeout=60)
+    answer = run_python(SCRIPT, checkout)
     assert answer.returncode == 2
     assert sentence in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -4,6 +4,7 @@ import fnmatch
 import re
 import subprocess
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 from .execution import OUTCOMES
@@ -68,7 +69,7 @@ def report(results, known, checkout):
         "Written by `scripts/run_upstream_tests.py`; nothing here ran on a card. The tests are those of "
         f"PaddlePaddle/PaddleCustomDevice at `{commit_of(checkout)}`, backends/npu/tests/unittests, run "
         f"unmodified; their harness (op_test.py) is Paddle's at `{commit_of(checkout / 'Paddle')}`, "
-        "unmodified too.",
+        f"unmodified too. They ran with paddlepaddle {version('paddlepaddle')}.",
         "",
         f"**{len(results)} files, {clean} without a failure. Tests: {counts}.**",
     ]

@@ -38,7 +38,7 @@ class PretrainArguments(TrainingArguments):
         default=4, metadata={"help": "Samples per device and micro batch."}
     )
     per_device_eval_batch_size: int = field(default=4, metadata={"help": "Samples per device in evaluation."})
-    max_evaluate_steps: int = field(default=10, metadata={"help": "Batches of one evaluation; -1: all."})
+    max_evaluate_steps: int = field(default=-1, metadata={"help": "Batches of one evaluation; -1: all."})
     learning_rate: float = field(default=2e-3, metadata={"help": "The highest learning rate."})
     min_learning_rate: float = field(
         default=2e-4, metadata={"help": "Rate after decay_steps; by default learning_rate / 10."}
@@ -76,7 +76,7 @@ class PretrainArguments(TrainingArguments):
     )
 
     logging_steps: int = field(default=10, metadata={"help": "Log every so many steps."})
-    eval_steps: int = field(default=50, metadata={"help": "Evaluate every so many steps."})
+    eval_steps: int = field(default=100, metadata={"help": "Evaluate every so many steps."})
     save_steps: int = field(default=100, metadata={"help": "Write a checkpoint every so many steps."})
     save_total_limit: Optional[int] = field(default=2, metadata={"help": "Checkpoints to keep."})
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bar."})

@@ -257,7 +257,7 @@ def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
         (["--enable_linear_fused_grad_add", "false"], []),
         (["--device", "cpu", "--use_fused_rms_norm"], ["use_fused_rms_norm"]),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
-        (["--unified_checkpoint", "1", "--load_best_model_at_end", "--save_steps", "50"],
+        (["--unified_checkpoint", "1", "--load_best_model_at_end", "--save_steps", "100"],
          ["load_best_model_at_end", "unified_checkpoint"]),
     ],
 )  # fmt: skip

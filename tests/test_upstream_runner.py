@@ -125,7 +125,7 @@ def test_every_ending_is_told(runner, checkout, tmp_path):
     text = report.read_text()
     assert "5 files, 1 without a failure" in text
     rows = rows_of(text)
-    assert rows["test_passing"] == [3, 0, 0, 1, ""]
+    assert rows["test_passing"] == [3, 0, 0, 1, "1 skipped by upstream: on purpose"]
     assert rows["test_failing"][:4] == [0, 2, 1, 0]
     assert "KeyError: 'made up'" in rows["test_failing"][4]
     assert rows["test_hanging"][:4] == [1, 0, 0, 0]

@@ -45,6 +45,8 @@ def row(result, reasons):
     why = [f"{count}: {reason}" for reason, count in explained.most_common()]
     kinds = Counter(last_line(message) for _, message in unexplained)
     why += [f"{count} not explained: {kind}" for kind, count in kinds.most_common()]
+    skips = Counter(last_line(message) for kind, message in result.tests.values() if kind == "skipped")
+    why += [f"{count} skipped by upstream: {reason}" for reason, count in skips.most_common()]
     counts = " | ".join(str(result.count(outcome)) for outcome in OUTCOMES)
     return f"| {result.name} | {counts} | {'; '.join(why)} |"
 

@@ -1,0 +1,61 @@
+"""Compares the run of a case on npu with its run on the CPU place, and says in words where they part."""
+
+from __future__ import annotations
+
+import numpy
+
+from api_sweep.case import Case
+from api_sweep.run import Result, run
+
+DEVICE = "npu"
+
+
+def disagreement(case: Case) -> str:
+    """Empty when npu equals the CPU place, else one sentence; an error on the CPU place is raised."""
+    expected = run(case, "cpu")
+    try:
+        found = run(case, DEVICE)
+    except Exception as error:  # whatever the device raises is the finding
+        return f"raises {type(error).__name__}: {' '.join(str(error).split())}"
+    return _values(case, expected, found) or _places(case, found)
+
+
+def _values(case: Case, expected: Result, found: Result) -> str:
+    missing = [number for number, gradient in enumerate(expected.gradients) if gradient is None]
+    if missing:
+        raise AssertionError(f"{case.id}: input {missing} has no gradient: declare it constant")
+    for kind in ("outputs", "gradients"):
+        wanted, got = getattr(expected, kind), getattr(found, kind)
+        if len(wanted) != len(got):
+            return f"{len(got)} {kind} instead of {len(wanted)}"
+        for number, (left, right) in enumerate(zip(wanted, got, strict=True)):
+            words = _difference(left, right, case.ulps)
+            if words:
+                return f"{kind}[{number}]: {words}"
+    return ""
+
+
+def _difference(expected: numpy.ndarray, found: numpy.ndarray | None, ulps: int) -> str:
+    if found is None:
+        return "is None"
+    if (expected.shape, expected.dtype) != (found.shape, found.dtype):
+        return f"{found.dtype}{found.shape} instead of {expected.dtype}{expected.shape}"
+    if numpy.array_equal(expected, found, equal_nan=expected.dtype.kind in "fc"):
+        return ""
+    allowed = ulps * numpy.finfo("float32").eps * numpy.abs(expected).max(initial=0)
+    if ulps and numpy.allclose(found, expected, rtol=0, atol=allowed, equal_nan=True):
+        return ""
+    unequal = ~((expected == found) | ((expected != expected) & (found != found)))
+    return (
+        f"{int(unequal.sum())} of {expected.size} elements differ, "
+        f"first {found[unequal].ravel()[0]} instead of {expected[unequal].ravel()[0]}"
+    )
+
+
+def _places(case: Case, found: Result) -> str:
+    elsewhere = sorted({place for place in found.places if DEVICE not in place})
+    if case.host_outputs:
+        return (
+            "" if elsewhere else f"outputs are on {DEVICE}, declared to stay on the host: {case.host_outputs}"
+        )
+    return f"outputs are on {', '.join(elsewhere)}" if elsewhere else ""

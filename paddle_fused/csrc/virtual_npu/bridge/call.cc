@@ -90,6 +90,7 @@ class ContextGuard {
 void call_with_context(int number, phi::KernelContext* context) {
   KernelEntry& entry = entry_at(number);
   record_call(entry);
+  RecordPause pause;
   if (entry.native) return entry.function(context);
   Shadows shadows(entry, *context->dev_ctx_);
   ContextGuard guard(context);
@@ -116,6 +117,7 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
   record_call(entry);
+  RecordPause pause;
   if (entry.native)
     call_function(entry.variadic_function, slots, registers->floats);
   else

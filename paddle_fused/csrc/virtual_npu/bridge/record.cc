@@ -37,6 +37,8 @@ const char* placement_name(Placement placement) {
   return placement == Placement::kNpu ? "npu" : placement == Placement::kAicpu ? "aicpu" : "host";
 }
 
+thread_local int pauses = 0;
+
 using KernelName = std::pair<std::string, phi::DataType>;
 
 struct OperatorCalls {
@@ -56,7 +58,11 @@ Placement placement_of(const std::string& name, phi::DataType dtype) {
   return wide ? Placement::kAicpu : Placement::kNpu;
 }
 
+RecordPause::RecordPause() { ++pauses; }
+RecordPause::~RecordPause() { --pauses; }
+
 void record_call(KernelEntry& entry) {
+  if (pauses) return;
   entry.calls.fetch_add(1, std::memory_order_relaxed);
   if (config().trace)
     std::fprintf(stderr, "virtual npu: %s %s on %s\n", entry.name.c_str(),

@@ -14,8 +14,15 @@ struct KernelEntry;
 enum class Placement : uint8_t { kNpu, kAicpu, kHost };
 Placement placement_of(const std::string& name, phi::DataType dtype);
 
-// Counts the call; in strict mode throws phi's Unimplemented for a kernel that a card leaves to the host.
+// Counts the call; in strict mode throws phi's Unimplemented for a kernel that a card leaves to the host. Kernels that
+// another kernel calls are its own affair: while a RecordPause exists, the thread's calls are not recorded.
 void record_call(KernelEntry& entry);
+
+class RecordPause {
+ public:
+  RecordPause();
+  ~RecordPause();
+};
 
 // Counts a call of a custom operator, which Paddle dispatches without asking the kernel table.
 void record_operator(const std::string& name, phi::DataType dtype);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/cast.h"
+#include "virtual_npu/element_type.h"
 
 namespace virtual_npu {
 namespace {
@@ -14,12 +15,6 @@ using phi::TensorArray;
 using phi::TensorBase;
 
 namespace host = paddle_fused::kernels;
-
-host::ElementType element_type(DataType dtype) {
-  return dtype == DataType::BFLOAT16 ? host::ElementType::kBFloat16
-         : dtype == DataType::FLOAT16 ? host::ElementType::kFloat16
-                                      : host::ElementType::kFloat32;
-}
 
 Holder allocate_from(const phi::Allocator& allocator, size_t size) {
   return Holder(const_cast<phi::Allocator&>(allocator).Allocate(size));

@@ -4,7 +4,7 @@
 #include "paddle/phi/core/generator.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/custom_ops/flash_attention.h"
-#include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/element_type.h"
 
 namespace virtual_npu {
 namespace {

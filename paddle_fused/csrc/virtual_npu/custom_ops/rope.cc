@@ -6,7 +6,7 @@
 #include "kernels/rotary.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
-#include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/element_type.h"
 
 namespace virtual_npu {
 namespace {

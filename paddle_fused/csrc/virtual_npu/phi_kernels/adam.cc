@@ -9,7 +9,7 @@
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/kernels/adam_kernel.h"
 #include "paddle/phi/kernels/adamw_kernel.h"
-#include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/element_type.h"
 #include "virtual_npu/phi_kernels/in_place.h"
 #include "virtual_npu/phi_kernels/on_master_weights.h"
 

@@ -4,7 +4,7 @@
 
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"
-#include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/element_type.h"
 #include "virtual_npu/phi_kernels/integer_values.h"
 
 namespace virtual_npu {

@@ -1,7 +1,7 @@
 #include "virtual_npu/phi_kernels/float32_arguments.h"
 
 #include "kernels/cast.h"
-#include "virtual_npu/phi_kernels/element_type.h"
+#include "virtual_npu/element_type.h"
 #include "virtual_npu/phi_kernels/in_place.h"
 
 namespace virtual_npu {

@@ -1,3 +1,4 @@
+// Paddle's data types as the host kernels know them.
 #pragma once
 #include "kernels/elements.h"
 #include "paddle/phi/common/data_type.h"

@@ -54,8 +54,8 @@ def _difference(expected: numpy.ndarray, found: numpy.ndarray | None, ulps: int)
 
 def _places(case: Case, found: Result) -> str:
     elsewhere = sorted({place for place in found.places if DEVICE not in place})
-    if case.host_outputs:
-        return (
-            "" if elsewhere else f"outputs are on {DEVICE}, declared to stay on the host: {case.host_outputs}"
-        )
-    return f"outputs are on {', '.join(elsewhere)}" if elsewhere else ""
+    if case.host_outputs and not elsewhere:
+        return f"nothing is on the host, against what is declared: {case.host_outputs}"
+    if elsewhere and not case.host_outputs:
+        return f"outputs or gradients are on {', '.join(elsewhere)}"
+    return ""

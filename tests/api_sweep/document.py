@@ -18,9 +18,9 @@ INTRODUCTION = """\
 Written by `python tests/api_sweep/report.py`; `tests/test_api_sweep.py` makes the same comparison. Every
 case runs once on the CPU place and once on `npu` (the virtual device), in one process, from the same inputs
 and the same seed. "equal" means the same shapes, dtypes and bits (NaN equal to NaN): in all outputs, and in
-the gradients of all floating point inputs and parameters under fixed pseudo-random cotangents; the outputs
-must be on npu. Inputs are float32, small and of odd sizes. In brackets stand further calls of the same API:
-other arguments, `0-d` and `empty` inputs, non-contiguous (`strided`) inputs, and the call compiled by
+the gradients of all floating point inputs and parameters under fixed pseudo-random cotangents; both must be
+on npu. Inputs are float32, small and of odd sizes. In brackets stand further calls of the same API: other
+arguments, `0-d` and `empty` inputs, non-contiguous (`strided`) inputs, and the call compiled by
 `paddle.jit.to_static`.
 
 "On a card" tells where the public paddle-custom-npu would run the API's kernels: on the card (`npu`), or

@@ -68,16 +68,18 @@ def run(case: Case, place: str) -> Result:
     def program(given: list):
         return called(given)
 
-    compiled = paddle.jit.to_static(program, full_graph=True) if case.static else program
-    _compiled.append(compiled)
-    produced = _flatten(compiled(tensors)) + _flatten(buffers)
-    wanted = [leaf for leaf in leaves + parameters if not leaf.stop_gradient]
+    if case.static:
+        program = paddle.jit.to_static(program, full_graph=True)
+        _compiled.append(program)
+    produced = _flatten(program(tensors)) + _flatten(buffers)
+    gradients = []
     if case.compares_gradient:
         _backward(produced, random)
+        gradients = [leaf.grad for leaf in leaves + parameters if not leaf.stop_gradient]
     return Result(
         outputs=[_array(output) for output in produced],
-        gradients=[_gradient(leaf) for leaf in wanted] if case.compares_gradient else [],
-        places=[str(output.place) for output in produced if isinstance(output, paddle.Tensor)],
+        gradients=[None if gradient is None else gradient.numpy() for gradient in gradients],
+        places=[str(one.place) for one in produced + gradients if isinstance(one, paddle.Tensor)],
     )
 
 
@@ -175,7 +177,3 @@ def _backward(outputs: list[Any], random: numpy.random.RandomState) -> None:
 
 def _array(output: Any) -> numpy.ndarray:
     return output.numpy() if isinstance(output, paddle.Tensor) else numpy.asarray(output)
-
-
-def _gradient(leaf: paddle.Tensor) -> numpy.ndarray | None:
-    return None if leaf.grad is None else leaf.grad.numpy()

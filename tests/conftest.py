@@ -7,6 +7,7 @@ import os
 import site
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -52,5 +53,17 @@ def run_python():
             capture_output=True,
             text=True,
         )
+
+    return run
+
+
+@pytest.fixture
+def run_program(run_python, tmp_path):
+    """A function that runs the program ``text`` on the virtual NPU in a process of its own."""
+
+    def run(text, **options) -> subprocess.CompletedProcess:
+        file = tmp_path / "program.py"
+        file.write_text(textwrap.dedent(text))
+        return run_python("-m", "paddle_fused.virtual_npu", file, **options)
 
     return run

@@ -4,7 +4,6 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn
-from test_virtual_npu_runtime import run_script
 
 from paddle_fused import virtual_npu
 
@@ -32,7 +31,7 @@ def test_record_tells_card_host_and_aicpu_apart():
     assert record() == {}
 
 
-def test_strict_refuses_what_a_card_leaves_to_the_host(run_python, tmp_path):
+def test_strict_refuses_what_a_card_leaves_to_the_host(run_program):
     program = """
         import paddle
         paddle.set_device("npu")
@@ -44,13 +43,13 @@ def test_strict_refuses_what_a_card_leaves_to_the_host(run_python, tmp_path):
             print("refused:", error)
         print("after", float(x.sum()))
     """
-    done = run_script(run_python, tmp_path, program, VIRTUAL_NPU_STRICT="1")
+    done = run_program(program, VIRTUAL_NPU_STRICT="1")
     assert done.returncode == 0, done.stderr
     assert "add [1. 1. 1.]" in done.stdout and "after 1.5" in done.stdout
     assert "refused" in done.stdout and "no kernel 'erfinv' for float32" in done.stdout
 
 
-def test_bridge_can_be_switched_off(run_python, tmp_path):
+def test_bridge_can_be_switched_off(run_program):
     program = """
         import paddle
         paddle.set_device("npu")
@@ -58,7 +57,7 @@ def test_bridge_can_be_switched_off(run_python, tmp_path):
         paddle.erfinv(paddle.full([3], 0.5))
         print("recorded", [row.name for row in virtual_npu.kernel_record()])
     """
-    done = run_script(run_python, tmp_path, program, VIRTUAL_NPU_BRIDGE="0")
+    done = run_program(program, VIRTUAL_NPU_BRIDGE="0")
     assert "recorded []" in done.stdout, done.stderr
 
 

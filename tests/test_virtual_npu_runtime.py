@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +19,6 @@ CHUNK = 1 << 20
 @pytest.fixture(autouse=True)
 def on_npu():
     paddle.set_device("npu:0")
-
-
-def run_script(run_python, tmp_path, text, **variables):
-    """Runs the program `text` on the virtual NPU in a process of its own."""
-    file = tmp_path / "program.py"
-    file.write_text(textwrap.dedent(text))
-    return run_python("-m", "paddle_fused.virtual_npu", file, **variables)
 
 
 def test_eight_devices_by_default():
@@ -66,10 +58,8 @@ def test_memory_statistics_follow_tensors():
     assert paddle.device.memory_allocated("npu:0") == before
 
 
-def test_out_of_memory_is_an_error_and_leaves_the_device_usable(run_python, tmp_path):
-    done = run_script(
-        run_python,
-        tmp_path,
+def test_out_of_memory_is_an_error_and_leaves_the_device_usable(run_program):
+    done = run_program(
         """
         import paddle
         paddle.set_device("npu")
@@ -166,7 +156,7 @@ def shared_memory() -> set[str]:
     return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
-def test_kill_leaves_nothing_that_stops_the_next_run(run_python, tmp_path):
+def test_kill_leaves_nothing_that_stops_the_next_run(run_program, tmp_path):
     program = tmp_path / "endless.py"
     program.write_text(
         "import paddle\npaddle.set_device('npu')\nx = paddle.ones([64, 64])\nprint('up', flush=True)\n"
@@ -184,9 +174,7 @@ def test_kill_leaves_nothing_that_stops_the_next_run(run_python, tmp_path):
         assert running.wait() == -signal.SIGKILL
         running.stdout.close()
     assert shared_memory() <= before
-    done = run_script(
-        run_python, tmp_path, "import paddle\npaddle.set_device('npu')\nprint(float(paddle.ones([3]).sum()))"
-    )
+    done = run_program("import paddle\npaddle.set_device('npu')\nprint(float(paddle.ones([3]).sum()))")
     assert done.returncode == 0 and done.stdout.strip().endswith("3.0")
 
 

@@ -1,4 +1,4 @@
-"""Writes the table of kernels that paddle-custom-npu registers as C++ initialisers, {"add", "float32"} on a line.
+"""Writes the kernels that paddle-custom-npu registers as C++ initialisers, {"add", "float32"} on a line.
 
 Usage: card_kernels.py npu_kernels.json card_kernels.inc
 """

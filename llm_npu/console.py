@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -100,6 +101,14 @@ def run(main: Callable[[list[str]], int], argv: list[str]) -> int:
         return main(argv)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:  # Paddle's, with the C++ stack around the sentence
+        sentence = re.search(r"Out of memory.*", str(error))
+        print(
+            f"error: {sentence[0] if sentence else 'Out of memory.'} "
+            "Lower --per_device_train_batch_size or --max_seq_length, or add --recompute.",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         return 130

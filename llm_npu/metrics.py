@@ -79,6 +79,10 @@ class Recorder(TrainerCallback):
         """(step, loss) of every evaluation."""
         return [(record["step"], record["eval_loss"]) for record in self.records if "eval_loss" in record]
 
+    def recent_loss(self, steps: int = 10) -> float:
+        """The mean training loss of the last ``steps`` steps; a single one depends on its few samples."""
+        return statistics.fmean(loss for _, loss in self.losses()[-steps:])
+
     def tokens_per_s(self) -> float:
         """The median over the steps: the first ones, which warm caches up, do not move it."""
         return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)

@@ -40,12 +40,12 @@ def finish(trainer, device: Device, prompt: str, before: str, after: str) -> Non
     vocabulary = trainer.model.config.vocab_size
     metrics.plot(recorder, vocabulary, output_dir / "loss.png")
     losses, evaluations = recorder.losses(), recorder.eval_losses()
-    (first, first_loss), (last, last_loss) = losses[0], losses[-1]
+    (first, first_loss), (last, _), guessing = losses[0], losses[-1], math.log(vocabulary)
     say()
-    say(f"loss     {first_loss:.3f} at step {first} -> {last_loss:.3f} at step {last}")
-    say(f"         ln(vocabulary) is {math.log(vocabulary):.3f}: the loss of guessing")
+    say(f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), guessing)}")
+    say(f"         (mean of the last steps up to {last}; guessing is ln(vocabulary) = {guessing:.3f})")
     if evaluations:
-        say(f"held out {evaluations[-1][1]:.3f} at step {evaluations[-1][0]}")
+        say(f"held out {_share(evaluations[-1][1], guessing)}")
     say(f"speed    {recorder.tokens_per_s():,.0f} tokens/s (median step)")
     say(f"memory   {mib(metrics.peak_memory())} at the most")
     say(f"prompt   {prompt!r}")
@@ -56,6 +56,10 @@ def finish(trainer, device: Device, prompt: str, before: str, after: str) -> Non
     if device.kind == "virtual":
         for line in _virtual():
             say(line)
+
+
+def _share(loss: float, guessing: float) -> str:
+    return f"{loss:.3f}, {loss / guessing:.0%} of guessing"
 
 
 def _virtual() -> list[str]:

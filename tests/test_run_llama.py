@@ -196,6 +196,15 @@ def test_an_earlier_run_is_not_overwritten(run_here, inputs, tmp_path):
     assert checkpoint.verify(tmp_path / "checkpoint-5") == 5
 
 
+def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
+    out = tmp_path / "out"
+    done = run_python(SCRIPT, *inputs, "--output_dir", out, VIRTUAL_NPU_MEMORY_GB="0.005")
+    assert done.returncode == 2
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("error: Out of memory") and "--per_device_train_batch_size" in said
+    assert checkpoint.complete(out) == []
+
+
 @pytest.mark.slow
 def test_without_arguments_the_loss_falls_below_60_percent_of_guessing(run_python, tmp_path):
     done = run_python(SCRIPT, cwd=tmp_path, timeout=1500)

@@ -36,9 +36,11 @@ class BridgeContext final : public phi::CPUContext {
     SetPinnedAllocator(&allocator_);
     SetHostAllocator(&cpu->GetHostAllocator());
     SetHostZeroAllocator(&cpu->GetHostZeroAllocator());
-    SetHostGenerator(cpu->GetHostGenerator());
-    // A communication context has no generator of its own, and asking it for one throws.
-    SetGenerator(phi::DefaultCustomDeviceGenerator(phi::CustomPlace(npu.GetPlace())).get());
+    // A communication context has no generator of its own, and asking it for one throws. Some CPU kernels draw from
+    // the context's generator and some from its host generator: one sequence of numbers, as on the CPU place.
+    phi::Generator* generator = phi::DefaultCustomDeviceGenerator(phi::CustomPlace(npu.GetPlace())).get();
+    SetGenerator(generator);
+    SetHostGenerator(generator);
   }
 
  private:

@@ -100,3 +100,25 @@ def adamw(params, **options):
 
 def momentum(params, **options):
     return paddle.optimizer.Momentum(LEARNING_RATE, 0.9, parameters=params, **options)
+
+
+RULES = {
+    "adam": (adam, AdamRule),
+    "adam amsgrad": (lambda p, **o: adam(p, amsgrad=True, **o), lambda: AdamRule(amsgrad=True)),
+    "adam multi-tensor": (lambda p, **o: adam(p, use_multi_tensor=True, **o), AdamRule),
+    "adamw": (adamw, lambda: AdamRule(0.1)),
+    "adamw amsgrad": (lambda p, **o: adamw(p, amsgrad=True, **o), lambda: AdamRule(0.1, amsgrad=True)),
+    "adamw lr_ratio": (
+        lambda p, **o: adamw(p, lr_ratio=lambda _: 0.5, **o),
+        lambda: AdamRule(0.1, lr=0.5 * LEARNING_RATE),
+    ),
+    "adamw without decay": (lambda p, **o: adamw(p, apply_decay_param_fun=lambda _: False, **o), AdamRule),
+    "momentum": (momentum, MomentumRule),
+    "momentum nesterov": (
+        lambda p, **o: momentum(p, use_nesterov=True, **o),
+        lambda: MomentumRule(nesterov=True),
+    ),
+    "momentum l2": (lambda p, **o: momentum(p, weight_decay=0.1, **o), lambda: MomentumRule(l2=0.1)),
+    "momentum multi-tensor": (lambda p, **o: momentum(p, use_multi_tensor=True, **o), MomentumRule),
+    "sgd": (lambda p, **o: paddle.optimizer.SGD(LEARNING_RATE, parameters=p, **o), lambda: sgd_rule),
+}

@@ -8,6 +8,7 @@ from optimizer_rules import (
     LEARNING_RATE,
     LOW,
     MASTER_TOLERANCE,
+    RULES,
     SHAPE,
     STEPS,
     MomentumRule,

@@ -8,11 +8,10 @@ from optimizer_rules import (
     LEARNING_RATE,
     LOW,
     MASTER_TOLERANCE,
+    RULES,
     SHAPE,
     STEPS,
     AdamRule,
-    MomentumRule,
-    adam,
     adamw,
     exact,
     float32,
@@ -22,35 +21,12 @@ from optimizer_rules import (
     momentum,
     parameter,
     run,
-    sgd_rule,
 )
 
 
 @pytest.fixture(autouse=True)
 def on_npu():
     paddle.set_device("npu:0")
-
-
-RULES = {
-    "adam": (adam, AdamRule),
-    "adam amsgrad": (lambda p, **o: adam(p, amsgrad=True, **o), lambda: AdamRule(amsgrad=True)),
-    "adam multi-tensor": (lambda p, **o: adam(p, use_multi_tensor=True, **o), AdamRule),
-    "adamw": (adamw, lambda: AdamRule(0.1)),
-    "adamw amsgrad": (lambda p, **o: adamw(p, amsgrad=True, **o), lambda: AdamRule(0.1, amsgrad=True)),
-    "adamw lr_ratio": (
-        lambda p, **o: adamw(p, lr_ratio=lambda _: 0.5, **o),
-        lambda: AdamRule(0.1, lr=0.5 * LEARNING_RATE),
-    ),
-    "adamw without decay": (lambda p, **o: adamw(p, apply_decay_param_fun=lambda _: False, **o), AdamRule),
-    "momentum": (momentum, MomentumRule),
-    "momentum nesterov": (
-        lambda p, **o: momentum(p, use_nesterov=True, **o),
-        lambda: MomentumRule(nesterov=True),
-    ),
-    "momentum l2": (lambda p, **o: momentum(p, weight_decay=0.1, **o), lambda: MomentumRule(l2=0.1)),
-    "momentum multi-tensor": (lambda p, **o: momentum(p, use_multi_tensor=True, **o), MomentumRule),
-    "sgd": (lambda p, **o: paddle.optimizer.SGD(LEARNING_RATE, parameters=p, **o), lambda: sgd_rule),
-}
 
 
 @pytest.mark.parametrize("dtype", LOW)

@@ -22,6 +22,18 @@ from pathlib import Path
 
 MARK = "complete.json"
 NEWEST = "true"  # as in PaddleNLP's scripts
+# What decides the shapes and the order of the parameters, in config.json.
+SHAPING_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "tie_word_embeddings",
+    "fuse_attention_qkv",
+    "fuse_attention_ffn",
+)
 _UNFINISHED = ".unfinished-"
 
 
@@ -115,14 +127,16 @@ def to_resume(wanted: str, output_dir: str | Path) -> Path:
     return folder
 
 
-def requested(arguments) -> Path | None:
+def requested(arguments, config) -> Path | None:
     """The checkpoint that the ``TrainingArguments`` ask to resume from, verified; None to start at step 0.
 
-    ValueError when there is none or it is damaged, and when a run that starts anew would write between the
-    checkpoints of an earlier one.
+    ValueError when there is none, when it is damaged or of another model than the ``LlamaConfig`` ``config``,
+    and when a run that starts anew would write between the checkpoints of an earlier one.
     """
     if arguments.resume_from_checkpoint is not None:
-        return to_resume(str(arguments.resume_from_checkpoint), arguments.output_dir)
+        folder = to_resume(str(arguments.resume_from_checkpoint), arguments.output_dir)
+        _check_same_model(folder, arguments, config)
+        return folder
     earlier = complete(arguments.output_dir)
     if earlier and not arguments.overwrite_output_dir:
         raise ValueError(
@@ -143,6 +157,20 @@ def clear(output_dir: str | Path) -> None:
     """Remove every complete checkpoint: those of an earlier run would be taken for this one's."""
     for folder in complete(output_dir):
         _remove(folder)
+
+
+def _check_same_model(folder: Path, arguments, config) -> None:
+    """The optimizer's state belongs to these very parameters: their shapes, their order, their dtype."""
+    written = json.loads((folder / "config.json").read_text())
+    low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
+    asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
+    asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
+    for field, value in asked.items():
+        if written.get(field, False) != value:
+            raise ValueError(
+                f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
+                "resume with the arguments of the run that wrote it."
+            )
 
 
 def _remove(folder: Path) -> None:

@@ -102,6 +102,11 @@ def run(main: Callable[[list[str]], int], argv: list[str]) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        if "paddle" in sys.modules:
+            raise  # a fault of the program or of Paddle: the traceback is needed
+        print(f"error: {error}", file=sys.stderr)  # the device cannot be used, and the sentence says why
+        return 2
     except MemoryError as error:  # Paddle's, with the C++ stack around the sentence
         sentence = re.search(r"Out of memory.*", str(error))
         print(

@@ -11,6 +11,7 @@ PaddleNLP's ``LlamaForCausalLM`` differs from the stock layout in three ways:
 with H hidden size, I intermediate size, D head size, K key/value heads and G query heads per key/value head.
 The columns of ``qkv_proj`` are grouped by key/value head: its G query heads, its key, its value.
 The files hold the stock layout whatever is fused: any Llama reader takes them, ``load`` takes any Llama.
+PaddleNLP's ``from_pretrained`` reads them with ``convert_from_torch=True``.
 """
 
 from __future__ import annotations
@@ -82,9 +83,8 @@ def to_stock(model) -> dict[str, np.ndarray]:
 
 def from_stock(model, stock: dict[str, paddle.Tensor]) -> None:
     """Set the parameters of ``model`` from the tensors ``stock``, {Hugging Face name: tensor}."""
-    unused = {
-        name for name in stock if not name.endswith("rotary_emb.inv_freq")
-    }  # older files hold this constant
+    # Older files hold the rotary frequencies, which follow from the configuration.
+    unused = {name for name in stock if not name.endswith("rotary_emb.inv_freq")}
     if model.config.tie_word_embeddings:
         unused.discard("lm_head.weight")
     for name, parameter in _parameters(model).items():

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     compat.apply()
     run = config.parse(argv)
     llama = presets.config_for(run)
-    resume = checkpoint.requested(run.training)
+    resume = checkpoint.requested(run.training, llama)
     text = data.find(run.data)
     tokens = tokenizer.tokenizer_for(run.model, text, llama.vocab_size, run.data.data_cache)
     samples = data.load(run.data, text, tokens, llama.vocab_size, need_valid=run.training.do_eval)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import paddle
 import pytest
-from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+from paddlenlp.transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from safetensors.numpy import load_file
 
 from llm_npu import checkpoint, weights
@@ -208,6 +208,14 @@ def test_weights_come_back_bit_for_bit(tmp_path, dtype, fused):
     assert before.keys() == after.keys()
     for name in before:
         np.testing.assert_array_equal(before[name].view(np.uint8), after[name].view(np.uint8), err_msg=name)
+
+
+def test_paddlenlp_reads_the_files(tmp_path):
+    model = llama(fused=True, dtype="bfloat16")
+    weights.save(model, tmp_path)
+    read = AutoModelForCausalLM.from_pretrained(str(tmp_path), convert_from_torch=True, dtype="bfloat16")
+    before, after = weights.to_stock(model), weights.to_stock(read)
+    assert all((before[name] == after[name]).all() for name in before)
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path):

@@ -196,6 +196,16 @@ def test_an_earlier_run_is_not_overwritten(run_here, inputs, tmp_path):
     assert checkpoint.verify(tmp_path / "checkpoint-5") == 5
 
 
+def test_a_plugin_that_is_not_built_is_one_sentence(run_python, tmp_path):
+    for package in ("llm_npu", "paddle_fused"):
+        without = shutil.ignore_patterns("*.so", "csrc")
+        shutil.copytree(SCRIPT.parents[1] / package, tmp_path / package, ignore=without)
+    done = run_python(SCRIPT, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "output").exists()
+
+
 def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
     out = tmp_path / "out"
     done = run_python(SCRIPT, *inputs, "--output_dir", out, VIRTUAL_NPU_MEMORY_GB="0.005")
@@ -203,6 +213,24 @@ def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
     said = done.stderr.splitlines()[-1]
     assert said.startswith("error: Out of memory") and "--per_device_train_batch_size" in said
     assert checkpoint.complete(out) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--num_hidden_layers", "1"], "num_hidden_layers 2, but this run has 1"),
+        (["--fuse_attention_qkv", "false"], "fuse_attention_qkv True, but this run has False"),
+        (["--fp16"], "torch_dtype bfloat16, but this run has float16"),
+    ],
+    ids=["layers", "fusion", "precision"],
+)
+def test_a_checkpoint_of_another_model_is_refused(run_here, inputs, tmp_path, arguments, sentence):
+    with checkpoint.writing(tmp_path, 5) as folder:
+        written = {**MODEL, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+        written |= {"fuse_attention_qkv": True, "fuse_attention_ffn": True}
+        (folder / "config.json").write_text(json.dumps(written))
+    status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint", *arguments)
+    assert status == 2 and sentence in said
 
 
 @pytest.mark.slow

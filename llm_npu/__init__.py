@@ -1,1 +1,13 @@
-"""Training of PaddleNLP language models on NPUs, real or virtual. Importing it imports no framework."""
+"""Training of PaddleNLP language models on Ascend NPUs, real or virtual. Importing it imports no framework.
+
+In the order of ``scripts/run_llama_npu.py``, which composes them:
+
+    device                             chooses the device, before anything imports paddle
+    console, summary                   what the terminal shows
+    config, presets                    the arguments, and the model they name
+    corpus, tokenizer, data            text -> packed samples
+    model, trainer                     PaddleNLP's Llama and Trainer
+    checkpoint, weights                atomic checkpoints, in the Hugging Face layout
+    metrics, generate                  losses, speed, memory, the loss curve; a line of text
+    compat                             cures for defects of stock Paddle and PaddleNLP
+"""

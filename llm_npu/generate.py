@@ -9,26 +9,27 @@ import paddle
 
 
 def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:
-    """The greedy continuation of ``prompt``, without the prompt, up to the end-of-text token.
+    """The greedy continuation of ``prompt``, without the prompt.
 
+    It ends with the end-of-text token, after ``max_new_tokens``, or at the last of the model's positions.
     Leaves the model's mode, its configuration and the random number generators as they were.
-    ValueError for an empty prompt, or when prompt and continuation exceed the model's positions.
+    ValueError for a prompt that is empty, or that leaves no position free.
     """
     ids = tokenizer(prompt)["input_ids"]
-    positions = model.config.max_position_embeddings
+    free = model.config.max_position_embeddings - len(ids)
     if not ids:
         raise ValueError("The prompt is empty; give at least one token to continue.")
-    if len(ids) + max_new_tokens > positions:
+    if free < 1:
         raise ValueError(
-            f"A prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's {positions} "
-            "positions; shorten the prompt or ask for fewer."
+            f"A prompt of {len(ids)} tokens leaves none of the model's "
+            f"{model.config.max_position_embeddings} positions free; shorten it."
         )
     input_ids = paddle.to_tensor([ids], dtype="int64")
     with _inference(model), paddle.no_grad():
         new_ids, _ = model.generate(
             input_ids=input_ids,
             attention_mask=paddle.ones_like(input_ids),  # [1, T]; PaddleNLP's own default has another rank
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=min(max_new_tokens, free),
             decode_strategy="greedy_search",
             use_cache=True,
             eos_token_id=tokenizer.eos_token_id,

@@ -84,5 +84,9 @@ def test_bad_prompts():
     model = llama(False, "float32")
     with pytest.raises(ValueError, match="prompt is empty"):
         continuation(model, Letters(), "")
-    with pytest.raises(ValueError, match="1 tokens and 32 new ones exceed the model's 32 positions"):
-        continuation(model, Letters(), "A")
+    with pytest.raises(ValueError, match="32 tokens leaves none of the model's 32 positions free"):
+        continuation(model, Letters(), "A" * 32)
+
+
+def test_text_ends_at_the_last_position():
+    assert len(continuation(llama(False, "float32"), Letters(), "A" * 30)) <= 2

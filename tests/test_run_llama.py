@@ -107,14 +107,19 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, preci
     arguments = [SCRIPT, *inputs, *precision]
     assert run_python(*arguments, "--output_dir", whole).returncode == 0
 
-    first = run_python("-c", SIGNAL_AT, "step 6/", "SIGTERM", *arguments, "--output_dir", stopped)
+    arguments += ["--output_dir", stopped]
+    run_python("-c", SIGNAL_AT, "step 6/", "SIGKILL", *arguments)
+    assert checkpoint.to_resume("true", stopped).name == "checkpoint-5"
+
+    arguments.append("--resume_from_checkpoint")
+    first = run_python("-c", SIGNAL_AT, "step 7/", "SIGTERM", *arguments)
     assert first.returncode == 143, first.stderr
-    last = json.loads((stopped / metrics.FILE).read_text().splitlines()[-1])["step"]
-    assert 6 <= last < STEPS
+    last = metrics.read(stopped / metrics.FILE)[-1]["step"]
+    assert 7 <= last < STEPS
     assert f"stopped by SIGTERM after step {last}" in first.stdout
     assert checkpoint.to_resume("true", stopped).name == f"checkpoint-{last}"
 
-    again = run_python(*arguments, "--output_dir", stopped, "--resume_from_checkpoint")
+    again = run_python(*arguments)
     assert again.returncode == 0, again.stderr
     assert f"step {last}/{STEPS}" not in again.stdout and f"step {last + 1}/{STEPS}" in again.stdout
     assert losses(stopped) == losses(whole)

@@ -1,8 +1,9 @@
 """Unmodified PaddleNLP Llama with the fused operators of its NPU path, against the composed model on the CPU.
 
 In float32 (attention composed: flash_attention_npu takes 16-bit types only) losses and norms agree to 1e-5.
-In float16 and bfloat16 the yardstick is the composed model in the same precision: over the run, the fused
-model may not be further from the float32 run than that model is.
+In float16 and bfloat16 the yardstick is the composed model in the same precision: the fused model may not be
+further from the float32 run than that model is. Roundings send two such runs on different paths, so that in
+one run either model may come out closer, by a factor of two; the distances are pooled over several runs.
 """
 
 import functools
@@ -13,6 +14,9 @@ import pytest
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
 STEPS = 20
+SEEDS = range(3)
+# By this factor the pooled distances of two models of equal accuracy may differ (seen over groups of seeds).
+SAMPLING = 1.5
 FUSED = {
     "use_flash_attention": True,
     "use_fused_rms_norm": True,
@@ -24,10 +28,9 @@ FUSED = {
 
 
 @pytest.fixture(scope="module")
-def stock_folder(tmp_path_factory):
-    """A small Llama with random weights in PaddleNLP's stock layout."""
+def stock_folders(tmp_path_factory):
+    """Small Llamas with random weights in PaddleNLP's stock layout, one for each seed."""
     paddle.set_device("cpu")
-    paddle.seed(11)
     config = LlamaConfig(
         vocab_size=512,
         hidden_size=128,
@@ -38,19 +41,22 @@ def stock_folder(tmp_path_factory):
         max_position_embeddings=64,
         seq_length=64,
     )
-    folder = str(tmp_path_factory.mktemp("stock"))
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+    folders = [str(tmp_path_factory.mktemp("stock")) for _ in SEEDS]
+    for seed, folder in zip(SEEDS, folders, strict=True):
+        paddle.seed(seed)
+        LlamaForCausalLM(config).save_pretrained(folder)
+    return folders
 
 
-def batches():
-    rng = np.random.default_rng(5)
-    for _ in range(STEPS):
-        tokens = rng.integers(0, 512, (2, 49))
+def batches(seed):
+    """Four batches over and over: random tokens that can be learnt by heart."""
+    samples = np.random.default_rng(seed).integers(0, 512, (4, 2, 49))
+    for step in range(STEPS):
+        tokens = samples[step % 4]
         yield paddle.to_tensor(tokens[:, :-1]), paddle.to_tensor(tokens[:, 1:])
 
 
-def run(folder, device, dtype, recompute=False, static=False, **flags):
+def run(folder, device, dtype, *, seed=0, recompute=False, static=False, **flags):
     """Losses and global gradient norms of STEPS training steps, as float64 arrays."""
     paddle.set_device(device)
     config = LlamaConfig.from_pretrained(folder)
@@ -71,7 +77,7 @@ def run(folder, device, dtype, recompute=False, static=False, **flags):
     # Without a scale most gradients of a float16 model are subnormal; a power of two changes nothing else.
     scale = 1024.0 if dtype == "float16" else 1.0
     losses, norms = [], []
-    for tokens, labels in batches():
+    for tokens, labels in batches(seed):
         loss = forward(tokens, labels=labels)
         loss = loss[0] if isinstance(loss, (tuple, list)) else loss
         (loss.astype("float32") * scale).backward()
@@ -87,47 +93,48 @@ def run(folder, device, dtype, recompute=False, static=False, **flags):
 
 
 @pytest.fixture(scope="module")
-def composed(stock_folder):
-    """run() of the composed model, each combination once."""
-    return functools.cache(functools.partial(run, stock_folder))
+def composed(stock_folders):
+    """run() of the composed model with the first seed, each combination once."""
+    return functools.cache(functools.partial(run, stock_folders[0]))
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["plain", "recompute"])
-def test_float32_equals_the_cpu_place(stock_folder, composed, recompute):
+def test_float32_equals_the_cpu_place(stock_folders, composed, recompute):
     losses, norms = composed("cpu", "float32")
     assert losses[-1] < losses[0]
     flags = FUSED | {"use_flash_attention": False}
-    ours = run(stock_folder, "npu:0", "float32", recompute, **flags)
+    ours = run(stock_folders[0], "npu:0", "float32", recompute=recompute, **flags)
     np.testing.assert_allclose(ours[0], losses, rtol=1e-5)
     np.testing.assert_allclose(ours[1], norms, rtol=1e-5)
 
 
-@pytest.mark.parametrize("recompute", [False, True], ids=["plain", "recompute"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bit_is_no_further_from_float32_than_composed_operators(stock_folder, composed, dtype, recompute):
-    exact = composed("cpu", "float32")
-    baseline = composed("npu:0", dtype)
-    ours = run(stock_folder, "npu:0", dtype, recompute, **FUSED)
-    for name, fused_run, composed_run, exact_run in zip(("loss", "norm"), ours, baseline, exact, strict=True):
-        fused_error = np.sqrt(np.mean((fused_run / exact_run - 1) ** 2))
-        composed_error = np.sqrt(np.mean((composed_run / exact_run - 1) ** 2))
-        print(f"{dtype} {name}: fused {fused_error:.2e} composed {composed_error:.2e}")
-        assert fused_error <= 1.2 * composed_error
+def test_16_bit_is_no_further_from_float32_than_composed_operators(stock_folders, dtype):
+    squares = {"fused": [], "composed": []}
+    for seed, folder in zip(SEEDS, stock_folders, strict=True):
+        exact = np.array(run(folder, "cpu", "float32", seed=seed))
+        for name, flags in (("fused", FUSED), ("composed", {})):
+            relative = np.array(run(folder, "npu:0", dtype, seed=seed, **flags)) / exact - 1
+            squares[name].append(np.mean(relative**2, axis=1))
+    ours, theirs = (np.sqrt(np.mean(squares[name], axis=0)) for name in ("fused", "composed"))
+    for quantity, distance, yardstick in zip(("loss", "gradient norm"), ours, theirs, strict=True):
+        assert distance <= SAMPLING * yardstick, quantity
 
 
-def test_recompute_changes_nothing(stock_folder):
-    plain = run(stock_folder, "npu:0", "bfloat16", False, **FUSED)
-    again = run(stock_folder, "npu:0", "bfloat16", True, **FUSED)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_recompute_changes_nothing(stock_folders, dtype):
+    plain = run(stock_folders[0], "npu:0", dtype, **FUSED)
+    again = run(stock_folders[0], "npu:0", dtype, recompute=True, **FUSED)
     np.testing.assert_array_equal(plain, again)
 
 
-def test_composed_model_runs_through_to_static(stock_folder, composed):
+def test_composed_model_runs_through_to_static(stock_folders, composed):
     losses, norms = composed("cpu", "float32")
-    static = run(stock_folder, "npu:0", "float32", static=True)
+    static = run(stock_folders[0], "npu:0", "float32", static=True)
     np.testing.assert_allclose(static[0], losses, rtol=1e-5)
     np.testing.assert_allclose(static[1], norms, rtol=1e-5)
 
 
-def test_flash_attention_refuses_float32(stock_folder):
+def test_flash_attention_refuses_float32(stock_folders):
     with pytest.raises(ValueError, match="bfloat16 or float16"):
-        run(stock_folder, "npu:0", "float32", **FUSED)
+        run(stock_folders[0], "npu:0", "float32", **FUSED)

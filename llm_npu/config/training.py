@@ -35,7 +35,7 @@ class PretrainArguments(TrainingArguments):
         default=200, metadata={"help": "Optimizer steps; -1: as many as num_train_epochs are."}
     )
     per_device_train_batch_size: int = field(
-        default=4, metadata={"help": "Samples per device and micro batch."}
+        default=8, metadata={"help": "Samples per device and micro batch."}
     )
     per_device_eval_batch_size: int = field(default=4, metadata={"help": "Samples per device in evaluation."})
     max_evaluate_steps: int = field(default=-1, metadata={"help": "Batches of one evaluation; -1: all."})

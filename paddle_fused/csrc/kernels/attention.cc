@@ -3,12 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <vector>
 
 #include "kernels/attention_table.h"
+#include "kernels/workspace.h"
 
 namespace paddle_fused::kernels {
 namespace {
@@ -34,18 +32,6 @@ std::vector<AttentionSegment> segments_of(const AttentionProblem& p) {
     }
   }
   return segments;
-}
-
-struct FreeAligned {
-  void operator()(float* p) const { std::free(p); }
-};
-using Workspace = std::unique_ptr<float, FreeAligned>;
-
-Workspace allocate(int64_t floats) {
-  const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
-  auto* p = static_cast<float*>(std::aligned_alloc(64, bytes));
-  if (!p) throw std::bad_alloc();
-  return Workspace(p);
 }
 
 // Calls run(block, workspace) for every block of every head. Blocks share nothing, so any thread may take any of them.

@@ -10,7 +10,7 @@ namespace PF_TARGET {
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kMaxVectors = 4;
 #elif defined(__AVX2__)
-constexpr int kLanes = 8, kMaxVectors = 2;
+constexpr int kLanes = 8, kMaxVectors = 3;
 #else
 constexpr int kLanes = 4, kMaxVectors = 2;
 #endif
@@ -22,7 +22,8 @@ typedef float UnalignedVector __attribute__((vector_size(kLanes * 4), aligned(4)
 
 static inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 static inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-static inline Vector broadcast(float f) { return Vector{} + f; }
+// Subtracting zero, unlike adding it, keeps every value as it is, so that no arithmetic is left of it.
+static inline Vector broadcast(float f) { return f - Vector{}; }
 
 // A(m, k) = a[m * row_stride + k * depth_stride]: both A and its transpose can be read.
 struct MatrixA {
@@ -35,7 +36,7 @@ static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_str
                                  int64_t depth, bool accumulate) {
   Vector sum[kTileRows][kVectors];
   for (int r = 0; r < kTileRows; ++r)
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_stride + v * kLanes) : Vector{};
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = Vector{};
   const float* a_column = a.data;
   for (int64_t k = 0; k < depth; ++k) {
     Vector b_row[kVectors];
@@ -47,8 +48,13 @@ static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_str
     a_column += a.depth_stride;
     b += b_stride;
   }
-  for (int r = 0; r < kTileRows; ++r)
-    for (int v = 0; v < kVectors; ++v) store(c + r * c_stride + v * kLanes, sum[r][v]);
+  // C is added last: rounding errors then grow with the length of a block and the number of blocks, not their product.
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = c + r * c_stride + v * kLanes;
+      store(to, accumulate ? load(to) + sum[r][v] : sum[r][v]);
+    }
+  }
 }
 
 // rows is rounded up to a multiple of kTileRows (A and C must have them), columns is a multiple of kLanes.
@@ -63,8 +69,10 @@ static inline void tile_matmul(int64_t rows, int64_t columns, int64_t depth, con
       switch (vectors) {
         case 1: multiply_rows<1>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
         case 2: multiply_rows<2>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
         case 3: multiply_rows<3>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
+#endif
+#if defined(__AVX512F__)
         case 4: multiply_rows<4>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
 #endif
       }

@@ -1,0 +1,23 @@
+// Memory that a kernel needs while it runs. For kernels/*.cc, never for simd/.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace paddle_fused::kernels {
+
+struct FreeAligned {
+  void operator()(float* p) const { std::free(p); }
+};
+using Workspace = std::unique_ptr<float, FreeAligned>;
+
+// Uninitialised, aligned to a cache line. Throws std::bad_alloc.
+inline Workspace allocate(int64_t floats) {
+  const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+  auto* p = static_cast<float*>(std::aligned_alloc(64, bytes));
+  if (!p) throw std::bad_alloc();
+  return Workspace(p);
+}
+
+}  // namespace paddle_fused::kernels

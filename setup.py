@@ -7,6 +7,8 @@ place and compiles only what changed; it needs cmake and ninja, which the extra 
 import importlib.util
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -49,16 +51,12 @@ def paddle_build(paddle: Path) -> tuple[str, str]:
 
 
 def check_tools() -> None:
-    compiler = os.environ.get("CXX", "g++")
-    for tool, advice in (
-        (compiler, "Install one (Debian and Ubuntu: apt-get install g++) or name it in the variable CXX."),
-        (
-            "cmake",
-            "It is a build requirement of this project: build with pip, or run `pip install cmake ninja`.",
-        ),
-    ):
+    compiler = shlex.split(os.environ.get("CXX", "g++"))[0]  # CXX may hold arguments, or a launcher before it
+    compiler_advice = "Install one (Debian and Ubuntu: apt-get install g++) or name it in the variable CXX."
+    advice = "It is a build requirement of this project: build with pip, or run `pip install cmake ninja`."
+    for tool, what_to_do in ((compiler, compiler_advice), ("cmake", advice), ("ninja", advice)):
         if shutil.which(tool) is None:
-            raise BuildError(f"The native code cannot be built: no `{tool}` was found. {advice}")
+            raise BuildError(f"The native code cannot be built: no `{tool}` was found. {what_to_do}")
 
 
 def build_native(source: Path, build: Path, destination: Path) -> None:
@@ -77,7 +75,7 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
             errors = [
-                line for line in done.stdout.splitlines() if "error" in line.lower()
+                line for line in done.stdout.splitlines() if re.search(r"\berror\b:|CMake Error", line)
             ] or done.stdout.splitlines()
             raise BuildError(
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}): "

@@ -24,6 +24,12 @@ def masked(mask):
     return flash_attention(tensor(), tensor(), tensor(), mask=mask)
 
 
+def requiring_gradient():
+    x = tensor()
+    x.stop_gradient = False
+    return x
+
+
 BAD = {
     "float32": (
         lambda: flash_attention(tensor(dtype="float32"), tensor(), tensor()),
@@ -111,6 +117,14 @@ BAD = {
     "negative": (lambda: varlen(ends(-1, 8), ends(3, 8)), "cumulative"),
     "wrong end": (lambda: varlen(ends(3, 8), ends(3, 7)), "actual_seq_kv_len.*the tensor has 8 tokens"),
     "unequal lists": (lambda: varlen(ends(3, 8), ends(8)), "has 2 elements and actual_seq_kv_len has 1"),
+    "causal with unequal lengths": (
+        lambda: flash_attention(tensor(), *[tensor((1, 9, 2, 16))] * 2, causal=True),
+        r"query has 8 positions and key 9.*561002",
+    ),
+    "loss of the statistics alone": (
+        lambda: flash_attention(*[requiring_gradient()] * 3)[1].sum().backward(),
+        "only attention_score has a gradient",
+    ),
     "queries without keys": (lambda: varlen(ends(3, 8), ends(0, 8)), "sequence 0 has queries but no keys"),
 }
 

@@ -81,7 +81,7 @@ DENSE = {
     "one query": Dense(2, 1, 129, 4, 2, 64),
     "tails": Dense(1, 65, 67, 2, 2, 37),
     "more keys": Dense(1, 33, 190, 2, 1, 32, "SS"),
-    "more queries": Dense(1, 190, 33, 2, 1, 32, causal=True),
+    "more queries": Dense(1, 190, 33, 2, 1, 32, "SS"),
     "head size 1": Dense(1, 70, 70, 2, 2, 1, "11SS"),
     "head size 3": Dense(1, 9, 9, 1, 1, 3, "SS"),
     "head size 80": Dense(1, 70, 70, 2, 1, 80, causal=True),

@@ -128,6 +128,20 @@ def test_static_program():
         np.testing.assert_array_equal(got, expected)
 
 
+def test_loss_of_rstd_alone_is_refused():
+    x, gamma, _ = inputs((4, 8), (8,), "float32")
+    rstd = custom_operator.run("rms_norm_npu", x, gamma, EPSILON)[1]
+    with pytest.raises(ValueError, match="only y has a gradient"):
+        rstd.sum().backward()
+
+
+def test_infinity_stays_in_its_row():
+    x = npu(np.array([[np.inf, 1.0], [3.0, 4.0]]), "float32")
+    y = custom_operator.run("rms_norm_npu", x, npu(np.ones(2), "float32"), EPSILON)[0].numpy()
+    np.testing.assert_array_equal(y[0], [np.nan, 0.0])
+    assert np.isfinite(y[1]).all()
+
+
 def bad_inputs():
     x, gamma = npu(np.ones((4, 8)), "float32"), npu(np.ones(8), "float32")
     return {

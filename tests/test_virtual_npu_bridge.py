@@ -31,6 +31,22 @@ def test_record_tells_card_host_and_aicpu_apart():
     assert record() == {}
 
 
+def test_trace_and_record_name_each_operator_once_and_not_what_it_calls(run_program):
+    program = """
+        import paddle
+        import paddle_custom_device
+        from paddle_fused import virtual_npu
+        paddle.set_device("npu")
+        x = paddle.ones([4], dtype="float16")
+        virtual_npu.reset_kernel_record()
+        paddle_custom_device.npu.my_add_n(x, x, x)
+        print([tuple(row) for row in virtual_npu.kernel_record()])
+    """
+    done = run_program(program, VIRTUAL_NPU_TRACE="1")
+    assert done.stdout.strip().endswith("[('my_add_n', 'float16', 'npu', 1)]"), done.stderr
+    assert "virtual npu: my_add_n float16 on npu" in done.stderr
+
+
 def test_strict_refuses_what_a_card_leaves_to_the_host(run_program):
     program = """
         import paddle

@@ -1,19 +1,14 @@
 #include "kernels/adam.h"
 
-#include <algorithm>
-
 #include "kernels/adam_table.h"
+#include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
 
 void adam(const AdamScalars& scalars, const AdamArrays& arrays, int64_t count) {
   const auto run =
       PF_SELECT_TABLE(adam_table).run[static_cast<int>(arrays.param_type)][static_cast<int>(arrays.grad_type)];
-  constexpr int64_t kBlock = 1 << 13;
-  if (count <= kBlock) return run(scalars, arrays, 0, count);
-  const int64_t blocks = (count + kBlock - 1) / kBlock;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < blocks; ++b) run(scalars, arrays, b * kBlock, std::min(count, (b + 1) * kBlock));
+  for_each_range(count, 1, [&](int64_t begin, int64_t end) { run(scalars, arrays, begin, end); });
 }
 
 }  // namespace paddle_fused::kernels

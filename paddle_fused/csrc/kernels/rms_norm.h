@@ -3,6 +3,7 @@
 //   dx = (dy * gamma - x * rstd * mean(dy * gamma * x * rstd)) * rstd,  dgamma = sum over rows of dy * round(x * rstd)
 // x, gamma, y, dy, dx: `type`; rstd and dgamma: float32. Arithmetic in float32. round() is to `type`: PaddleNLP's
 // composed form rounds there, and paddle-custom-npu's unit tests expect it of the NPU's operator.
+// An infinite x gives NaN in its place (inf * 0) and zeros in the rest of its row, as IEEE arithmetic has it.
 #pragma once
 #include <cstdint>
 

@@ -12,7 +12,8 @@ static inline float exp_fast(float x) {
   const float above = x < -86.5f ? -86.5f : x;
   const float clamped = above > 88.8f ? 88.8f : above;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const float n = (clamped * 1.44269504f + kRound) - kRound;
+  const float shifted = clamped * 1.44269504f + kRound;
+  const float n = shifted - kRound;
   float r = clamped - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -22,8 +23,9 @@ static inline float exp_fast(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  // 2^n in two factors, because n = 128 has no exponent of its own.
-  const float half_power = bits_to_float(static_cast<uint32_t>(static_cast<int32_t>(n) + 126) << 23);
+  // 2^n in two factors, because n = 128 has no exponent of its own. n stands in the low bits of `shifted`: no
+  // conversion, which NaN would make undefined.
+  const float half_power = bits_to_float((float_to_bits(shifted) - float_to_bits(kRound) + 126) << 23);
   const float value = p * half_power * 2.0f;
   return x < -86.5f ? 0.0f : value;
 }

@@ -35,8 +35,6 @@ Slot to_slot(T* pointer) {
   return reinterpret_cast<Slot>(pointer);
 }
 
-bool is_float(AttributeType type) { return type == AttributeType::FLOAT32 || type == AttributeType::FLOAT64; }
-
 void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
   const auto& context = *reinterpret_cast<const phi::DeviceContext*>(slots[0]);
   Shadows shadows(entry, context);

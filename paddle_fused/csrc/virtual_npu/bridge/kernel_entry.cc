@@ -16,8 +16,6 @@ using phi::DenseTensor;
 using phi::SelectedRows;
 using phi::TensorArray;
 
-bool is_float(AttributeType type) { return type == AttributeType::FLOAT32 || type == AttributeType::FLOAT64; }
-
 std::deque<KernelEntry>& entries() {
   static auto* entries = new std::deque<KernelEntry>;
   return *entries;

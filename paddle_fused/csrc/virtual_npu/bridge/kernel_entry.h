@@ -10,6 +10,11 @@
 
 namespace virtual_npu {
 
+// Whether an attribute travels in a floating-point register.
+inline bool is_float(phi::AttributeType type) {
+  return type == phi::AttributeType::FLOAT32 || type == phi::AttributeType::FLOAT64;
+}
+
 // Kinds of tensor arguments that phi kernels take.
 enum class ArgumentKind : uint8_t {
   kTensor,

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "paddle/phi/core/enforce.h"
@@ -37,6 +38,12 @@ const char* placement_name(Placement placement) {
   return placement == Placement::kNpu ? "npu" : placement == Placement::kAicpu ? "aicpu" : "host";
 }
 
+void trace(const std::string& name, phi::DataType dtype, Placement placement) {
+  if (config().trace)
+    std::fprintf(stderr, "virtual npu: %s %s on %s\n", name.c_str(), dtype_name(dtype).c_str(),
+                 placement_name(placement));
+}
+
 thread_local int pauses = 0;
 
 using KernelName = std::pair<std::string, phi::DataType>;
@@ -63,21 +70,20 @@ RecordPause::~RecordPause() { --pauses; }
 
 void record_call(KernelEntry& entry) {
   if (pauses) return;
-  entry.calls.fetch_add(1, std::memory_order_relaxed);
-  if (config().trace)
-    std::fprintf(stderr, "virtual npu: %s %s on %s\n", entry.name.c_str(),
-                 dtype_name(entry.dtype).c_str(), placement_name(entry.placement));
   if (config().strict && entry.placement == Placement::kHost)
     PADDLE_THROW(common::errors::Unimplemented(
         "paddle-custom-npu registers no kernel '%s' for %s: on a card it would fall back to the host CPU, which "
         "VIRTUAL_NPU_STRICT=1 refuses. Use another operator or dtype, or unset VIRTUAL_NPU_STRICT.",
         entry.name, dtype_name(entry.dtype)));
+  entry.calls.fetch_add(1, std::memory_order_relaxed);
+  trace(entry.name, entry.dtype, entry.placement);
 }
 
-void record_operator(const std::string& name, phi::DataType dtype) {
+OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype) {
   auto& recorded = operator_calls();
   std::lock_guard<std::mutex> lock(recorded.mutex);
   ++recorded.calls[{name, dtype}];
+  trace(name, dtype, Placement::kNpu);
 }
 
 }  // namespace virtual_npu

@@ -24,7 +24,14 @@ class RecordPause {
   ~RecordPause();
 };
 
-// Counts a call of a custom operator, which Paddle dispatches without asking the kernel table.
-void record_operator(const std::string& name, phi::DataType dtype);
+// Counts a call of a custom operator, which Paddle dispatches without asking the kernel table, and pauses the record
+// while the operator computes. To be made when the operator has accepted its arguments.
+class OperatorCall {
+ public:
+  OperatorCall(const std::string& name, phi::DataType dtype);
+
+ private:
+  RecordPause pause_;
+};
 
 }  // namespace virtual_npu

@@ -1,7 +1,7 @@
 // Shadows: for the length of one kernel call, every npu tensor argument has a CPU tensor that shares its memory.
 //
 // Rules that kernels depend on:
-// - one argument tensor has one shadow, and one allocation one view, so that in-place and aliasing still show;
+// - one dense tensor has one shadow, and one allocation one view, so that in-place and aliasing still show;
 // - an input whose buffer autograd dropped (it does so on custom devices, never on the CPU) reads as zeros;
 // - for a promoted kernel, tensors of the 16-bit type are shadowed by float32 copies and cast back afterwards.
 #pragma once

@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 
 namespace virtual_npu {
@@ -44,12 +44,17 @@ void check_form() {
 std::vector<Tensor> checked_forward(FlashAttention call, const OptionalTensor& fixed_seed_offset) {
   check_form();
   check(&call);
-  record_operator("flash_attention_npu", call.query.dtype());
+  if (fixed_seed_offset) check_seed(*fixed_seed_offset);
+  OperatorCall record("flash_attention_npu", call.query.dtype());
   return forward(call, fixed_seed_offset);
 }
 std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSaved& saved) {
   check(&call);
-  record_operator("flash_attention_npu_grad", call.query.dtype());
+  if (!saved.attention_score_grad.defined())
+    refuse("flash_attention_npu",
+           "the loss depends on the softmax statistics but not on attention_score; only attention_score has a "
+           "gradient. Detach the other outputs.");
+  OperatorCall record("flash_attention_npu_grad", call.query.dtype());
   return backward(call, saved);
 }
 

@@ -28,6 +28,7 @@ struct FlashAttention {
 
 // Throws InvalidArgument for whatever the operator does not accept, and drops unused trailing sequences from the ends.
 void check(FlashAttention* call);
+void check_seed(const paddle::Tensor& fixed_seed_offset);
 
 // The longest sequence, from cumulative lengths.
 int64_t longest(const std::vector<int64_t>& ends);

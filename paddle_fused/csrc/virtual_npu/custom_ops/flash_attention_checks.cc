@@ -142,8 +142,21 @@ void check(FlashAttention* call) {
   if (!(call->dropout >= 0 && call->dropout <= 1))
     refuse(kOp, "The dropout value must be in range of [0, 1], but got " + std::to_string(call->dropout) + ".",
            CannError::kParamInvalid);
+  if (call->causal && !call->is_varlen && call->query.shape()[1] != call->key.shape()[1])
+    refuse(kOp, "causal is set while query has " + std::to_string(call->query.shape()[1]) + " positions and key " +
+                    std::to_string(call->key.shape()[1]) +
+                    "; the operator makes a mask of [Sq, Sq] for causal, so both must have as many. Pass the mask "
+                    "itself as attn_mask (True hides a key).",
+           CannError::kTiling);
   if (call->is_varlen) check_varlen(call);
   if (masked) check_mask(*call);
+}
+
+void check_seed(const paddle::Tensor& fixed_seed_offset) {
+  if (fixed_seed_offset.dtype() == paddle::DataType::INT64 && fixed_seed_offset.numel() >= 2) return;
+  refuse(kOp, "fixed_seed_offset is " + text(fixed_seed_offset.dtype()) + " of shape " +
+                  text(fixed_seed_offset.shape()) +
+                  "; accepted: int64 with two elements, the seed and the offset.");
 }
 
 }  // namespace virtual_npu

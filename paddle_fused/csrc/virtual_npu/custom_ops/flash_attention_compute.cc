@@ -128,10 +128,6 @@ std::vector<Tensor> forward(const FlashAttention& call, const paddle::optional<T
   // Random numbers are drawn only if they are used, so that attention without dropout leaves the generator alone.
   if (drops(call)) {
     if (fixed_seed_offset) {
-      if (fixed_seed_offset->dtype() != DataType::INT64 || fixed_seed_offset->numel() < 2)
-        refuse("flash_attention_npu", "fixed_seed_offset is " + text(fixed_seed_offset->dtype()) + " of shape " +
-                                          text(fixed_seed_offset->shape()) +
-                                          "; accepted: int64 with two elements, the seed and the offset.");
       problem.seed = fixed_seed_offset->data<int64_t>()[0];
       problem.offset = fixed_seed_offset->data<int64_t>()[1];
     } else {

@@ -15,7 +15,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
            "X has shape " + text(x.shape()) + ", Y " + text(y.shape()) + " and Z " + text(z.shape()) +
                "; all three must have the same shape. Broadcast them first.",
            CannError::kParamInvalid);
-  record_operator("my_add_n", x.dtype());
+  OperatorCall call("my_add_n", x.dtype());
   return {paddle::experimental::add(paddle::experimental::add(x, y), z)};
 }
 

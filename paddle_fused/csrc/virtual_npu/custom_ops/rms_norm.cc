@@ -5,6 +5,8 @@
 // equal dtypes of x and gamma can be asked for through this operator; the others are refused. dgamma is float32 always.
 #include "kernels/rms_norm.h"
 
+#include <algorithm>
+
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/element_type.h"
@@ -49,10 +51,10 @@ void check_inputs(const paddle::Tensor& x, const paddle::Tensor& gamma) {
 
 std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tensor& gamma, float epsilon) {
   check_inputs(x, gamma);
-  record_operator(kOp, x.dtype());
   if (!(epsilon >= 0.0f))
     refuse(kOp, "epsilon is " + std::to_string(epsilon) + "; accepted: a number that is not negative, such as 1e-6.",
            CannError::kParamInvalid);
+  OperatorCall call(kOp, x.dtype());
   const paddle::Tensor input = dense(x), scale = dense(gamma);
   paddle::Tensor y = paddle::empty(x.shape(), gamma.dtype(), x.place());
   paddle::Tensor rstd = paddle::empty(rstd_shape(x.shape(), gamma.shape()), DataType::FLOAT32, x.place());
@@ -66,9 +68,12 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
 std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Tensor& x, const paddle::Tensor& rstd,
                                      const paddle::Tensor& gamma) {
   check_inputs(x, gamma);
-  record_operator("rms_norm_npu_grad", x.dtype());
+  if (!dy.defined())
+    refuse(kOp, "the loss depends on rstd but not on y; only y has a gradient. Use rstd.detach(), or compute it with "
+                "composed operators.");
   check_places(kOp, {{"the gradient of y", dy}, {"x", x}, {"rstd", rstd}});
   check_same_dtype(kOp, {{"x", x}, {"the gradient of y", dy}});
+  OperatorCall call("rms_norm_npu_grad", x.dtype());
   const paddle::Tensor gradient = dense(dy), input = dense(x), scale = dense(gamma);
   paddle::Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
   paddle::Tensor dgamma = paddle::empty(gamma.shape(), DataType::FLOAT32, x.place());

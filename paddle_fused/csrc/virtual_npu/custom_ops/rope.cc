@@ -17,7 +17,7 @@ using Shape = std::vector<int64_t>;
 
 constexpr char kOp[] = "fused_rope";
 // Limits of RotaryMul on Atlas A2 and A3.
-constexpr int64_t kMostBatchOrHeads = 1000, kHeadDimLimit = 896;
+constexpr int64_t kBatchOrHeadsLimit = 1000, kHeadDimLimit = 896;
 
 bool agree(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
 
@@ -32,8 +32,8 @@ void check_shapes(const Shape& query, const Shape& cos, const Shape& sin) {
                     "; accepted: multiples of 64 below 896. For other sizes apply the rotation with composed "
                     "operators (use_fused_rope false).",
            CannError::kTiling);
-  if (batch > kMostBatchOrHeads || heads > kMostBatchOrHeads)
-    refuse(kOp, "query has shape " + text(query) + "; accepted: at most 1000 for batch and for num_heads. Split it.",
+  if (batch >= kBatchOrHeadsLimit || heads >= kBatchOrHeadsLimit)
+    refuse(kOp, "query has shape " + text(query) + "; accepted: below 1000 for batch and for num_heads. Split it.",
            CannError::kTiling);
   for (const Shape* shape : {&cos, &sin}) {
     if (shape->size() == 4 && agree((*shape)[0], 1) && agree((*shape)[1], seq_len) && agree((*shape)[2], 1) &&
@@ -68,7 +68,7 @@ paddle::Tensor rotate(Rotate run, const paddle::Tensor& x, const paddle::Tensor&
 std::vector<paddle::Tensor> forward(const paddle::Tensor& query, const paddle::Tensor& cos,
                                     const paddle::Tensor& sin) {
   check_inputs(query, cos, sin);
-  record_operator(kOp, query.dtype());
+  OperatorCall call(kOp, query.dtype());
   return {rotate(kernels::rotary_forward, query, cos, sin)};
 }
 
@@ -76,7 +76,7 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& query, const paddle::
                                      const paddle::Tensor& cos, const paddle::Tensor& sin) {
   check_inputs(query_out_grad, cos, sin);
   check_same_dtype(kOp, {{"query", query}, {"the gradient of query_out", query_out_grad}});
-  record_operator("fused_rope_grad", query.dtype());
+  OperatorCall call("fused_rope_grad", query.dtype());
   return {rotate(kernels::rotary_backward, query_out_grad, cos, sin)};
 }
 

@@ -41,9 +41,12 @@ double number(const char* name, const char* accepted) {
 // Four fifths of the memory that this process may use, and no more than a card of 64 GiB.
 size_t default_capacity() {
   size_t host = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  size_t limit = 0;
-  if (limit_file >> limit && limit > 0) host = std::min(host, limit);
+  // A container's limit, in cgroup version 2 or 1; "max" there does not parse, and no limit is a huge number here.
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream stream(file);
+    size_t limit = 0;
+    if (stream >> limit && limit > 0) host = std::min(host, limit);
+  }
   return std::min(host / 5 * 4, 64 * kGiB);
 }
 
@@ -52,7 +55,7 @@ Config read() {
   if (value_of("VIRTUAL_NPU_DEVICES")) {
     const char* accepted = "a whole number from 1 to 16";
     const double devices = number("VIRTUAL_NPU_DEVICES", accepted);
-    if (devices != int(devices) || devices < 1 || devices > 16)
+    if (!(devices >= 1 && devices <= 16) || devices != int(devices))
       throw refusal("VIRTUAL_NPU_DEVICES", value_of("VIRTUAL_NPU_DEVICES"), accepted);
     config.devices = int(devices);
   }

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "virtual_npu/runtime/config.h"
 
@@ -27,71 +29,85 @@ void* host_allocate(size_t size) {
   return address;
 }
 
-class Device {
+// Blocks that were given back, for all devices: they are host memory, whichever device counted them.
+class Kept {
  public:
-  void* allocate(size_t requested) {
-    const size_t size = rounded(requested);
+  // Only a block of exactly this size: Paddle names the size again when it gives the block back.
+  void* take(size_t size) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const size_t capacity = config().memory_bytes;
-    if (size > capacity || used_ > capacity - size) return nullptr;
-    void* address = take_kept(size);
-    if (!address) {
-      if (used_ + kept_bytes_ + size > capacity) free_kept();
-      address = host_allocate(size);
-      if (!address) {
-        free_kept();
-        address = host_allocate(size);
-      }
-    }
-    if (address) used_ += size;
+    const auto found = blocks_.find(size);
+    if (found == blocks_.end()) return nullptr;
+    void* address = found->second;
+    blocks_.erase(found);
+    bytes_ -= size;
     return address;
   }
 
-  void release(void* address, size_t requested) {
-    const size_t size = rounded(requested);
+  void keep(size_t size, void* address) {
     std::lock_guard<std::mutex> lock(mutex_);
-    used_ -= size;
-    kept_.emplace(size, address);
-    kept_bytes_ += size;
+    if (bytes_ + size > config().memory_bytes / 4) return std::free(address);
+    try {
+      blocks_.emplace(size, address);
+      bytes_ += size;
+    } catch (const std::bad_alloc&) {
+      std::free(address);
+    }
   }
 
-  size_t used() {
+  void free_all() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return used_;
+    for (const auto& block : blocks_) std::free(block.second);
+    blocks_.clear();
+    bytes_ = 0;
   }
 
  private:
-  // Only a block of exactly this size: Paddle names the size again when it gives the block back.
-  void* take_kept(size_t size) {
-    auto found = kept_.find(size);
-    if (found == kept_.end()) return nullptr;
-    void* address = found->second;
-    kept_.erase(found);
-    kept_bytes_ -= size;
-    return address;
-  }
-
-  void free_kept() {
-    for (auto& block : kept_) std::free(block.second);
-    kept_.clear();
-    kept_bytes_ = 0;
-  }
-
   std::mutex mutex_;
-  std::multimap<size_t, void*> kept_;
-  size_t used_ = 0, kept_bytes_ = 0;
+  std::multimap<size_t, void*> blocks_;
+  size_t bytes_ = 0;
 };
 
-Device& device_at(int device) {
-  // Never destroyed: Paddle gives memory back after the plugin's static objects are gone.
-  static auto* devices = new std::array<Device, 16>;
-  return devices->at(device);
+// Never destroyed: Paddle gives memory back after the plugin's static objects are gone.
+Kept& kept() {
+  static auto* kept = new Kept;
+  return *kept;
+}
+std::atomic<size_t>& used(int device) {
+  static auto* used = new std::array<std::atomic<size_t>, 16>{};
+  return (*used)[device];
+}
+
+// Adds `size` to what is used unless the capacity does not allow it.
+bool reserve(std::atomic<size_t>& used, size_t size) {
+  const size_t capacity = config().memory_bytes;
+  size_t now = used.load();
+  do {
+    if (size > capacity || now > capacity - size) return false;
+  } while (!used.compare_exchange_weak(now, now + size));
+  return true;
 }
 
 }  // namespace
 
-void* allocate(int device, size_t size) { return device_at(device).allocate(size); }
-void release(int device, void* address, size_t size) { device_at(device).release(address, size); }
-size_t used_bytes(int device) { return device_at(device).used(); }
+void* allocate(int device, size_t requested) {
+  const size_t size = rounded(requested);
+  if (!reserve(used(device), size)) return nullptr;
+  void* address = kept().take(size);
+  if (!address) address = host_allocate(size);
+  if (!address) {
+    kept().free_all();
+    address = host_allocate(size);
+  }
+  if (!address) used(device) -= size;
+  return address;
+}
+
+void release(int device, void* address, size_t requested) {
+  const size_t size = rounded(requested);
+  used(device) -= size;
+  kept().keep(size, address);
+}
+
+size_t used_bytes(int device) { return used(device); }
 
 }  // namespace virtual_npu

@@ -153,5 +153,10 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   fill_device_interface(interface);
   fill_stream_interface(interface);
   fill_memory_interface(interface);
-  if (config().bridge) install_bridge();
+  try {
+    if (config().bridge) install_bridge();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "virtual npu: not loaded: %s\n", error.what());
+    params->device_type = nullptr;
+  }
 }

@@ -1,5 +1,7 @@
 #include "virtual_npu/runtime/stream.h"
 
+#include <new>
+
 // Paddle tells streams and events apart by their addresses only.
 struct C_Stream_st {
   int device;
@@ -12,8 +14,8 @@ namespace virtual_npu {
 namespace {
 
 C_Status create_stream(const C_Device device, C_Stream* stream) {
-  *stream = new C_Stream_st{device->id};
-  return C_SUCCESS;
+  *stream = new (std::nothrow) C_Stream_st{device->id};
+  return *stream ? C_SUCCESS : C_FAILED;
 }
 C_Status destroy_stream(const C_Device, C_Stream stream) {
   delete stream;
@@ -25,8 +27,8 @@ C_Status stream_add_callback(const C_Device device, C_Stream stream, C_Callback 
   return status;
 }
 C_Status create_event(const C_Device device, C_Event* event) {
-  *event = new C_Event_st{device->id};
-  return C_SUCCESS;
+  *event = new (std::nothrow) C_Event_st{device->id};
+  return *event ? C_SUCCESS : C_FAILED;
 }
 C_Status destroy_event(const C_Device, C_Event event) {
   delete event;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -35,21 +36,27 @@ BATCH = 64  # documents tokenised at once
 
 
 def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | None = None):
-    """The tokenizer that ModelArguments ``model`` name: that of ``tokenizer_name_or_path``, else that of the
-    model's directory, else (for a preset) one of ``vocab_size`` tokens trained on the text ``source``.
+    """The tokenizer that ModelArguments ``model`` name.
+
+    That of ``tokenizer_name_or_path``; else the one beside the .bin + .idx pair ``source``, which made its
+    ids; else that of the model's directory; else (for a preset) one of ``vocab_size`` tokens trained on the
+    text ``source``.
 
     ``source`` is what ``llm_npu.data.find`` returns. ValueError when the tokenizer has more tokens than
     ``vocab_size``, the size of the model's vocabulary, and when there is neither a tokenizer nor text.
     """
     if model.tokenizer_name_or_path:
         tokenizer = load_tokenizer(model.tokenizer_name_or_path)
+    elif isinstance(source, Path) and tokenizer_beside(source).is_dir():
+        tokenizer = load_tokenizer(tokenizer_beside(source))
     elif not is_preset(model.model_name_or_path):
         tokenizer = load_tokenizer(model.model_name_or_path)
     elif isinstance(source, Corpus):
         tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
     else:
         raise ValueError(
-            f"{source}.bin holds token ids; name the tokenizer that made them with --tokenizer_name_or_path"
+            f"{source}.bin holds token ids, and there is no {tokenizer_beside(source)}; name the tokenizer "
+            "that made them with --tokenizer_name_or_path"
         )
     if len(tokenizer) > vocab_size:
         raise ValueError(
@@ -106,6 +113,19 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None)
     settings = f"{SPECIAL_TOKENS} {vocab_size} {TRAINING_CHARACTERS} {tokenizers.__version__}"
     key = hashlib.sha256(f"{settings} {corpus.fingerprint()}".encode()).hexdigest()[:32]
     return cached(f"tokenizer-{key}", lambda folder: _train(corpus, vocab_size, folder), cache)
+
+
+def tokenizer_beside(prefix: Path) -> Path:
+    """The directory of the tokenizer that made the pair ``prefix``.bin + .idx: ``prefix``-tokenizer."""
+    return prefix.parent / f"{prefix.name}-tokenizer"
+
+
+def copy_tokenizer(source: str | Path, target: Path) -> None:
+    """Copy the files that ``load_tokenizer`` reads, and no others: ``source`` may hold a whole model."""
+    target.mkdir()
+    for name in (TOKENIZER_FILE, CONFIG_FILE, *SENTENCEPIECE_FILES):
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, target / name)
 
 
 def encode(tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:

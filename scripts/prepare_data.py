@@ -1,11 +1,12 @@
 """Tokenise text once: a file or folder of .txt, .py, .md or .jsonl -> PREFIX.bin + PREFIX.idx.
 
-    python scripts/prepare_data.py --input_path texts/ --output_prefix data/texts
-    python scripts/run_llama_npu.py --input_dir data/texts --tokenizer_name_or_path data/texts-tokenizer
+    python scripts/prepare_data.py --input_dir texts/ --output_prefix data/texts
+    python scripts/run_llama_npu.py --input_dir data/texts
 
 The pair is in the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl),
 each with an end-of-text token after it. Without --tokenizer_name_or_path, a byte-level BPE is trained on the
-text and written to PREFIX-tokenizer. Output appears complete or not at all. Bad input is exit status 2.
+text. PREFIX-tokenizer holds the tokenizer that made the ids, where the training script finds it. Output
+appears complete or not at all. Bad input is exit status 2.
 """
 
 import argparse
@@ -14,42 +15,49 @@ import signal
 import sys
 from pathlib import Path
 
-from llm_npu.atomic import publish, unfinished
+from llm_npu.atomic import unfinished
+from llm_npu.console import import_frameworks
 from llm_npu.corpus import corpus
 from llm_npu.data import documents
-from llm_npu.data.indexed import open_indexed, write_indexed
-from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
+from llm_npu.data.indexed import move_indexed, open_indexed, with_suffix, write_indexed
+from llm_npu.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_beside, trained_tokenizer
 
 
 def prepare(args):
-    source = corpus(args.input_path.expanduser())
+    source = corpus(args.input_dir.expanduser())
     prefix = args.output_prefix.expanduser()
-    trained = None
-    if not args.tokenizer_name_or_path:
-        trained = trained_tokenizer(source, args.vocab_size, args.data_cache)
-    tokenizer = load_tokenizer(args.tokenizer_name_or_path or trained)
-    # Not earlier: Paddle, which the tokenizer imports, takes the signal over. unfinished() cleans up on exit.
+    folder = args.tokenizer_name_or_path or trained_tokenizer(source, args.vocab_size, args.data_cache)
+    import_frameworks()
+    tokenizer = load_tokenizer(folder)
+    # Not earlier: Paddle takes the signal over when it is imported. unfinished() cleans up on exit.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    write_indexed(prefix, documents(source, tokenizer), len(tokenizer))
-    if trained:
-        copy(trained, prefix.parent / f"{prefix.name}-tokenizer")
+    with unfinished(prefix) as new:
+        write_indexed(new / "pair", documents(source, tokenizer), len(tokenizer))
+        copy_tokenizer(folder, new / "tokenizer")
+        replace(prefix, new / "pair", new / "tokenizer")
     written = open_indexed(prefix)
     print(f"{len(written.ends)} documents, {written.tokens.size} tokens -> {prefix}.bin, {prefix}.idx")
 
 
-def copy(folder, target):
-    """Copy a folder, in place of what is there."""
-    with unfinished(target) as unpublished:
-        shutil.copytree(folder, unpublished, dirs_exist_ok=True)
-        shutil.rmtree(target, ignore_errors=True)
-        publish(unpublished, target)
+def replace(prefix, pair, tokenizer):
+    """Put a pair and its tokenizer in place of those of ``prefix``.
+
+    No reader takes a pair without .idx. So the old one goes first and the new one comes last, and ids never
+    stand beside the tokenizer of others, wherever the process is killed.
+    """
+    with_suffix(prefix, ".idx").unlink(missing_ok=True)
+    beside = tokenizer_beside(prefix)
+    if beside.is_dir():
+        shutil.rmtree(beside)
+    tokenizer.rename(beside)
+    move_indexed(pair, prefix)
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--input_path", type=Path, required=True, help="file or folder of text")
+    parser.add_argument("--input_dir", type=Path, required=True, help="file or folder of text")
     parser.add_argument("--output_prefix", type=Path, required=True, help="what stands before .bin and .idx")
     parser.add_argument("--tokenizer_name_or_path", help="local directory of a tokenizer")
     parser.add_argument(

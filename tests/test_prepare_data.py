@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from llm_npu.config import ModelArguments
 from llm_npu.corpus import corpus
 from llm_npu.data.indexed import open_indexed, write_indexed
-from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
+from llm_npu.tokenizer import fingerprint, load_tokenizer, tokenizer_for, trained_tokenizer
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "prepare_data.py"
 RECORDS = ["One two three.", "Grüße — 你好 🙂", "x", "no newline"]
@@ -36,12 +38,12 @@ def names(folder):
 
 def test_text_becomes_a_pair_and_a_tokenizer_that_give_the_text_back(text, tmp_path, run_python):
     out = tmp_path / "out"
-    arguments = ("--input_path", text, "--output_prefix", out / "v1.5", "--vocab_size", "300")
+    arguments = ("--input_dir", text, "--output_prefix", out / "v1.5", "--vocab_size", "300")
     write_indexed(out / "v1.5", [np.arange(10)], 100)  # output of an earlier run, to be replaced
     (out / "v1.5-tokenizer").mkdir()
     (out / "v1.5-tokenizer" / "old").touch()
     done = run_python(SCRIPT, *arguments, LLM_NPU_CACHE=str(tmp_path / "cache"))
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].startswith("4 documents, ")
     assert names(out) == ["v1.5-tokenizer", "v1.5.bin", "v1.5.idx"]
     assert names(out / "v1.5-tokenizer") == ["tokenizer.json", "tokenizer_config.json"]
@@ -52,13 +54,70 @@ def test_text_becomes_a_pair_and_a_tokenizer_that_give_the_text_back(text, tmp_p
     assert [tokenizer.decode(ids[:-1].tolist()) for ids in found] == RECORDS
 
 
+@pytest.mark.parametrize("source", ["elsewhere", "out/p-tokenizer"])
+def test_the_named_tokenizer_replaces_the_one_of_an_earlier_run(
+    text, tokenizer, tmp_path, run_python, source
+):
+    shutil.copytree(tokenizer, tmp_path / source)
+    (tmp_path / "out" / "p-tokenizer").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "out" / "p-tokenizer" / "old").touch()
+    arguments = ("--input_dir", text, "--output_prefix", "out/p", "--tokenizer_name_or_path", source)
+    done = run_python(SCRIPT, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert names(tmp_path / "out") == ["p-tokenizer", "p.bin", "p.idx"]
+    assert names(tmp_path / "out" / "p-tokenizer") == ["tokenizer.json", "tokenizer_config.json"]
+    used = tokenizer_for(ModelArguments(), tmp_path / "out" / "p", 300)
+    assert fingerprint(used) == fingerprint(load_tokenizer(tokenizer))
+
+
+def test_wherever_a_run_is_killed_ids_never_stand_beside_the_tokenizer_of_others(tmp_path, run_python):
+    code = """
+import os, sys
+from pathlib import Path
+from prepare_data import replace
+
+def files(folder):
+    return [folder / "p.idx", folder / "p.bin", folder / "p-tokenizer" / "tokenizer.json"]
+
+def killed_at(change, folder):
+    for kind in (folder, folder / "new"):
+        (kind / "p-tokenizer").mkdir(parents=True)
+        for file in files(kind):
+            file.write_text(kind.name)
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    seen = []
+    def kill(event, arguments):
+        if event in ("os.rename", "os.remove", "os.rmdir"):
+            seen.append(event)
+            if len(seen) == change:
+                os.kill(os.getpid(), 9)
+    sys.addaudithook(kill)
+    replace(folder / "p", folder / "new" / "p", folder / "new" / "p-tokenizer")
+    os._exit(0)
+
+change, killed = 0, True
+while killed:
+    change += 1
+    folder = Path(sys.argv[1], str(change), "old")
+    killed = killed_at(change, folder)
+    print(*(file.read_text() if file.exists() else "none" for file in files(folder)))
+"""
+    done = run_python("-c", code, tmp_path, PYTHONPATH=str(SCRIPT.parent))
+    *killed, finished = [line.split() for line in done.stdout.splitlines()]
+    assert finished == ["new"] * 3, done.stderr
+    assert len(killed) >= 5
+    assert all(index == "none" or index == binary == tokenizer for index, binary, tokenizer in killed), killed
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--input_path", "none.txt"], "none.txt does not exist"),
-        (["--input_path", "text.jsonl", "--tokenizer_name_or_path", "hub/name"], "nothing is downloaded"),
-        (["--input_path", "text.jsonl", "--vocab_size", "5"], "needs 259 tokens"),
-        (["--input_path", "bad.jsonl", "--tokenizer_name_or_path", "tokenizer"], "bad.jsonl, line 3"),
+        (["--input_dir", "none.txt"], "none.txt does not exist"),
+        (["--input_dir", "text.jsonl", "--tokenizer_name_or_path", "hub/name"], "nothing is downloaded"),
+        (["--input_dir", "text.jsonl", "--vocab_size", "5"], "needs 259 tokens"),
+        (["--input_dir", "bad.jsonl", "--tokenizer_name_or_path", "tokenizer"], "bad.jsonl, line 3"),
     ],
 )
 def test_bad_input_is_one_sentence_status_2_and_no_output(
@@ -81,7 +140,7 @@ def test_a_stopped_run_leaves_no_output(tokenizer, tmp_path, sent, status):
     pipe = tmp_path / "text.txt"
     os.mkfifo(pipe)
     arguments = [
-        "--input_path",
+        "--input_dir",
         pipe,
         "--output_prefix",
         tmp_path / "out" / "p",

@@ -1,6 +1,7 @@
 """Tokenizers: trained and cached, loaded from directories, never downloaded."""
 
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ from llm_npu.config import ModelArguments
 from llm_npu.corpus import corpus
 from llm_npu.tokenizer import (
     SPECIAL_TOKENS,
+    copy_tokenizer,
     encode,
     fingerprint,
     load_tokenizer,
@@ -221,7 +223,7 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     cache = str(tmp_path / "cache")
     preset = ModelArguments()
     assert len(tokenizer_for(preset, text, 300, cache)) == len(load_tokenizer(trained))
-    with pytest.raises(ValueError, match=r"ids\.bin holds token ids; name the tokenizer"):
+    with pytest.raises(ValueError, match=r"ids\.bin holds .* no .*/ids-tokenizer; name the tokenizer"):
         tokenizer_for(preset, tmp_path / "ids", 300, cache)
     named = ModelArguments(tokenizer_name_or_path=str(trained))
     size = len(tokenizer_for(named, tmp_path / "ids", 300, cache))
@@ -230,3 +232,24 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
         tokenizer_for(named, text, size - 1, cache)
     model = ModelArguments(model_name_or_path=str(trained))
     assert len(tokenizer_for(model, text, size, cache)) == size
+
+
+def test_the_tokenizer_beside_a_pair_goes_before_the_models_and_after_the_named_one(text, trained, tmp_path):
+    other = trained_tokenizer(text, 280, str(tmp_path / "cache"))
+    copy_tokenizer(other, tmp_path / "v1.5-tokenizer")
+    pair, found = tmp_path / "v1.5", fingerprint(load_tokenizer(other))
+    for model in (ModelArguments(), ModelArguments(model_name_or_path=str(trained))):
+        assert fingerprint(tokenizer_for(model, pair, 300)) == found
+    named = ModelArguments(tokenizer_name_or_path=str(trained))
+    assert fingerprint(tokenizer_for(named, pair, 300)) != found
+
+
+def test_copying_a_tokenizer_leaves_the_model_behind(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").touch()
+    copy_tokenizer(str(tmp_path / "model"), tmp_path / "copy")
+    assert fingerprint(load_tokenizer(tmp_path / "copy")) == fingerprint(load_tokenizer(trained))
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == [
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]

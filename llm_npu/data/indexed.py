@@ -131,10 +131,15 @@ def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int
         if empty:
             raise ValueError("there is no text")
         builder.finalize(f"{part}.idx")
-        index = with_suffix(prefix, ".idx")
-        index.unlink(missing_ok=True)  # an old index must not describe a new .bin, not even for a moment
-        os.replace(f"{part}.bin", with_suffix(prefix, ".bin"))
-        os.replace(f"{part}.idx", index)
+        move_indexed(part, prefix)
+
+
+def move_indexed(source: Path, prefix: Path) -> None:
+    """Give a pair another prefix in the same file system, in place of the pair that is there."""
+    index = with_suffix(prefix, ".idx")
+    index.unlink(missing_ok=True)  # an old index must not describe a new .bin, not even for a moment
+    os.replace(with_suffix(source, ".bin"), with_suffix(prefix, ".bin"))
+    os.replace(with_suffix(source, ".idx"), index)
 
 
 def with_suffix(prefix: Path, suffix: str) -> Path:

@@ -48,7 +48,9 @@ def test_importing_the_package_imports_no_framework(run_python):
     assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
 
 
-@pytest.mark.parametrize("name", ["npu", "npu:0", "npu:12", "npu:card", "virtual_npu", "cpu"])
+@pytest.mark.parametrize(
+    "name", ["npu", "npu:0", "npu:12", "npu:card", "virtual_npu", "virtual_npu:3", "cpu"]
+)
 def test_device_is_read_from_flag_and_file(name, tmp_path):
     assert config.device_from(["--device", name]) == name
     assert config.device_from([f"--device={name}"]) == name
@@ -59,12 +61,15 @@ def test_device_is_read_from_flag_and_file(name, tmp_path):
         assert config.device_from([str(tmp_path / file), "--device", "npu:3"]) == "npu:3"
         run = config.parse([str(tmp_path / file)])
         assert run.device == name
-        assert run.training.device == {"npu:card": "npu", "virtual_npu": "npu"}.get(name, name)
+        special = {"npu:card": "npu", "virtual_npu": "npu", "virtual_npu:3": "npu:3"}
+        assert run.training.device == special.get(name, name)
 
 
-@pytest.mark.parametrize("name", ["gpu", "npu:", "npu:x", "virtual", "", "NPU", "npu:-1"])
+@pytest.mark.parametrize(
+    "name", ["gpu", "npu:", "npu:x", "virtual", "virtual_npu:", "", "NPU", "npu:-1", "npu:٣"]
+)
 def test_unknown_devices_are_refused(name):
-    with pytest.raises(ValueError, match="npu, npu:N, npu:card, virtual_npu or cpu"):
+    with pytest.raises(ValueError, match="npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu"):
         config.device_from(["--device", name])
     with pytest.raises(ValueError, match="npu:card"):
         config.device_from(["--device"])
@@ -196,6 +201,9 @@ def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
     assert run.given["max_steps"] == 9
     assert config.parse([str(yaml)]).training.skip_data_intervals == [[1, 2], [5, 6]]
 
+    yaml.write_text("split: [949, 50, 1]")
+    assert config.parse([str(yaml)]).data.split == "949,50,1"
+
     same = tmp_path / "run.json"
     same.write_text(json.dumps({"max_steps": 7, "bf16": False, "no_cuda": None}))
     assert config.parse([str(same)]).training.max_steps == 7
@@ -214,6 +222,10 @@ def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
         ("a.yaml", "seed: 1\nseed: 2", ["seed twice"]),
         ("a.json", '{"seed": 1, "seed": 2}', ["seed twice"]),
         ("a.yaml", "seed: true", ["--seed", "True"]),
+        ("a.yaml", "seed: [1, 2]", ["seed takes one value", "the list [1, 2]"]),
+        ("a.json", '{"max_steps": []}', ["max_steps takes one value", "the list []"]),
+        ("a.yaml", "split: [949, x]", ["--split is '949,x'"]),
+        ("a.yaml", "split: []", ["--split is ''"]),
         ("a.yaml", "no_bf16: true", ["--no_bf16 is no argument", "did you mean --bf16?"]),
         ("a.toml", "seed = 1", ["a.toml", ".yaml, .yml, .json"]),
         ("a.json", "\udcff", ["a.json", "cannot be read"]),

@@ -26,8 +26,9 @@ class ModelArguments:
     tokenizer_name_or_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "A local directory with tokenizer.json or tokenizer.model. By default the model's "
-            "directory; for a preset, a byte-level BPE is trained on the text and cached."
+            "help": "A local directory with tokenizer.json or tokenizer.model. By default PREFIX-tokenizer "
+            "beside PREFIX.bin and .idx, else the model's directory; for a preset and text, a byte-level BPE "
+            "is trained on the text and cached."
         },
     )
     fuse_attention_qkv: bool = field(
@@ -92,8 +93,8 @@ class DataArguments:
 class RunConfig:
     """Everything that was asked for.
 
-    ``device`` is the name as asked (``npu``, ``npu:1``, ``virtual_npu``, ``npu:card``, ``cpu``) and
-    ``training.device`` the name that Paddle knows (``npu``, ``npu:1`` or ``cpu``).
+    ``device`` is the name as asked (``npu``, ``npu:1``, ``virtual_npu``, ``virtual_npu:1``, ``npu:card``,
+    ``cpu``) and ``training.device`` the name that Paddle knows (``npu``, ``npu:1`` or ``cpu``).
     ``given`` holds what the user wrote, on the command line or in the file: argument -> value.
     """
 

@@ -15,8 +15,8 @@ NAMES = ("npu", "npu:card", "virtual_npu", "cpu")
 def device_from(argv: Sequence[str]) -> str:
     """The device that the arguments ``argv`` (without the program's name) or their file ask for; default npu.
 
-    One of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``virtual_npu``, ``npu:card``
-    (no fall-back) and ``cpu``; ValueError for anything else.
+    One of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``virtual_npu``,
+    ``virtual_npu:N``, ``npu:card`` (no fall-back) and ``cpu``; ValueError for anything else.
     """
     arguments, flags = split_file(argv)
     asked = arguments.get("device", DEFAULT)
@@ -32,13 +32,15 @@ def device_from(argv: Sequence[str]) -> str:
 
 def checked(device: object) -> str:
     """``device`` if it is a device's name, else ValueError."""
-    if isinstance(device, str) and (device in NAMES or re.fullmatch(r"npu:\d+", device)):
+    if isinstance(device, str) and (device in NAMES or re.fullmatch(r"(virtual_)?npu:\d+", device, re.ASCII)):
         return device
     nearest = difflib.get_close_matches(str(device), NAMES, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    raise ValueError(f"--device {device} is unknown: give npu, npu:N, npu:card, virtual_npu or cpu{hint}")
+    raise ValueError(
+        f"--device {device} is unknown: give npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu{hint}"
+    )
 
 
 def paddle_name(device: str) -> str:
     """What Paddle calls the device: ``npu``, ``npu:N`` or ``cpu``."""
-    return "npu" if device in ("virtual_npu", "npu:card") else device
+    return "npu" if device == "npu:card" else device.removeprefix("virtual_")

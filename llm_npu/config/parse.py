@@ -13,6 +13,7 @@ from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from, paddle_name
 from .value_checks import CHOICES, check_values
 
+COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
 FUSED_OPERATORS = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope")
 
 
@@ -36,13 +37,14 @@ def parse(argv: Sequence[str]) -> RunConfig:
 
     given = {known[name] for name in (*in_file, *on_line) if name != "help"}
     overridden = {known[name] for name in on_line if name != "help"}
+    parser = Parser(kinds)
+    lists = parser.lists()
     kept = {
-        # YAML reads the word no as false.
-        name: "no" if value is False and "no" in CHOICES.get(name, ()) else value
+        name: _from_file(name, value, name in lists)
         for name, value in in_file.items()
         if known[name] not in overridden
     }
-    namespace, rest = Parser(kinds).parse_known_args([*as_flags(kept), *flags])
+    namespace, rest = parser.parse_known_args([*as_flags(kept), *flags])
     if rest:
         raise ValueError(
             f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags"
@@ -59,6 +61,17 @@ def parse(argv: Sequence[str]) -> RunConfig:
         values |= dict.fromkeys(FUSED_OPERATORS, False)
     model, data, training = (_build(kind, values) for kind in kinds)
     return RunConfig(model=model, data=data, training=training, device=device, given=written)
+
+
+def _from_file(name: str, value: object, is_list: bool) -> object:
+    """The value of an argument of a file as the command line has it; ValueError for a list out of place."""
+    if value is False and "no" in CHOICES.get(name, ()):  # YAML reads the word no as false
+        return "no"
+    if isinstance(value, list) and not is_list:
+        if name not in COMMA_SEPARATED:
+            raise ValueError(f"{name} takes one value, but the file of arguments gives the list {value}")
+        return ",".join(map(str, value))
+    return value
 
 
 def _newest_checkpoint(flags: list[str]) -> list[str]:

@@ -25,7 +25,10 @@ class PretrainArguments(TrainingArguments):
     output_dir: str = field(default="output", metadata={"help": "Checkpoints, metrics and the loss curve."})
     device: str = field(
         default="npu",
-        metadata={"help": "npu (a card if there is one, else virtual), npu:N, virtual_npu, npu:card, cpu."},
+        metadata={
+            "help": "npu (a card if there is one, else virtual), npu:N, virtual_npu, virtual_npu:N, "
+            "npu:card, cpu."
+        },
     )
     do_train: bool = field(default=True, metadata={"help": "Train."})
     do_eval: bool = field(default=True, metadata={"help": "Evaluate on the validation part of the data."})
@@ -91,6 +94,10 @@ class Parser(PdArgumentParser):
     def __init__(self, dataclass_types):
         # Abbreviations would let a misspelt name pass for another argument.
         super().__init__(dataclass_types, allow_abbrev=False)
+
+    def lists(self) -> set[str]:
+        """The arguments that take a list of values."""
+        return {action.dest for action in self._actions if action.nargs in ("+", "*")}
 
     def error(self, message):
         raise ValueError(message.removeprefix("argument "))

@@ -6,7 +6,6 @@ once.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -20,7 +19,6 @@ from paddle_fused import virtual_npu
 ACCEPTED = (
     "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card, cpu"
 )
-PLUGIN_LIBRARY = "libpaddle-custom-npu.so"
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,9 @@ def find_card(
     may hide cards.
     """
     missing = []
-    plugin = _card_plugin(_site_packages() if site_packages is None else site_packages, environ)
+    if site_packages is None and (paddle := virtual_npu.paddle_folder()):
+        site_packages = paddle.parent
+    plugin = _card_plugin(site_packages, environ)
     if plugin is None:
         missing.append("the package paddle-custom-npu is not installed next to paddle")
     if not (dev / "davinci_manager").exists():
@@ -147,11 +147,6 @@ def _card_plugin(site_packages: Path | None, environ: Mapping[str, str]) -> Path
     if site_packages is not None:
         folders.append(site_packages / "paddle_custom_device")
     for folder in folders:
-        if (folder / PLUGIN_LIBRARY).is_file() and not virtual_npu.is_virtual(folder):
+        if (folder / virtual_npu.LIBRARY).is_file() and not virtual_npu.is_virtual(folder):
             return folder
     return None
-
-
-def _site_packages() -> Path | None:
-    spec = importlib.util.find_spec("paddle")
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent.parent

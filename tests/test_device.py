@@ -60,6 +60,18 @@ def test_a_card_needs_all_its_parts(machine, removed):
     assert len(find_card(dev, site_packages, {}).missing) == 1
 
 
+def test_by_default_the_package_is_looked_for_beside_paddle(machine, run_python):
+    dev, site_packages = machine
+    (site_packages / "paddle").mkdir()
+    (site_packages / "paddle" / "__init__.py").write_text("raise SystemExit('imported')")
+    code = (
+        "import pathlib, sys; from llm_npu.device import find_card\n"
+        "print(find_card(pathlib.Path(sys.argv[1]), environ={}).plugin)"
+    )
+    result = run_python("-c", code, dev, PYTHONPATH=str(site_packages))
+    assert result.stdout == f"{site_packages / 'paddle_custom_device'}\n", result.stderr
+
+
 def test_custom_device_root_names_a_plugin_for_cards_but_never_the_virtual_one(machine, tmp_path):
     dev, site_packages = machine
     elsewhere = tmp_path / "built"

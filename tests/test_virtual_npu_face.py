@@ -79,6 +79,12 @@ def test_operators_are_functions_of_the_supplied_package(name):
     assert name in ops.__all__
 
 
+def test_supplied_package_and_its_plugin_agree_on_the_name_of_the_library():
+    from paddle_custom_device.npu import ops
+
+    assert ops.LIBRARY == LIBRARY  # the package stands alone and cannot import it
+
+
 def test_operator_functions_agree_in_dygraph_and_static():
     from paddle_custom_device.npu import rms_norm_npu
 

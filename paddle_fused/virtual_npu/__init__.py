@@ -12,11 +12,12 @@ processes get it from ``environment()``. The variables that configure it are in 
 """
 
 from .activation import activate, deactivate, environment, is_active
-from .plugin_files import is_virtual
+from .plugin_files import LIBRARY, is_virtual, paddle_folder
 from .record import KernelRecord, kernel_record, reset_kernel_record
 from .settings import device_count
 
 __all__ = [
+    "LIBRARY",
     "KernelRecord",
     "activate",
     "deactivate",
@@ -25,5 +26,6 @@ __all__ = [
     "is_active",
     "is_virtual",
     "kernel_record",
+    "paddle_folder",
     "reset_kernel_record",
 ]

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LIBRARY = "libpaddle-custom-npu.so"
+LIBRARY = "libpaddle-custom-npu.so"  # the name that paddle-custom-npu and PaddleNLP use, too
 STAMP = "built_for.json"
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent
@@ -46,14 +46,20 @@ def is_virtual(plugin: Path) -> bool:
     return (plugin / LIBRARY).is_file() and stamp_file(plugin).is_file()
 
 
+def paddle_folder() -> Path | None:
+    """The folder of the package that ``import paddle`` would import, or None if there is none."""
+    spec = importlib.util.find_spec("paddle")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
 def installed_paddle() -> PaddleBuild:
     """The Paddle that ``import paddle`` would import, read from its files; RuntimeError if there is none."""
-    spec = importlib.util.find_spec("paddle")
-    if spec is None or spec.origin is None:
+    folder = paddle_folder()
+    if folder is None:
         raise RuntimeError(
             "paddlepaddle is not installed for this Python. Run `pip install .` in the project's folder."
         )
-    version_file = Path(spec.origin).parent / "version" / "__init__.py"
+    version_file = folder / "version" / "__init__.py"
     try:
         text = version_file.read_text(encoding="utf-8")
     except OSError as error:

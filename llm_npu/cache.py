@@ -14,7 +14,8 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
 
     ``name`` must hold a hash of everything that the content depends on. A process that is killed while it
     builds leaves nothing that counts as built, and of two that build at once one wins and both go on.
-    ValueError when the cache cannot be written to.
+    ValueError when the cache cannot be written to; an OSError of ``build`` about a file elsewhere passes
+    through.
     """
     target = cache_folder(cache) / name
     if target.is_dir():
@@ -24,11 +25,18 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
             build(folder)
             publish(folder, target)
     except OSError as error:
+        if error.filename is not None and not _related(target.parent, Path(str(error.filename))):
+            raise
         raise ValueError(
             f"the cache folder {target.parent} cannot be written ({error.strerror}); "
             "name another with LLM_NPU_CACHE or --data_cache"
         ) from error
     return target
+
+
+def _related(one: Path, other: Path) -> bool:
+    """Whether one of the paths is the other or lies inside it."""
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def cache_folder(cache: str | None = None) -> Path:

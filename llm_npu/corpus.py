@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -129,9 +130,11 @@ def _text_of_record(line: bytes, where: str) -> str:
     return text
 
 
-def _opened(file: Path) -> BinaryIO:
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
     try:
-        return file.open("rb")
+        with file.open("rb") as stream:
+            yield stream
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from error
 

@@ -92,6 +92,15 @@ def test_files_that_are_no_text_are_refused(tmp_path, name, content, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_a_file_that_opens_and_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "a.txt").symlink_to("/proc/self/mem")  # nothing is mapped at address 0
+    (tmp_path / "a.jsonl").symlink_to("/proc/self/mem")
+    for file in (tmp_path / "a.txt", tmp_path / "a.jsonl"):
+        for read in (lambda source: list(source.documents()), lambda source: source.fingerprint()):
+            with pytest.raises(ValueError, match=f"{file} cannot be read: Input/output error"):
+                read(corpus(file))
+
+
 def test_inputs_that_hold_no_text_are_refused(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         find(DataArguments(input_dir=str(tmp_path / "none")))

@@ -103,6 +103,14 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path):
         cached("name", lambda folder: None, str(tmp_path / "file"))
 
 
+def test_a_file_elsewhere_that_cannot_be_read_is_not_blamed_on_the_cache(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cached("name", lambda folder: (tmp_path / "text" / "missing").read_text(), str(tmp_path / "cache"))
+    with pytest.raises(ValueError, match="cache cannot be written"):
+        cached("name", lambda folder: (folder / "none" / "file").touch(), str(tmp_path / "cache"))
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
 def test_of_two_that_build_at_once_one_wins_and_both_go_on(tmp_path):
     both = threading.Barrier(2, timeout=60)
     folders, results = [], []

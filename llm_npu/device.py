@@ -122,8 +122,8 @@ def select(name: str) -> Device:
     To be called before paddle is imported; afterwards only a choice that agrees with the one in force is
     accepted.
 
-    Raises ValueError for a name or an id that cannot be had (see ``decide``) and for a bad VIRTUAL_NPU_*
-    variable, and RuntimeError if the virtual NPU is not usable or paddle is imported with another choice.
+    Raises ValueError for a name or an id that cannot be had (see ``decide``) and for a bad variable of the
+    virtual NPU, and RuntimeError if the virtual NPU is not usable or paddle is imported with another choice.
     """
     card = find_card()
     device = decide(name, card, virtual_npu.is_active(), virtual_npu.device_count())

@@ -46,7 +46,8 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
     process that turns it on says so in one line on stderr; processes that inherit it do not repeat the line.
 
     Raises RuntimeError if paddle is imported already, if the plugin is not built or was built for another
-    Paddle, and ValueError for a VIRTUAL_NPU_* variable that is unknown or has a value out of range.
+    Paddle, and ValueError for a VIRTUAL_NPU_* variable that is unknown, and for one of the plugin's variables
+    (see ``settings``) with a value that it does not accept.
     """
     if "paddle" in sys.modules:
         if loaded_plugin() is not None:

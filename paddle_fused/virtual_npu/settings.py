@@ -1,4 +1,4 @@
-"""The ``VIRTUAL_NPU_*`` environment variables: what each accepts, its default, and what it does.
+"""The environment variables of the plugin: what each accepts, its default, and what it does.
 
 They are checked here, before the plugin is loaded, because a wrong value is easier to explain in Python; the
 plugin reads the same variables from the environment. An empty value counts as none.
@@ -46,6 +46,7 @@ def _is_cann_level(text: str) -> bool:
 
 
 FLASH_ATTENTION_FORMS = ("tensor13", "list13", "v10")
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 
 SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_DEVICES": Setting(
@@ -72,13 +73,19 @@ SETTINGS: dict[str, Setting] = {
         "one of " + ", ".join(FLASH_ATTENTION_FORMS),
         FLASH_ATTENTION_FORMS.__contains__,
     ),
+    "PADDLE_FUSED_ISA": Setting(
+        "instruction set of the host kernels: baseline, avx2 or avx512",
+        "the widest the machine has",
+        "one of " + ", ".join(INSTRUCTION_SETS),
+        INSTRUCTION_SETS.__contains__,
+    ),
 }
 
 
 def check_settings(environ: Mapping[str, str] = os.environ) -> None:
     """Raises ValueError for an unknown ``VIRTUAL_NPU_*`` name or a value that its setting does not accept."""
     for name in sorted(environ):
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) and name not in SETTINGS:
             continue
         value = environ[name]
         setting = SETTINGS.get(name)

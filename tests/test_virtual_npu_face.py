@@ -261,6 +261,8 @@ def test_installed_paddle_is_read_without_importing_it():
         ("VIRTUAL_NPU_STRICT", "yes"),
         ("VIRTUAL_NPU_CANN", "newest"),
         ("VIRTUAL_NPU_FLASH_ATTENTION_ABI", "v9"),
+        ("PADDLE_FUSED_ISA", "sse9"),
+        ("PADDLE_FUSED_ISA", "AVX2"),
     ],
 )
 def test_bad_settings_are_refused(name, value):
@@ -367,6 +369,32 @@ def test_programs_find_the_device_and_the_package(run_python, tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"Place(npu:1) {paddle.version.full_version}+virtual\n"
     assert "not a card" in result.stderr
+
+
+@pytest.mark.parametrize("how", ["program", "shell"])
+def test_paddles_info_lines_stay_out_of_a_programs_output(run_python, how):
+    code = "import warnings; warnings.simplefilter('ignore'); import paddle"
+    # Paddle warns of more than one thread in another way.
+    variables = {"GLOG_minloglevel": None, "VIRTUAL_NPU_QUIET": "1", "OMP_NUM_THREADS": "1"}
+    if how == "program":
+        result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, **variables)
+    else:
+        lines = run_python("-m", "paddle_fused.virtual_npu", "--env", **variables)
+        assert "\nexport GLOG_minloglevel=1\n" in f"\n{lines.stdout}"
+        script = f'{lines.stdout}\nexec "{sys.executable}" -c "{code}"'
+        environment = {name: value for name, value in {**os.environ, **variables}.items() if value}
+        result = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("GLOG_minloglevel", "0"), ("GLOG_v", "1"), ("GLOG_vmodule", "init=1")]
+)
+def test_what_the_user_has_paddle_log_is_left_alone(run_python, name, value):
+    code = "import os; print(os.environ.get('GLOG_minloglevel'))"
+    variables = {"GLOG_minloglevel": None, name: value}
+    result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, **variables)
+    assert result.stdout == ("0\n" if name == "GLOG_minloglevel" else "None\n"), result.stderr
 
 
 def test_usage(run_python):

@@ -3,6 +3,9 @@
 The interpreter replaces itself by a new one in that environment instead of running the program inside this
 module, so ``sys.argv``, ``sys.path``, ``__main__``, tracebacks, signals and the exit code are the program's
 own.
+
+Paddle logs half a dozen INFO lines about every plugin it loads; the environment leaves them out, unless the
+user has chosen what Paddle logs.
 """
 
 from __future__ import annotations
@@ -20,8 +23,12 @@ USAGE = """usage: python -m paddle_fused.virtual_npu SCRIPT [ARGS ...]
 
 Runs a Paddle program as it is on the virtual NPU: an emulation on the host CPU of an Ascend card, not a card.
 What follows is handed to Python unchanged, so -c CODE and Python's own options work too.
+Paddle's INFO lines are left out, unless GLOG_minloglevel, GLOG_v or GLOG_vmodule is set.
   --env    print the environment as shell commands: eval "$(python -m paddle_fused.virtual_npu --env)"
 """
+
+
+LOG_CHOICES = ("GLOG_minloglevel", "GLOG_v", "GLOG_vmodule")  # GLOG_v and GLOG_vmodule log as INFO
 
 
 def export_lines(variables: dict[str, str]) -> str:
@@ -42,6 +49,8 @@ def main(arguments: list[str]) -> int:
     except (RuntimeError, ValueError) as error:
         print(f"paddle_fused.virtual_npu: {error}", file=sys.stderr)
         return 2
+    if not any(name in os.environ for name in LOG_CHOICES):
+        variables["GLOG_minloglevel"] = "1"  # warnings and errors
     if not is_active() and os.environ.get("VIRTUAL_NPU_QUIET") != "1":
         print(banner(), file=sys.stderr, flush=True)
     if arguments == ["--env"]:

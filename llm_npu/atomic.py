@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+# <linux/fs.h>, <fcntl.h>
+_RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 
 
 @contextlib.contextmanager
@@ -20,17 +24,21 @@ def unfinished(target: Path) -> Iterator[Path]:
     OSError when the place cannot be written to.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.unfinished-"
-    for leftover in target.parent.glob(f"{prefix}*"):
-        # OSError: in use, or removed by another process just now
-        with contextlib.suppress(OSError), _locked(leftover):
-            shutil.rmtree(leftover)
+    remove_leftovers(target.parent, target.name)
     with contextlib.ExitStack() as stack:
-        folder = _new_folder(target.parent, prefix, stack)
+        folder = _new_folder(target.parent, _prefix(target.name), stack)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(parent: Path, name: str) -> None:
+    """Remove what killed processes left of targets in ``parent`` whose name matches the pattern ``name``."""
+    for leftover in parent.glob(f"{_prefix(name)}*"):
+        # OSError: in use, or removed by another process just now
+        with contextlib.suppress(OSError), _locked(leftover):
+            shutil.rmtree(leftover)
 
 
 def publish(folder: Path, target: Path) -> None:
@@ -40,6 +48,21 @@ def publish(folder: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Swap the names of two existing folders in one step: at no moment does either name lack a folder.
+
+    OSError where the file system has no such step (renameat2 with RENAME_EXCHANGE), as on NFS.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one), None, str(other))
+
+
+def _prefix(name: str) -> str:
+    return f".{name}.unfinished-"
 
 
 def _new_folder(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Path:

@@ -6,7 +6,7 @@ mark, ``complete.json``, holds the size and the SHA-256 of every file:
     {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
 
 A process killed in the middle of a save leaves a hidden folder, which nothing reads and the next save
-removes.
+removes. Which checkpoint a run may continue from is decided in ``llm_npu.resume``.
 """
 
 from __future__ import annotations
@@ -20,21 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from llm_npu.atomic import exchange, remove_leftovers, unfinished
+
 MARK = "complete.json"
 NEWEST = "true"  # as in PaddleNLP's scripts
-# What decides the shapes and the order of the parameters, in config.json.
-SHAPING_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "tie_word_embeddings",
-    "fuse_attention_qkv",
-    "fuse_attention_ffn",
-)
-_UNFINISHED = ".unfinished-"
+_NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def path_of(output_dir: str | Path, step: int) -> Path:
@@ -49,25 +39,21 @@ def writing(output_dir: str | Path, step: int) -> Iterator[Path]:
     When the block raises, the folder is removed and the output folder is as it was.
     """
     final = path_of(output_dir, step)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(final.parent)
-    folder = final.parent / (_UNFINISHED + final.name)
-    folder.mkdir()
-    try:
+    remove_leftovers(final.parent, "checkpoint-*")
+    with unfinished(final) as folder:
         yield folder
         files = {file.name: _describe(file) for file in sorted(folder.iterdir()) if file.is_file()}
         (folder / MARK).write_text(json.dumps({"step": step, "files": files}, indent=1))
         for file in folder.iterdir():
             _flush(file)
         _flush(folder)
-        if final.exists():  # of an earlier run; the new one is complete, so it may go
-            final.rename(folder.parent / f"{_UNFINISHED}replaced-{final.name}")
-        folder.rename(final)
+        if (final / MARK).is_file():
+            exchange(folder, final)  # ``folder`` is the old one now, and goes at the end of the block
+        else:
+            if final.exists():  # half removed, or left by a killed stock Trainer
+                shutil.rmtree(final)
+            folder.rename(final)
         _flush(final.parent)
-        _remove_leftovers(final.parent)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def verify(folder: str | Path) -> int:
@@ -99,12 +85,13 @@ def verify(folder: str | Path) -> int:
 
 def complete(output_dir: str | Path) -> list[Path]:
     """The checkpoints in ``output_dir`` that carry the mark, oldest first."""
-    found = []
-    for folder in Path(output_dir).glob("checkpoint-*"):
-        number = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-        if number and (folder / MARK).is_file():
-            found.append((int(number[1]), folder))
-    return [folder for _, folder in sorted(found)]
+    folders = (folder for folder in Path(output_dir).glob("checkpoint-*") if _NAME.fullmatch(folder.name))
+    return sorted((folder for folder in folders if (folder / MARK).is_file()), key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a checkpoint in an output folder."""
+    return int(_NAME.fullmatch(folder.name)[1])
 
 
 def to_resume(wanted: str, output_dir: str | Path) -> Path:
@@ -127,60 +114,26 @@ def to_resume(wanted: str, output_dir: str | Path) -> Path:
     return folder
 
 
-def requested(arguments, config) -> Path | None:
-    """The checkpoint that the ``TrainingArguments`` ask to resume from, verified; None to start at step 0.
-
-    ValueError when there is none, when it is damaged or of another model than the ``LlamaConfig`` ``config``,
-    and when a run that starts anew would write between the checkpoints of an earlier one.
-    """
-    if arguments.resume_from_checkpoint is not None:
-        folder = to_resume(str(arguments.resume_from_checkpoint), arguments.output_dir)
-        _check_same_model(folder, arguments, config)
-        return folder
-    earlier = complete(arguments.output_dir)
-    if earlier and not arguments.overwrite_output_dir:
-        raise ValueError(
-            f"{arguments.output_dir} holds {earlier[-1].name} of an earlier run; "
-            "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
-            "or give another --output_dir."
-        )
-    return None
-
-
 def prune(output_dir: str | Path, keep: int | None) -> None:
     """Remove the oldest complete checkpoints until ``keep`` are left; None or 0 keeps all."""
     for folder in complete(output_dir)[: -keep if keep else 0]:
         _remove(folder)
 
 
-def clear(output_dir: str | Path) -> None:
-    """Remove every complete checkpoint: those of an earlier run would be taken for this one's."""
-    for folder in complete(output_dir):
-        _remove(folder)
+def clear(output_dir: str | Path, above: int = -1) -> None:
+    """Remove every complete checkpoint of a step after ``above``, the newest first.
 
-
-def _check_same_model(folder: Path, arguments, config) -> None:
-    """The optimizer's state belongs to these very parameters: their shapes, their order, their dtype."""
-    written = json.loads((folder / "config.json").read_text())
-    low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
-    asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
-    asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
-    for field, value in asked.items():
-        if written.get(field, False) != value:
-            raise ValueError(
-                f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
-                "resume with the arguments of the run that wrote it."
-            )
+    They are of an earlier run, or of one that is now continued from before them: pruning and resuming would
+    take them for this run's newest.
+    """
+    for folder in reversed(complete(output_dir)):
+        if step_of(folder) > above:
+            _remove(folder)
 
 
 def _remove(folder: Path) -> None:
     (folder / MARK).unlink()  # first the mark: half a removal must not look like a checkpoint
     shutil.rmtree(folder)
-
-
-def _remove_leftovers(output_dir: Path) -> None:
-    for leftover in output_dir.glob(_UNFINISHED + "*"):
-        shutil.rmtree(leftover)
 
 
 def _describe(file: Path) -> dict[str, int | str]:

@@ -10,13 +10,16 @@ import contextlib
 import io
 import os
 import re
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+OURS, FRAMEWORKS = ("llm_npu", "paddle_fused"), ("paddle", "paddlenlp")
 SCREEN = Console(highlight=False, soft_wrap=True)
 
 
@@ -28,6 +31,7 @@ def say(text: str = "") -> None:
 def import_frameworks() -> None:
     """Import paddle and paddlenlp without their start-up messages, and use all the cores this process has.
 
+    Paddle answers SIGTERM with a C++ stack trace; here it ends the program as an exception does, cleaned up.
     Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user
     has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
     """
@@ -42,6 +46,11 @@ def import_frameworks() -> None:
     from paddlenlp.utils.log import logger
 
     logger.set_level("ERROR")
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame) -> None:
+    sys.exit(128 + number)
 
 
 class Display:
@@ -93,6 +102,19 @@ def _figures(record: dict) -> str:
 def mib(size: int) -> str:
     """Bytes -> "123 MiB"."""
     return f"{size / 2**20:,.0f} MiB"
+
+
+def is_ours(error: ValueError | OSError) -> bool:
+    """Whether the text of ``error`` was written for the user: not an error of Paddle or of its callers.
+
+    It was raised by this project, which is the last of the packages in its traceback, or by the operating
+    system, which gives a number.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in frames]
+    return next((name for name in reversed(packages) if name in (*OURS, *FRAMEWORKS)), "") in OURS
 
 
 def run(main: Callable[[list[str]], int], argv: list[str]) -> int:

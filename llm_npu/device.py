@@ -97,7 +97,7 @@ def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -
     elif virtual_is_active:
         kind, reason = "virtual", "the environment has chosen the virtual NPU"
     elif card.missing:
-        kind, reason = "virtual", f"no Ascend card can be used: {'; '.join(card.missing)}"
+        kind, reason = "virtual", "no Ascend card was found"  # npu:card says what it lacks
     else:
         kind, reason = "card", f"{card.count} Ascend card(s) and paddle-custom-npu are there"
     if index is None:

@@ -47,7 +47,8 @@ class Recorder(TrainerCallback):
         self._tokens_per_step = samples * self._tokens_per_sample
         self._display.start(state.max_steps, args.logging_steps)
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def end(self) -> None:
+        """The training has ended, in whatever way."""
         self._display.stop()
 
     def on_step_begin(self, args, state, control, **kwargs):

@@ -10,9 +10,10 @@ from llm_npu import weights
 from llm_npu.config import RunConfig
 
 
-def build(run: RunConfig, config) -> LlamaForCausalLM:
+def build(run: RunConfig, config, tokenizer) -> LlamaForCausalLM:
     """The model of the ``LlamaConfig`` ``config`` in fp32, on the run's device; the trainer casts it.
 
+    Its configuration, which is stored with the weights, gets the ids of the special tokens of ``tokenizer``.
     Random weights depend on ``--seed`` alone. ValueError when the weights of the directory
     ``--model_name_or_path`` do not fit, and when Paddle's device is not the one that was asked for.
     """
@@ -21,6 +22,8 @@ def build(run: RunConfig, config) -> LlamaForCausalLM:
         raise ValueError(
             f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin."
         )
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(config, name, getattr(tokenizer, name))
     set_seed(run.training.seed)
     model = LlamaForCausalLM(config)
     if run.model.continue_training:

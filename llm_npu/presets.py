@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 CONFIG_FILE = "config.json"
-WEIGHTS = ("*.safetensors", "*.pdparams", "*.safetensors.index.json")
+WEIGHTS = "*.safetensors"
 
 # Fields of LlamaConfig that differ from its defaults.
 PRESETS: dict[str, dict[str, object]] = {
@@ -151,8 +151,8 @@ def model_config(name_or_path: str, **overrides):
 
 
 def has_weights(path: str) -> bool:
-    """Whether ``path`` is a directory that holds model weights (safetensors or pdparams)."""
-    return Path(path).is_dir() and any(next(Path(path).glob(pattern), None) for pattern in WEIGHTS)
+    """Whether ``path`` is a directory that holds model weights (safetensors)."""
+    return Path(path).is_dir() and next(Path(path).glob(WEIGHTS), None) is not None
 
 
 def is_preset(name: str) -> bool:

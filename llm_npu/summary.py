@@ -8,13 +8,13 @@ from pathlib import Path
 from llm_npu import checkpoint, config, metrics
 from llm_npu.console import mib, say
 from llm_npu.device import Device
-from paddle_fused import virtual_npu
+from paddle_fused.virtual_npu import KernelRecord
 
 SHOWN_KERNELS = 5
 
 
-def start(run: config.RunConfig, device: Device, model, samples) -> None:
-    """The device, the model, the data and the arguments that have no effect."""
+def start(run: config.RunConfig, device: Device, model, samples, notes: list[str]) -> None:
+    """The device, the model, the data, the arguments that have no effect, and ``notes``."""
     parameters = sum(math.prod(parameter.shape) for parameter in model.parameters())
     dtype = "bf16" if run.training.bf16 else "fp16" if run.training.fp16 else "fp32"
     say(f"device   {run.training.device} ({device.kind}): {device.reason}")
@@ -25,6 +25,8 @@ def start(run: config.RunConfig, device: Device, model, samples) -> None:
     )
     for name, why in config.ineffective(run):
         say(f"note     --{name} has no effect: {why}")
+    for note in notes:
+        say(f"note     {note}")
 
 
 def stopped(trainer) -> int:
@@ -34,12 +36,21 @@ def stopped(trainer) -> int:
     return 128 + signal
 
 
-def finish(trainer, device: Device, prompt: str, before: str, after: str) -> None:
-    """Losses, speed, memory, text and the files that were written; draws the loss curve."""
+def finish(
+    trainer, device: Device, launches: list[KernelRecord], prompt: str, before: str, after: str
+) -> None:
+    """Losses, speed, memory, text and the files that were written; draws the loss curve.
+
+    ``launches`` are the kernels that the training launched on a virtual device.
+    """
     recorder, output_dir = trainer.recorder, Path(trainer.args.output_dir)
+    newest = checkpoint.complete(output_dir)[-1]
+    losses, evaluations = recorder.losses(), recorder.eval_losses()
+    if not losses:
+        say(f"no step was trained; files: {newest}")
+        return
     vocabulary = trainer.model.config.vocab_size
     metrics.plot(recorder, vocabulary, output_dir / "loss.png")
-    losses, evaluations = recorder.losses(), recorder.eval_losses()
     (first, first_loss), (last, _), guessing = losses[0], losses[-1], math.log(vocabulary)
     say()
     say(f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), guessing)}")
@@ -51,10 +62,9 @@ def finish(trainer, device: Device, prompt: str, before: str, after: str) -> Non
     say(f"prompt   {prompt!r}")
     say(f"before   {before!r}")
     say(f"after    {after!r}")
-    newest = checkpoint.complete(output_dir)[-1]
     say(f"files    {newest}, {output_dir / metrics.FILE}, {output_dir / 'loss.png'}")
     if device.kind == "virtual":
-        for line in _virtual():
+        for line in _virtual(launches):
             say(line)
 
 
@@ -62,17 +72,17 @@ def _share(loss: float, guessing: float) -> str:
     return f"{loss:.3f}, {loss / guessing:.0%} of guessing"
 
 
-def _virtual() -> list[str]:
+def _virtual(records: list[KernelRecord]) -> list[str]:
     """That no card was involved, and what a card would leave to its host."""
-    records = virtual_npu.kernel_record()
     lines = ["This ran on the virtual NPU, on the host CPU: its speed says nothing about a card."]
     away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
     if not away:
-        return [*lines, "On a card, every kernel launch of this run would stay on the NPU."]
+        return [*lines, "On a card, every kernel launch of this training would stay on the NPU."]
     total, launches = sum(r.calls for r in records), sum(r.calls for r in away)
     names = ", ".join(f"{r.name} {r.dtype} ({r.calls:,})" for r in away[:SHOWN_KERNELS])
     more = ", ..." if len(away) > SHOWN_KERNELS else ""
     return [
         *lines,
-        f"On a card, {launches:,} of {total:,} kernel launches would leave the NPU for a CPU: {names}{more}.",
+        f"On a card, {launches:,} of {total:,} kernel launches of this training would leave the NPU "
+        f"for a CPU: {names}{more}.",
     ]

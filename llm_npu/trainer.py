@@ -22,39 +22,57 @@ from paddlenlp.trainer import PrinterCallback, ProgressCallback, Trainer, Traine
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-from llm_npu import checkpoint, weights
+from llm_npu import checkpoint, resume, weights
 from llm_npu.config import RunConfig
+from llm_npu.console import is_ours
 from llm_npu.data import Datasets
 from llm_npu.metrics import Recorder
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
 
-def pretraining(run: RunConfig, model, tokenizer, samples: Datasets, recorder: Recorder) -> PretrainTrainer:
-    """The trainer of a run, over the shuffled training part of ``samples``."""
-    arguments = run.training
-    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
+def set_max_steps(arguments, samples: Datasets) -> None:
+    """Put the steps that ``num_train_epochs`` are in place of ``max_steps`` -1."""
     if arguments.max_steps == -1:
-        arguments.max_steps = max(1, int(arguments.num_train_epochs * len(samples.train) / batch))
+        steps = arguments.num_train_epochs * len(samples.train) / _samples_per_step(arguments)
+        arguments.max_steps = max(1, int(steps))
+
+
+def pretraining(
+    run: RunConfig, model, tokenizer, samples: Datasets, recorder: Recorder, settings: dict[str, dict]
+) -> PretrainTrainer:
+    """The trainer of a run, over the shuffled training part of ``samples``.
+
+    ``settings`` (of ``llm_npu.resume``) are stored in the checkpoints.
+    """
+    arguments = run.training
+    drawn = arguments.max_steps * _samples_per_step(arguments)
     return PretrainTrainer(
         recorder,
+        settings,
         model=model,
         args=arguments,
-        train_dataset=samples.train.shuffled(num_samples=arguments.max_steps * batch, seed=arguments.seed),
+        train_dataset=samples.train.shuffled(num_samples=drawn, seed=arguments.seed),
         eval_dataset=samples.valid if arguments.do_eval else None,
         tokenizer=tokenizer,
     )
+
+
+def _samples_per_step(arguments) -> int:
+    return arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
 
 
 class PretrainTrainer(Trainer):
     """Trains a causal language model on packed samples ``{"input_ids": int64 [T], "labels": int64 [T]}``.
 
     ``train_dataset[i]`` must depend on i (and a seed) alone. ``recorder`` collects what the run measures, and
-    shows it. ``stop.received`` is the signal that ended the training early, or None.
+    shows it. ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that
+    ended the training early, or None.
     """
 
-    def __init__(self, recorder: Recorder, **kwargs):
+    def __init__(self, recorder: Recorder, settings: dict[str, dict], **kwargs):
         self.recorder = recorder
+        self.settings = settings
         self.stop = StopOnSignal()
         self.micro_batch_losses: list[paddle.Tensor] = []
         callbacks = [LastStep(), self.stop, recorder]
@@ -65,9 +83,25 @@ class PretrainTrainer(Trainer):
         recorder.step_loss = self.step_loss
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
-        if resume_from_checkpoint is None:
-            checkpoint.clear(self.args.output_dir)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        """As the stock ``train``; ends with a checkpoint of the last step.
+
+        ValueError, OSError: as their text says. What Paddle raises of these kinds is a fault of the program,
+        and comes as the cause of a RuntimeError.
+        """
+        self.add_callback(Abandon(resume.continues(resume_from_checkpoint, self.args.output_dir)))
+        try:
+            result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+            last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
+            if last not in checkpoint.complete(self.args.output_dir):  # its step was skipped
+                self._save_checkpoint(self.model)
+        except (ValueError, OSError) as error:
+            if is_ours(error):
+                raise
+            raise RuntimeError(f"The training failed after step {self.state.global_step}.") from error
+        finally:
+            self.stop.restore()
+            self.recorder.end()
+        return result
 
     def training_step(self, model, inputs, step_control=0):
         loss = super().training_step(model, inputs, step_control=step_control)
@@ -109,6 +143,7 @@ class PretrainTrainer(Trainer):
         step = self.state.global_step
         with checkpoint.writing(self.args.output_dir, step) as folder:
             weights.save(self.model, folder)
+            resume.write(self.settings, folder)
             self.tokenizer.save_pretrained(str(folder))
             self.state.save_to_json(str(folder / "trainer_state.json"))
             paddle.save(self.optimizer.state_dict(), str(folder / "optimizer.pdopt"))
@@ -138,10 +173,23 @@ class LastStep(TrainerCallback):
             control.should_save = True
 
 
+class Abandon(TrainerCallback):
+    """Removes, as the training begins, the checkpoints that it does not continue from.
+
+    ``continued``: those up to the step that it begins at are its own.
+    """
+
+    def __init__(self, continued: bool):
+        self.continued = continued
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
+
+
 class StopOnSignal(TrainerCallback):
     """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
 
-    The signals are caught between ``on_train_begin`` and ``on_train_end``. A second one ends the process at
+    The signals are caught between ``on_train_begin`` and ``restore``. A second one ends the process at
     once; the checkpoints stay whole even then.
     """
 
@@ -159,9 +207,11 @@ class StopOnSignal(TrainerCallback):
             control.should_evaluate = False
             control.should_training_stop = True
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def restore(self) -> None:
+        """Leave the signals to whom they belonged before the training."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before = {}
 
     def _receive(self, number, frame):
         self.received = signal.Signals(number)

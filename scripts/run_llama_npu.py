@@ -12,6 +12,7 @@ checkpoint of the last finished step.
 import sys
 
 from llm_npu import config, console, device
+from paddle_fused import virtual_npu
 
 PROMPT = "def __init__(self"
 
@@ -21,37 +22,46 @@ def main(argv: list[str]) -> int:
     chosen = device.select(config.device_from(argv))
     console.import_frameworks()
     from llm_npu import (
-        checkpoint,
         compat,
         data,
         generate,
         metrics,
         model,
         presets,
+        resume,
         summary,
         tokenizer,
         trainer,
+        weights,
     )
 
     compat.apply()
     run = config.parse(argv)
     llama = presets.config_for(run)
-    resume = checkpoint.requested(run.training, llama)
+    continued = resume.requested(run.training, llama)
     text = data.find(run.data)
     tokens = tokenizer.tokenizer_for(run.model, text, llama.vocab_size, run.data.data_cache)
     samples = data.load(run.data, text, tokens, llama.vocab_size, need_valid=run.training.do_eval)
-    network = model.build(run, llama)
-    summary.start(run, chosen, network, samples)
+    trainer.set_max_steps(run.training, samples)
+    settings = resume.settings(run, text, tokens)
+    notes = resume.changes(continued, settings) if continued else []
+    network = model.build(run, llama, tokens)
+    if continued:
+        weights.load(network, continued)
+    summary.start(run, chosen, network, samples, notes)
 
     before = generate.continuation(network, tokens, PROMPT)
     recorder = metrics.Recorder(run.data.max_seq_length, console.Display(bar=not run.training.disable_tqdm))
-    pretraining = trainer.pretraining(run, network, tokens, samples, recorder)
-    pretraining.train(resume_from_checkpoint=resume and str(resume))
+    pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings)
+    if chosen.kind == "virtual":
+        virtual_npu.reset_kernel_record()
+    pretraining.train(resume_from_checkpoint=continued and str(continued))
+    launches = virtual_npu.kernel_record() if chosen.kind == "virtual" else []
     if pretraining.stop.received:
         return summary.stopped(pretraining)
 
     after = generate.continuation(network, tokens, PROMPT)
-    summary.finish(pretraining, chosen, PROMPT, before, after)
+    summary.finish(pretraining, chosen, launches, PROMPT, before, after)
     return 0
 
 

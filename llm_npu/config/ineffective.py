@@ -159,6 +159,10 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     # data
     "share_folder": always("no index files are built, so no machine waits for another"),
     "skip_warmup": always("memory-mapped files are read as they are needed"),
+    "dataloader_num_workers": when(
+        lambda config: config.given["dataloader_num_workers"],
+        "samples are cut from memory-mapped files, in the process itself",
+    ),
     "lazy_data_processing": always("samples are cut from memory-mapped files"),
     "remove_unused_columns": always("a sample holds input_ids and labels only"),
     "pad_token_id": when(

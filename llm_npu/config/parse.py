@@ -57,6 +57,7 @@ def parse(argv: Sequence[str]) -> RunConfig:
     written = {name: values[name] for name in given}
     values["device"] = paddle_name(device)
     values["unified_checkpoint"] = False  # without effect too: PaddleNLP would look for its files on resume
+    values["dataloader_num_workers"] = 0  # without effect too
     if device == "cpu":  # accepted and reported as without effect: PaddleNLP would look for CUDA operators
         values |= dict.fromkeys(FUSED_OPERATORS, False)
     model, data, training = (_build(kind, values) for kind in kinds)
@@ -133,7 +134,7 @@ def _check_weights(values: dict) -> None:
     name = values["model_name_or_path"]
     if not values["continue_training"] or has_weights(name):
         return
-    lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors or .pdparams"
+    lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
     raise ValueError(f"--continue_training needs a directory with a model's weights, but {name!r} {lacks}")
 
 

@@ -32,7 +32,7 @@ class PretrainArguments(TrainingArguments):
     )
     do_train: bool = field(default=True, metadata={"help": "Train."})
     do_eval: bool = field(default=True, metadata={"help": "Evaluate on the validation part of the data."})
-    evaluation_strategy: str = field(default="steps", metadata={"help": "no, steps or epoch."})
+    evaluation_strategy: str = field(default="steps", metadata={"help": "no or steps."})
 
     max_steps: int = field(
         default=200, metadata={"help": "Optimizer steps; -1: as many as num_train_epochs are."}

@@ -6,9 +6,9 @@ import math
 
 CHOICES = {
     "fp16_opt_level": ("O0", "O1", "O2"),
-    "evaluation_strategy": ("no", "steps", "epoch"),
+    "evaluation_strategy": ("no", "steps"),
     "logging_strategy": ("no", "steps", "epoch"),
-    "save_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps"),
     "lr_scheduler_type": ("linear", "cosine", "constant", "constant_with_warmup", "polynomial"),
     "optim": ("adamw",),
     "recompute_granularity": ("full", "full_attn", "core_attn"),
@@ -45,6 +45,11 @@ BELOW_ONE = ("adam_beta1", "adam_beta2", "hidden_dropout_prob", "attention_probs
 
 def check_values(values: dict, device: str) -> None:
     """ValueError with one sentence when ``values`` (argument -> value) cannot work on ``device``."""
+    for name, interval in (("evaluation_strategy", "eval_steps"), ("save_strategy", "save_steps")):
+        if values[name] == "epoch":
+            raise ValueError(
+                f"--{name} is 'epoch', but the whole run counts as one; give --{interval} instead"
+            )
     for name, choices in CHOICES.items():
         if values[name] not in choices:
             raise ValueError(f"--{name} is {values[name]!r}, but must be {_or(choices)}")
@@ -120,6 +125,7 @@ def _check_steps(values: dict) -> None:
         raise ValueError(f"--max_steps is {steps}, but must be 1 or more (or -1: num_train_epochs decides)")
     if steps == -1 and values["num_train_epochs"] <= 0:
         raise ValueError("--max_steps is -1 and --num_train_epochs is 0, so there is nothing to train")
+    _check_skipped(values["skip_data_intervals"] or [], steps)
     limit = values["max_evaluate_steps"]
     if limit == 0 or limit < -1:
         raise ValueError(f"--max_evaluate_steps is {limit}, but must be 1 or more (or -1 for all batches)")
@@ -138,6 +144,23 @@ def _check_steps(values: dict) -> None:
         raise ValueError(
             f"the learning rate warms up for {warmup:g} steps (--warmup_steps or --warmup_ratio), but has "
             f"decayed by step {end} already (--{'decay_steps' if values['decay_steps'] else 'max_steps'})"
+        )
+
+
+def _check_skipped(intervals: list[list[int]], steps: int) -> None:
+    for interval in intervals:
+        if len(interval) != 2 or not 1 <= interval[0] <= interval[1]:
+            raise ValueError(
+                f"--skip_data_intervals is {' '.join(map(str, interval))}, but must be the first and the "
+                "last step to skip, counted from 1"
+            )
+    trained = 1
+    for first, last in sorted(intervals):
+        if first <= trained:
+            trained = max(trained, last + 1)
+    if steps != -1 and trained > steps:
+        raise ValueError(
+            f"--skip_data_intervals skips all of the {steps} steps, so there is nothing to train"
         )
 
 

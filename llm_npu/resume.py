@@ -1,0 +1,143 @@
+"""Which checkpoint a run may continue from.
+
+A checkpoint holds, in ``run.json``, what the run was that wrote it:
+
+    {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...}}
+
+``fixed`` decides which sample comes next and what the optimizer's state means; it must be the same. The
+``schedule`` may change: people lengthen runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from llm_npu import checkpoint
+from llm_npu.config import RunConfig
+from llm_npu.corpus import Corpus
+from llm_npu.data.indexed import with_suffix
+from llm_npu.tokenizer import fingerprint
+
+FILE = "run.json"
+# What decides the shapes and the order of the parameters, in config.json.
+SHAPING_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "tie_word_embeddings",
+    "fuse_attention_qkv",
+    "fuse_attention_ffn",
+)
+FIXED = (
+    "seed",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "dataset_world_size",
+    "bf16",
+    "fp16",
+    "fp16_opt_level",
+)
+SCHEDULE = ("max_steps", "warmup_steps", "warmup_ratio", "decay_steps", "learning_rate", "min_learning_rate")
+
+
+def requested(arguments, config) -> Path | None:
+    """The checkpoint that the ``TrainingArguments`` ask to resume from, verified; None to start at step 0.
+
+    ValueError when there is none, when it is damaged or of another model than the ``LlamaConfig`` ``config``,
+    and when the run would write between the checkpoints of an earlier one, or cannot write at all.
+    """
+    output_dir = Path(arguments.output_dir)
+    _check_folder(output_dir)
+    folder = None
+    if arguments.resume_from_checkpoint is not None:
+        folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir)
+        _check_same_model(folder, arguments, config)
+    earlier = checkpoint.complete(output_dir)
+    if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
+        raise ValueError(
+            f"{output_dir} holds {earlier[-1].name} of an earlier run; "
+            "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
+            "or give another --output_dir."
+        )
+    return folder
+
+
+def continues(folder: str | Path | None, output_dir: str | Path) -> bool:
+    """Whether a run from the checkpoint ``folder`` continues the one that wrote those in ``output_dir``."""
+    return folder is not None and Path(folder).resolve().parent == Path(output_dir).resolve()
+
+
+def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict]:
+    """The content of ``run.json``; ``source`` is what ``llm_npu.data.find`` returned."""
+    arguments = run.training
+    fixed = {name: getattr(arguments, name) for name in FIXED}
+    fixed |= {"max_seq_length": run.data.max_seq_length, "split": run.data.split}
+    fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
+    schedule = {name: getattr(arguments, name) for name in SCHEDULE}
+    return {"fixed": fixed, "schedule": schedule | {"lr_scheduler_type": arguments.lr_scheduler_type.value}}
+
+
+def write(settings: dict[str, dict], folder: Path) -> None:
+    """Add ``run.json`` to the files of a checkpoint."""
+    (folder / FILE).write_text(json.dumps(settings, indent=1) + "\n")
+
+
+def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
+    """A line for each argument of the schedule that differs from the run that wrote ``folder``, a checkpoint.
+
+    ValueError when something differs that must not.
+    """
+    try:
+        written = json.loads((folder / FILE).read_text())
+    except FileNotFoundError:
+        raise ValueError(
+            f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
+        ) from None
+    for name, value in settings["fixed"].items():
+        was = written["fixed"].get(name)
+        if was != value:
+            raise ValueError(
+                f"{folder} was written with {name} {was}, but this run has {value}; "
+                "resume with the arguments and the data of the run that wrote it."
+            )
+    return [
+        f"--{name} is {value}; the run that is continued had {written['schedule'].get(name)}"
+        for name, value in settings["schedule"].items()
+        if written["schedule"].get(name) != value
+    ]
+
+
+def _data(source: Corpus | Path) -> str:
+    """A hash that tells one data set from another; of a .bin its size only, because it may be very large."""
+    if isinstance(source, Corpus):
+        return source.fingerprint()
+    digest = hashlib.sha256(with_suffix(source, ".idx").read_bytes())
+    digest.update(f"{source.name} {with_suffix(source, '.bin').stat().st_size}".encode())
+    return digest.hexdigest()
+
+
+def _check_folder(output_dir: Path) -> None:
+    for path in (output_dir, *output_dir.absolute().parents):
+        if path.exists():
+            if not path.is_dir():
+                raise ValueError(f"--output_dir is {output_dir}, but {path} is a file; give a folder.")
+            return
+
+
+def _check_same_model(folder: Path, arguments, config) -> None:
+    """The optimizer's state belongs to these very parameters: their shapes, their order, their dtype."""
+    written = json.loads((folder / "config.json").read_text())
+    low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
+    asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
+    asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
+    for field, value in asked.items():
+        if written.get(field, False) != value:
+            raise ValueError(
+                f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
+                "resume with the arguments of the run that wrote it."
+            )

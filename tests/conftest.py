@@ -3,6 +3,7 @@
 Tests that need another environment start a process of their own with the fixture ``run_python``.
 """
 
+import contextlib
 import os
 import site
 import subprocess
@@ -55,6 +56,26 @@ def run_python():
         )
 
     return run
+
+
+@pytest.fixture
+def start_python():
+    """As ``run_python``, without waiting: a function that returns the process, which the test's end kills."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments) -> subprocess.Popen:
+            process = subprocess.Popen(
+                [sys.executable, *map(str, arguments)],
+                env=_child_environment({}),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
 
 
 @pytest.fixture

@@ -70,6 +70,35 @@ def test_kill_in_the_middle_of_a_save(tmp_path, run_python):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
 
 
+def test_what_another_live_process_writes_is_left_alone(tmp_path):
+    with checkpoint.writing(tmp_path, 2) as files:
+        save(tmp_path, 2)
+        save(tmp_path, 3)
+        (files / "a.bin").write_text("later")
+    assert (tmp_path / "checkpoint-2/a.bin").read_text() == "later"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
+    save(tmp_path, 2, "old")
+    program = (
+        "import os, signal, sys; from llm_npu import checkpoint\n"
+        "exchange = checkpoint.exchange\n"
+        "def killed(one, other):\n"
+        "    if sys.argv[2] == 'after': exchange(one, other)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "checkpoint.exchange = killed\n"
+        "with checkpoint.writing(sys.argv[1], 2) as files:\n"
+        "    (files / 'a.bin').write_text('new')\n"
+    )
+    assert run_python("-c", program, tmp_path, when).returncode == -9
+    kept = checkpoint.to_resume("true", tmp_path)
+    assert (kept / "a.bin").read_text() == {"before": "old", "after": "new"}[when]
+    save(tmp_path, 3)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
+
+
 def test_a_save_replaces_an_earlier_runs(tmp_path):
     save(tmp_path, 3, "old")
     save(tmp_path, 3, "new")
@@ -120,6 +149,15 @@ def test_pruning_keeps_the_newest(tmp_path):
     assert len(checkpoint.complete(tmp_path)) == 3
     checkpoint.prune(tmp_path, 2)
     assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["checkpoint-9", "checkpoint-10"]
+
+
+def test_the_later_ones_are_cleared(tmp_path):
+    for step in (5, 10, 12):
+        save(tmp_path, step)
+    checkpoint.clear(tmp_path, above=5)
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-5"]
+    checkpoint.clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def shapes() -> dict[str, tuple[int, ...]]:

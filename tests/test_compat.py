@@ -41,8 +41,10 @@ def test_data_loader_reports_errors(run_python, device):
     assert outcome("cured", 99) == "4 batches\n"
 
 
-def test_stock_data_loader_waits_for_ever(run_python):
+def test_stock_data_loader_waits_for_ever(start_python):
     """When this fails, Paddle has been cured and llm_npu.compat can forget it."""
-    with pytest.raises(subprocess.TimeoutExpired) as error:
-        run_python("-c", PROGRAM, "cpu", "stock", 0, timeout=20)
-    assert b"sample 0 is damaged" in error.value.stderr  # the reading thread has ended; the program has not
+    process = start_python("-c", PROGRAM, "cpu", "stock", 0)
+    # The reading thread ends with a traceback; the imports before it take as long as they take.
+    assert any("sample 0 is damaged" in line for line in process.stderr)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=5)  # what is left for the program is to print a line

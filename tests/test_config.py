@@ -122,6 +122,11 @@ def test_names_far_from_all_others_are_refused():
         (["--max_seq_length", "0"], ["--max_seq_length"]),
         (["--adam_beta2", "1"], ["--adam_beta2", "below 1"]),
         (["--max_evaluate_steps", "0"], ["--max_evaluate_steps"]),
+        (["--evaluation_strategy", "epoch"], ["--evaluation_strategy is 'epoch'", "--eval_steps"]),
+        (["--save_strategy", "epoch"], ["--save_strategy is 'epoch'", "--save_steps"]),
+        (["--skip_data_intervals", "0", "3"], ["--skip_data_intervals is 0 3", "counted from 1"]),
+        (["--skip_data_intervals", "3"], ["--skip_data_intervals is 3", "the first and the last"]),
+        (["--skip_data_intervals", "4", "200", "--skip_data_intervals", "1", "3"], ["all of the 200 steps"]),
         (["--lr_scheduler_type", "cosin"], ["cosin", "linear, cosine"]),
         (["--fp16_opt_level", "O3"], ["O3", "O0, O1 or O2"]),
         (["--optim", "sgd"], ["sgd", "must be adamw"]),
@@ -269,6 +274,8 @@ def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
         (["--enable_linear_fused_grad_add", "false"], []),
         (["--device", "cpu", "--use_fused_rms_norm"], ["use_fused_rms_norm"]),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
+        (["--dataloader_num_workers", "1"], ["dataloader_num_workers"]),
+        (["--dataloader_num_workers", "0"], []),
         (["--unified_checkpoint", "1", "--load_best_model_at_end", "--save_steps", "100"],
          ["load_best_model_at_end", "unified_checkpoint"]),
     ],
@@ -313,6 +320,7 @@ def test_arguments_of_paddlenlps_npu_script_are_accepted():
     )
     run = config.parse(flags)
     named = {name for name, _ in config.ineffective(run)}
+    assert run.training.dataloader_num_workers == 0  # a worker would be forked, and use the device there
     assert {"tensor_parallel_degree", "sharding", "sequence_parallel", "recompute_use_reentrant"} <= named
     assert (
         not {"learning_rate", "decay_steps", "bf16", "virtual_pp_degree", "enable_linear_fused_grad_add"}

@@ -105,10 +105,8 @@ def test_decision(name, card, expected):
     assert device.reason and "\n" not in device.reason
 
 
-def test_reason_for_the_virtual_one_says_what_a_card_lacks():
-    assert decide("npu", NO_CARD, False, 8).reason == (
-        "no Ascend card can be used: there is no card (no /dev/davinci<N>)"
-    )
+def test_reason_for_the_virtual_one_is_short():
+    assert decide("npu", NO_CARD, False, 8).reason == "no Ascend card was found"
 
 
 def test_environment_that_chose_the_virtual_one_is_followed_unless_the_card_is_asked_for():

@@ -4,8 +4,10 @@ import importlib.util
 import json
 import math
 import shutil
+import signal
 from pathlib import Path
 
+import paddle
 import pytest
 
 from llm_npu import checkpoint, console, metrics
@@ -26,15 +28,18 @@ MODEL = {
 }
 STEPS = 12
 
-# Runs ARGV[3:] and sends it the signal ARGV[2] once it prints a line that begins with ARGV[1].
+# Runs the script ARGV[3:], and sends it the signal ARGV[1] at the line that begins with ARGV[2].
 SIGNAL_AT = """
-import signal, subprocess, sys
-process = subprocess.Popen([sys.executable, *sys.argv[3:]], stdout=subprocess.PIPE, text=True)
-for line in process.stdout:
-    print(line, end="")
-    if line.startswith(sys.argv[1]):
-        process.send_signal(signal.Signals[sys.argv[2]])
-sys.exit(process.wait())
+import os, runpy, signal, sys
+from llm_npu import console
+_, name, line, *sys.argv = sys.argv
+say = console.say
+def signalled(text=""):
+    say(text)
+    if text.startswith(line):
+        os.kill(os.getpid(), signal.Signals[name])
+console.say = signalled
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -108,14 +113,14 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, preci
     assert run_python(*arguments, "--output_dir", whole).returncode == 0
 
     arguments += ["--output_dir", stopped]
-    run_python("-c", SIGNAL_AT, "step 6/", "SIGKILL", *arguments)
+    run_python("-c", SIGNAL_AT, "SIGKILL", "step 6/", *arguments)
     assert checkpoint.to_resume("true", stopped).name == "checkpoint-5"
 
     arguments.append("--resume_from_checkpoint")
-    first = run_python("-c", SIGNAL_AT, "step 7/", "SIGTERM", *arguments)
+    first = run_python("-c", SIGNAL_AT, "SIGTERM", "step 7/", *arguments)
     assert first.returncode == 143, first.stderr
     last = metrics.read(stopped / metrics.FILE)[-1]["step"]
-    assert 7 <= last < STEPS
+    assert last == 8  # the signal came at the end of step 7, after its checkpoint was decided upon
     assert f"stopped by SIGTERM after step {last}" in first.stdout
     assert checkpoint.to_resume("true", stopped).name == f"checkpoint-{last}"
 
@@ -129,7 +134,7 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, preci
 
 def test_ctrl_c_saves_too(run_python, inputs, tmp_path):
     out = tmp_path / "out"
-    done = run_python("-c", SIGNAL_AT, "step 2/", "SIGINT", SCRIPT, *inputs, "--output_dir", out)
+    done = run_python("-c", SIGNAL_AT, "SIGINT", "step 2/", SCRIPT, *inputs, "--output_dir", out)
     assert done.returncode == 130, done.stderr
     assert "stopped by SIGINT" in done.stdout and len(checkpoint.complete(out)) >= 1
 
@@ -146,15 +151,26 @@ def test_it_trains_on_the_cpu(run_python, inputs, tmp_path):
     assert abs(train[1] - math.log(VOCABULARY)) < 0.3
 
 
+@pytest.mark.parametrize("line", ["data ", "step 2: evaluation", "prompt "])
+def test_sigterm_outside_the_steps(run_python, inputs, tmp_path, line):
+    arguments = [*inputs, "--output_dir", tmp_path / "out", "--max_steps", "4", "--eval_steps", "2"]
+    done = run_python("-c", SIGNAL_AT, "SIGTERM", line, SCRIPT, *arguments)
+    assert done.returncode == 143
+    assert done.stderr.count("\n") == 1  # the banner, and no stack of Paddle's
+    found = [folder.name for folder in checkpoint.complete(tmp_path / "out")]
+    assert found == {"data ": [], "step 2: evaluation": ["checkpoint-3"], "prompt ": ["checkpoint-4"]}[line]
+
+
 @pytest.fixture
 def run_here(capsys):
-    """Runs the script's main in this process, which has the virtual NPU: (exit code, the line on stderr)."""
+    """Runs the script's main in this process, which has the virtual NPU: (exit code, what is on stderr)."""
     spec = importlib.util.spec_from_file_location("run_llama_npu", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
 
     def run(*argv):
-        status = console.run(script.main, [str(word) for word in argv])
+        with paddle.utils.unique_name.guard():  # parameters named as in a process of its own
+            status = console.run(script.main, [str(word) for word in argv])
         return status, capsys.readouterr().err
 
     return run
@@ -172,6 +188,7 @@ def run_here(capsys):
         (["--model_name_or_path", "llama-tini"], "llama-tiny"),
         (["--resume_from_checkpoint"], "no complete checkpoint"),
         (["--resume_from_checkpoint", "/nowhere"], "/nowhere is not a folder"),
+        (["--output_dir", "/dev/null/out"], "/dev/null is a file"),
     ],
     ids=lambda value: value[0].lstrip("-") if isinstance(value, list) else "",
 )
@@ -199,6 +216,74 @@ def test_an_earlier_run_is_not_overwritten(run_here, inputs, tmp_path):
     status, said = run_here(*inputs, "--output_dir", tmp_path)
     assert status == 2 and "--overwrite_output_dir to replace it" in said
     assert checkpoint.verify(tmp_path / "checkpoint-5") == 5
+
+
+def test_a_run_from_an_older_checkpoint_leaves_the_later_ones_behind(run_here, inputs, tmp_path):
+    arguments = [*inputs, "--output_dir", tmp_path, "--save_steps", "2", "--save_total_limit", "2"]
+    assert run_here(*arguments, "--max_steps", "6")[0] == 0
+    assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["checkpoint-4", "checkpoint-6"]
+    from_4 = ["--resume_from_checkpoint", tmp_path / "checkpoint-4"]
+    status, said = run_here(*arguments, "--max_steps", "5", *from_4, "--seed", "7")
+    assert status == 2 and "seed 42, but this run has 7" in said
+    assert len(checkpoint.complete(tmp_path)) == 2  # nothing is removed before the training starts
+    assert run_here(*arguments, "--max_steps", "5", *from_4)[0] == 0
+    assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["checkpoint-4", "checkpoint-5"]
+    assert list(losses(tmp_path)[0]) == [1, 2, 3, 4, 5]
+
+
+def test_a_skipped_last_step_has_a_checkpoint(run_here, inputs, tmp_path):
+    arguments = [*inputs, "--output_dir", tmp_path, "--max_steps", "3", "--skip_data_intervals", "2", "3"]
+    assert run_here(*arguments)[0] == 0
+    assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-3"
+    assert list(losses(tmp_path)[0]) == [1]
+
+
+def test_a_fault_in_training_keeps_its_traceback_and_gives_the_terminal_back(
+    run_here, inputs, tmp_path, monkeypatch
+):
+    from llm_npu.trainer import PretrainTrainer
+
+    stops = []
+    monkeypatch.setattr(console.Display, "stop", lambda display: stops.append(display))
+    monkeypatch.setattr(
+        PretrainTrainer,
+        "training_step",
+        lambda *_, **__: paddle.matmul(paddle.ones([2, 3]), paddle.ones([2])),
+    )
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(RuntimeError, match="failed after step 0") as error:
+        run_here(*inputs, "--output_dir", tmp_path)
+    assert isinstance(error.value.__cause__, ValueError) and not console.is_ours(error.value.__cause__)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert len(stops) == 1
+
+
+def test_errors_that_are_meant_for_the_user():
+    def raised(action):
+        with pytest.raises((ValueError, OSError)) as error:
+            action()
+        return error.value
+
+    assert console.is_ours(raised(lambda: checkpoint.verify("/nowhere")))
+    assert console.is_ours(raised(lambda: Path("/nowhere").read_text()))
+    assert not console.is_ours(raised(lambda: paddle.ones([2, 3]).reshape([5])))
+
+
+def test_the_launches_that_are_reported_are_the_trainings(run_here, inputs, tmp_path, monkeypatch):
+    from llm_npu import generate, summary
+
+    reported = []
+    finish = summary.finish
+    monkeypatch.setattr(
+        summary,
+        "finish",
+        lambda *arguments: (reported.append(sum(r.calls for r in arguments[2])), finish(*arguments)),
+    )
+    arguments = [*inputs, "--max_steps", "2", "--output_dir"]
+    assert run_here(*arguments, tmp_path / "with")[0] == 0
+    monkeypatch.setattr(generate, "continuation", lambda *_: "")
+    assert run_here(*arguments, tmp_path / "without")[0] == 0
+    assert reported[0] == reported[1] > 0
 
 
 def test_a_plugin_that_is_not_built_is_one_sentence(run_python, tmp_path):

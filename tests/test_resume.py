@@ -1,0 +1,97 @@
+"""A run continues from a checkpoint only if it goes on where that one was."""
+
+import pytest
+
+from llm_npu import checkpoint, config, data, resume
+from llm_npu.data.indexed import write_indexed
+from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
+
+TEXT = "one two three four five six seven eight nine ten\n" * 20
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A function from flags to the settings of a run on a little text."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+
+    def of(*flags):
+        run = config.parse(["--input_dir", str(text), *flags])
+        source = data.find(run.data)
+        folder = trained_tokenizer(data.find(config.parse(["--input_dir", str(text)]).data), 300, tmp_path)
+        return resume.settings(run, source, load_tokenizer(folder))
+
+    return of
+
+
+@pytest.fixture
+def written(tmp_path, settings):
+    """A checkpoint of the run without flags."""
+    with checkpoint.writing(tmp_path / "out", 5) as folder:
+        resume.write(settings(), folder)
+    return checkpoint.path_of(tmp_path / "out", 5)
+
+
+def test_the_same_run_goes_on_without_a_word(written, settings):
+    assert resume.changes(written, settings()) == []
+    assert resume.changes(written, settings("--logging_steps", "3", "--save_steps", "7")) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--seed 7", "seed 42, but this run has 7"),
+        ("--per_device_train_batch_size 4", "per_device_train_batch_size 8, but this run has 4"),
+        ("--gradient_accumulation_steps 2", "gradient_accumulation_steps 1, but this run has 2"),
+        ("--max_seq_length 64", "max_seq_length 256, but this run has 64"),
+        ("--split 9,1,0", "split 949,50,1, but this run has 9,1,0"),
+        ("--fp16", "bf16 True, but this run has False"),
+    ],
+)
+def test_what_moves_the_position_in_the_data_is_refused(written, settings, flags, sentence):
+    with pytest.raises(ValueError, match=f"checkpoint-5 was written with {sentence}"):
+        resume.changes(written, settings(*flags.split()))
+
+
+def test_other_text_is_refused(written, settings, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT + "eleven")
+    with pytest.raises(ValueError, match="was written with data "):
+        resume.changes(written, settings())
+
+
+def test_another_tokenizer_is_refused(written, settings):
+    other = settings()
+    other["fixed"]["tokenizer"] = "of other ids"
+    with pytest.raises(ValueError, match="was written with tokenizer "):
+        resume.changes(written, other)
+
+
+def test_another_pair_is_refused(settings, tmp_path):
+    def pair(name, documents):
+        write_indexed(tmp_path / name, documents, 300)
+        return settings("--input_dir", str(tmp_path / name))["fixed"]["data"]
+
+    first = pair("a", [[1, 2, 3], [4, 5]])
+    assert pair("a", [[1, 2, 3], [4, 5]]) == first
+    assert pair("a", [[1, 2], [3, 4, 5]]) != first
+    assert pair("b", [[1, 2, 3], [4, 5]]) != first
+
+
+def test_a_changed_schedule_is_noted(written, settings):
+    assert resume.changes(written, settings("--max_steps", "300", "--warmup_steps", "20")) == [
+        "--max_steps is 300; the run that is continued had 200",
+        "--warmup_ratio is 0.0; the run that is continued had 0.1",
+    ]
+
+
+def test_a_checkpoint_that_does_not_say_what_run_wrote_it_is_refused(settings, tmp_path):
+    with pytest.raises(ValueError, match=r"has no run\.json"):
+        resume.changes(tmp_path, settings())
+
+
+@pytest.mark.parametrize("inside", ["", "run"])
+def test_an_output_folder_that_is_a_file_is_refused(tmp_path, inside):
+    (tmp_path / "file").write_text("")
+    run = config.parse(["--output_dir", str(tmp_path / "file" / inside)])
+    with pytest.raises(ValueError, match="file is a file; give a folder"):
+        resume.requested(run.training, None)

@@ -1,6 +1,7 @@
 """Checkpoints are whole or not there, and hold the weights as Hugging Face's Llama reads them."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -9,6 +10,8 @@ from paddlenlp.transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCa
 from safetensors.numpy import load_file
 
 from llm_npu import checkpoint, weights
+from llm_npu.config import parse
+from llm_npu.model import build
 
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS, VOCABULARY = 128, 192, 4, 2, 2, 96
 HEAD = HIDDEN // HEADS
@@ -234,6 +237,14 @@ def test_weights_are_in_the_hugging_face_layout(tmp_path, fused, tie):
         found = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
     # fp32 sums of up to 192 terms, a dozen in a row: 2^-24 * sqrt(192 * 12) of the largest logit
     assert np.abs(found - golden).max() < 2**-24 * 48 * np.abs(golden).max() * 4
+
+
+def test_the_configuration_names_the_special_tokens_of_the_tokenizer(tmp_path):
+    ids = {"bos_token_id": 7, "eos_token_id": 8, "pad_token_id": None}
+    weights.save(build(parse([]), llama().config, SimpleNamespace(**ids)), tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert {name: written[name] for name in ids} == ids
+    assert LlamaConfig.from_pretrained(str(tmp_path)).bos_token_id == 7
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

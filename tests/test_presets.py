@@ -146,6 +146,7 @@ def test_directories_without_a_readable_config_are_refused(tmp_path):
 def test_weights_are_continued_from_where_a_directory_has_them(tmp_path):
     path = directory(tmp_path / "m")
     argv = ["--model_name_or_path", path]
+    (tmp_path / "m" / "model_state.pdparams").write_bytes(b"")  # PaddleNLP's own format, which is not read
     assert not has_weights(path)
     assert not config.parse(argv).model.continue_training
     with pytest.raises(ValueError, match=r"holds no \.safetensors"):

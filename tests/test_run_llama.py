@@ -231,6 +231,22 @@ def test_a_run_from_an_older_checkpoint_leaves_the_later_ones_behind(run_here, i
     assert list(losses(tmp_path)[0]) == [1, 2, 3, 4, 5]
 
 
+def test_the_text_before_a_resumed_run_is_the_checkpoints(run_here, inputs, tmp_path, monkeypatch):
+    from llm_npu import generate
+
+    seen = []
+    monkeypatch.setattr(
+        generate,
+        "continuation",
+        lambda network, *_: seen.append(network.lm_head.weight.astype("float32").numpy()) or "",
+    )
+    arguments = [*inputs, "--output_dir", tmp_path, "--max_steps"]
+    assert run_here(*arguments, "2")[0] == 0
+    assert run_here(*arguments, "3", "--resume_from_checkpoint")[0] == 0
+    untrained, trained, before, _ = seen
+    assert (before == trained).all() and (before != untrained).any()
+
+
 def test_a_skipped_last_step_has_a_checkpoint(run_here, inputs, tmp_path):
     arguments = [*inputs, "--output_dir", tmp_path, "--max_steps", "3", "--skip_data_intervals", "2", "3"]
     assert run_here(*arguments)[0] == 0

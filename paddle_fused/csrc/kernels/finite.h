@@ -1,0 +1,16 @@
+// Looks for Inf and NaN, on their own or while gradients are divided by the loss scale.
+#pragma once
+#include <cstdint>
+
+#include "kernels/elements.h"
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+PF_EXPORT bool all_finite(ElementType type, const void* x, int64_t count);
+
+// y[i] = x[i] * factor, whatever x holds, computed in float32 and rounded once. Returns whether all of x is finite.
+// y may be x.
+PF_EXPORT bool unscale(ElementType type, const void* x, float factor, void* y, int64_t count);
+
+}  // namespace paddle_fused::kernels

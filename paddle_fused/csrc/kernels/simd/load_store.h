@@ -21,13 +21,15 @@ static inline uint32_t float_to_bits(float f) {
 static inline float to_float(float v) { return v; }
 static inline float to_float(BFloat16 v) { return bits_to_float(static_cast<uint32_t>(v.bits) << 16); }
 static inline float to_float(Float16 v) {
-  const uint32_t magnitude = static_cast<uint32_t>(v.bits & 0x7fff) << 13;
+  const uint32_t magnitude = v.bits & 0x7fff;
   const uint32_t sign = static_cast<uint32_t>(v.bits & 0x8000) << 16;
-  // Multiplying by 2^112 moves the exponent's bias from 15 to 127 and normalises subnormals in one step.
-  const float scaled = bits_to_float(magnitude) * bits_to_float(0x77800000u);
-  const uint32_t finite = float_to_bits(scaled);
-  const uint32_t special = magnitude | 0x7f800000u;
-  return bits_to_float(sign | (magnitude >= 0x0f800000u ? special : finite));
+  // Subnormal halves are whole multiples of 2^-24. They never pass through a subnormal float: in calls of old operators,
+  // GradScaler among them, Paddle has the processor take those for zero.
+  const uint32_t subnormal = float_to_bits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  const uint32_t normal = (magnitude << 13) + 0x38000000u;
+  const uint32_t special = (magnitude << 13) | 0x7f800000u;
+  const uint32_t finite = magnitude < 0x0400u ? subnormal : normal;
+  return bits_to_float(sign | (magnitude >= 0x7c00u ? special : finite));
 }
 
 static inline void from_float(float f, float* out) { *out = f; }

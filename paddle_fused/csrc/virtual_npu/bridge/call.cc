@@ -1,6 +1,6 @@
 #include "virtual_npu/bridge/call.h"
 
-#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "virtual_npu/bridge/kernel_entry.h"
@@ -62,17 +62,15 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
 // Puts the caller's arguments back into a KernelContext, whatever the kernel did.
 class ContextGuard {
  public:
-  explicit ContextGuard(phi::KernelContext* context)
-      : context_(context),
-        device_(context->dev_ctx_),
-        inputs_(context->inputs_),
-        outputs_(context->outputs_),
-        attributes_(context->attrs_) {}
+  ContextGuard(phi::KernelContext* context, bool attributes_change)
+      : context_(context), device_(context->dev_ctx_), inputs_(context->inputs_), outputs_(context->outputs_) {
+    if (attributes_change) attributes_ = context->attrs_;
+  }
   ~ContextGuard() {
     context_->dev_ctx_ = device_;
     context_->inputs_ = inputs_;
     context_->outputs_ = outputs_;
-    context_->attrs_ = attributes_;
+    if (attributes_) context_->attrs_ = *attributes_;
   }
 
  private:
@@ -80,7 +78,7 @@ class ContextGuard {
   phi::DeviceContext* device_;
   decltype(phi::KernelContext::inputs_) inputs_;
   decltype(phi::KernelContext::outputs_) outputs_;
-  decltype(phi::KernelContext::attrs_) attributes_;
+  std::optional<decltype(phi::KernelContext::attrs_)> attributes_;
 };
 
 }  // namespace
@@ -91,7 +89,7 @@ void call_with_context(int number, phi::KernelContext* context) {
   RecordPause pause;
   if (entry.native) return entry.function(context);
   Shadows shadows(entry, *context->dev_ctx_);
-  ContextGuard guard(context);
+  ContextGuard guard(context, entry.promotes());
   context->dev_ctx_ = shadows.cpu_context();
   for (auto& tensor : context->inputs_) tensor = shadows.input(tensor);
   for (auto& tensor : context->outputs_) tensor = shadows.output(tensor);

@@ -4,6 +4,7 @@
 
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/custom_ops/flash_attention.h"
+#include "virtual_npu/element_type.h"
 
 namespace virtual_npu {
 namespace {
@@ -16,7 +17,7 @@ void check_types(const FlashAttention& call) {
   const Argument arguments[] = {{"query", call.query}, {"key", call.key}, {"value", call.value}};
   for (const Argument& argument : arguments) {
     const auto dtype = argument.tensor.dtype();
-    if (dtype == paddle::DataType::FLOAT16 || dtype == paddle::DataType::BFLOAT16) continue;
+    if (is_16_bit_float(dtype)) continue;
     refuse(kOp,
            std::string("The ") + argument.name + " tensor dtype must be bfloat16 or float16, but got " + text(dtype) +
                ". Cast it with tensor.astype.",

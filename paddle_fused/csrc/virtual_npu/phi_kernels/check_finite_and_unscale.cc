@@ -1,7 +1,7 @@
 // check_finite_and_unscale(xs, scale): out = x / scale for each x; found_infinite = whether any x holds an Inf or NaN.
 // As on the NPU the division is done in either case, whereas Paddle's CPU kernel zeroes the outputs when it found one.
 // It takes bfloat16 and float16 too, with a float32 scale. float64 is left to Paddle's CPU kernel.
-#include "kernels/finite.h"
+#include "kernels/unscale.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"
 #include "virtual_npu/element_type.h"

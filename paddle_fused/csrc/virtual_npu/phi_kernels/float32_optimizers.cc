@@ -6,6 +6,7 @@
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/common/type_traits.h"
 #include "virtual_npu/phi_kernels/in_place.h"
+#include "virtual_npu/phi_kernels/npu_kernel.h"
 #include "virtual_npu/phi_kernels/on_master_weights.h"
 
 namespace virtual_npu {
@@ -82,11 +83,7 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
                             const optional<Inputs>&, const optional<DenseTensor>&, const Scalar&, const Scalar&,
                             const Scalar&, int, float, bool, bool, bool, bool, Outputs, Outputs, Outputs, Outputs,
                             Outputs, Outputs, Outputs);
-  static const auto fused_adam =
-      phi::KernelFactory::Instance()
-          .SelectKernelOrThrowError("fused_adam", {phi::TransToPhiBackend(context.GetPlace()),
-                                                   phi::DataLayout::ALL_LAYOUT, phi::CppTypeToDataType<T>::Type()})
-          .kernel.template GetVariadicKernelFn<Function>();
+  static const auto fused_adam = npu_kernel<Function>(context, "fused_adam", phi::CppTypeToDataType<T>::Type());
   DenseTensor own_rate = learning_rate;
   if (lr_ratio != 1.0f) {
     own_rate = DenseTensor();

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "paddle/phi/core/kernel_registry.h"
+#include "virtual_npu/element_type.h"
 #include "virtual_npu/phi_kernels/float32_arguments.h"
+#include "virtual_npu/phi_kernels/npu_kernel.h"
 
 namespace virtual_npu {
 
@@ -58,11 +60,7 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
   template <typename Tuple, std::size_t... I>
   static void run_float32(const phi::CustomContext& context, const Tuple& args, std::index_sequence<I...>) {
     using Function = void (*)(const phi::DeviceContext&, Args...);
-    static const auto function =
-        phi::KernelFactory::Instance()
-            .SelectKernelOrThrowError(Optimizer::kName, {phi::TransToPhiBackend(context.GetPlace()),
-                                                         phi::DataLayout::ALL_LAYOUT, phi::DataType::FLOAT32})
-            .kernel.template GetVariadicKernelFn<Function>();
+    static const auto function = npu_kernel<Function>(context, Optimizer::kName, phi::DataType::FLOAT32);
     Replacement replacement(context);
     if (std::get<Optimizer::kMultiPrecision>(args)) {
       const auto& master = std::get<Optimizer::kMaster>(args);
@@ -138,7 +136,7 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
 // lie on the CPU, where it is read without a copy, and keeps its own place. Beside parameters of 16 bits it is float32;
 // above all the learning rate is not to be rounded to their type.
 inline void describe_optimizer_arguments(const phi::KernelKey& key, phi::Kernel* kernel) {
-  const bool low = key.dtype() == phi::DataType::BFLOAT16 || key.dtype() == phi::DataType::FLOAT16;
+  const bool low = is_16_bit_float(key.dtype());
   for (std::size_t i = 1; i < kernel->args_def().input_defs().size(); ++i) {
     kernel->InputAt(i).SetBackend(phi::Backend::ALL_BACKEND);
     if (low) kernel->InputAt(i).SetDataType(phi::DataType::FLOAT32);

@@ -1,4 +1,4 @@
-// Looks for Inf and NaN, on their own or while gradients are divided by the loss scale.
+// Divides gradients by the loss scale and looks for Inf and NaN on the way.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,6 @@
 #include "kernels/isa.h"
 
 namespace paddle_fused::kernels {
-
-PF_EXPORT bool all_finite(ElementType type, const void* x, int64_t count);
 
 // y[i] = x[i] * factor, whatever x holds, computed in float32 and rounded once. Returns whether all of x is finite.
 // y may be x.

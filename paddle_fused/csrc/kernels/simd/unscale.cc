@@ -1,5 +1,5 @@
-#include "kernels/finite_table.h"
 #include "kernels/simd/load_store.h"
+#include "kernels/unscale_table.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
@@ -7,15 +7,6 @@ namespace {
 
 // 1 for Inf and NaN, whose exponents are all ones.
 inline uint32_t is_special(float value) { return (float_to_bits(value) & 0x7f800000u) == 0x7f800000u; }
-
-template <typename T>
-bool all_finite(const void* x, int64_t count) {
-  const T* from = static_cast<const T*>(x);
-  uint32_t special = 0;
-#pragma omp simd reduction(| : special)
-  for (int64_t i = 0; i < count; ++i) special |= is_special(to_float(from[i]));
-  return !special;
-}
 
 template <typename T>
 bool unscale(const void* x, float factor, void* y, int64_t count) {
@@ -31,14 +22,11 @@ bool unscale(const void* x, float factor, void* y, int64_t count) {
   return !special;
 }
 
-constexpr FiniteTable kTable = {
-    {all_finite<float>, all_finite<BFloat16>, all_finite<Float16>},
-    {unscale<float>, unscale<BFloat16>, unscale<Float16>},
-};
+constexpr UnscaleTable kTable = {{unscale<float>, unscale<BFloat16>, unscale<Float16>}};
 
 }  // namespace
 
-const FiniteTable& finite_table() { return kTable; }
+const UnscaleTable& unscale_table() { return kTable; }
 
 }  // namespace PF_TARGET
 }  // namespace paddle_fused::kernels

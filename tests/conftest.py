@@ -88,3 +88,11 @@ def run_program(run_python, tmp_path):
         return run_python("-m", "paddle_fused.virtual_npu", file, **options)
 
     return run
+
+
+@pytest.fixture
+def on_npu():
+    """The test runs on the first device, whichever one the test before it has left."""
+    import paddle  # not above: tests that need no device do not wait for the import
+
+    paddle.set_device("npu:0")

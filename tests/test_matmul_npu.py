@@ -10,9 +10,7 @@ HALF_UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # relative error of roun
 LOW = tuple(HALF_UNIT)
 
 
-@pytest.fixture(autouse=True)
-def on_npu():
-    paddle.set_device("npu:0")
+pytestmark = pytest.mark.usefixtures("on_npu")
 
 
 def operand(seed, shape, dtype):

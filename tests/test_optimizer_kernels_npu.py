@@ -24,10 +24,7 @@ from optimizer_rules import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def on_npu():
-    paddle.set_device("npu:0")
+pytestmark = pytest.mark.usefixtures("on_npu")
 
 
 def call_adamw(dtype, skip, beta_place, **changes):

@@ -23,10 +23,7 @@ from optimizer_rules import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def on_npu():
-    paddle.set_device("npu:0")
+pytestmark = pytest.mark.usefixtures("on_npu")
 
 
 @pytest.mark.parametrize("dtype", LOW)

@@ -9,8 +9,7 @@ from paddle_fused import virtual_npu
 
 
 @pytest.fixture(autouse=True)
-def on_npu():
-    paddle.set_device("npu:0")
+def empty_record(on_npu):
     virtual_npu.reset_kernel_record()
 
 

@@ -16,9 +16,7 @@ from paddle_fused.virtual_npu import plugin_files
 CHUNK = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def on_npu():
-    paddle.set_device("npu:0")
+pytestmark = pytest.mark.usefixtures("on_npu")
 
 
 def test_eight_devices_by_default():

@@ -1,0 +1,175 @@
+"""Attention's masks: their shapes, sparse modes, bands and prefixes.
+
+Legend: B batch, N heads, S sequence length; q and kv: of query, of key and value; i a query's position.
+"""
+
+from .attention import BUT_PLUGIN, DENSE, SCORE_DOC, VARLEN, VARLEN_BUT_PLUGIN, VARLEN_DOC
+from .rule import INNER_TILING, PARAM_INVALID, Rule, listed
+
+LIMITS = {
+    "attention.compressed_mask": 2048,  # rows and columns of the mask of modes 2, 3, 4, 7 and 8
+    "attention.compressed_prefix_mask_rows": 3072,
+}
+DTYPES = {"attention.mask_dtype": ("bool", "uint8")}
+
+DENSE_MODES = (0, 1, 2, 3, 4, 5, 6)
+VARLEN_MODES = (0, 1, 2, 3, 4, 6, 7, 8)
+COMPRESSED_MODES = (2, 3, 4, 7, 8)
+
+_C = LIMITS["attention.compressed_mask"]
+_CP = LIMITS["attention.compressed_prefix_mask_rows"]
+_SPARSE = "ops-transformer docs/zh/context/sparse_mode_introduction.md"
+
+RULES = (
+    # ---- masks
+    Rule(
+        "attention.mask_dtype",
+        BUT_PLUGIN,
+        PARAM_INVALID,
+        listed(DTYPES["attention.mask_dtype"]) + ", where True or 1 hides a key",
+        "For an additive mask pass (mask != 0).",
+        SCORE_DOC,
+    ),
+    Rule(
+        "attention.mask_shape",
+        DENSE,
+        INNER_TILING,
+        "[B, N, Sq, Skv], [B, 1, Sq, Skv], [1, 1, Sq, Skv] or [Sq, Skv]",
+        "Expand it: the mask's last two dimensions are not broadcast.",
+        SCORE_DOC,
+    ),
+    Rule(
+        "attention.mask_shape_varlen",
+        VARLEN,
+        INNER_TILING,
+        "[longest Sq, longest Skv], one mask for all sequences",
+        "Slice or pad it.",
+        VARLEN_DOC,
+    ),
+    Rule(
+        "attention.mask_shape_compressed",
+        BUT_PLUGIN,
+        INNER_TILING,
+        f"[{_C}, {_C}] for sparse modes {listed(COMPRESSED_MODES)}",
+        "Pass the triangle that is True above the diagonal.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.mask_shape_prefix",
+        BUT_PLUGIN,
+        INNER_TILING,
+        "[B, N, Sq, Skv] or [B, 1, Sq, Skv] for sparse mode 5",
+        "Expand the mask to one for each batch element, or use mode 6.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.mask_shape_prefix_compressed",
+        BUT_PLUGIN,
+        INNER_TILING,
+        f"[{_CP}, {_C}] for sparse mode 6",
+        f"Pass the {_C} rows of the triangle, then {_CP - _C} rows whose left half is False.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.mask_missing",
+        BUT_PLUGIN,
+        None,
+        "sparse modes 1 to 8 with their mask, 0 without one",
+        "Without a mask a card ignores the mode and every query sees every key.",
+        SCORE_DOC,
+    ),
+    Rule(
+        "attention.dense_mode",
+        BUT_PLUGIN,
+        PARAM_INVALID,
+        f"sparse modes {listed(DENSE_MODES)} for layouts BSH, SBH, BSND and BNSD",
+        "Modes 7 and 8 are for parts of packed sequences.",
+        SCORE_DOC,
+    ),
+    Rule(
+        "attention.varlen_mode",
+        VARLEN_BUT_PLUGIN,
+        PARAM_INVALID,
+        f"sparse modes {listed(VARLEN_MODES)} for layout TND",
+        "Use mode 6 instead of 5: its mask is compressed.",
+        VARLEN_DOC,
+    ),
+    Rule(
+        "attention.band_top_left",
+        BUT_PLUGIN,
+        INNER_TILING,
+        "in mode 0 a band with keys in it: a negative next_tokens with pre_tokens >= -next_tokens and "
+        "-next_tokens < Skv, a negative pre_tokens with next_tokens >= -pre_tokens and -pre_tokens < Sq",
+        "The band runs from i - pre_tokens to i + next_tokens around the diagonal from the top left.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.band_bottom_right",
+        BUT_PLUGIN,
+        INNER_TILING,
+        "in mode 4 a band with keys in it: a negative next_tokens with pre_tokens >= -next_tokens and "
+        "-next_tokens < Skv, a negative pre_tokens with next_tokens >= -pre_tokens and -pre_tokens < Sq",
+        "The band runs from i + Skv - Sq - pre_tokens to i + Skv - Sq + next_tokens.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.hidden_rows",
+        BUT_PLUGIN,
+        None,
+        "a visible key for every query, or inner_precise 2 in layouts other than TND",
+        "A card gives wrong numbers in rows whose keys are all hidden.",
+        VARLEN_DOC,
+    ),
+    # ---- prefix
+    Rule(
+        "attention.prefix",
+        BUT_PLUGIN,
+        PARAM_INVALID,
+        "for sparse modes 5 and 6 one prefix length for each batch element",
+        "Pass prefix as a list of lengths.",
+        SCORE_DOC,
+    ),
+    Rule(
+        "attention.prefix_range",
+        BUT_PLUGIN,
+        INNER_TILING,
+        "a prefix length from 0 to Skv where Sq > Skv, from Skv - Sq to Skv elsewhere",
+        "Clip the lengths.",
+        SCORE_DOC,
+    ),
+    # ---- modes of packed sequences
+    Rule(
+        "attention.mode3_varlen",
+        VARLEN_BUT_PLUGIN,
+        INNER_TILING,
+        "in mode 3 and layout TND no sequence with more queries than keys",
+        "Its first rows would see nothing: use mode 2, or drop these queries.",
+        VARLEN_DOC,
+    ),
+    Rule(
+        "attention.mode7_last",
+        VARLEN_BUT_PLUGIN,
+        INNER_TILING,
+        "in mode 7 a band on the last sequence that is not empty with pre_tokens >= its Skv and "
+        "Sq - Skv <= next_tokens <= 0",
+        "Compute both from where the sequence was cut.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.mode7_others",
+        VARLEN_BUT_PLUGIN,
+        INNER_TILING,
+        "in mode 7 no more queries than keys in any sequence but the last",
+        "Only the last one may be cut.",
+        _SPARSE,
+    ),
+    Rule(
+        "attention.mode8_first",
+        VARLEN_BUT_PLUGIN,
+        INNER_TILING,
+        "in mode 8 a band on the first sequence that is not empty with pre_tokens >= its Skv and "
+        "next_tokens >= Sq - Skv",
+        "Compute both from where the sequence was cut.",
+        _SPARSE,
+    ),
+)

@@ -1,0 +1,187 @@
+"""Mixture of experts: token permute and unpermute, grouped matrix product.
+
+Legend: T tokens, H hidden, K experts of a token (top-k), E experts.
+"""
+
+from .rule import PARAM_INVALID, Rule, listed
+
+FLOATS = ("bfloat16", "float16", "float32")
+LIMITS = {
+    "moe.top_k": 512,
+    "moe.indices": 16777215,  # below: indices are sorted as float32
+    "grouped_matmul.list": 128,
+    "grouped_matmul.last_dim": 65536,  # below
+}
+DTYPES = {
+    "moe.dtype": FLOATS,
+    "moe.indices_dtype": ("int32", "int64"),
+    "moe.sorted_indices_dtype": ("int32",),
+    "grouped_matmul.dtype": FLOATS,
+    "grouped_matmul.group_list_dtype": ("int64",),
+}
+
+_PERMUTE = ("npu_moe_token_permute", "moe_token_permute")
+_UNPERMUTE = ("npu_moe_token_unpermute", "moe_token_unpermute")
+_GMM = ("aclnnGroupedMatmulV5", "npu_grouped_matmul", "grouped_matmul")
+_PERMUTE_DOC = "op-plugin torch_npu-npu_moe_token_permute.md"
+_UNPERMUTE_DOC = "op-plugin torch_npu-npu_moe_token_unpermute.md"
+_GMM_DOC = "op-plugin torch_npu-npu_grouped_matmul.md"
+
+RULES = (
+    # ---- permute
+    Rule(
+        "moe.dtype",
+        (*_PERMUTE, *_UNPERMUTE),
+        PARAM_INVALID,
+        listed(FLOATS),
+        "Cast it with tensor.astype.",
+        _PERMUTE_DOC,
+    ),
+    Rule("moe.tokens", _PERMUTE, PARAM_INVALID, "tokens of shape [T, H]", "Reshape it.", _PERMUTE_DOC),
+    Rule(
+        "moe.indices_dtype",
+        _PERMUTE,
+        PARAM_INVALID,
+        listed(DTYPES["moe.indices_dtype"]),
+        "Cast it with tensor.astype.",
+        _PERMUTE_DOC,
+    ),
+    Rule(
+        "moe.indices_shape",
+        _PERMUTE,
+        PARAM_INVALID,
+        "indices of shape [T, K] or [T], T as of tokens",
+        "Reshape it.",
+        _PERMUTE_DOC,
+    ),
+    Rule(
+        "moe.top_k",
+        _PERMUTE,
+        PARAM_INVALID,
+        f"up to {LIMITS['moe.top_k']} experts for a token",
+        "Lower top-k.",
+        _PERMUTE_DOC,
+    ),
+    Rule(
+        "moe.indices",
+        _PERMUTE,
+        PARAM_INVALID,
+        f"fewer than {LIMITS['moe.indices']} indices, each from 0 to below {LIMITS['moe.indices']}",
+        "Split the tokens.",
+        _PERMUTE_DOC,
+    ),
+    Rule(
+        "moe.padded_mode",
+        ("npu_moe_token_permute", "npu_moe_token_unpermute"),
+        PARAM_INVALID,
+        "padded_mode False",
+        "Leave it out.",
+        _PERMUTE_DOC,
+    ),
+    # ---- unpermute
+    Rule(
+        "moe.permuted",
+        _UNPERMUTE,
+        PARAM_INVALID,
+        "permuted tokens of shape [T * K, H] or fewer rows",
+        "Pass what permute returned, row for row.",
+        _UNPERMUTE_DOC,
+    ),
+    Rule(
+        "moe.sorted_indices",
+        _UNPERMUTE,
+        PARAM_INVALID,
+        "sorted_indices int32 of shape [T * K]",
+        "Pass what permute returned.",
+        _UNPERMUTE_DOC,
+    ),
+    Rule(
+        "moe.probs",
+        _UNPERMUTE,
+        PARAM_INVALID,
+        f"probs of shape [T, K] with T * K elements as sorted_indices, K up to {LIMITS['moe.top_k']}",
+        "Reshape it; without probs K is 1.",
+        _UNPERMUTE_DOC,
+    ),
+    # ---- grouped matrix product
+    Rule(
+        "grouped_matmul.dtype",
+        _GMM,
+        PARAM_INVALID,
+        listed(FLOATS) + ", the same for x and weight",
+        "Cast one of them with tensor.astype.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.shape",
+        _GMM,
+        PARAM_INVALID,
+        "x of shape [T, K] and weight of shape [E, K, N]",
+        "Reshape or transpose them.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.last_dim",
+        _GMM,
+        PARAM_INVALID,
+        f"last dimensions below {LIMITS['grouped_matmul.last_dim']}",
+        "Split the matrix.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_list",
+        _GMM,
+        PARAM_INVALID,
+        "group_list int64 of shape [E]",
+        "Pass one for each expert.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_list_type",
+        _GMM,
+        PARAM_INVALID,
+        "group_list_type 0 (cumulative sums) or 1 (counts)",
+        "Name what group_list holds.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_order",
+        _GMM,
+        PARAM_INVALID,
+        "cumulative sums that never decrease (type 0), counts that are not negative (type 1)",
+        "Take the cumulative sum of the counts, or pass type 1.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_total",
+        _GMM,
+        PARAM_INVALID,
+        "groups that hold up to T rows together",
+        "Pass as many rows as the groups hold.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.list",
+        ("aclnnGroupedMatmulV5", "npu_grouped_matmul"),
+        PARAM_INVALID,
+        f"lists of up to {LIMITS['grouped_matmul.list']} tensors",
+        "Join the tensors.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.split_item",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "split_item 2 or 3 (one result) with one x, 0 or 1 with as many x as weights",
+        "Pass 3.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_type",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "group_type 0 (rows of x), 2 (columns of x) or -1 (no groups)",
+        "Pass 0 for a forward pass.",
+        _GMM_DOC,
+    ),
+)

@@ -1,0 +1,86 @@
+"""What a rule is, and the numbers and dtypes that rules and code share."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+# CANN's error numbers (aclnn return codes) and their names.
+PARAM_NULLPTR = 161001
+PARAM_INVALID = 161002
+RUNTIME = 361001
+INNER = 561000
+INNER_TILING = 561002
+ERRORS = {
+    PARAM_NULLPTR: "ACLNN_ERR_PARAM_NULLPTR",
+    PARAM_INVALID: "ACLNN_ERR_PARAM_INVALID",
+    RUNTIME: "ACLNN_ERR_RUNTIME_ERROR",
+    INNER: "ACLNN_ERR_INNER",
+    INNER_TILING: "ACLNN_ERR_INNER_TILING_ERROR",
+}
+
+DEFAULT_CANN = "8.0.RC2"  # the level that the virtual NPU emulates by default
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: what ``operators`` accept.
+
+    ``error`` is the number that CANN answers with, or None where the call is refused before it reaches
+    CANN. ``accepts`` finishes the sentence "accepted: ..."; ``advice`` is a sentence of its own. ``source``
+    names the public document or file that states the rule.
+    """
+
+    key: str
+    operators: tuple[str, ...]
+    error: int | None
+    accepts: str
+    advice: str
+    source: str
+
+    def sentence(self, operator: str, came: str) -> str:
+        """What ``operator`` answers when ``came`` breaks this rule."""
+        assert operator in self.operators, f"{self.key} is no rule of {operator}: {self.operators}"
+        text = f"{operator}: {came}; accepted: {self.accepts}. {self.advice}"
+        return text if self.error is None else f"{text} (CANN error {self.error}, {ERRORS[self.error]})"
+
+
+class ContractError(ValueError):
+    """A call that breaks ``rule``; ``error`` is the number that CANN would answer with, if it has one."""
+
+    def __init__(self, rule: Rule, operator: str, came: str):
+        super().__init__(rule.sentence(operator, came))
+        self.rule = rule
+        self.error = rule.error
+
+
+@dataclass(frozen=True)
+class LaterLimit:
+    """A limit that a later CANN raised: ``value``, and ``later`` from the level ``since`` (8.3, say) on."""
+
+    value: int
+    since: str
+    later: int
+
+    def at(self, level: str) -> int:
+        return self.later if _major_minor(level) >= _major_minor(self.since) else self.value
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.later} from CANN {self.since} on)"
+
+
+def cann_level() -> str:
+    """The CANN level whose limits hold: VIRTUAL_NPU_CANN, such as 8.0.RC2."""
+    return os.environ.get("VIRTUAL_NPU_CANN") or DEFAULT_CANN
+
+
+def _major_minor(level: str) -> tuple[int, int]:
+    major, minor = re.match(r"(\d+)\.(\d+)", level).groups()
+    return int(major), int(minor)
+
+
+def listed(names) -> str:
+    """For sentences: a, b or c."""
+    *others, last = map(str, names)
+    return f"{', '.join(others)} or {last}" if others else last

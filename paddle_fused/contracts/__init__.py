@@ -15,11 +15,24 @@ from __future__ import annotations
 from typing import NoReturn
 
 from . import attention, attention_masks, moe, norms, optimizer, rotary
-from .rule import ERRORS, ContractError, LaterLimit, Rule, cann_level
+from .rule import DEFAULT_CANN, ERRORS, ContractError, LaterLimit, Rule, cann_level
 
-__all__ = ["ERRORS", "FAMILIES", "LIMITS", "RULES", "ContractError", "LaterLimit", "Rule"]
+__all__ = [
+    "DEFAULT_CANN",
+    "DTYPES",
+    "ERRORS",
+    "FAMILIES",
+    "LIMITS",
+    "PLUGIN_OPERATORS",
+    "RULES",
+    "ContractError",
+    "LaterLimit",
+    "Rule",
+]
 __all__ += ["cann_level", "dtypes", "limit", "reason", "refuse"]
 
+# The virtual NPU's operators: their rules are compiled into it.
+PLUGIN_OPERATORS = ("flash_attention_npu", "rms_norm_npu", "fused_rope", "swiglu_grad")
 FAMILIES = (attention, attention_masks, norms, rotary, optimizer, moe)
 
 RULES: dict[str, Rule] = {rule.key: rule for family in FAMILIES for rule in family.RULES}

@@ -77,7 +77,7 @@ RULES = (
     ),
     Rule(
         "attention.rank",
-        ALL,
+        BUT_PLUGIN,
         PARAM_INVALID,
         "three dimensions for BSH, SBH and TND, four for BSND and BNSD, the same for query, key and value",
         "Reshape it, or name another layout.",
@@ -166,7 +166,7 @@ RULES = (
     ),
     Rule(
         "attention.key_value",
-        ALL,
+        BUT_PLUGIN,
         INNER_TILING,
         "key and value of the same shape but for the head size",
         "Slice or repeat one of them.",
@@ -182,7 +182,7 @@ RULES = (
     ),
     Rule(
         "attention.keep_prob",
-        BUT_PLUGIN,
+        ALL,
         PARAM_INVALID,
         "a keep probability above 0 and up to 1",
         "A dropout of 1 leaves nothing: use zeros.",
@@ -266,12 +266,12 @@ RULES = (
         VARLEN_DOC,
     ),
     Rule(
-        "attention.pse_mode7",
+        "attention.pse_mode",
         VARLEN_BUT_PLUGIN,
         INNER_TILING,
-        "no position bias in mode 7",
-        "Apply the bias to whole sequences, with mode 3.",
-        VARLEN_DOC,
+        "no position bias in modes 7 and 8",
+        "Apply the bias to whole sequences, with mode 3 or 2.",
+        "ops-nn docs/zh/context/sparse_mode_introduction.md",
     ),
     Rule(
         "attention.pse_empty_sequence",
@@ -293,8 +293,8 @@ RULES = (
     Rule(
         "attention.plugin_value",
         (PLUGIN,),
-        None,
-        "key and value of the same shape",
+        INNER_TILING,
+        "key and value of the same shape: the result has query's",
         "Pad value with zeros and slice the result.",
         _PADDLE,
     ),
@@ -336,6 +336,14 @@ RULES = (
         None,
         "int32 with one dimension",
         "Cast or reshape it.",
+        _PADDLE,
+    ),
+    Rule(
+        "attention.plugin_rank",
+        (PLUGIN,),
+        None,
+        "query, key and value of four dimensions, [B, S, N, D], or, with is_varlen, of three, [T, N, D]",
+        "Reshape it.",
         _PADDLE,
     ),
     Rule(

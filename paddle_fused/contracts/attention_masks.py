@@ -3,7 +3,7 @@
 Legend: B batch, N heads, S sequence length; q and kv: of query, of key and value; i a query's position.
 """
 
-from .attention import BUT_PLUGIN, DENSE, SCORE_DOC, VARLEN, VARLEN_BUT_PLUGIN, VARLEN_DOC
+from .attention import ALL, BUT_PLUGIN, DENSE, SCORE_DOC, VARLEN, VARLEN_BUT_PLUGIN, VARLEN_DOC
 from .rule import INNER_TILING, PARAM_INVALID, Rule, listed
 
 LIMITS = {
@@ -18,7 +18,7 @@ COMPRESSED_MODES = (2, 3, 4, 7, 8)
 
 _C = LIMITS["attention.compressed_mask"]
 _CP = LIMITS["attention.compressed_prefix_mask_rows"]
-_SPARSE = "ops-transformer docs/zh/context/sparse_mode_introduction.md"
+_SPARSE = "ops-nn docs/zh/context/sparse_mode_introduction.md"
 
 RULES = (
     # ---- masks
@@ -114,7 +114,7 @@ RULES = (
     ),
     Rule(
         "attention.hidden_rows",
-        BUT_PLUGIN,
+        ALL,
         None,
         "a visible key for every query, or inner_precise 2 in layouts other than TND",
         "A card gives wrong numbers in rows whose keys are all hidden.",

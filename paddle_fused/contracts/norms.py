@@ -21,6 +21,7 @@ RMS_NORM_DTYPES = (
 FLOATS = ("float32", "bfloat16", "float16")
 DTYPES = {
     "rms_norm.dtype": FLOATS,
+    "add_rms_norm.dtype": FLOATS,
     "swiglu.dtype": FLOATS,
     "dropout_add_norm.dtype": FLOATS,
 }
@@ -36,13 +37,13 @@ _ADD_RMS_DOC = "ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md"
 _SWIGLU_DOC = "ops-nn activation/swi_glu/docs/aclnnSwiGlu.md"
 _SWIGLU_GRAD_DOC = "ops-nn activation/swi_glu_grad/docs/aclnnSwiGluGrad.md"
 _DROPOUT_DOC = "MindSpeed docs/ops/npu_dropout_add_layer_norm.md"
-_PADDLE = "PaddleCustomDevice backends/npu/custom_op/rms_norm.cc"
+_PADDLE = "PaddleCustomDevice backends/npu/custom_op/fused_rms_norm_npu.cc"
 
 RULES = (
     # ---- RMSNorm
     Rule(
         "rms_norm.dtype",
-        (*_RMS, *_ADD_RMS),
+        _RMS,
         PARAM_INVALID,
         listed(FLOATS),
         "Cast it with tensor.astype.",
@@ -50,7 +51,7 @@ RULES = (
     ),
     Rule(
         "rms_norm.gamma_dtype",
-        ("aclnnRmsNorm", "npu_rms_norm", "rms_norm", *_ADD_RMS),
+        ("aclnnRmsNorm", "npu_rms_norm", "rms_norm"),
         PARAM_INVALID,
         "gamma of x's dtype, or float32",
         "Cast gamma with tensor.astype.",
@@ -66,7 +67,7 @@ RULES = (
     ),
     Rule(
         "rms_norm.shape",
-        (*_RMS, *_ADD_RMS),
+        _RMS,
         INNER_TILING,
         f"x of rank 1 to {LIMITS['rms_norm.rank']} and gamma of the shape of x's last dimensions, none of "
         "them 0",
@@ -75,26 +76,43 @@ RULES = (
     ),
     Rule(
         "rms_norm.epsilon",
-        (*_RMS, *_ADD_RMS),
+        _RMS,
         PARAM_INVALID,
         "a number that is not negative, such as 1e-6",
         "Pass a positive one: it keeps the root away from zero.",
         _RMS_DOC,
     ),
+    # ---- AddRmsNorm
+    Rule(
+        "add_rms_norm.dtype",
+        _ADD_RMS,
+        PARAM_INVALID,
+        listed(FLOATS) + ", the same for x, residual and gamma",
+        "Cast them with tensor.astype.",
+        _ADD_RMS_DOC,
+    ),
     Rule(
         "add_rms_norm.residual",
         _ADD_RMS,
-        INNER_TILING,
+        PARAM_INVALID,
         "x and residual of the same shape",
         "Expand one of them: they are not broadcast.",
         _ADD_RMS_DOC,
     ),
     Rule(
-        "add_rms_norm.residual_dtype",
+        "add_rms_norm.shape",
         _ADD_RMS,
         PARAM_INVALID,
-        "x and residual of the same dtype",
-        "Cast one of them with tensor.astype.",
+        f"x of rank 1 to {LIMITS['rms_norm.rank']} and gamma of the shape of x's last dimensions",
+        "Pass a gamma that covers the dimensions to normalise over.",
+        _ADD_RMS_DOC,
+    ),
+    Rule(
+        "add_rms_norm.epsilon",
+        _ADD_RMS,
+        PARAM_INVALID,
+        "a number that is not negative, such as 1e-6",
+        "Pass a positive one: it keeps the root away from zero.",
         _ADD_RMS_DOC,
     ),
     # ---- SwiGLU
@@ -114,6 +132,22 @@ RULES = (
         "a dimension that x has",
         "Pass -1 for the last one.",
         _SWIGLU_DOC,
+    ),
+    Rule(
+        "swiglu.grad_alignment",
+        ("aclnnSwiGluGrad", "swiglu_grad", "swiglu"),
+        None,
+        f"for a gradient rows of x that are a multiple of {LIMITS['swiglu.grad_alignment']} bytes",
+        "Pad the width, or use composed operators.",
+        _SWIGLU_GRAD_DOC,
+    ),
+    Rule(
+        "swiglu.grad_empty",
+        ("aclnnSwiGluGrad", "swiglu_grad", "swiglu"),
+        None,
+        "for a gradient an x that is not empty",
+        "Skip the call where there are no rows.",
+        _SWIGLU_GRAD_DOC,
     ),
     Rule(
         "swiglu.same_shape",

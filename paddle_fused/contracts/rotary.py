@@ -21,7 +21,7 @@ PLUGIN = "fused_rope"
 _PUBLIC = ("aclnnRotaryPositionEmbedding", "npu_rotary_mul", "rotary_mul", "apply_rotary")
 _ALL = (*_PUBLIC, PLUGIN)
 _DOC = "ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md"
-_PADDLE = "PaddleCustomDevice backends/npu/custom_op/fused_rope.cc"
+_PADDLE = "PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
 
 RULES = (
     Rule("rotary.dtype", _ALL, PARAM_INVALID, listed(FLOATS), "Cast it with tensor.astype.", _DOC),
@@ -39,7 +39,7 @@ RULES = (
     Rule("rotary.rank", _ALL, INNER_TILING, "x with four dimensions", "Reshape it.", _DOC),
     Rule(
         "rotary.head_dim",
-        _PUBLIC,
+        _ALL,
         INNER_TILING,
         f"an even head size below {LIMITS['rotary.head_dim']}",
         "Rotate a slice of the head with composed operators.",
@@ -63,7 +63,7 @@ RULES = (
     ),
     Rule(
         "rotary.angles",
-        _PUBLIC,
+        _ALL,
         INNER_TILING,
         "cos and sin of one shape, x's S and D and, in mode half, 1 or x's size for batch and heads: "
         "[1, S, 1, D], [B, S, 1, D] or [B, S, N, D]; in mode interleave [1, S, 1, D]",
@@ -81,17 +81,16 @@ RULES = (
     Rule(
         "rotary.plugin_head_dim",
         (PLUGIN,),
-        INNER_TILING,
-        f"a head_dim that is a multiple of {LIMITS['rotary.plugin_head_dim_multiple']} and below "
-        f"{LIMITS['rotary.head_dim']}",
+        None,
+        f"a head_dim that is a multiple of {LIMITS['rotary.plugin_head_dim_multiple']}",
         "For other sizes apply the rotation with composed operators (use_fused_rope false).",
         _PADDLE,
     ),
     Rule(
         "rotary.plugin_angles",
         (PLUGIN,),
-        INNER_TILING,
-        "cos and sin of shape [1, seq_len, 1, head_dim] with the seq_len and head_dim of query",
+        None,
+        "cos and sin of one shape, [1, seq_len, 1, head_dim]",
         "Slice or reshape them.",
         _PADDLE,
     ),

@@ -10,10 +10,11 @@ namespace paddle_fused::kernels {
 constexpr int64_t kAttentionTile = 64;
 
 struct AttentionSegment {
-  int64_t batch;                      // index for batch strides; 0 if there are cumulative lengths
-  int64_t query_start, query_len;     // tokens, counted within the batch entry
+  int64_t batch;                   // index for batch strides; 0 if there are cumulative lengths
+  int64_t query_start, query_len;  // tokens, counted within the batch entry
   int64_t kv_start, kv_len;
-  int64_t first_row;                  // number of the first query token, counted over all segments
+  AttentionBand band;
+  int64_t first_row;               // number of the first query token, counted over all segments
 };
 
 struct AttentionBlock {
@@ -21,6 +22,15 @@ struct AttentionBlock {
   AttentionSegment segment;
   int64_t head;   // query head (forward, query gradient) or key-value head (key and value gradient)
   int64_t begin;  // first query, or first key
+};
+
+// One tile of the bias' gradient: the sum over all segments, heads and queries of these ranges that see its keys.
+struct AttentionBiasBlock {
+  const AttentionProblem* problem;
+  const AttentionSegment *first_segment, *end_segment;
+  int64_t first_head, end_head;
+  int64_t first_query, end_query;  // one tile, or all queries if the bias does not differ among them
+  int64_t key;
 };
 
 struct AttentionForward {
@@ -33,21 +43,27 @@ struct AttentionBackward {
   AttentionInput query, key, value, out, out_grad;
   SoftmaxStatistics statistics;
   AttentionOutput query_grad, key_grad, value_grad;
+  AttentionBiasGrad bias_grad;
   float* delta;  // rowsum(dO * O), [query_heads, all query tokens]; the query pass writes it, the key pass reads it
   int64_t delta_head_stride;
 };
 
-// Every function is indexed by ElementType; `workspace` holds workspace_floats(head_dim) floats, aligned to 64 bytes.
+// Every function is indexed by ElementType; `workspace` holds workspace_floats(problem) floats, aligned to 64 bytes.
 struct AttentionForwardTable {
-  int64_t (*workspace_floats)(int64_t head_dim);
+  int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*run[3])(const AttentionBlock& block, const AttentionForward& tensors, float* workspace);
 };
 struct AttentionBackwardTable {
-  int64_t (*workspace_floats)(int64_t head_dim);
+  int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*query_grad[3])(const AttentionBlock& block, const AttentionBackward& tensors, float* workspace);
   void (*kv_grad[3])(const AttentionBlock& block, const AttentionBackward& tensors, float* workspace);
 };
+struct AttentionBiasGradTable {
+  int64_t (*workspace_floats)(const AttentionProblem& problem);
+  void (*run[3])(const AttentionBiasBlock& block, const AttentionBackward& tensors, float* workspace);
+};
 PF_DECLARE_TABLE(AttentionForwardTable, attention_forward_table)
 PF_DECLARE_TABLE(AttentionBackwardTable, attention_backward_table)
+PF_DECLARE_TABLE(AttentionBiasGradTable, attention_bias_grad_table)
 
 }  // namespace paddle_fused::kernels

@@ -5,8 +5,8 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-int64_t workspace_floats(int64_t head_dim) {
-  return kTile * (head_dim + 3 * padded(head_dim) + 2 * kTile + 3);
+int64_t workspace_floats(const AttentionProblem& p) {
+  return kTile * (p.head_dim + padded(p.head_dim) + 2 * padded(p.value_head_dim) + 2 * kTile + 3);
 }
 
 // Running maximum, sum and rescaling factor of every query of the block.
@@ -57,25 +57,26 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
   const AttentionProblem& p = *block.problem;
   const AttentionSegment& s = block.segment;
   const int64_t head_dim = p.head_dim, width = padded(head_dim);
+  const int64_t value_head_dim = p.value_head_dim, value_width = padded(value_head_dim);
   const int64_t queries = smaller(kTile, s.query_len - block.begin);
   const int64_t kv_head = block.head / (p.query_heads / p.kv_heads);
 
   Arena arena{workspace};
   float* query_columns = arena.take(head_dim * kTile);
   float* key_rows = arena.take(kTile * width);
-  float* value_rows = arena.take(kTile * width);
-  float* out_rows = arena.take(kTile * width);
+  float* value_rows = arena.take(kTile * value_width);
+  float* out_rows = arena.take(kTile * value_width);
   float* scores = arena.take(kTile * kTile);
   float* factors = arena.take(kTile * kTile);
   RunningSoftmax softmax{arena.take(kTile), arena.take(kTile), arena.take(kTile)};
-  fill(out_rows, kTile * width, 0);
+  fill(out_rows, kTile * value_width, 0);
   fill(softmax.max, kTile, kHiddenScore);
   fill(softmax.sum, kTile, 0);
   load_columns(rows_of<T>(x.query, s.batch, s.query_start + block.begin, block.head), x.query.token_stride, queries,
                head_dim, p.scale, query_columns);
 
-  const TileRange range = keys_in_band(p, s, block.begin, queries);
-  for (int64_t key = range.begin; key < range.end; key += kTile) {
+  const SeenKeys seen(s, block.begin, queries);
+  for (int64_t key = seen.first(); key < seen.end; key = seen.after(key)) {
     const int64_t keys = smaller(kTile, s.kv_len - key);
     const TilePlace place{&p, &s, block.head, block.begin, queries, key, keys};
     const MaskState mask = mask_state(place);
@@ -83,16 +84,17 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
     load_rows(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, keys, head_dim, 1.0f,
               key_rows);
     tile_matmul(keys, kTile, head_dim, {key_rows, width, 1}, query_columns, kTile, scores, kTile, false);
+    add_bias<T>(place, kQueriesContiguous, scores);
     hide(place, mask, kQueriesContiguous, scores);
     softmax.update(scores, keys);
     if (p.keep_probability < 1) {
       dropout_factors(place, kQueriesContiguous, factors);
       multiply(scores, factors, keys * kTile);
     }
-    load_rows(rows_of<T>(x.value, s.batch, s.kv_start + key, kv_head), x.value.token_stride, keys, head_dim, 1.0f,
-              value_rows);
-    scale_rows(out_rows, queries, width, softmax.rescale);
-    tile_matmul(queries, width, keys, {scores, 1, kTile}, value_rows, width, out_rows, width, true);
+    load_rows(rows_of<T>(x.value, s.batch, s.kv_start + key, kv_head), x.value.token_stride, keys, value_head_dim,
+              1.0f, value_rows);
+    scale_rows(out_rows, queries, value_width, softmax.rescale);
+    tile_matmul(queries, value_width, keys, {scores, 1, kTile}, value_rows, value_width, out_rows, value_width, true);
   }
 
   const SoftmaxStatistics& to = x.statistics;
@@ -105,7 +107,7 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
     }
     softmax.rescale[i] = softmax.sum[i] == 0 ? 0.0f : 1.0f / softmax.sum[i];
   }
-  store_rows(out_rows, queries, head_dim, softmax.rescale,
+  store_rows(out_rows, queries, value_head_dim, value_width, softmax.rescale,
              rows_of<T>(x.out, s.batch, s.query_start + block.begin, block.head), x.out.token_stride);
 }
 

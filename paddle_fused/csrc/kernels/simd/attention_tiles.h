@@ -72,12 +72,12 @@ static inline void load_columns(const T* x, int64_t token_stride, int64_t count,
   }
 }
 
-// x[i][d] = row_scale[i] * rows[i][d]
+// x[i][d] = row_scale[i] * rows[i][d]; the rows are `width` apart.
 template <typename T>
-static inline void store_rows(const float* rows, int64_t count, int64_t head_dim, const float* row_scale, T* x,
-                              int64_t token_stride) {
+static inline void store_rows(const float* rows, int64_t count, int64_t head_dim, int64_t width,
+                              const float* row_scale, T* x, int64_t token_stride) {
   for (int64_t i = 0; i < count; ++i) {
-    const float* from = rows + i * padded(head_dim);
+    const float* from = rows + i * width;
     T* to = x + i * token_stride;
     const float scale = row_scale[i];
 #pragma omp simd
@@ -89,19 +89,30 @@ static inline void fill(float* x, int64_t count, float value) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// Multiples of kTile around the keys that some query in [begin, begin + queries) sees, and the other way round.
+// The tiles of keys that some query in [begin, begin + queries) sees: those of the prefix, then those of the band.
+struct SeenKeys {
+  int64_t prefix_end, band_begin, end;
+
+  SeenKeys(const AttentionSegment& s, int64_t begin, int64_t queries)
+      : prefix_end(s.band.prefix),
+        band_begin(larger(0, begin - s.band.pre) / kTile * kTile),
+        end(larger(prefix_end, smaller(s.kv_len, begin + queries + s.band.next))) {}
+
+  int64_t first() const { return prefix_end > 0 ? 0 : band_begin; }
+  int64_t after(int64_t key) const {
+    const int64_t next = key + kTile;
+    return next >= prefix_end && next < band_begin ? band_begin : next;
+  }
+};
+
+// Multiples of kTile around the queries that see some key in [begin, begin + keys).
 struct TileRange {
   int64_t begin, end;
 };
-static inline TileRange keys_in_band(const AttentionProblem& p, const AttentionSegment& s, int64_t begin,
-                                     int64_t queries) {
-  const int64_t first = larger(0, begin - p.pre_tokens);
-  return {first / kTile * kTile, smaller(s.kv_len, begin + queries + p.next_tokens)};
-}
-static inline TileRange queries_in_band(const AttentionProblem& p, const AttentionSegment& s, int64_t begin,
-                                        int64_t keys) {
-  const int64_t first = larger(0, begin - p.next_tokens);
-  return {first / kTile * kTile, smaller(s.query_len, begin + keys + p.pre_tokens)};
+static inline TileRange queries_seeing(const AttentionSegment& s, int64_t begin, int64_t keys) {
+  if (begin < s.band.prefix) return {0, s.query_len};
+  const int64_t first = larger(0, begin - s.band.next);
+  return {first / kTile * kTile, smaller(s.query_len, begin + keys + s.band.pre)};
 }
 
 // One tile's place: `queries` queries from `query` and `keys` keys from `key` of one segment, seen by one query head.
@@ -132,6 +143,23 @@ static inline MaskState mask_state(const TilePlace& t) {
   return hidden == t.queries * t.keys ? MaskState::kAllHidden : MaskState::kSomeHidden;
 }
 
+// scores(i, j) += scale * bias(i, j)
+template <typename T>
+static inline void add_bias(const TilePlace& t, TileStrides strides, float* scores) {
+  const AttentionBias& bias = t.problem->bias;
+  if (!bias.data) return;
+  const T* tile = static_cast<const T*>(bias.data) + t.segment->batch * bias.batch_stride +
+                  t.head * bias.head_stride + t.query * bias.query_stride + t.key;
+  for (int64_t i = 0; i < t.queries; ++i) {
+    const T* row = tile + i * bias.query_stride;
+    for (int64_t j = 0; j < t.keys; ++j) {
+      float* score = scores + i * strides.query + j * strides.key;
+      const float sum = *score + bias.scale * to_float(row[j]);
+      *score = sum < kHiddenScore && sum > -__builtin_inff() ? kHiddenScore : sum;
+    }
+  }
+}
+
 // Writes kHiddenScore over the scores hidden by the mask and minus infinity over those outside of the band.
 static inline void hide(const TilePlace& t, MaskState mask, TileStrides strides, float* scores) {
   if (mask != MaskState::kNothingHidden) {
@@ -143,15 +171,16 @@ static inline void hide(const TilePlace& t, MaskState mask, TileStrides strides,
       }
     }
   }
-  const int64_t pre = t.problem->pre_tokens, next = t.problem->next_tokens;
-  const bool inside = t.query + t.queries - 1 - pre <= t.key && t.key + t.keys - 1 <= t.query + next;
-  if (inside) return;
+  const AttentionBand& band = t.segment->band;
+  const int64_t prefix = larger(0, smaller(t.keys, band.prefix - t.key));
+  const bool in_band = t.query + t.queries - 1 - band.pre <= t.key && t.key + t.keys - 1 <= t.query + band.next;
+  if (in_band || prefix == t.keys) return;
   for (int64_t i = 0; i < t.queries; ++i) {
-    const int64_t first = larger(0, smaller(t.keys, t.query + i - pre - t.key));
-    const int64_t end = larger(first, smaller(t.keys, t.query + i + next + 1 - t.key));
+    const int64_t first = larger(0, smaller(t.keys, t.query + i - band.pre - t.key));
+    const int64_t end = larger(first, smaller(t.keys, t.query + i + band.next + 1 - t.key));
     float* row = scores + i * strides.query;
-    for (int64_t j = 0; j < first; ++j) row[j * strides.key] = -__builtin_inff();
-    for (int64_t j = end; j < t.keys; ++j) row[j * strides.key] = -__builtin_inff();
+    for (int64_t j = prefix; j < first; ++j) row[j * strides.key] = -__builtin_inff();
+    for (int64_t j = larger(end, prefix); j < t.keys; ++j) row[j * strides.key] = -__builtin_inff();
   }
 }
 

@@ -61,14 +61,21 @@ kernels::SoftmaxStatistics statistics(const FlashAttention& call, const Tensor& 
   return {max_data, sum_data, q[2] * q[1] * c, c, q[1] * c, c};
 }
 
-// `mask` keeps alive what the problem points to.
-kernels::AttentionProblem problem_of(const FlashAttention& call, Tensor* mask) {
+// The problem and what it points to.
+struct Prepared {
+  kernels::AttentionProblem problem;
+  Tensor mask;
+  std::vector<kernels::AttentionBand> bands;
+};
+
+Prepared prepare(const FlashAttention& call) {
   const auto q = call.query.shape(), k = call.key.shape();
-  kernels::AttentionProblem p;
+  Prepared prepared;
+  kernels::AttentionProblem& p = prepared.problem;
   p.type = element_type(call.query.dtype());
   p.query_heads = q[q.size() - 2];
   p.kv_heads = k[k.size() - 2];
-  p.head_dim = q.back();
+  p.head_dim = p.value_head_dim = q.back();
   p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
   if (call.is_varlen) {
     p.segments = static_cast<int64_t>(call.query_ends.size());
@@ -81,16 +88,16 @@ kernels::AttentionProblem problem_of(const FlashAttention& call, Tensor* mask) {
     p.query_len = q[1];
     p.kv_len = k[1];
   }
-  if (call.causal) {
-    p.pre_tokens = kPreTokens;
-    p.next_tokens = 0;
-  } else if (call.attn_mask) {
-    *mask = with_dense_rows(*call.attn_mask);
-    p.pre_tokens = kPreTokens;
-    p.next_tokens = call.is_triangle_upper_mask ? 0 : kNextTokens;
-    const auto shape = mask->shape();
-    const auto& s = mask->strides();
-    p.mask.data = reinterpret_cast<const uint8_t*>(mask->data<bool>());
+  if (call.causal || call.attn_mask) {
+    const bool triangle = call.causal || call.is_triangle_upper_mask;
+    prepared.bands.assign(p.segments, {kPreTokens, triangle ? 0 : kNextTokens});
+    p.bands = prepared.bands.data();
+  }
+  if (!call.causal && call.attn_mask) {
+    const Tensor& mask = prepared.mask = with_dense_rows(*call.attn_mask);
+    const auto shape = mask.shape();
+    const auto& s = mask.strides();
+    p.mask.data = reinterpret_cast<const uint8_t*>(mask.data<bool>());
     p.mask.query_stride = s[s.size() - 2];
     if (shape.size() == 4) {
       p.mask.batch_stride = shape[0] == 1 ? 0 : s[0];
@@ -98,7 +105,7 @@ kernels::AttentionProblem problem_of(const FlashAttention& call, Tensor* mask) {
     }
   }
   if (drops(call)) p.keep_probability = 1.0 - static_cast<double>(call.dropout);
-  return p;
+  return prepared;
 }
 
 // Elements of the dropout mask.
@@ -123,8 +130,8 @@ Tensor scalar(int64_t value, const phi::Place& place) {
 
 std::vector<Tensor> forward(const FlashAttention& call, const paddle::optional<Tensor>& fixed_seed_offset) {
   const phi::Place place = call.query.place();
-  Tensor mask;
-  kernels::AttentionProblem problem = problem_of(call, &mask);
+  Prepared prepared = prepare(call);
+  kernels::AttentionProblem& problem = prepared.problem;
   // Random numbers are drawn only if they are used, so that attention without dropout leaves the generator alone.
   if (drops(call)) {
     if (fixed_seed_offset) {
@@ -156,8 +163,8 @@ std::vector<Tensor> forward(const FlashAttention& call, const paddle::optional<T
 
 std::vector<Tensor> backward(const FlashAttention& call, const FlashAttentionSaved& saved) {
   const phi::Place place = call.query.place();
-  Tensor mask;
-  kernels::AttentionProblem problem = problem_of(call, &mask);
+  Prepared prepared = prepare(call);
+  kernels::AttentionProblem& problem = prepared.problem;
   problem.seed = *saved.seed.data<int64_t>();
   problem.offset = *saved.offset.data<int64_t>();
   Tensor query_grad = paddle::empty(call.query.shape(), call.query.dtype(), place);

@@ -1,4 +1,4 @@
-"""Builds the native code: the host kernels and the virtual NPU plugin.
+"""Builds the native code: the host kernels, their operators and the virtual NPU plugin.
 
 `pip install .` and `pip install -e .` call it. While developing, `python setup.py build_native` builds in
 place and compiles only what changed; it needs cmake and ninja, which the extra `test` installs.
@@ -27,6 +27,7 @@ class BuildError(SystemExit):
 
 BUILT_FILES = (
     "paddle_fused/lib/libpaddle_fused_kernels.so",
+    "paddle_fused/lib/libpaddle_fused_ops.so",
     "paddle_fused/virtual_npu/plugin/libpaddle-custom-npu.so",
     "paddle_fused/virtual_npu/built_for.json",
 )
@@ -81,7 +82,7 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}): "
                 + "\n".join(errors[:12])
             )
-    for file in BUILT_FILES[:2]:
+    for file in BUILT_FILES[:-1]:
         target = destination / file
         target.parent.mkdir(parents=True, exist_ok=True)
         # A process may have the old library in use: give its name to a new file, do not write into it.
@@ -89,7 +90,7 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
         shutil.copy2(build / Path(file).name, fresh)
         fresh.replace(target)
     stamp = {"paddle_version": version, "paddle_commit": commit}
-    (destination / BUILT_FILES[2]).write_text(json.dumps(stamp) + "\n")
+    (destination / BUILT_FILES[-1]).write_text(json.dumps(stamp) + "\n")
 
 
 class BuildNative(Command):

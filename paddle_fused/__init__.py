@@ -1,5 +1,39 @@
 """Fused operators for Ascend NPUs and for the host, and the virtual NPU that stands in for a card.
 
+    import paddle_fused
+
+    out = paddle_fused.rms_norm(x, weight)
+    paddle_fused.what_ran()
+
 Importing this package imports no framework: ``paddle_fused.virtual_npu`` has to act before paddle is
-imported.
+imported. The operators import it when they are first asked for.
 """
+
+import importlib
+
+# Where each public name stands.
+_PUBLIC = {
+    "BackendError": "dispatch",
+    "reset_what_ran": "dispatch",
+    "use_backend": "dispatch",
+    "what_ran": "dispatch",
+    "rms_norm": "ops.rms_norm",
+}
+_MODULES = ("compat", "contracts", "masks")
+
+__all__ = [*_PUBLIC, *_MODULES, "virtual_npu"]
+
+
+def __getattr__(name: str):
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,8 +16,14 @@ PACKAGES = ("paddle_fused", "llm_npu", "scripts", "tests")
 SUPPLIED = (
     "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
 )
-PUBLIC = {"paddle_fused", "paddle_fused.virtual_npu", "paddle_fused.info"}
-UNDER_OPERATORS = tuple(f"paddle_fused.{name}" for name in ("dispatch", "contracts", "ascend", "native"))
+PUBLIC = {
+    f"paddle_fused{name}"
+    for name in ("", ".virtual_npu", ".info", ".parity", ".masks", ".compat", ".contracts")
+}
+UNDER_OPERATORS = tuple(
+    f"paddle_fused.{name}" for name in ("dispatch", "contracts", "ascend", "native", "devices")
+)
+OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
 BEFORE_PADDLE = (
     "paddle_fused",
     "paddle_fused.virtual_npu",
@@ -46,7 +52,7 @@ def reason_against(importer: str, imported: str) -> str | None:
         return None if below(imported, SUPPLIED) else "the supplied package stands alone"
     if below(importer, "paddle_fused.virtual_npu") and not below(imported, "paddle_fused.virtual_npu"):
         return "the virtual NPU stands alone"
-    if below(importer, "paddle_fused.ops") and not below(imported, "paddle_fused.ops", *UNDER_OPERATORS):
+    if below(importer, *OPERATORS) and not below(imported, *OPERATORS, *UNDER_OPERATORS):
         return "an operator uses " + ", ".join(UNDER_OPERATORS)
     if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):
         return "operators stand on this, not the other way"

@@ -50,11 +50,18 @@ using KernelName = std::pair<std::string, phi::DataType>;
 
 struct OperatorCalls {
   std::mutex mutex;
-  std::map<KernelName, uint64_t> calls;
+  std::map<KernelName, std::pair<Placement, uint64_t>> calls;
 };
 OperatorCalls& operator_calls() {
   static auto* calls = new OperatorCalls;
   return *calls;
+}
+
+void count_operator(const std::string& name, phi::DataType dtype, Placement placement) {
+  auto& recorded = operator_calls();
+  std::lock_guard<std::mutex> lock(recorded.mutex);
+  ++recorded.calls.try_emplace({name, dtype}, placement, 0).first->second.second;
+  trace(name, dtype, placement);
 }
 
 }  // namespace
@@ -80,10 +87,7 @@ void record_call(KernelEntry& entry) {
 }
 
 OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype) {
-  auto& recorded = operator_calls();
-  std::lock_guard<std::mutex> lock(recorded.mutex);
-  ++recorded.calls[{name, dtype}];
-  trace(name, dtype, Placement::kNpu);
+  count_operator(name, dtype, Placement::kNpu);
 }
 
 }  // namespace virtual_npu
@@ -103,7 +107,7 @@ extern "C" const char* virtual_npu_kernel_record() {
   {
     auto& recorded = operator_calls();
     std::lock_guard<std::mutex> lock(recorded.mutex);
-    for (const auto& [kernel, calls] : recorded.calls) rows[kernel] = {Placement::kNpu, calls};
+    for (const auto& [kernel, row] : recorded.calls) rows[kernel] = row;
   }
   thread_local std::string json;
   json = "[";
@@ -115,6 +119,19 @@ extern "C" const char* virtual_npu_kernel_record() {
   json += "]";
   return json.c_str();
 }
+
+// A host operator of another library computes on npu tensors between these two calls; dtype is a phi::DataType.
+extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype) {
+  using namespace virtual_npu;
+  if (config().strict)
+    PADDLE_THROW(common::errors::Unimplemented(
+        "%s is an operator of the host: a card has none of that name, and VIRTUAL_NPU_STRICT=1 refuses it. Move the "
+        "tensors to the CPU, or unset VIRTUAL_NPU_STRICT.",
+        name));
+  count_operator(name, static_cast<phi::DataType>(dtype), Placement::kHost);
+  ++pauses;
+}
+extern "C" void virtual_npu_end_host_operator() { --virtual_npu::pauses; }
 
 extern "C" void virtual_npu_reset_kernel_record() {
   using namespace virtual_npu;

@@ -1,0 +1,63 @@
+"""The operators of paddle-custom-npu, by name: whatever plugin is there, for a card or the virtual one.
+
+Releases of the plugin differ in which operators they have and in their arguments, so both are probed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import paddle
+from paddle.base.framework import OpProtoHolder
+from paddle.utils.cpp_extension import extension_utils
+
+from .devices import elsewhere
+
+
+class Signature(NamedTuple):
+    """The names of an operator's inputs and attributes, in the order of its arguments."""
+
+    inputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+
+
+def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
+    """The reason why the plugin cannot compute on these tensors with these operators of it, or None."""
+    reason = elsewhere(("npu",), tensors)
+    if reason is not None:
+        return reason
+    missing = [operator for operator in operators if signature(operator) is None]
+    if missing:
+        return f"the plugin that is installed has no operator {' or '.join(missing)}"
+    return None
+
+
+@functools.cache
+def signature(operator: str) -> Signature | None:
+    """What an operator of the plugin takes, or None if the plugin has no such operator."""
+    _register()
+    try:
+        inputs, attributes, _ = extension_utils.parse_op_info(operator)
+    except ValueError:
+        return None
+    return Signature(
+        tuple(name.partition("@")[0] for name in inputs),
+        tuple(name.partition("@")[0] for name in attributes),
+    )
+
+
+def call(operator: str, *arguments) -> list:
+    """The outputs of an operator of the plugin, in dygraph and while a program is captured."""
+    _register()
+    return paddle._C_ops._run_custom_op(operator, *arguments)
+
+
+@functools.cache
+def _register() -> None:
+    root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
+    for library in sorted(Path(root).glob("*.so")) if root else ():
+        extension_utils.load_op_meta_info_and_register_op(str(library))
+    OpProtoHolder.instance().update_op_proto([])  # also what somebody else has registered

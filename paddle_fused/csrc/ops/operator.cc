@@ -1,0 +1,79 @@
+#include "ops/operator.h"
+
+#include <dlfcn.h>
+
+#include <sstream>
+
+#include "paddle/phi/core/enforce.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+bool is_npu(const phi::Place& place) {
+  return place.GetType() == phi::AllocationType::CUSTOM && place.GetDeviceType() == "npu";
+}
+
+// The virtual NPU's plugin, if it is the npu of this process; a plugin for a card has the same file name.
+struct VirtualNpu {
+  void (*begin_host_operator)(const char* name, int dtype) = nullptr;
+  void (*end_host_operator)() = nullptr;
+
+  VirtualNpu() {
+    void* plugin = dlopen("libpaddle-custom-npu.so", RTLD_NOLOAD | RTLD_LAZY);
+    if (!plugin) return;
+    begin_host_operator =
+        reinterpret_cast<decltype(begin_host_operator)>(dlsym(plugin, "virtual_npu_begin_host_operator"));
+    end_host_operator = reinterpret_cast<decltype(end_host_operator)>(dlsym(plugin, "virtual_npu_end_host_operator"));
+  }
+};
+const VirtualNpu& virtual_npu_plugin() {
+  static const VirtualNpu plugin;
+  return plugin;
+}
+
+bool in_host_memory(const phi::Place& place) {
+  return place.GetType() == phi::AllocationType::CPU || (is_npu(place) && virtual_npu_plugin().begin_host_operator);
+}
+
+}  // namespace
+
+void refuse(const char* op, const std::string& sentence) {
+  PADDLE_THROW(common::errors::InvalidArgument("%s", std::string(op) + ": " + sentence));
+}
+
+void check_places(const char* op, std::initializer_list<Argument> arguments) {
+  bool together = true;
+  std::ostringstream where;
+  for (const Argument& argument : arguments) {
+    const phi::Place& place = argument.tensor.place();
+    together = together && in_host_memory(place) && place == arguments.begin()->tensor.place();
+    where << (&argument == arguments.begin() ? "" : ", ") << argument.name << " is on " << text(place);
+  }
+  if (!together)
+    refuse(op, where.str() + "; accepted: all on the CPU, or all on one virtual npu device. Move them with tensor.to.");
+}
+
+void check_float(const char* op, const Argument& argument) {
+  const DataType dtype = argument.tensor.dtype();
+  if (dtype == DataType::FLOAT32 || is_16_bit_float(dtype)) return;
+  refuse(op, std::string(argument.name) + " is " + text(dtype) +
+                 "; accepted: float32, bfloat16, float16. Cast it with tensor.astype.");
+}
+
+void check_same_dtype(const char* op, std::initializer_list<Argument> arguments) {
+  const Argument& first = *arguments.begin();
+  for (const Argument& argument : arguments) {
+    if (argument.tensor.dtype() == first.tensor.dtype()) continue;
+    refuse(op, std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " and " + first.name + " is " +
+                   text(first.tensor.dtype()) + "; both must have the same dtype. Cast one of them with tensor.astype.");
+  }
+}
+
+HostCall::HostCall(const char* op, const Tensor& tensor) : counted_(is_npu(tensor.place())) {
+  if (counted_) virtual_npu_plugin().begin_host_operator(op, static_cast<int>(tensor.dtype()));
+}
+HostCall::~HostCall() {
+  if (counted_) virtual_npu_plugin().end_host_operator();
+}
+
+}  // namespace paddle_fused::ops

@@ -1,0 +1,50 @@
+// What the host operators (pf_...) share: checks of their arguments, and the record of their calls.
+//
+// A host operator computes on tensors in the host's memory: those of the CPU place and of the virtual NPU. Its checks
+// throw phi's InvalidArgument, which reaches Python as ValueError. The public functions in Python explain more; the
+// checks here keep any call, however wrong, from reading memory that is not its own.
+#pragma once
+#include <initializer_list>
+#include <string>
+
+#include "framework/tensors.h"
+#include "virtual_npu/element_type.h"
+
+namespace paddle_fused::ops {
+
+using paddle::DataType;
+using paddle::Tensor;
+using Shape = std::vector<int64_t>;
+using virtual_npu::element_type;
+using virtual_npu::is_16_bit_float;
+
+struct Argument {
+  const char* name;
+  const Tensor& tensor;
+};
+
+// Throws InvalidArgument("<op>: <sentence>").
+[[noreturn]] void refuse(const char* op, const std::string& sentence);
+
+// All arguments are on one device, and its memory is the host's.
+void check_places(const char* op, std::initializer_list<Argument> arguments);
+
+// The argument is float32, bfloat16 or float16.
+void check_float(const char* op, const Argument& argument);
+
+// The arguments all have the dtype of the first.
+void check_same_dtype(const char* op, std::initializer_list<Argument> arguments);
+
+// Counts a call on an npu tensor in the virtual NPU's record, as work of the host: a card has no such operator. What
+// the operator calls meanwhile is its own affair and is not counted. Does nothing for tensors of the CPU place.
+class HostCall {
+ public:
+  HostCall(const char* op, const Tensor& tensor);
+  ~HostCall();
+  HostCall(const HostCall&) = delete;
+
+ private:
+  bool counted_;
+};
+
+}  // namespace paddle_fused::ops

@@ -1,0 +1,107 @@
+// pf_rms_norm(x, weight; epsilon) -> (y, rstd): kernels/rms_norm as an operator, over the last dimension of x.
+#include "kernels/rms_norm.h"
+
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kOp[] = "pf_rms_norm";
+
+// Also runs while a program is captured, where an unknown dimension is -1.
+void check_shapes(const Shape& x, const Shape& weight) {
+  if (!x.empty() && weight.size() == 1 && (weight[0] == x.back() || weight[0] < 0 || x.back() < 0)) return;
+  refuse(kOp, "x has shape " + text(x) + " and weight " + text(weight) +
+                  "; accepted: weight of the shape of x's last dimension.");
+}
+
+void check(const Tensor& x, const Tensor& weight) {
+  check_places(kOp, {{"x", x}, {"weight", weight}});
+  check_float(kOp, {"x", x});
+  check_same_dtype(kOp, {{"x", x}, {"weight", weight}});
+  check_shapes(x.shape(), weight.shape());
+}
+
+Shape rstd_shape(Shape x) {
+  x.back() = 1;
+  return x;
+}
+
+std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, float epsilon) {
+  check(x, weight);
+  const HostCall call(kOp, x);
+  const Tensor input = dense(x), scale = dense(weight);
+  Tensor y = paddle::empty(x.shape(), x.dtype(), x.place());
+  Tensor rstd = paddle::empty(rstd_shape(x.shape()), DataType::FLOAT32, x.place());
+  const int64_t width = weight.numel();
+  if (x.numel() > 0)
+    kernels::rms_norm_forward(element_type(x.dtype()), input.data(), scale.data(), epsilon, x.numel() / width, width,
+                              y.data(), rstd.data<float>());
+  return {y, rstd};
+}
+
+std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
+                             float /*epsilon*/) {
+  check(x, weight);
+  if (!dy.defined()) refuse(kOp, "the loss depends on rstd but not on y; only y has a gradient. Detach rstd.");
+  check_places(kOp, {{"x", x}, {"rstd", rstd}, {"the gradient of y", dy}});
+  check_same_dtype(kOp, {{"x", x}, {"the gradient of y", dy}});
+  const HostCall call("pf_rms_norm_grad", x);
+  const Tensor gradient = dense(dy), input = dense(x), scale = dense(weight);
+  Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
+  Tensor dweight = paddle::zeros(weight.shape(), DataType::FLOAT32, x.place());
+  const int64_t width = weight.numel();
+  if (x.numel() > 0)
+    kernels::rms_norm_backward(element_type(x.dtype()), gradient.data(), input.data(), rstd.data<float>(),
+                               scale.data(), x.numel() / width, width, dx.data(), dweight.data<float>());
+  return {dx, weight.dtype() == DataType::FLOAT32 ? dweight : paddle::experimental::cast(dweight, weight.dtype())};
+}
+
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, float /*epsilon*/) {
+  check_shapes(x, weight);
+  return {x, rstd_shape(x)};
+}
+std::vector<DataType> infer_dtypes(const DataType& x, const DataType& /*weight*/) { return {x, DataType::FLOAT32}; }
+
+std::vector<Shape> infer_gradient_shapes(const Shape& /*dy*/, const Shape& x, const Shape& /*rstd*/,
+                                         const Shape& weight, float /*epsilon*/) {
+  return {x, weight};
+}
+std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataType& x, const DataType& /*rstd*/,
+                                            const DataType& weight) {
+  return {x, weight};
+}
+
+// Rows may lie on different devices; the weight is everywhere, and its gradient a sum over the devices.
+SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, float /*epsilon*/) {
+  const DimsMapping rows = last_dims_whole(mapping_of(x), 1);
+  return {{placed(x, rows), placed(weight, whole(1))}, {placed(x, rows), placed(x, rows)}};
+}
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& dy, const DistMetaTensor& x, const DistMetaTensor& rstd,
+                             const DistMetaTensor& weight, float /*epsilon*/) {
+  const DimsMapping rows = last_dims_whole(mapping_of(x), 1);
+  return {{placed(dy, rows), placed(x, rows), placed(rstd, rows), placed(weight, whole(1))},
+          {placed(x, rows), partial_sum(weight, whole(1), rows)}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_rms_norm)
+    .Inputs({"x", "weight"})
+    .Outputs({"y", "rstd"})
+    .Attrs({"epsilon: float"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_rms_norm)
+    .Inputs({paddle::Grad("y"), "x", "rstd", "weight"})
+    .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
+    .Attrs({"epsilon: float"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));

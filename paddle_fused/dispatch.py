@@ -1,0 +1,196 @@
+"""Which backend runs an operator on these very tensors, why the others did not, and what ran.
+
+An operator has up to three backends, asked in this order:
+
+    ascend     the operators of paddle-custom-npu, or the best composition of the card's own kernels
+    native     the host kernels, on the tensors of the CPU place and of the virtual NPU
+    composed   plain Paddle: the definition
+
+Each answers with a reason to refuse, or None. The first without a reason runs. The reasons are the error when
+nobody runs, the record of ``what_ran``, and the cells of ``python -m paddle_fused.info``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+BACKENDS = ("ascend", "native", "composed")
+AUTO = "auto"
+
+
+def _accepts(*_arguments) -> None:
+    """A backend that refuses nothing."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute an operator; the three functions take the same arguments.
+
+    ``refuses`` returns the reason not to run these arguments (a sentence without its final dot) or None.
+    ``mode`` is what runs, for the record: a name of the operator or of the composition, or a function of the
+    arguments that returns it.
+    """
+
+    run: Callable[..., Any]
+    refuses: Callable[..., str | None] = _accepts
+    mode: str | Callable[..., str] = ""
+
+    def mode_of(self, arguments: tuple) -> str:
+        return self.mode(*arguments) if callable(self.mode) else self.mode
+
+
+class BackendError(ValueError):
+    """No backend that may run the operator accepts these tensors; ``reasons`` says why, by backend."""
+
+    def __init__(self, operator: str, reasons: dict[str, str]):
+        self.operator, self.reasons = operator, reasons
+        lines = [f"{operator}: no backend that may run accepts these tensors."]
+        lines += [f"  {backend}: {reason}." for backend, reason in reasons.items()]
+        if _choice.strict:
+            lines.append(f"  use_backend({_choice.name!r}, strict=True) allows no other backend.")
+        super().__init__("\n".join(lines))
+
+
+class Ran(NamedTuple):
+    """What ran of one operator: ``count`` calls of ``backend`` for the first tensor's ``dtype``.
+
+    ``refused`` holds the reasons of the backends that were asked before. While a program is being captured
+    (``to_static``) a call is counted once for each capture, not for each run of the program.
+    """
+
+    operator: str
+    backend: str
+    mode: str
+    dtype: str
+    count: int
+    refused: dict[str, str]
+
+
+class _Choice(NamedTuple):
+    name: str
+    strict: bool
+
+
+_choice = _Choice(AUTO, False)
+_ran: dict[tuple, int] = {}
+OPERATORS: dict[str, FusedOp] = {}  # every operator that has been imported, by its public name
+
+
+class use_backend:
+    """Prefers one backend, from now on or inside a ``with`` block.
+
+        use_backend("native")
+        with use_backend("composed", strict=True):
+            ...
+
+    ``name``: ``"auto"`` (the order above), or the backend to ask first; the others follow in their order.
+    ``strict``: nothing else may run. With ``"auto"`` strict means ascend or native: composed is refused.
+    The choice holds for the process, all threads. Raises ValueError for an unknown name, and BackendError (a
+    ValueError) from a call that nobody may run.
+    """
+
+    def __init__(self, name: str, strict: bool = False):
+        global _choice
+        if name not in (AUTO, *BACKENDS):
+            raise ValueError(
+                f"use_backend: {name!r} is not a backend; accepted: {', '.join((AUTO, *BACKENDS))}."
+            )
+        self._before = _choice
+        _choice = _Choice(name, bool(strict))
+
+    def __enter__(self) -> use_backend:
+        return self
+
+    def __exit__(self, *_error) -> None:
+        global _choice
+        _choice = self._before
+
+
+def what_ran() -> list[Ran]:
+    """What ran since the start or the last ``reset_what_ran``, in the order of the first calls."""
+    return [
+        Ran(operator, backend, mode, dtype, count, dict(refused))
+        for (operator, backend, mode, dtype, refused), count in _ran.items()
+    ]
+
+
+def reset_what_ran() -> None:
+    """Empties the record of ``what_ran``."""
+    _ran.clear()
+
+
+@dataclass
+class FusedOp:
+    """An operator and its backends. Calling it runs the first backend that accepts the arguments.
+
+    Arguments are positional and the same for every backend; the first is a tensor, whose dtype is recorded.
+    """
+
+    name: str
+    ascend: Backend
+    native: Backend
+    composed: Backend
+    backends: dict[str, Backend] = field(init=False)
+
+    def __post_init__(self):
+        self.backends = {name: getattr(self, name) for name in BACKENDS}
+        assert self.name not in OPERATORS, self.name
+        OPERATORS[self.name] = self
+
+    def answers(self, *arguments) -> dict[str, tuple[str | None, str]]:
+        """For every backend its reason to refuse these arguments or None, and what it would run."""
+        found = {}
+        for name, backend in self.backends.items():
+            reason = backend.refuses(*arguments)
+            found[name] = (reason, "" if reason else backend.mode_of(arguments))
+        return found
+
+    def __call__(self, *arguments):
+        if _asking:
+            raise Asked(self.name, self.answers(*arguments))
+        refused: dict[str, str] = {}
+        for name in _order():
+            backend = self.backends[name]
+            reason = backend.refuses(*arguments)
+            if reason is None:
+                dtype = str(arguments[0].dtype).rpartition(".")[2].lower()
+                mode = backend.mode_of(arguments)
+                outputs = backend.run(*arguments)
+                key = (self.name, name, mode, dtype, tuple(refused.items()))
+                _ran[key] = _ran.get(key, 0) + 1
+                return outputs
+            refused[name] = reason
+        raise BackendError(self.name, refused)
+
+
+class Asked(BaseException):
+    """Ends a call inside ``ask`` with what every backend answered: ``answers`` maps it to (reason, mode)."""
+
+    def __init__(self, operator: str, answers: dict[str, tuple[str | None, str]]):
+        self.operator, self.answers = operator, answers
+        super().__init__(operator)
+
+
+_asking = False
+
+
+def ask(call: Callable[[], Any]) -> Asked:
+    """What every backend answers to the first operator that ``call`` calls; nothing is computed."""
+    global _asking
+    _asking = True
+    try:
+        call()
+    except Asked as asked:
+        return asked
+    finally:
+        _asking = False
+    raise ValueError("ask: the function called no fused operator.")
+
+
+def _order() -> tuple[str, ...]:
+    name, strict = _choice
+    if name == AUTO:
+        return BACKENDS[:2] if strict else BACKENDS
+    return (name,) if strict else (name, *(other for other in BACKENDS if other != name))

@@ -1,0 +1,112 @@
+"""Which backend runs which operator here, and why the others do not: ``python -m paddle_fused.info``.
+
+Every case of every operator is put to every backend, on the CPU place and on the npu, in every dtype; nothing
+is computed. A cell says what would run and, where some of the calls are refused, how many and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+
+from .parity import environment, use_an_npu
+
+PLACES = ("cpu", "npu")
+
+
+@dataclass
+class Cell:
+    """One operator, backend and place: what would run, and the reasons of the calls that are refused."""
+
+    modes: Counter = field(default_factory=Counter)
+    reasons: Counter = field(default_factory=Counter)
+
+    def text(self) -> str:
+        accepted, refused = sum(self.modes.values()), sum(self.reasons.values())
+        assert accepted + refused, "a cell without an answer"
+        if not accepted:
+            return "no"
+        return "yes" if not refused else f"{accepted} of {accepted + refused}"
+
+
+def table() -> dict[str, dict[tuple[str, str], Cell]]:
+    """For each operator the cells of its backends and places."""
+    from .cases import all_cases
+    from .dispatch import BACKENDS
+
+    rows: dict[str, dict[tuple[str, str], Cell]] = {}
+    for case in all_cases():
+        row = rows.setdefault(case.operator, {(b, p): Cell() for b in BACKENDS for p in PLACES})
+        for dtype in case.dtypes:
+            for place in PLACES:
+                for backend, (reason, mode) in _answers(case, dtype, place).items():
+                    cell = row[backend, place]
+                    if reason is None:
+                        cell.modes[mode or "composition"] += 1
+                    else:
+                        cell.reasons[reason] += 1
+    return rows
+
+
+def _answers(case, dtype: str, place: str) -> dict[str, tuple[str | None, str]]:
+    import numpy as np
+    import paddle
+
+    from .dispatch import ask
+
+    paddle.device.set_device("npu:0" if place == "npu" else "cpu")
+    tensors = {}
+    for name, array in case.arrays(np.random.default_rng(0)).items():
+        if array is None:
+            continue
+        tensor = paddle.to_tensor(array)
+        if np.issubdtype(array.dtype, np.floating):
+            tensor = tensor.astype("float32").astype("float32" if name in case.keep_float32 else dtype)
+        tensors[name] = tensor
+    return ask(lambda: case.call(tensors)).answers
+
+
+def markdown(rows) -> str:
+    """The table with one column for each backend and place, for the README."""
+    from .dispatch import BACKENDS
+
+    columns = [(b, p) for b in BACKENDS for p in PLACES]
+    lines = ["| operator | " + " | ".join(f"{b}, {p}" for b, p in columns) + " |"]
+    lines.append("|---|" + "---|" * len(columns))
+    for operator, row in rows.items():
+        lines.append(f"| `{operator}` | " + " | ".join(row[column].text() for column in columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def explanation(rows) -> str:
+    """For each cell what would run and every reason, with the number of calls."""
+    lines = []
+    for operator, row in rows.items():
+        lines.append(operator)
+        for (backend, place), cell in row.items():
+            lines.append(f"  {backend:8} {place}  {cell.text()}")
+            lines += [f"      runs {mode} ({count})" for mode, count in cell.modes.most_common()]
+            lines += [f"      refused: {reason} ({count})" for reason, count in cell.reasons.most_common()]
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paddle_fused.info", description=__doc__.split("\n")[0])
+    parser.add_argument("--markdown", action="store_true", help="print the table only, in Markdown")
+    options = parser.parse_args(argv)
+    use_an_npu()
+    rows = table()
+    if options.markdown:
+        print(markdown(rows), end="")
+        return 0
+    for name, value in environment().items():
+        print(f"{name}: {value}")
+    print("calls that would run, of the cases in every dtype\n")
+    print(explanation(rows), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""The host kernels as Paddle operators (``pf_...``): loads their library, and says why it could not.
+
+They compute on tensors of the CPU place and of the virtual NPU, whose memory is the host's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import paddle
+from paddle.utils.cpp_extension import extension_utils
+
+from .devices import elsewhere
+
+LIBRARY = Path(__file__).resolve().parent / "lib" / "libpaddle_fused_ops.so"
+VIRTUAL_PLUGIN = Path(__file__).resolve().parent / "virtual_npu" / "plugin"
+
+
+def refuses(*tensors) -> str | None:
+    """The reason why the host kernels cannot compute on these tensors, or None. A tensor may be None."""
+    reason = elsewhere(("cpu", "npu"), tensors)
+    if reason is not None:
+        return reason
+    if any(_is_npu(tensor) for tensor in tensors if tensor is not None):
+        if not _npu_is_virtual():
+            return "the tensors are in the memory of a card, where host kernels cannot read"
+        if os.environ.get("VIRTUAL_NPU_STRICT") == "1":
+            return "VIRTUAL_NPU_STRICT=1 keeps host kernels away from npu tensors, as on a card"
+    return _load_error()
+
+
+def call(operator: str, *arguments) -> list:
+    """The outputs of a host operator, in dygraph and while a program is captured.
+
+    ``arguments``: tensors (None for an optional one that is missing), then attributes, as registered.
+    """
+    _load_error()
+    return paddle._C_ops._run_custom_op(operator, *arguments)
+
+
+def _is_npu(tensor) -> bool:
+    return elsewhere(("npu",), [tensor]) is None
+
+
+@functools.cache
+def _npu_is_virtual() -> bool:
+    root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
+    return root != "" and Path(root).resolve() == VIRTUAL_PLUGIN
+
+
+@functools.cache
+def _load_error() -> str | None:
+    """Loads the library the first time; the reason why that failed, or None."""
+    if not LIBRARY.is_file():
+        return f"{LIBRARY.name} is not built: run `pip install .` in the project's folder"
+    try:
+        extension_utils.load_op_meta_info_and_register_op(str(LIBRARY))
+    except (RuntimeError, OSError) as error:
+        return f"{LIBRARY.name} could not be loaded: {str(error).strip().splitlines()[-1]}"
+    return None

@@ -1,0 +1,1 @@
+"""The fused operators, one file each: public function, checks, composed definition, backends."""

@@ -1,0 +1,262 @@
+"""How far every backend is from the truth: ``python -m paddle_fused.parity [--json FILE]``.
+
+Every case of every operator runs on every backend, device and dtype. The truth of an output is the case's
+float64 golden; that of a gradient the composed operator in float64. The yardstick is the composed operator in
+the same precision: a backend passes if its largest error is at most twice the yardstick's plus one rounding
+of the largest value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import virtual_npu
+
+# Half the distance from 1 to the next number: the largest relative error of one rounding.
+ROUNDING = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One output or gradient against its truth.
+
+    ``max_error``: largest absolute difference. ``allowed``: the bound it must keep. ``ratio``: max_error over
+    the same-precision baseline's error plus one rounding. ``cosine``: of the angle between result and truth.
+    ``ulp``: max_error in units in the last place of the largest true value.
+    """
+
+    max_error: float
+    allowed: float
+    ratio: float
+    cosine: float
+    ulp: float
+
+    @property
+    def passed(self) -> bool:
+        return self.max_error <= self.allowed
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case on one backend, device and dtype: ``tensors`` by name, or why it was ``refused``."""
+
+    operator: str
+    case: str
+    backend: str
+    mode: str
+    device: str
+    dtype: str
+    refused: str | None
+    tensors: dict[str, Accuracy]
+
+    @property
+    def passed(self) -> bool:
+        return all(accuracy.passed for accuracy in self.tensors.values())
+
+
+class Case:
+    """A case in one dtype: its rounded arrays, its truth, and the errors of the composed operator."""
+
+    def __init__(self, case, dtype: str, seed: int = 0):
+        import numpy as np
+
+        self.case, self.dtype = case, dtype
+        random = np.random.default_rng(seed)
+        self.arrays = {
+            name: self._rounded(name, array)
+            for name, array in case.arrays(random).items()
+            if array is not None
+        }
+        outputs = case.golden(self.arrays)
+        self.output_gradients = [
+            self._rounded("", random.standard_normal(np.shape(output))) for output in outputs
+        ]
+        self.truth = {f"output {i}": np.asarray(output) for i, output in enumerate(outputs)}
+        computed = self._compute("composed", "cpu", "float64")
+        self.truth |= {name: computed[name] for name in computed if name.startswith("gradient")}
+        self._yardsticks: dict[str, dict[str, float]] = {}
+
+    def measure(self, backend: str, device: str) -> dict[str, Accuracy]:
+        """Every tensor of ``backend`` against the truth; BackendError if it refuses."""
+        computed = self._compute(backend, device, self.dtype)
+        yardstick = self._yardstick(device)
+        return {name: self._accuracy(name, value, yardstick[name]) for name, value in computed.items()}
+
+    def _yardstick(self, device: str) -> dict[str, float]:
+        # Paddle's CPU kernels have no 16-bit types: there the yardstick is taken on the npu.
+        where = device if self.dtype == "float32" else "npu"
+        if where not in self._yardsticks:
+            computed = self._compute("composed", where, self.dtype)
+            self._yardsticks[where] = {name: _largest(computed[name] - self.truth[name]) for name in computed}
+        return self._yardsticks[where]
+
+    def _accuracy(self, name: str, value, yardstick: float) -> Accuracy:
+        import numpy as np
+
+        truth = self.truth[name]
+        assert value.shape == truth.shape, f"{self.case}: {name} has shape {value.shape}, not {truth.shape}"
+        error, largest = _largest(value - truth), _largest(truth)
+        rounding = ROUNDING[self.dtype] * largest
+        norms = np.linalg.norm(value) * np.linalg.norm(truth)
+        return Accuracy(
+            max_error=error,
+            allowed=2 * yardstick + rounding,
+            ratio=error / (yardstick + rounding) if error else 0.0,
+            cosine=float(np.vdot(value, truth) / norms) if norms else 1.0,
+            ulp=error / (2 * rounding) if error else 0.0,
+        )
+
+    def _rounded(self, name: str, array):
+        import numpy as np
+        import paddle
+
+        if not np.issubdtype(array.dtype, np.floating):
+            return array
+        dtype = "float32" if name in self.case.keep_float32 else self.dtype
+        tensor = paddle.to_tensor(array.astype(np.float32), place=paddle.CPUPlace()).astype(dtype)
+        return tensor.astype("float32").numpy().astype(np.float64)
+
+    def _compute(self, backend: str, device: str, dtype: str) -> dict:
+        import numpy as np
+        import paddle
+
+        from .dispatch import use_backend
+
+        place = paddle.CustomPlace("npu", 0) if device == "npu" else paddle.CPUPlace()
+        before = paddle.device.get_device()
+        paddle.device.set_device("npu:0" if device == "npu" else "cpu")
+        try:
+            tensors = {}
+            for name, array in self.arrays.items():
+                tensor = paddle.to_tensor(array, place=place)
+                if np.issubdtype(array.dtype, np.floating):
+                    narrow = dtype if dtype == "float64" or name not in self.case.keep_float32 else "float32"
+                    tensor = paddle.to_tensor(array.astype(_carrier(narrow)), place=place).astype(narrow)
+                tensor.stop_gradient = name not in self.case.gradients
+                tensors[name] = tensor
+            with use_backend(backend, strict=True):
+                outputs = self.case.call(tensors)
+            gradients = [
+                paddle.to_tensor(g.astype(_carrier(dtype)), place=place).astype(output.dtype)
+                for g, output in zip(self.output_gradients, outputs, strict=True)
+            ]
+            if self.case.gradients:
+                paddle.autograd.backward(list(outputs), gradients)
+            computed = {f"output {i}": _values(output) for i, output in enumerate(outputs)}
+            for name in self.case.gradients:
+                computed[f"gradient of {name}"] = _values(tensors[name].grad)
+            return computed
+        finally:
+            paddle.device.set_device(before)
+
+
+def _carrier(dtype: str) -> str:
+    # numpy has no bfloat16; float32 holds every value that has been rounded to it.
+    return "float64" if dtype == "float64" else "float32"
+
+
+def _values(tensor):
+    import numpy as np
+
+    wide = tensor if tensor.dtype.name.endswith("64") else tensor.astype("float32")
+    return wide.detach().cpu().numpy().astype(np.float64)
+
+
+def _largest(array) -> float:
+    import numpy as np
+
+    return float(np.abs(array).max(initial=0.0))
+
+
+def measure_all(operators: list[str] | None = None):
+    """Yields a Result for every case, dtype, backend and device, of all ``operators`` or of those named."""
+    from .cases import all_cases
+    from .dispatch import BACKENDS, BackendError, reset_what_ran, what_ran
+
+    for case in all_cases():
+        if operators and case.operator not in operators:
+            continue
+        for dtype in case.dtypes:
+            prepared = Case(case, dtype)
+            for backend, device in ((b, d) for b in BACKENDS for d in ("cpu", "npu")):
+                tensors, refused, mode = {}, None, ""
+                reset_what_ran()
+                try:
+                    tensors = prepared.measure(backend, device)
+                    mode = "; ".join(
+                        sorted({ran.mode for ran in what_ran() if ran.backend == backend and ran.mode})
+                    )
+                except BackendError as error:
+                    refused = error.reasons[backend]
+                yield Result(case.operator, case.name, backend, mode, device, dtype, refused, tensors)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paddle_fused.parity", description=__doc__.split("\n")[0])
+    parser.add_argument("operators", nargs="*", help="public names; all if none is given")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; - is stdout")
+    options = parser.parse_args(argv)
+    use_an_npu()
+    from .cases import all_cases
+
+    known = {case.operator for case in all_cases()}
+    unknown = [name for name in options.operators if name not in known]
+    if unknown:
+        parser.error(f"{', '.join(unknown)}: no such operator; there are {', '.join(sorted(known))}")
+
+    out = sys.stderr if options.json == Path("-") else sys.stdout
+    results = []
+    for result in measure_all(options.operators):
+        results.append(result)
+        print(line_of(result), file=out, flush=True)
+    ran = [result for result in results if result.refused is None]
+    failed = [result for result in ran if not result.passed]
+    if options.json:
+        text = json.dumps({"environment": environment(), "results": [asdict(r) for r in results]}, indent=1)
+        if options.json == Path("-"):
+            print(text)
+        else:
+            options.json.write_text(text + "\n")
+    print(f"{len(ran)} passed or failed, {len(failed)} failed, {len(results) - len(ran)} refused", file=out)
+    return 1 if failed or not ran else 0
+
+
+def line_of(result: Result) -> str:
+    """One line for people."""
+    head = f"{result.operator:24} {result.backend:8} {result.device} {result.dtype:8} {result.case}"
+    if result.refused is not None:
+        return f"{head}: refused, {result.refused}"
+    name, worst = max(result.tensors.items(), key=lambda item: item[1].ratio)
+    verdict = "pass" if result.passed else "FAIL"
+    return (
+        f"{head}: {verdict}, {name} {worst.max_error:.2e} of {worst.allowed:.2e}, cosine {worst.cosine:.6f}"
+    )
+
+
+def environment() -> dict[str, str]:
+    """Where the figures come from."""
+    import platform
+
+    import paddle
+
+    npu = (
+        "virtual NPU on the host CPU, not a card"
+        if virtual_npu.is_active()
+        else "npu plugin " + os.environ.get("CUSTOM_DEVICE_ROOT", "")
+    )
+    return {"paddle": paddle.__version__, "npu": npu, "machine": platform.machine()}
+
+
+def use_an_npu() -> None:
+    """Activates the virtual NPU, unless another plugin is chosen. To be called before paddle is imported."""
+    if not os.environ.get("CUSTOM_DEVICE_ROOT"):
+        virtual_npu.activate()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -137,6 +137,14 @@ RULES = (
         "Clip the lengths.",
         SCORE_DOC,
     ),
+    Rule(
+        "attention.prefix_varlen",
+        ("flash_attention",),
+        INNER_TILING,
+        "a prefix in layouts BSH, SBH, BSND and BNSD",
+        "CANN has no prefix mode with a full mask for layout TND: make each sequence an element of a batch.",
+        _SPARSE,
+    ),
     # ---- modes of packed sequences
     Rule(
         "attention.mode3_varlen",

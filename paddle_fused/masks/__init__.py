@@ -1,0 +1,19 @@
+"""Masks by what they mean: ``causal``, ``band``, ``prefix``, ``documents``, ``dense``, joined by ``&``.
+
+    from paddle_fused import flash_attention, masks
+
+    mask = masks.causal() & masks.band(127, None)  # the last 128 keys
+    out = flash_attention(query, key, value, mask)
+    print(mask.explain(query.shape))  # which of CANN's modes it becomes, and what that costs
+    hidden = mask.to_dense(512)  # bool [512, 512], True = hidden
+
+Everywhere in this package **True = hidden**, as in CANN.
+"""
+
+from .compiler import Plan, compile_mask
+from .intents import Mask, band, causal, dense, documents, prefix
+from .modes import keep_matrix, keep_sequences
+from .shapes import Shapes, shapes_of
+
+__all__ = ["Mask", "Plan", "Shapes", "band", "causal", "compile_mask", "dense", "documents"]
+__all__ += ["keep_matrix", "keep_sequences", "prefix", "shapes_of"]

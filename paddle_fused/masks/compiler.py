@@ -1,0 +1,207 @@
+"""Turns a mask into the cheapest way in which CANN can compute it.
+
+The compressed masks of modes 2, 3, 4, 6, 7 and 8 are chosen at every size. CANN's document prefers mode 0 for
+masks below 2048 x 2048 to save memory, but one compressed mask on the device serves all calls of all shapes,
+while mode 0 needs a mask for every shape. (MindSpeed changes over at 2048.)
+
+Legend: B batch, Sq queries, Skv keys, d = Skv - Sq; i counts queries and j keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .. import contracts
+from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
+from .modes import UNBOUNDED
+from .sequences import Sequence, document_sequences
+from .shapes import Shapes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one call is computed.
+
+    ``packed``: as sequences in layout TND, else as a batch. ``mask`` is "none", "compressed",
+    "compressed_prefix" or "full"; a full mask hides what ``full`` hides on a matrix of ``full_shape``.
+    ``zero_rows``: the output of queries that see nothing is zero; else there are none, which is checked where
+    only the values of a tensor can tell. ``sequences`` are what is computed, for ``explain``: of all packed
+    tokens, or of one batch element.
+    """
+
+    packed: bool
+    sparse_mode: int
+    why: str
+    mask: str = "none"
+    pre_tokens: int = UNBOUNDED
+    next_tokens: int = UNBOUNDED
+    prefix: tuple[int, ...] | None = None
+    full: Mask | None = None
+    full_shape: tuple[int, int] | None = None
+    zero_rows: bool = False
+    sequences: tuple[Sequence, ...] = ()
+
+    @property
+    def query_lens(self) -> tuple[int, ...]:
+        return tuple(s.query_len for s in self.sequences)
+
+    @property
+    def key_lens(self) -> tuple[int, ...]:
+        return tuple(s.key_len for s in self.sequences)
+
+
+def compile_mask(mask: Mask | None, shapes: Shapes) -> Plan:
+    """The plan for ``mask`` on these shapes.
+
+    Errors: ContractError where CANN would refuse or compute something else; ValueError where the mask was
+    made for other shapes, or where a static graph does not know the lengths that the mask needs.
+    """
+    parts = () if mask is None else mask.parts
+    if any(isinstance(part, Dense) for part in parts):
+        return _compile(parts, shapes)  # the cache would keep the tensor alive
+    return _compile_cached(parts, shapes)
+
+
+def _compile(parts: tuple[Mask, ...], shapes: Shapes) -> Plan:
+    for part in parts:
+        if shapes.batch is not None and part.batch_size not in (None, shapes.batch):
+            raise ValueError(
+                f"{part!r} was made for a batch of {part.batch_size}; "
+                f"the tensors have a batch of {shapes.batch}."
+            )
+    if shapes.layout == "TND":
+        from .varlen import compile_varlen
+
+        return compile_varlen(parts, shapes)
+    return _compile_batch(parts, shapes)
+
+
+_compile_cached = lru_cache(maxsize=1024)(_compile)
+
+
+def _compile_batch(parts, shapes) -> Plan:
+    bands = [part for part in parts if isinstance(part, Band)]
+    others = [part for part in parts if not isinstance(part, Band)]
+    if not shapes.known:
+        return unknown_lengths(bands, others, packed=False)
+    sequence = Sequence(shapes.query_len, shapes.key_len)
+    for band in bands:
+        sequence = sequence.within_band(band, shapes.query_len, shapes.key_len)
+    if shapes.query_len and shapes.key_len and sequence.is_empty:
+        sizes = f"{shapes.query_len} queries and {shapes.key_len} keys"
+        came = f"{Intersection(tuple(bands))!r} hides everything from {sizes}"
+        contracts.refuse("attention.band_bottom_right", OPERATOR, came)
+    if not others:
+        return band_plan(sequence)
+    if not bands and len(others) == 1 and isinstance(others[0], Prefix):
+        return _prefix_plan(others[0], shapes)
+    if len(others) == 1 and isinstance(others[0], Documents):
+        packed = _documents_plan(others[0], bands, shapes)
+        if packed is not None:
+            return packed
+    return _full_plan(parts, sequence, shapes)
+
+
+def band_plan(s: Sequence) -> Plan:
+    """One band over all queries and keys."""
+    d = s.last_diagonal
+    common = {"packed": False, "zero_rows": s.has_blind_query, "sequences": (s,)}
+    if s.acts_like(None, None):
+        return Plan(
+            sparse_mode=0, why="every query sees every key: no mask, which CANN takes in mode 0", **common
+        )
+    if s.acts_like(None, d):
+        why = "causal from the bottom right is mode 3, whose mask has one size for all shapes"
+        return Plan(sparse_mode=3, mask="compressed", why=why, **common)
+    if s.acts_like(None, 0):
+        why = "causal from the top left is mode 2, whose mask has one size for all shapes"
+        return Plan(sparse_mode=2, mask="compressed", why=why, **common)
+    pre, next_ = tokens(s.low, s.high, d)
+    why = "a band is mode 4, counted from the bottom right, whose mask has one size for all shapes"
+    return Plan(sparse_mode=4, mask="compressed", pre_tokens=pre, next_tokens=next_, why=why, **common)
+
+
+def tokens(low: int | None, high: int | None, diagonal: int) -> tuple[int, int]:
+    """pre_tokens and next_tokens of the band ``i + low <= j <= i + high``, counted from ``diagonal``."""
+    return UNBOUNDED if low is None else diagonal - low, UNBOUNDED if high is None else high - diagonal
+
+
+def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:
+    lengths = prefix.lengths * (shapes.batch if prefix.batch_size is None else 1)
+    if max(lengths, default=0) > shapes.key_len:
+        contracts.refuse("attention.prefix_range", OPERATOR, f"{prefix!r} with {shapes.key_len} keys")
+    # The first Skv - Sq keys are visible anyway, and CANN wants them counted.
+    return tuple(max(length, shapes.key_len - shapes.query_len) for length in lengths)
+
+
+def _prefix_plan(prefix: Prefix, shapes) -> Plan:
+    s = Sequence(shapes.query_len, shapes.key_len, None, shapes.key_len - shapes.query_len)
+    lengths = _prefix_lengths(prefix, shapes)
+    why = "a prefix is mode 6, whose mask has one size for all shapes"
+    blind = s.has_blind_query and 0 in lengths
+    return Plan(False, 6, why, "compressed_prefix", prefix=lengths, zero_rows=blind, sequences=(s,))
+
+
+def _documents_plan(documents: Documents, bands, shapes) -> Plan | None:
+    """All rows as one packed batch, if the documents have one of TND's modes."""
+    from .varlen import packed_plan
+
+    sequences, query_len, key_len = [], shapes.query_len, shapes.key_len
+    for b in range(shapes.batch):
+        row = document_sequences(documents, 0 if documents.batch_size is None else b, query_len, key_len)
+        for band in bands:
+            row = [s.within_band(band, query_len, key_len) for s in row]
+        sequences += row
+    if not 0 < len(sequences) <= contracts.limit("attention.sequences"):
+        return None
+    return packed_plan(sequences)
+
+
+def _full_plan(parts, s: Sequence, shapes) -> Plan:
+    full = Intersection(parts)
+    prefixes = [part for part in parts if isinstance(part, Prefix)]
+    has_tensor = any(isinstance(part, Dense) for part in parts)
+    shape = shapes.query_len, shapes.key_len
+    zero_rows = s.has_blind_query or any(getattr(part, "invalid_rows", False) for part in parts)
+    if not has_tensor and not zero_rows and full.to_dense(*shape).all(-1).any():
+        contracts.refuse("attention.hidden_rows", OPERATOR, f"{full!r} leaves queries that see no key")
+    common = {"packed": False, "mask": "full", "full": full, "full_shape": shape, "zero_rows": zero_rows}
+    if not s.acts_like(None, None):
+        pre, next_ = tokens(s.low, s.high, 0)
+        why = "a mask of its own inside a band is mode 0, which computes the band only"
+        return Plan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, sequences=(s,), **common)
+    if len(prefixes) == 1:
+        inside = s.within(None, s.last_diagonal)
+        why = "a mask of its own inside a prefix is mode 5, which computes prefix and triangle only"
+        lengths = _prefix_lengths(prefixes[0], shapes)
+        return Plan(sparse_mode=5, prefix=lengths, why=why, sequences=(inside,), **common)
+    return Plan(
+        sparse_mode=1,
+        why="no other mode says it: a full mask, every block is computed",
+        sequences=(s,),
+        **common,
+    )
+
+
+def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> Plan:
+    """What can be said in a static graph whose lengths are not known: these modes count from the corners."""
+    if not bands and not others:
+        return Plan(packed, 0, "no mask")
+    if not bands and len(others) == 1 and isinstance(others[0], Dense):
+        dense = others[0]
+        return Plan(packed, 1, "a mask of its own", "full", full=dense, zero_rows=not packed)
+    aligns = {band.align for band in bands}
+    if not others and len(aligns) == 1:
+        left = min((b.left for b in bands if b.left is not None), default=None)
+        right = min((b.right for b in bands if b.right is not None), default=None)
+        bottom_right = aligns == {"bottom_right"}
+        if (left, right) == (None, 0):
+            return Plan(packed, 3 if bottom_right else 2, "causal, whatever the lengths", "compressed")
+        if bottom_right:
+            pre, next_ = (UNBOUNDED if bound is None else bound for bound in (left, right))
+            return Plan(packed, 4, "a band, whatever the lengths", "compressed", pre, next_)
+    raise ValueError(
+        f"{Intersection((*bands, *others))!r} needs the sequence lengths, which this static graph does not "
+        "know: give them in the InputSpec."
+    )

@@ -1,0 +1,79 @@
+"""What the compiler has made of a mask, in words and figures."""
+
+from __future__ import annotations
+
+from math import prod
+
+from .compiler import Plan, compile_mask
+from .intents import Mask
+from .modes import NAMES, compressed_mask, compressed_prefix_mask
+from .shapes import Shapes, shapes_of
+
+BLOCK = 128  # rows and columns that CANN computes or leaves out together
+
+
+def explain(
+    mask: Mask | None, shape, key_shape=None, layout="BSND", cu_seqlens_q=None, cu_seqlens_k=None
+) -> str:
+    shapes = shapes_of(layout, shape, shape if key_shape is None else key_shape, cu_seqlens_q, cu_seqlens_k)
+    plan = compile_mask(mask, shapes)
+    layout = "TND" if plan.packed else "BSND" if layout == "TND" else layout
+    lines = [
+        repr(mask),
+        f"sparse_mode {plan.sparse_mode} ({NAMES[plan.sparse_mode]}), layout {layout}: {plan.why}",
+    ]
+    if plan.sparse_mode in (0, 4, 7, 8) and plan.mask != "none":
+        lines.append(f"pre_tokens {plan.pre_tokens}, next_tokens {plan.next_tokens}")
+    if plan.prefix is not None:
+        lines.append(f"prefix {list(plan.prefix)}")
+    lines.append(
+        f"computes {computed_fraction(plan, shapes):.1%} of the scores, in blocks of {BLOCK} x {BLOCK}"
+    )
+    lines.append(f"mask: {mask_bytes(plan):,} bytes (dense: {dense_bytes(mask, shapes):,} bytes)")
+    return "\n".join(lines)
+
+
+def computed_fraction(plan: Plan, shapes: Shapes) -> float:
+    """Computed share of the score matrices [Sq, Skv] of all batch elements ([T, T] in layout TND)."""
+    total = shapes.batch * shapes.query_len * shapes.key_len
+    prefixes = plan.prefix or (0,) * (1 if plan.packed else shapes.batch)
+    computed = sum(_computed(s, length) for length in prefixes for s in plan.sequences)
+    return computed / total if total else 0.0
+
+
+def _computed(s, prefix: int) -> int:
+    """Scores in the blocks that hold a key of the band, or of the prefix."""
+    low, high = s.bounds
+    computed = 0
+    for row in range(0, s.query_len, BLOCK):
+        rows = min(BLOCK, s.query_len - row)
+        first, end = max(0, row + low), min(s.key_len, row + rows + high)
+        if prefix > 0:
+            first, end = 0, max(end, prefix)
+        if end > first:
+            computed += rows * (min(s.key_len, -(-end // BLOCK) * BLOCK) - first // BLOCK * BLOCK)
+    return computed
+
+
+def mask_bytes(plan: Plan) -> int:
+    """Bytes of the mask that goes with the call; compressed ones are shared by all calls on the device."""
+    if plan.mask == "none":
+        return 0
+    if plan.mask == "full":
+        return prod(full_shape(plan.full, *plan.full_shape))
+    return (compressed_mask() if plan.mask == "compressed" else compressed_prefix_mask()).nbytes
+
+
+def dense_bytes(mask: Mask | None, shapes: Shapes) -> int:
+    """Bytes of the mask if it were spelled out."""
+    if mask is None:
+        return 0
+    return prod(full_shape(mask, shapes.query_len, shapes.key_len))
+
+
+def full_shape(mask: Mask, query_len: int, key_len: int) -> tuple[int, ...]:
+    """The shape of the mask spelled out: [Sq, Skv], or [B, N, Sq, Skv] where B or N has its own."""
+    heads = max((part.heads for part in mask.parts), default=1)
+    if mask.batch_size is None and heads == 1:
+        return query_len, key_len
+    return mask.batch_size or 1, heads, query_len, key_len

@@ -1,0 +1,331 @@
+"""Masks as objects of intent: what each query may see, whatever layout, mode or device computes it.
+
+Legend: B batch, N heads, Sq queries, Skv keys; i counts queries and j keys, both from 0. ``to_dense`` states
+the meaning of each object in plain numpy and is the oracle of the compiler.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import contracts
+
+ALIGNMENTS = ("bottom_right", "top_left")
+OPERATOR = "flash_attention"
+
+
+class Mask:
+    """What queries may see. ``a & b`` lets a query see what both let it see.
+
+    Masks that say the same in the same words are equal and hash alike (masks from `dense` are equal only to
+    themselves).
+    """
+
+    batch_size: int | None  # for which the mask was made; None: all elements of a batch have the same
+    heads = 1  # that have a mask of their own
+
+    @property
+    def parts(self) -> tuple[Mask, ...]:
+        """The masks whose intersection this is."""
+        return (self,)
+
+    def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Intersection(self.parts + other.parts)
+
+    def to_dense(self, query_len: int, key_len: int | None = None) -> np.ndarray:
+        """Hidden positions (True = hidden), bool: [Sq, Skv], or [B, 1, Sq, Skv] where batch elements differ.
+
+        A mask from `dense` that differs between heads gives [B, N, Sq, Skv]. ``key_len`` is ``query_len``
+        unless given. In layout TND this is the mask of one sequence.
+        """
+        key_len = query_len if key_len is None else key_len
+        i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
+        hidden = [
+            np.broadcast_to(h, np.broadcast_shapes(h.shape, (query_len, key_len)))
+            for h in (self._hidden(i, j, query_len, key_len, b) for b in range(self.batch_size or 1))
+        ]
+        if self.batch_size is None and hidden[0].ndim == 2:
+            return hidden[0].copy()
+        return np.stack([h.reshape(-1, query_len, key_len) for h in hidden])
+
+    def explain(self, shape: Sequence[int], key_shape: Sequence[int] | None = None, **arguments) -> str:
+        """What the compiler makes of the mask, in words: mode, share of the scores that is computed, bytes.
+
+        ``shape`` is the query's shape, ``key_shape`` the key's if it differs; ``arguments`` are ``layout``,
+        ``num_heads``, ``cu_seqlens_q`` and ``cu_seqlens_k`` as in `flash_attention`.
+        """
+        from .explain import explain
+
+        return explain(self, shape, key_shape, **arguments)
+
+    def _hidden(self, i, j, query_len: int, key_len: int, b: int) -> np.ndarray:
+        """Hidden positions of batch element ``b``: broadcasts to [Sq, Skv] or [N, Sq, Skv]."""
+        raise NotImplementedError
+
+
+def diagonal(align: str, query_len: int, key_len: int) -> int:
+    """The key that query 0 stands on: 0, or Skv - Sq if the last query stands on the last key."""
+    return key_len - query_len if align == "bottom_right" else 0
+
+
+@dataclass(frozen=True, repr=False)
+class Band(Mask):
+    """Keys from ``left`` before the diagonal to ``right`` after it; None: no bound on that side."""
+
+    left: int | None
+    right: int | None
+    align: str
+    batch_size = None
+
+    def __repr__(self) -> str:
+        align = [] if self.align == "bottom_right" else [f"align={self.align!r}"]
+        if (self.left, self.right) == (None, 0):
+            return f"causal({', '.join(align)})"
+        return f"band({', '.join([str(self.left), str(self.right), *align])})"
+
+    def _hidden(self, i, j, query_len, key_len, b):
+        at = i + diagonal(self.align, query_len, key_len)
+        hidden = np.zeros((query_len, key_len), bool)
+        if self.left is not None:
+            hidden |= j < at - self.left
+        if self.right is not None:
+            hidden |= j > at + self.right
+        return hidden
+
+
+@dataclass(frozen=True, repr=False)
+class Prefix(Mask):
+    """The first ``lengths[b]`` keys, and the keys up to the diagonal that ends at the bottom right."""
+
+    lengths: tuple[int, ...]
+    batch_size: int | None
+
+    def __repr__(self) -> str:
+        return f"prefix({self.lengths[0] if self.batch_size is None else list(self.lengths)})"
+
+    def _hidden(self, i, j, query_len, key_len, b):
+        return (j > i + key_len - query_len) & (j >= self.lengths[b])
+
+
+@dataclass(frozen=True, repr=False)
+class Documents(Mask):
+    """Block-diagonal: the documents of a packed row see nothing of each other."""
+
+    rows: tuple[tuple[int, ...], ...]  # lengths of the documents in each row
+    key_rows: tuple[tuple[int, ...], ...]
+    batch_size: int | None
+    causal: bool
+    align: str
+    query_start: int | None  # None: the queries are the whole row
+
+    def __repr__(self) -> str:
+        def of(rows):
+            return str(list(rows[0]) if self.batch_size is None else [list(row) for row in rows])
+
+        words = [of(self.rows)]
+        words += [] if self.causal else ["causal=False"]
+        words += [] if self.key_rows == self.rows else [f"key_seqlens={of(self.key_rows)}"]
+        words += [] if self.align == "bottom_right" else [f"align={self.align!r}"]
+        words += [] if self.query_start is None else [f"query_start={self.query_start}"]
+        return f"documents({', '.join(words)})"
+
+    def _hidden(self, i, j, query_len, key_len, b):
+        self.check_lengths(query_len, key_len)
+        query_lens, key_lens = np.array(self.rows[b]), np.array(self.key_rows[b])
+        query_ends, key_ends = query_lens.cumsum(), key_lens.cumsum()
+        query = i + (self.query_start or 0)
+        query_document = np.searchsorted(query_ends, query, side="right")
+        key_document = np.searchsorted(key_ends, j, side="right")
+        hidden = query_document != key_document
+        if self.causal and query_len and key_len:
+            shift = (key_lens - query_lens)[query_document] if self.align == "bottom_right" else 0
+            query_position = query - (query_ends - query_lens)[query_document]
+            key_position = j - (key_ends - key_lens)[key_document]
+            hidden = hidden | (key_position > query_position + shift)
+        return hidden
+
+    def check_lengths(self, query_len: int, key_len: int) -> None:
+        """Raises ValueError unless queries and keys are the tokens of the documents."""
+        for row, key_row in zip(self.rows, self.key_rows, strict=True):
+            start, whole = self.query_start or 0, self.query_start is None
+            fits = query_len == sum(row) if whole else start + query_len <= sum(row)
+            if not fits or key_len != sum(key_row):
+                queries = f"{query_len} queries" + ("" if whole else f" from token {start} on")
+                raise ValueError(
+                    f"{self!r}: the documents hold {sum(row)} tokens and {sum(key_row)} keys, and the "
+                    f"tensors have {queries} and {key_len} keys. "
+                    "Give padding at the end a document of its own."
+                )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Dense(Mask):
+    """The tensor itself: True hides."""
+
+    hidden: object  # paddle.Tensor, paddle.pir.Value or numpy array
+    invalid_rows: bool
+
+    def __repr__(self) -> str:
+        invalid_rows = ", invalid_rows=True" if self.invalid_rows else ""
+        return f"dense(<bool {list(self.hidden.shape)}, True = hidden>{invalid_rows})"
+
+    @property
+    def batch_size(self) -> int | None:
+        shape = self.hidden.shape
+        return shape[0] if len(shape) == 4 and shape[0] != 1 else None
+
+    @property
+    def heads(self) -> int:
+        shape = self.hidden.shape
+        return shape[1] if len(shape) == 4 else 1
+
+    def _hidden(self, i, j, query_len, key_len, b):
+        hidden = self.hidden if isinstance(self.hidden, np.ndarray) else self.hidden.numpy()
+        hidden = hidden[b] if hidden.ndim == 4 else hidden
+        if hidden.shape[-2:] != (query_len, key_len):
+            raise ValueError(f"{self!r}: the tensors have {query_len} queries and {key_len} keys.")
+        return hidden[0] if hidden.ndim == 3 and len(hidden) == 1 else hidden
+
+
+@dataclass(frozen=True, repr=False)
+class Intersection(Mask):
+    """A query sees what every part lets it see."""
+
+    members: tuple[Mask, ...]
+
+    def __post_init__(self):
+        sizes = {part.batch_size for part in self.members} - {None}
+        if len(sizes) > 1:
+            raise ValueError(f"{self!r}: made for the batch sizes {sorted(sizes)}; all parts need the same.")
+
+    @property
+    def parts(self) -> tuple[Mask, ...]:
+        return self.members
+
+    @property
+    def batch_size(self) -> int | None:
+        return next((part.batch_size for part in self.members if part.batch_size is not None), None)
+
+    def __repr__(self) -> str:
+        return " & ".join(map(repr, self.members))
+
+    def _hidden(self, i, j, query_len, key_len, b):
+        hidden = np.zeros((query_len, key_len), bool)
+        for part in self.members:
+            own = 0 if part.batch_size is None else b
+            hidden = hidden | part._hidden(i, j, query_len, key_len, own)
+        return hidden
+
+
+def causal(align: str = "bottom_right") -> Mask:
+    """Query i sees the keys ``j <= i + Skv - Sq`` ("bottom_right": the last query sees all) or ``j <= i``.
+
+    "bottom_right" is what flash-attention calls causal, and what decoding with a cache needs; "top_left" is
+    ``numpy.tril``. Where Sq = Skv they are the same. Errors: ValueError for another ``align``.
+    """
+    return band(None, 0, align)
+
+
+def band(left: int | None, right: int | None, align: str = "bottom_right") -> Mask:
+    """Query i sees the keys ``i + d - left <= j <= i + d + right``.
+
+    d is Skv - Sq with "bottom_right" (the last query stands on the last key) and 0 with "top_left". None or
+    -1 is no bound on that side, as in flash-attention's ``window_size``: ``band(127, 0)`` is a causal window
+    of 128 keys. Errors: ContractError (561002) if no query could see a key; ValueError for other negative
+    numbers and another ``align``.
+    """
+    if align not in ALIGNMENTS:
+        raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
+    left, right = (None if bound is None or bound == -1 else operator.index(bound) for bound in (left, right))
+    if left is not None and right is not None and left + right < 0:
+        contracts.refuse("attention.band_bottom_right", OPERATOR, f"band({left}, {right}) holds no key")
+    for name, bound in (("left", left), ("right", right)):
+        if bound is not None and bound < 0:
+            raise ValueError(
+                f"{name} is {bound}; accepted: a number of keys from 0 on, or None (or -1) for no bound."
+            )
+    return Band(left, right, align)
+
+
+def prefix(lengths: int | Sequence[int]) -> Mask:
+    """Query i of batch element b sees the keys ``j < lengths[b]`` and ``j <= i + Skv - Sq``.
+
+    ``lengths`` is one int for all of the batch, or B of them. A prompt that sees itself in both directions
+    and an answer that sees the past. Errors: ValueError for negative lengths.
+    """
+    one_for_all = not isinstance(lengths, Sequence) and not hasattr(lengths, "tolist")
+    values = _lengths("lengths", [lengths] if one_for_all else lengths)
+    return Prefix(values, None if one_for_all else len(values))
+
+
+def documents(
+    seqlens: Sequence,
+    causal: bool = True,
+    *,
+    key_seqlens: Sequence | None = None,
+    align: str = "bottom_right",
+    query_start: int | None = None,
+) -> Mask:
+    """Packed documents: a query sees keys of its own document only, and with ``causal`` none after itself.
+
+    Args:
+        seqlens: The documents' lengths (not cumulative): one list for every row of the batch, or a list for
+            each row. They add up to Sq; give padding at the end a document of its own.
+        key_seqlens: Lengths on the key side, if they differ (then each pair is aligned by ``align`` as in
+            `causal`).
+        query_start: The queries are a part of the packed row that starts at this token, as under context
+            parallelism, while the keys are all of the row.
+
+    Errors: ValueError for negative or missing lengths, and where the lengths do not add up to the tensors'.
+    """
+    if align not in ALIGNMENTS:
+        raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
+    if query_start is not None and operator.index(query_start) < 0:
+        raise ValueError(f"query_start is {query_start}; accepted: the index of a token, from 0 on.")
+    rows, batch_size = _rows("seqlens", seqlens)
+    key_rows, key_batch_size = (
+        (rows, batch_size) if key_seqlens is None else _rows("key_seqlens", key_seqlens)
+    )
+    if [len(row) for row in rows] != [len(row) for row in key_rows] or batch_size != key_batch_size:
+        raise ValueError(f"seqlens {seqlens} and key_seqlens {key_seqlens} must hold as many documents.")
+    return Documents(rows, key_rows, batch_size, bool(causal), align, query_start)
+
+
+def dense(hidden, invalid_rows: bool = False) -> Mask:
+    """The mask itself: a bool tensor, **True = hidden** (as in CANN; in PyTorch and Paddle True keeps).
+
+    Shapes: [Sq, Skv], [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest
+    Skv], one for all sequences. A query that sees nothing is refused unless ``invalid_rows``: then its output
+    is zero, and so is every gradient that comes from it. Errors: ValueError for another dtype or rank.
+    """
+    if str(hidden.dtype).removeprefix("paddle.") != "bool":
+        raise ValueError(
+            f"dense() got {hidden.dtype}; accepted: bool, where True hides a key. "
+            "For an additive mask pass (mask != 0), for a mask where True keeps pass ~mask."
+        )
+    if len(hidden.shape) not in (2, 4):
+        raise ValueError(
+            f"dense() got the shape {list(hidden.shape)}; accepted: [Sq, Skv] or [B, N, Sq, Skv]."
+        )
+    return Dense(hidden, bool(invalid_rows))
+
+
+def _lengths(name: str, lengths) -> tuple[int, ...]:
+    values = tuple(map(operator.index, lengths.tolist() if hasattr(lengths, "tolist") else lengths))
+    if not values or min(values) < 0:
+        raise ValueError(f"{name} holds {list(values)}; accepted: one or more lengths from 0 on.")
+    return values
+
+
+def _rows(name: str, seqlens) -> tuple[tuple[tuple[int, ...], ...], int | None]:
+    """Lengths of each row, and the batch size if they were given row by row."""
+    seqlens = seqlens.tolist() if hasattr(seqlens, "tolist") else list(seqlens)
+    if seqlens and isinstance(seqlens[0], Sequence):
+        return tuple(_lengths(name, row) for row in seqlens), len(seqlens)
+    return (_lengths(name, seqlens),), None

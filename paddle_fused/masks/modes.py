@@ -1,0 +1,105 @@
+"""CANN's sparse modes: their names, the masks they take, and what they mean, enumerated.
+
+Legend: Sq queries, Skv keys, i counts queries and j keys, d = Skv - Sq. Source: ops-transformer
+docs/zh/context/sparse_mode_introduction.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import contracts
+
+NAMES = {
+    0: "defaultMask",
+    1: "allMask",
+    2: "leftUpCausal",
+    3: "rightDownCausal",
+    4: "band",
+    5: "prefix",
+    6: "prefix, compressed",
+    7: "rightDownCausal, last sequence is a band",
+    8: "leftUpCausal, first sequence is a band",
+}
+UNBOUNDED = 2**31 - 1  # pre_tokens and next_tokens that bound nothing; CANN cuts them to an int32
+
+
+def compressed_mask() -> np.ndarray:
+    """The mask of modes 2, 3, 4, 7 and 8: bool [2048, 2048], True above the diagonal."""
+    size = contracts.limit("attention.compressed_mask")
+    return np.triu(np.ones((size, size), bool), 1)
+
+
+def compressed_prefix_mask() -> np.ndarray:
+    """The mask of mode 6: that triangle, then 1024 rows of which the right half is True."""
+    triangle = compressed_mask()
+    size = len(triangle)
+    rows = contracts.limit("attention.compressed_prefix_mask_rows") - size
+    return np.concatenate([triangle, np.broadcast_to(np.arange(size) >= size // 2, (rows, size))])
+
+
+def keep_matrix(
+    sparse_mode: int,
+    query_len: int,
+    key_len: int,
+    *,
+    pre_tokens: int = UNBOUNDED,
+    next_tokens: int = UNBOUNDED,
+    prefix: int | None = None,
+    mask: np.ndarray | None = None,
+    is_band: bool = False,
+) -> np.ndarray:
+    """What a mode keeps (True = visible): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
+
+    ``prefix`` is the length of this batch element; ``is_band`` says that in mode 7 or 8 this is the sequence
+    that is a band. Without a mask mode 0 keeps everything: CANN then ignores pre_tokens and next_tokens.
+    """
+    i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
+    d = key_len - query_len
+    band = (j >= i + d - pre_tokens) & (j <= i + d + next_tokens)
+    if sparse_mode == 0 and mask is None:
+        return np.ones((query_len, key_len), bool)
+    if sparse_mode == 0:
+        return (j >= i - pre_tokens) & (j <= i + next_tokens) & ~mask
+    if sparse_mode == 1:
+        return ~mask
+    if sparse_mode == 2 or (sparse_mode == 8 and not is_band):
+        return j <= i
+    if sparse_mode == 3 or (sparse_mode == 7 and not is_band):
+        return j <= i + d
+    if sparse_mode in (4, 7, 8):
+        return band
+    if sparse_mode == 5:
+        return ((j <= i + d) | (j < prefix)) & ~mask
+    assert sparse_mode == 6, sparse_mode
+    return (j <= i + d) | (j < prefix)
+
+
+def keep_sequences(
+    sparse_mode: int,
+    query_lens: Sequence[int],
+    key_lens: Sequence[int],
+    *,
+    pre_tokens: int = UNBOUNDED,
+    next_tokens: int = UNBOUNDED,
+    prefix: Sequence[int] | None = None,
+    mask: np.ndarray | None = None,
+) -> list[np.ndarray]:
+    """`keep_matrix` of each sequence in layout TND; ``mask`` is the one that all sequences share."""
+    with_queries = [s for s, length in enumerate(query_lens) if length] or [0]
+    band = {7: with_queries[-1], 8: with_queries[0]}.get(sparse_mode)
+    return [
+        keep_matrix(
+            sparse_mode,
+            q,
+            k,
+            pre_tokens=pre_tokens,
+            next_tokens=next_tokens,
+            prefix=None if prefix is None else prefix[s],
+            mask=None if mask is None else mask[:q, :k],
+            is_band=s == band,
+        )
+        for s, (q, k) in enumerate(zip(query_lens, key_lens, strict=True))
+    ]

@@ -1,0 +1,145 @@
+"""The compiler for layout TND: sequences of different lengths, one after the other.
+
+A card has no rows that see nothing here. Legend: Sq queries and Skv keys of one sequence, d = Skv - Sq.
+"""
+
+from __future__ import annotations
+
+from .. import contracts
+from .compiler import Plan, tokens, unknown_lengths
+from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
+from .sequences import Blocks, Sequence, document_sequences
+from .shapes import Shapes
+
+
+def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> Plan:
+    bands = [part for part in parts if isinstance(part, Band)]
+    others = [part for part in parts if not isinstance(part, Band)]
+    if any(isinstance(part, Prefix) for part in others):
+        contracts.refuse("attention.prefix_varlen", OPERATOR, f"{Intersection(parts)!r} in layout TND")
+    if any(isinstance(part, Documents) for part in others):
+        sequences = _documents(bands, others, shapes)
+        others = []
+    elif shapes.query_lens is None or shapes.key_lens is None:
+        if not shapes.equal_lens and (bands or others):
+            raise ValueError(
+                f"{Intersection(parts)!r} in layout TND needs lengths that a static graph knows, as lists of "
+                "ints; or pass one tensor as cu_seqlens_q and cu_seqlens_k."
+            )
+        return unknown_lengths(bands, others, packed=True)
+    else:
+        sequences = _sequences(bands, shapes)
+    plan = packed_plan(sequences, others)
+    if plan is not None:
+        return plan
+    if others:
+        raise ValueError(
+            f"{Intersection(parts)!r} in layout TND: all sequences share the tensor [longest Sq, longest "
+            "Skv], but the bands differ from sequence to sequence. Use bands aligned to the top left, or one "
+            "call for each sequence."
+        )
+    why = "no mode of layout TND says it: one batch element with a full block-diagonal mask"
+    shape = shapes.query_len, shapes.key_len
+    return Plan(
+        False, 1, why, "full", full=Blocks(tuple(sequences)), full_shape=shape, sequences=(Sequence(*shape),)
+    )
+
+
+def _documents(bands, others, shapes) -> list[Sequence]:
+    documents = others[0]
+    if len(others) > 1 or shapes.query_lens is not None or len(documents.rows) > 1:
+        raise ValueError(
+            f"{Intersection((*bands, *others))!r} in layout TND: accepted is one documents(...) with one "
+            "list of lengths, intersected with bands only, without cu_seqlens_q and cu_seqlens_k, which "
+            "say the same."
+        )
+    sequences = document_sequences(documents, 0, shapes.query_len, shapes.key_len)
+    for band in bands:
+        sequences = [s.within_band(band, shapes.query_len, shapes.key_len) for s in sequences]
+    return sequences
+
+
+def _sequences(bands, shapes) -> list[Sequence]:
+    sequences, query_offset, key_offset = [], 0, 0
+    for query_len, key_len in zip(shapes.query_lens, shapes.key_lens, strict=True):
+        s = Sequence(query_len, key_len)
+        for band in bands:
+            s = s.within_band(band, query_len, key_len)
+        sequences.append(Sequence(query_len, key_len, s.low, s.high, query_offset, key_offset))
+        query_offset, key_offset = query_offset + query_len, key_offset + key_len
+    return sequences
+
+
+def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> Plan | None:
+    """The mode of layout TND for these sequences, or None if there is none."""
+    active = [s for s in sequences if s.query_len]
+    _check_queries(active)
+    common = {"packed": True, "sequences": tuple(sequences)}
+    if tensors:
+        return _shared_mask_plan(active, tensors, common)
+    if all(s.acts_like(None, None) for s in active):
+        why = "sequences see themselves whole: layout TND without a mask, which CANN takes in mode 0"
+        return Plan(sparse_mode=0, why=why, **common)
+    last = [s.acts_like(None, s.last_diagonal) for s in active]
+    first = [s.acts_like(None, 0) for s in active]
+    common["mask"] = "compressed"
+    if all(last):
+        return Plan(
+            sparse_mode=3,
+            why="causal from the bottom right of every sequence is mode 3 in layout TND",
+            **common,
+        )
+    if all(first):
+        return Plan(
+            sparse_mode=2, why="causal from the top left of every sequence is mode 2 in layout TND", **common
+        )
+    bands = {tokens(s.low, s.high, s.last_diagonal) for s in active}
+    if len(bands) == 1 and min(bands)[0] >= 0:
+        pre, next_ = min(bands)
+        why = "one band from the bottom right of every sequence is mode 4 in layout TND"
+        return Plan(sparse_mode=4, pre_tokens=pre, next_tokens=next_, why=why, **common)
+    final, initial = active[-1], active[0]
+    high = final.bounds[1]
+    if all(last[:-1]) and final.acts_like(None, high) and high <= final.last_diagonal:
+        next_ = high - final.last_diagonal
+        why = "causal from the bottom right, but for the last sequence, whose queries end early: mode 7"
+        return Plan(sparse_mode=7, next_tokens=next_, why=why, **common)
+    high = initial.bounds[1]
+    if all(first[1:]) and initial.acts_like(None, high):
+        next_ = high - initial.last_diagonal
+        why = "causal from the top left, but for the first sequence, whose queries begin late: mode 8"
+        return Plan(sparse_mode=8, next_tokens=next_, why=why, **common)
+    common.pop("mask")
+    return _shared_mask_plan(active, [], common)
+
+
+def _check_queries(active: list[Sequence]) -> None:
+    for s in active:
+        lengths = f"a sequence with {s.query_len} queries and {s.key_len} keys"
+        if s.key_len == 0:
+            contracts.refuse("attention.no_keys", OPERATOR, lengths)
+        if s.has_blind_query and s.low is None and s.high == s.last_diagonal:
+            contracts.refuse("attention.mode3_varlen", OPERATOR, f"{lengths}, causal from the bottom right")
+        if s.has_blind_query:
+            came = f"{lengths} and the band {s.low} <= j - i <= {s.high} leaves queries that see no key"
+            contracts.refuse("attention.hidden_rows", OPERATOR, came)
+
+
+def _shared_mask_plan(active, tensors, common) -> Plan | None:
+    """Mode 0 or 1: one mask [longest Sq, longest Skv] that all sequences start in the corner of."""
+    bands = {(s.low, s.high) for s in active}
+    if len(bands) > 1:
+        return None
+    low, high = min(bands, default=(None, None))
+    shape = (
+        max((s.query_len for s in active), default=0),
+        max((s.key_len for s in common["sequences"]), default=0),
+    )
+    band = Band(None if low is None else -low, high, "top_left")
+    full = Intersection((band, *tensors))
+    common = {**common, "mask": "full", "full": full, "full_shape": shape}
+    if (low, high) == (None, None):
+        return Plan(sparse_mode=1, why="one full mask for all sequences, every block is computed", **common)
+    pre, next_ = tokens(low, high, 0)
+    why = "one full mask for all sequences inside a band from the top left is mode 0, which computes the band"
+    return Plan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, **common)

@@ -42,10 +42,10 @@ BUT_PLUGIN = (
 )
 VARLEN_BUT_PLUGIN = BUT_PLUGIN[1:]
 
-SCORE_DOC = "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md"
-VARLEN_DOC = "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md"
-_TORCH = "op-plugin FlashAttentionKernelNpuOpApi.cpp"
-_PADDLE = "PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc"
+SCORE_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md"
+VARLEN_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md"
+_TORCH = "Ascend/op-plugin FlashAttentionKernelNpuOpApi.cpp"
+_PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc"
 
 _L = LIMITS
 
@@ -271,7 +271,7 @@ RULES = (
         INNER_TILING,
         "no position bias in modes 7 and 8",
         "Apply the bias to whole sequences, with mode 3 or 2.",
-        "ops-nn docs/zh/context/sparse_mode_introduction.md",
+        "hicann/ops-nn docs/zh/context/sparse_mode_introduction.md",
     ),
     Rule(
         "attention.pse_empty_sequence",

@@ -18,7 +18,7 @@ COMPRESSED_MODES = (2, 3, 4, 7, 8)
 
 _C = LIMITS["attention.compressed_mask"]
 _CP = LIMITS["attention.compressed_prefix_mask_rows"]
-_SPARSE = "ops-nn docs/zh/context/sparse_mode_introduction.md"
+_SPARSE = "hicann/ops-nn docs/zh/context/sparse_mode_introduction.md"
 
 RULES = (
     # ---- masks

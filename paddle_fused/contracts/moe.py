@@ -23,9 +23,9 @@ DTYPES = {
 _PERMUTE = ("npu_moe_token_permute", "moe_token_permute")
 _UNPERMUTE = ("npu_moe_token_unpermute", "moe_token_unpermute")
 _GMM = ("aclnnGroupedMatmulV5", "npu_grouped_matmul", "grouped_matmul")
-_PERMUTE_DOC = "op-plugin torch_npu-npu_moe_token_permute.md"
-_UNPERMUTE_DOC = "op-plugin torch_npu-npu_moe_token_unpermute.md"
-_GMM_DOC = "op-plugin torch_npu-npu_grouped_matmul.md"
+_PERMUTE_DOC = "Ascend/op-plugin torch_npu-npu_moe_token_permute.md"
+_UNPERMUTE_DOC = "Ascend/op-plugin torch_npu-npu_moe_token_unpermute.md"
+_GMM_DOC = "Ascend/op-plugin torch_npu-npu_grouped_matmul.md"
 
 RULES = (
     # ---- permute

@@ -32,12 +32,12 @@ _ADD_RMS = ("aclnnAddRmsNorm", "add_rms_norm")
 _SWIGLU = ("aclnnSwiGlu", "npu_swiglu", "swiglu")
 _DROPOUT = ("npu_dropout_add_layer_norm", "dropout_add_layer_norm", "dropout_add_rms_norm")
 
-_RMS_DOC = "ops-nn norm/rms_norm/docs/aclnnRmsNorm.md"
-_ADD_RMS_DOC = "ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md"
-_SWIGLU_DOC = "ops-nn activation/swi_glu/docs/aclnnSwiGlu.md"
-_SWIGLU_GRAD_DOC = "ops-nn activation/swi_glu_grad/docs/aclnnSwiGluGrad.md"
-_DROPOUT_DOC = "MindSpeed docs/ops/npu_dropout_add_layer_norm.md"
-_PADDLE = "PaddleCustomDevice backends/npu/custom_op/fused_rms_norm_npu.cc"
+_RMS_DOC = "hicann/ops-nn norm/rms_norm/docs/aclnnRmsNorm.md"
+_ADD_RMS_DOC = "hicann/ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md"
+_SWIGLU_DOC = "hicann/ops-nn activation/swi_glu/docs/aclnnSwiGlu.md"
+_SWIGLU_GRAD_DOC = "hicann/ops-nn activation/swi_glu_grad/docs/aclnnSwiGluGrad.md"
+_DROPOUT_DOC = "Ascend/MindSpeed docs/ops/npu_dropout_add_layer_norm.md"
+_PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rms_norm_npu.cc"
 
 RULES = (
     # ---- RMSNorm
@@ -139,14 +139,6 @@ RULES = (
         None,
         f"for a gradient rows of x that are a multiple of {LIMITS['swiglu.grad_alignment']} bytes",
         "Pad the width, or use composed operators.",
-        _SWIGLU_GRAD_DOC,
-    ),
-    Rule(
-        "swiglu.grad_empty",
-        ("aclnnSwiGluGrad", "swiglu_grad", "swiglu"),
-        None,
-        "for a gradient an x that is not empty",
-        "Skip the call where there are no rows.",
         _SWIGLU_GRAD_DOC,
     ),
     Rule(

@@ -7,8 +7,8 @@ LIMITS = {}
 DTYPES = {"adamw.dtype": FLOATS, "adamw.step_dtype": ("int64", "float32")}
 
 _ALL = ("aclnnApplyAdamWV2", "npu_apply_fused_adamw_v2", "FusedAdamW")
-_DOC = "ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md"
-_MINDSPEED = "MindSpeed docs/ops/npu_apply_fused_adamw_v2.md"
+_DOC = "hicann/ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md"
+_MINDSPEED = "Ascend/MindSpeed docs/ops/npu_apply_fused_adamw_v2.md"
 
 RULES = (
     Rule(

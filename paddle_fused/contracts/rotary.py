@@ -20,8 +20,8 @@ DTYPES = {"rotary.dtype": FLOATS}
 PLUGIN = "fused_rope"
 _PUBLIC = ("aclnnRotaryPositionEmbedding", "npu_rotary_mul", "rotary_mul", "apply_rotary")
 _ALL = (*_PUBLIC, PLUGIN)
-_DOC = "ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md"
-_PADDLE = "PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
+_DOC = "hicann/ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md"
+_PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
 
 RULES = (
     Rule("rotary.dtype", _ALL, PARAM_INVALID, listed(FLOATS), "Cast it with tensor.astype.", _DOC),
@@ -36,7 +36,7 @@ RULES = (
     Rule(
         "rotary.mode", _PUBLIC[1:], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
     ),
-    Rule("rotary.rank", _ALL, INNER_TILING, "x with four dimensions", "Reshape it.", _DOC),
+    Rule("rotary.rank", _ALL, INNER_TILING, "four dimensions", "Reshape it.", _DOC),
     Rule(
         "rotary.head_dim",
         _ALL,

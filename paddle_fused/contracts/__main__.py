@@ -1,0 +1,53 @@
+"""python -m paddle_fused.contracts [FILE]: the rules as a page of Markdown, printed or written (docs/rules.md)."""
+
+import sys
+from pathlib import Path
+
+from . import ERRORS, FAMILIES, LIMITS, RULES
+
+HEAD = """# What CANN's operators accept
+
+Written by `python -m paddle_fused.contracts docs/rules.md` from `paddle_fused/contracts`; the virtual NPU and the
+functions of `paddle_fused` refuse a call in the same words and with the same number. A rule without a number is
+one that the Paddle plugin or torch_npu answers before the call reaches CANN, or that a card breaks in silence.
+Limits that depend on the CANN level follow `VIRTUAL_NPU_CANN`. The rules are read from public documents and
+sources, named in the last column; nothing has run on a card here.
+"""
+
+
+def table(head: tuple[str, ...], rows) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def code(names) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def rows_of(family):
+    for rule in family.RULES:
+        error = "" if rule.error is None else str(rule.error)
+        yield f"`{rule.key}`", code(rule.operators), rule.accepts, error, rule.advice, rule.source
+
+
+def page() -> str:
+    counted = {number: sum(rule.error == number for rule in RULES.values()) for number in ERRORS}
+    parts = [HEAD, "\n## Numbers\n\n"]
+    numbers = [(str(n), f"`{name}`", str(counted[n])) for n, name in sorted(ERRORS.items()) if counted[n]]
+    parts.append(table(("Number", "Name", "Rules"), numbers))
+    columns = ("Rule", "Operators", "Accepted", "Error", "Advice", "Source")
+    for family in FAMILIES:
+        title, _, legend = family.__doc__.strip().partition("\n")
+        parts.append(f"\n## {title.rstrip('.')}\n\n")
+        parts.append(f"{' '.join(legend.split())}\n\n" if legend.strip() else "")
+        parts.append(table(columns, rows_of(family)))
+    parts.append("\n## Limits\n\n")
+    parts.append(table(("Limit", "Value"), [(f"`{name}`", str(value)) for name, value in LIMITS.items()]))
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(page())
+    else:
+        print(page(), end="")

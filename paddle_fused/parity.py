@@ -59,6 +59,10 @@ class Result:
         return all(accuracy.passed for accuracy in self.tensors.values())
 
 
+def _as_it_is(given):
+    return given
+
+
 class Case:
     """A case in one dtype: its rounded arrays, its truth, and the errors of the composed operator."""
 
@@ -77,13 +81,13 @@ class Case:
             self._rounded("", random.standard_normal(np.shape(output))) for output in outputs
         ]
         self.truth = {f"output {i}": np.asarray(output) for i, output in enumerate(outputs)}
-        computed = self._compute("composed", "cpu", "float64")
+        computed = self.compute("composed", "cpu", "float64")
         self.truth |= {name: computed[name] for name in computed if name.startswith("gradient")}
         self._yardsticks: dict[str, dict[str, float]] = {}
 
     def measure(self, backend: str, device: str) -> dict[str, Accuracy]:
         """Every tensor of ``backend`` against the truth; BackendError if it refuses."""
-        computed = self._compute(backend, device, self.dtype)
+        computed = self.compute(backend, device, self.dtype)
         yardstick = self._yardstick(device)
         return {name: self._accuracy(name, value, yardstick[name]) for name, value in computed.items()}
 
@@ -91,7 +95,7 @@ class Case:
         # Paddle's CPU kernels have no 16-bit types: there the yardstick is taken on the npu.
         where = device if self.dtype == "float32" else "npu"
         if where not in self._yardsticks:
-            computed = self._compute("composed", where, self.dtype)
+            computed = self.compute("composed", where, self.dtype)
             self._yardsticks[where] = {name: _largest(computed[name] - self.truth[name]) for name in computed}
         return self._yardsticks[where]
 
@@ -121,7 +125,12 @@ class Case:
         tensor = paddle.to_tensor(array.astype(np.float32), place=paddle.CPUPlace()).astype(dtype)
         return tensor.astype("float32").numpy().astype(np.float64)
 
-    def _compute(self, backend: str, device: str, dtype: str) -> dict:
+    def compute(self, backend: str, device: str, dtype: str, wrap=_as_it_is, arrange=_as_it_is) -> dict:
+        """Outputs and gradients by name, float64 arrays, computed by ``backend`` on ``device`` in ``dtype``.
+
+        ``wrap`` is applied to the function that is called (such as ``paddle.jit.to_static``), ``arrange`` to
+        every tensor (such as a view of the same values that is not contiguous).
+        """
         import numpy as np
         import paddle
 
@@ -137,10 +146,10 @@ class Case:
                 if np.issubdtype(array.dtype, np.floating):
                     narrow = dtype if dtype == "float64" or name not in self.case.keep_float32 else "float32"
                     tensor = paddle.to_tensor(array.astype(_carrier(narrow)), place=place).astype(narrow)
-                tensor.stop_gradient = name not in self.case.gradients
-                tensors[name] = tensor
+                tensors[name] = arrange(tensor).detach()
+                tensors[name].stop_gradient = name not in self.case.gradients
             with use_backend(backend, strict=True):
-                outputs = self.case.call(tensors)
+                outputs = wrap(self.case.call)(tensors)
             gradients = [
                 paddle.to_tensor(g.astype(_carrier(dtype)), place=place).astype(output.dtype)
                 for g, output in zip(self.output_gradients, outputs, strict=True)

@@ -27,3 +27,9 @@ def _case(*shape: int) -> OpCase:
 
 
 CASES = [_case(4, 256), _case(3, 5, 65), _case(1, 1), _case(7, 1000)]
+
+DRAW = {
+    "rms_norm": lambda random: _case(
+        *random.integers(0, 5, random.integers(0, 3)), int(random.integers(1, 80))
+    )
+}

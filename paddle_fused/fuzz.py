@@ -1,0 +1,192 @@
+"""Random calls of an operator, legal and illegal: ``python -m paddle_fused.fuzz OPERATOR [--calls N]``.
+
+A legal call must give the golden's answer; a call with a spoiled tensor must raise ValueError or agree with
+the composed operator. Anything else is printed with its number, which together with the seed repeats it. If
+the process dies, ``--trace`` shows the number of the call in progress.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .parity import use_an_npu
+
+# Far above what rounding does to values of about one, far below what a wrong element does.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1, "float16": 2e-2}
+
+
+@dataclass(frozen=True)
+class Spoiled:
+    """What was done to one tensor to make a call doubtful."""
+
+    tensor: str
+    how: str
+
+
+def _resized(array, random):
+    axis = int(random.integers(array.ndim))
+    shape = list(array.shape)
+    shape[axis] = max(0, shape[axis] + int(random.choice([-1, 1])))
+    import numpy as np
+
+    return np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
+
+
+def _deeper(array, random):
+    return array[None]
+
+
+def _flatter(array, random):
+    return array.reshape(-1)
+
+
+def _emptied(array, random):
+    return array[:0]
+
+
+def _integer(array, random):
+    return array.astype("int32")
+
+
+def _huge(array, random):
+    return array * 0 + (1 << 40) if array.dtype.kind == "i" else array * 1e30
+
+
+SPOILERS: dict[str, Callable] = {
+    "a dimension one longer or shorter": _resized,
+    "one dimension more": _deeper,
+    "one dimension": _flatter,
+    "no element": _emptied,
+    "integers": _integer,
+    "huge values": _huge,
+}
+
+
+def run(operator: str, calls: int, seed: int, trace: bool = False) -> tuple[Counter, list[str]]:
+    """Counts of what happened, and one line for each call that went wrong."""
+    import numpy as np
+
+    from .cases import draw
+
+    outcomes, wrong = Counter(), []
+    for number in range(calls):
+        random = np.random.default_rng([seed, number])
+        case = draw(operator, random)
+        if trace:
+            print(f"call {number}: {case}", file=sys.stderr, flush=True)
+        outcome, complaint = _one_call(case, random)
+        outcomes[outcome] += 1
+        if complaint:
+            wrong.append(f"call {number} ({case}): {complaint}")
+    return outcomes, wrong
+
+
+def _one_call(case, random) -> tuple[str, str | None]:
+    from .dispatch import BackendError, use_backend
+
+    arrays = {name: array for name, array in case.arrays(random).items() if array is not None}
+    dtype = str(random.choice(case.dtypes))
+    device = str(random.choice(["cpu", "npu"]))
+    spoiled = _spoil(arrays, random) if random.random() < 0.4 else None
+    tensors = _tensors(case, arrays, dtype, device, random)
+    try:
+        outputs = [_array(output) for output in case.call(tensors)]
+    except BackendError as error:
+        return "refused", None if error.reasons else "refused without a reason"
+    except ValueError as error:
+        if spoiled is None:
+            return "failed", f"a legal call in {dtype} on {device} was refused: {error}"
+        return "refused", None if str(error).strip() else "refused without a word"
+    if spoiled is None:
+        expected = case.golden({name: _rounded(arrays[name], tensors[name]) for name in arrays})
+    else:
+        # Whatever was accepted must be what the definition makes of it, in the same precision.
+        try:
+            with use_backend("composed", strict=True):
+                expected = [
+                    _array(output) for output in case.call(_tensors(case, arrays, dtype, "npu", random))
+                ]
+        except ValueError:
+            return "accepted", f"accepted with {spoiled}, which composed refuses ({dtype} on {device})"
+    for position, (output, truth) in enumerate(zip(outputs, expected, strict=True)):
+        complaint = _difference(output, truth, TOLERANCE[dtype])
+        if complaint:
+            return "failed", f"output {position} in {dtype} on {device}, {spoiled or 'legal'}: {complaint}"
+    return "right", None
+
+
+def _spoil(arrays: dict, random) -> Spoiled:
+    name = str(random.choice(sorted(arrays)))
+    how = str(random.choice(sorted(SPOILERS)))
+    if arrays[name].ndim:
+        arrays[name] = SPOILERS[how](arrays[name], random)
+    return Spoiled(name, how)
+
+
+def _tensors(case, arrays, dtype: str, device: str, random) -> dict:
+    import numpy as np
+    import paddle
+
+    place = paddle.CustomPlace("npu", 0) if device == "npu" else paddle.CPUPlace()
+    paddle.device.set_device("npu:0" if device == "npu" else "cpu")
+    tensors = {}
+    for name, array in arrays.items():
+        floating = np.issubdtype(array.dtype, np.floating)
+        given = array.astype(np.float32) if floating else array
+        # Every other tensor is a transposed view: the same values, not in order in memory.
+        transposed = array.ndim > 1 and random.random() < 0.5
+        tensor = paddle.to_tensor(given.T.copy() if transposed else given, place=place)
+        if floating:
+            tensor = tensor.astype("float32" if name in case.keep_float32 else dtype)
+        tensors[name] = tensor.transpose(list(range(array.ndim))[::-1]) if transposed else tensor
+    return tensors
+
+
+def _array(tensor):
+    import numpy as np
+
+    return tensor.detach().astype("float32").cpu().numpy().astype(np.float64)
+
+
+def _rounded(array, tensor):
+    import numpy as np
+
+    return _array(tensor) if np.issubdtype(array.dtype, np.floating) else array
+
+
+def _difference(output, truth, tolerance: float) -> str | None:
+    import numpy as np
+
+    if output.shape != np.shape(truth):
+        return f"shape {output.shape} instead of {np.shape(truth)}"
+    if output.size == 0:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = np.abs(truth[np.isfinite(truth)]).max(initial=1.0)
+        same = (np.abs(output - truth) <= tolerance * scale) | (output == truth)
+        same |= ~np.isfinite(output) & ~np.isfinite(truth)
+    return None if same.all() else f"{(~same).sum()} of {output.size} elements are wrong"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paddle_fused.fuzz", description=__doc__.split("\n")[0])
+    parser.add_argument("operator", help="public name")
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trace", action="store_true", help="name every call on stderr before it is made")
+    options = parser.parse_args(argv)
+    use_an_npu()
+    outcomes, wrong = run(options.operator, options.calls, options.seed, options.trace)
+    for line in wrong[:20]:
+        print(line)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    print(f"{options.operator}: {options.calls} calls, {counts}; {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -263,6 +263,7 @@ def environment() -> dict[str, str]:
 
 def use_an_npu() -> None:
     """Activates the virtual NPU, unless another plugin is chosen. To be called before paddle is imported."""
+    os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log of loading plugins: errors only
     if not os.environ.get("CUSTOM_DEVICE_ROOT"):
         virtual_npu.activate()
 

@@ -70,6 +70,7 @@ def test_strict_virtual_npu_keeps_the_host_kernels_away(run_program):
     result = run_program(
         """
         import paddle, paddle_fused
+        import paddle_fused.native
         from paddle_fused import use_backend
         paddle.set_device("npu:0")
         x, weight = paddle.ones([2, 64]), paddle.ones([64])
@@ -83,7 +84,7 @@ def test_strict_virtual_npu_keeps_the_host_kernels_away(run_program):
             else:
                 raise SystemExit("native ran")
         try:
-            paddle._C_ops._run_custom_op("pf_rms_norm", x, weight, 1e-6)
+            paddle_fused.native.call("pf_rms_norm", x, weight, 1e-6)
         except NotImplementedError as error:
             assert "pf_rms_norm is an operator of the host" in str(error), error
         else:
@@ -102,3 +103,19 @@ def test_host_operators_are_on_the_record_of_the_virtual_npu():
     with use_backend("native", strict=True):
         paddle_fused.rms_norm(x, weight)
     assert virtual_npu.kernel_record() == [("pf_rms_norm", "float32", "host", 1)]
+
+
+def test_a_user_s_captured_model_with_gradient():
+    def model(x, weight):
+        if x.shape[0] > 1:
+            x = x * 2
+        return paddle_fused.rms_norm(x, weight).sum()
+
+    x, weight = _tensors("cpu")
+    weight.stop_gradient = False
+    paddle.jit.to_static(model, full_graph=True)(x, weight).backward()
+    captured = weight.grad.numpy()
+    weight.clear_gradient()
+    model(x, weight).backward()
+    assert (captured == weight.grad.numpy()).all()
+    assert {ran.backend for ran in what_ran()} == {"native"}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "paddle_fused/csrc", "paddle_fused/data")
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+SOURCES += tuple(f"paddle_fused/{folder}" for folder in ("csrc", "data", "contracts"))
 
 
 @pytest.fixture

@@ -20,6 +20,12 @@ def varlen(query_ends, kv_ends):
     )
 
 
+def packed_and_masked(mask, triangle=False):
+    lengths = ends(5, 8)
+    x = tensor((8, 2, 16))
+    return flash_attention(x, x, x, mask=mask, ends=(lengths, lengths), triangle=triangle)
+
+
 def masked(mask):
     return flash_attention(tensor(), tensor(), tensor(), mask=mask)
 
@@ -33,7 +39,7 @@ def requiring_gradient():
 BAD = {
     "float32": (
         lambda: flash_attention(tensor(dtype="float32"), tensor(), tensor()),
-        "The query tensor dtype must be bfloat16 or float16, but got float32.*161002",
+        r"query is float32; accepted: float16 or bfloat16\. Cast it",
     ),
     "two dtypes": (
         lambda: flash_attention(tensor(), tensor(dtype="float16"), tensor()),
@@ -41,23 +47,26 @@ BAD = {
     ),
     "integer value": (
         lambda: flash_attention(tensor(), tensor(), tensor(dtype="int32")),
-        "The value tensor dtype must be",
+        "value is int32; accepted: float16 or bfloat16",
     ),
-    "rank 2": (lambda: flash_attention(*[tensor((8, 16))] * 3), r"query has shape \[8, 16\].*B, S, N, D"),
+    "rank 2": (
+        lambda: flash_attention(*[tensor((8, 16))] * 3),
+        r"query has shape \[8, 16\] and is_varlen is False.*B, S, N, D",
+    ),
     "rank 3 without varlen": (lambda: flash_attention(*[tensor((8, 2, 16))] * 3), "is_varlen is False"),
     "rank 4 with varlen": (
         lambda: flash_attention(*[tensor()] * 3, ends=(ends(8), ends(8))),
-        r"T, N, D.*is_varlen is True",
+        r"query has shape \[1, 8, 2, 16\] and is_varlen is True.*T, N, D",
     ),
     "key and value": (
         lambda: flash_attention(tensor(), tensor(), tensor((1, 9, 2, 16))),
-        "they must be equal.*561002",
+        r"value has shape \[1, 9, 2, 16\]; accepted: key and value of the same shape.*561002",
     ),
     "batch sizes": (lambda: flash_attention(tensor(), *[tensor((2, 8, 2, 16))] * 2), "batch sizes"),
     "head sizes": (lambda: flash_attention(tensor(), *[tensor((1, 8, 2, 8))] * 2), "head sizes"),
     "head size 513": (
         lambda: flash_attention(*[tensor((1, 2, 1, 513))] * 3),
-        "head size is 513; accepted: 1 to 512",
+        r"head size is 513; accepted: a head size from 1 to 512 \(768 from CANN 8\.3 on\).*561002",
     ),
     "head numbers": (
         lambda: flash_attention(tensor((1, 8, 3, 16)), tensor(), tensor()),
@@ -67,20 +76,24 @@ BAD = {
     "no keys": (lambda: flash_attention(tensor(), *[tensor((1, 0, 2, 16))] * 2), "at least one key"),
     "dropout 1.5": (
         lambda: flash_attention(*[tensor()] * 3, dropout=1.5),
-        r"must be in range of \[0, 1\], but got 1.5",
+        "dropout is 1.5; accepted: a dropout probability from 0 to 1",
     ),
-    "dropout -0.1": (lambda: flash_attention(*[tensor()] * 3, dropout=-0.1), r"must be in range of \[0, 1\]"),
+    "dropout -0.1": (lambda: flash_attention(*[tensor()] * 3, dropout=-0.1), "dropout is -0.1; accepted"),
+    "dropout 1": (
+        lambda: flash_attention(*[tensor()] * 3, dropout=1.0),
+        "dropout is 1; accepted: a keep probability above 0.*161002",
+    ),
     "seed of one element": (
         lambda: flash_attention(*[tensor()] * 3, dropout=0.5, seed_offset=paddle.ones([1], "int64")),
         "int64 with two elements",
     ),
     "mask of numbers": (
         lambda: masked(paddle.zeros([8, 8])),
-        "The mask tensor dtype must be bool, but got float32",
+        "attn_mask is float32; accepted: bool, where True hides a key",
     ),
     "mask shape": (
         lambda: masked(paddle.zeros([1, 1, 1, 8], "bool")),
-        r"accepted for these tensors: \[1, 2, 8, 8\], \[1, 1, 8, 8\]",
+        r"attn_mask has shape \[1, 1, 1, 8\] for query \[1, 8, 2, 16\].*accepted: \[B, N, Sq, Skv\].*561002",
     ),
     "mask on cpu": (lambda: masked(paddle.zeros([8, 8], "bool").cpu()), "attn_mask is on cpu"),
     "query on cpu": (
@@ -104,7 +117,7 @@ BAD = {
             False,
             True,
         ),
-        "actual_seq_q_len and actual_seq_kv_len must be provided",
+        "actual_seq_q_len is missing; accepted: actual_seq_q_len and actual_seq_kv_len, both",
     ),
     "int64 lengths": (
         lambda: varlen(paddle.to_tensor([8]), ends(8)),
@@ -112,20 +125,34 @@ BAD = {
     ),
     "decreasing": (
         lambda: varlen(ends(5, 3, 8), ends(3, 5, 8)),
-        r"actual_seq_q_len is \[5, 3, 8\]; it must hold cumulative",
+        r"actual_seq_q_len is \[5, 3, 8\]; accepted: cumulative lengths.*161002",
     ),
     "negative": (lambda: varlen(ends(-1, 8), ends(3, 8)), "cumulative"),
-    "wrong end": (lambda: varlen(ends(3, 8), ends(3, 7)), "actual_seq_kv_len.*the tensor has 8 tokens"),
+    "wrong end": (
+        lambda: varlen(ends(3, 8), ends(3, 7)),
+        "actual_seq_kv_len.*the tensor has 8 tokens.*161002",
+    ),
     "unequal lists": (lambda: varlen(ends(3, 8), ends(8)), "has 2 elements and actual_seq_kv_len has 1"),
     "causal with unequal lengths": (
         lambda: flash_attention(tensor(), *[tensor((1, 9, 2, 16))] * 2, causal=True),
-        r"query has 8 positions and key 9.*561002",
+        "query has 8 positions and key 9; accepted: as many queries as keys",
     ),
     "loss of the statistics alone": (
         lambda: flash_attention(*[requiring_gradient()] * 3)[1].sum().backward(),
         "only attention_score has a gradient",
     ),
-    "queries without keys": (lambda: varlen(ends(3, 8), ends(0, 8)), "sequence 0 has queries but no keys"),
+    "queries without keys": (
+        lambda: varlen(ends(3, 8), ends(0, 8)),
+        "sequence 0 has queries but no keys.*561002",
+    ),
+    "mask that hides a row of a packed sequence": (
+        lambda: packed_and_masked(paddle.tril(paddle.ones([5, 5], "int32")).astype("bool")),
+        "attn_mask hides all keys of query 4 in sequence 0; accepted: a visible key for every query",
+    ),
+    "triangle that leaves no key of a packed sequence": (
+        lambda: packed_and_masked(paddle.arange(25).reshape([5, 5]) == 0, triangle=True),
+        "attn_mask hides all keys of query 0 in sequence 0",
+    ),
 }
 
 

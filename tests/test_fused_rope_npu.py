@@ -125,23 +125,29 @@ def bad_inputs():
             (query, cos.astype("bfloat16"), sin),
             r"cos is bfloat16 and query is float32.*161002",
         ),
-        "rank 3": ((query[0], cos, sin), r"query has shape \[8, 4, 64\]; accepted: \[batch, seq_len.*561002"),
+        "rank 3": ((query[0], cos, sin), r"query has shape \[8, 4, 64\]; accepted: four dimensions.*561002"),
         "head_dim 32": (
             (query[..., :32], narrow, narrow),
-            r"head_dim is 32; accepted: multiples of 64.*561002",
+            r"head_dim is 32; accepted: a head_dim that is a multiple of 64\.",
         ),
-        "head_dim 896": ((wide, wide, wide), r"head_dim is 896; accepted: multiples of 64 below 896.*561002"),
+        "head_dim 896": (
+            (wide, wide, wide),
+            r"head_dim is 896; accepted: an even head size below 896.*561002",
+        ),
         "too many heads": ((npu(np.ones((1, 8, 1000, 64)), "float32"), cos, sin), r"below 1000.*561002"),
         "another seq_len": ((query, cos[:, :5], sin[:, :5]), r"cos has shape \[1, 5, 1, 64\].*561002"),
         "cos unlike sin": (
             (query, cos, sin[:, :5]),
-            r"cos has shape \[1, 8, 1, 64\] and sin \[1, 5, 1, 64\].*561002",
+            r"cos has shape \[1, 8, 1, 64\] and sin \[1, 5, 1, 64\]; accepted: cos and sin of one shape",
         ),
         "angles per batch": (
             (query, cos.tile([2, 1, 1, 1]), sin.tile([2, 1, 1, 1])),
-            r"\[2, 8, 1, 64\].*561002",
+            r"\[2, 8, 1, 64\]; accepted: .*\[1, seq_len, 1, head_dim\]",
         ),
-        "angles of rank 2": ((query, cos[0, :, 0], sin[0, :, 0]), r"cos has shape \[8, 64\].*561002"),
+        "angles of rank 2": (
+            (query, cos[0, :, 0], sin[0, :, 0]),
+            r"cos has shape \[8, 64\].*\[1, seq_len, 1, head_dim\]",
+        ),
     }
 
 

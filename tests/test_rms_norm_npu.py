@@ -154,7 +154,7 @@ def bad_inputs():
         ),
         "integers": (
             (x.astype("int32"), gamma, EPSILON),
-            r"x is int32; accepted: float32, bfloat16, float16.*161002",
+            r"x is int32; accepted: float32, bfloat16 or float16.*161002",
         ),
         "mixed dtypes": (
             (x.astype("bfloat16"), gamma, EPSILON),

@@ -237,7 +237,7 @@ def band(left: int | None, right: int | None, align: str = "bottom_right") -> Ma
 
     d is Skv - Sq with "bottom_right" (the last query stands on the last key) and 0 with "top_left". None or
     -1 is no bound on that side, as in flash-attention's ``window_size``: ``band(127, 0)`` is a causal window
-    of 128 keys. Errors: ContractError (561002) if no query could see a key; ValueError for other negative
+    of 128 keys. Errors: ContractError if no query could see a key; ValueError for other negative
     numbers and another ``align``.
     """
     if align not in ALIGNMENTS:

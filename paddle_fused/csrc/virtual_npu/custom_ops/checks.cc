@@ -1,22 +1,14 @@
 #include "virtual_npu/custom_ops/checks.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "paddle/phi/core/enforce.h"
 
 namespace virtual_npu {
 namespace {
-
-const char* name_of(CannError error) {
-  switch (error) {
-    case CannError::kParamNullptr:
-      return "ACLNN_ERR_PARAM_NULLPTR";
-    case CannError::kParamInvalid:
-      return "ACLNN_ERR_PARAM_INVALID";
-    default:
-      return "ACLNN_ERR_INNER_TILING_ERROR";
-  }
-}
 
 bool is_npu(const phi::Place& place) {
   return place.GetType() == phi::AllocationType::CUSTOM && place.GetDeviceType() == "npu";
@@ -24,11 +16,23 @@ bool is_npu(const phi::Place& place) {
 
 }  // namespace
 
-void refuse(const char* op, const std::string& sentence, CannError error) {
-  std::ostringstream message;
-  message << op << ": " << sentence;
-  if (error != CannError::kNone) message << " (CANN error " << static_cast<int>(error) << ", " << name_of(error) << ")";
-  PADDLE_THROW(common::errors::InvalidArgument("%s", message.str()));
+int64_t at_cann_level(const contract::LaterLimit& limit) {
+  const char* variable = std::getenv("VIRTUAL_NPU_CANN");
+  const char* level = variable && *variable ? variable : contract::kDefaultCann;
+  int major = 0, minor = 0;
+  std::sscanf(level, "%d.%d", &major, &minor);
+  return std::pair(major, minor) < std::pair(limit.major, limit.minor) ? limit.value : limit.later;
+}
+
+void refuse(const contract::Rule& rule, const char* op, const std::string& came) {
+  std::ostringstream sentence;
+  sentence << came << "; accepted: " << rule.accepts << ". " << rule.advice;
+  if (rule.error != 0) sentence << " (CANN error " << rule.error << ", " << rule.error_name << ")";
+  refuse(op, sentence.str());
+}
+
+void refuse(const char* op, const std::string& sentence) {
+  PADDLE_THROW(common::errors::InvalidArgument("%s: %s", op, sentence));
 }
 
 void check_places(const char* op, std::initializer_list<Argument> arguments) {
@@ -44,43 +48,24 @@ void check_places(const char* op, std::initializer_list<Argument> arguments) {
                            "them after paddle.set_device('npu:0').");
 }
 
-void check_dtype(const char* op, const Argument& argument, std::initializer_list<paddle::DataType> accepted) {
-  std::string names;
-  for (paddle::DataType dtype : accepted) {
-    if (argument.tensor.dtype() == dtype) return;
-    names += (names.empty() ? "" : ", ") + text(dtype);
-  }
-  refuse(op, std::string(argument.name) + " is " + text(argument.tensor.dtype()) + "; accepted: " + names +
-                 ". Cast it with tensor.astype.",
-         CannError::kParamInvalid);
+void refuse_dtype(const contract::Rule& rule, const char* op, const Argument& argument) {
+  refuse(rule, op, std::string(argument.name) + " is " + text(argument.tensor.dtype()));
 }
 
-void check_same_dtype(const char* op, std::initializer_list<Argument> arguments) {
+void check_same_dtype(const contract::Rule& rule, const char* op, std::initializer_list<Argument> arguments) {
   const Argument& first = *arguments.begin();
   for (const Argument& argument : arguments) {
     if (argument.tensor.dtype() == first.tensor.dtype()) continue;
-    refuse(op, std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " and " + first.name + " is " +
-                   text(first.tensor.dtype()) + "; both must have the same dtype. Cast one of them with tensor.astype.",
-           CannError::kParamInvalid);
+    refuse(rule, op,
+           std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " and " + first.name + " is " +
+               text(first.tensor.dtype()));
   }
 }
 
-std::string text(const std::vector<int64_t>& shape) {
-  std::ostringstream out;
-  for (size_t i = 0; i < shape.size(); ++i) out << (i ? ", " : "[") << shape[i];
-  return shape.empty() ? "[]" : out.str() + "]";
-}
-
-std::string text(paddle::DataType dtype) { return phi::DataTypeToString(dtype); }
-
-std::string text(const phi::Place& place) {
-  if (place.GetType() == phi::AllocationType::CPU) return "cpu";
-  if (place.GetType() != phi::AllocationType::CUSTOM) return place.DebugString();
-  return place.GetDeviceType() + ":" + std::to_string(place.GetDeviceId());
-}
-
-paddle::Tensor dense(const paddle::Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : tensor.contiguous();
+void check_gradient_dtype(const char* op, const Argument& tensor, const Argument& gradient) {
+  if (gradient.tensor.dtype() == tensor.tensor.dtype()) return;
+  refuse(op, std::string(gradient.name) + " is " + text(gradient.tensor.dtype()) + " and " + tensor.name + " is " +
+                 text(tensor.tensor.dtype()) + "; both must have the same dtype. Cast the gradient with tensor.astype.");
 }
 
 }  // namespace virtual_npu

@@ -60,10 +60,9 @@ std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSa
 
 std::vector<int64_t> read_ends(const char* name, const OptionalTensor& ends) {
   if (!ends) return {};
-  if (ends->dtype() != DataType::INT32 || ends->shape().size() != 1)
-    refuse("flash_attention_npu", std::string(name) + " is " + text(ends->dtype()) + " of shape " +
-                                      text(ends->shape()) + "; accepted: int32 with one dimension.",
-           CannError::kParamInvalid);
+  if (ends->dtype() != contract::dtypes::attention_plugin_lengths[0] || ends->shape().size() != 1)
+    refuse(contract::rules::attention_plugin_lengths, "flash_attention_npu",
+           std::string(name) + " is " + text(ends->dtype()) + " of shape " + text(ends->shape()));
   const Tensor values = dense(*ends);
   return {values.data<int>(), values.data<int>() + values.numel()};
 }
@@ -135,8 +134,9 @@ std::vector<Tensor> backward_v10(const Tensor& query, const Tensor& key, const T
 // ---- shapes and dtypes, the same for all three. Ranks other than 3 and 4 are refused when the operator runs.
 std::vector<Shape> forward_shapes(const Shape& query, const Shape& key, const Shape& value) {
   Shape statistics = query;
-  if (query.size() == 4) statistics = {query[0], query[2], query[1], 8};
-  if (query.size() == 3) statistics = {query[0], query[1], 8};
+  constexpr int64_t copies = contract::limits::attention_statistics;
+  if (query.size() == 4) statistics = {query[0], query[2], query[1], copies};
+  if (query.size() == 3) statistics = {query[0], query[1], copies};
   return {query, statistics, statistics, {1}, {1}, {1}, {1}};
 }
 std::vector<DataType> forward_dtypes(const DataType& query, const DataType& key, const DataType& value) {

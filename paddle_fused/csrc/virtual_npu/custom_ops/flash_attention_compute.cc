@@ -13,9 +13,10 @@ namespace kernels = paddle_fused::kernels;
 using paddle::DataType;
 using paddle::Tensor;
 
-constexpr int64_t kStatisticsCopies = 8;  // CANN fills a 32-byte block for each row
-// The band that goes with a mask; without one there is no band.
-constexpr int64_t kPreTokens = 65536, kNextTokens = 65536;
+// CANN fills a 32-byte block for each row.
+constexpr int64_t kStatisticsCopies = contract::limits::attention_statistics;
+// The band that goes with a mask, in both directions; without a mask there is none.
+constexpr int64_t kBand = contract::limits::attention_band;
 
 bool drops(const FlashAttention& call) { return call.dropout > 0 && !call.is_test; }
 
@@ -90,7 +91,7 @@ Prepared prepare(const FlashAttention& call) {
   }
   if (call.causal || call.attn_mask) {
     const bool triangle = call.causal || call.is_triangle_upper_mask;
-    prepared.bands.assign(p.segments, {kPreTokens, triangle ? 0 : kNextTokens});
+    prepared.bands.assign(p.segments, {kBand, triangle ? 0 : kBand});
     p.bands = prepared.bands.data();
   }
   if (!call.causal && call.attn_mask) {

@@ -9,12 +9,12 @@ using Shape = std::vector<int64_t>;
 
 std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tensor& y, const paddle::Tensor& z) {
   check_places("my_add_n", {{"X", x}, {"Y", y}, {"Z", z}});
-  check_same_dtype("my_add_n", {{"X", x}, {"Y", y}, {"Z", z}});
-  if (y.shape() != x.shape() || z.shape() != x.shape())
-    refuse("my_add_n",
-           "X has shape " + text(x.shape()) + ", Y " + text(y.shape()) + " and Z " + text(z.shape()) +
-               "; all three must have the same shape. Broadcast them first.",
-           CannError::kParamInvalid);
+  for (const Argument& argument : {Argument{"Y", y}, Argument{"Z", z}})
+    if (argument.tensor.dtype() != x.dtype() || argument.tensor.shape() != x.shape())
+      refuse("my_add_n", std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " of shape " +
+                             text(argument.tensor.shape()) + " and X " + text(x.dtype()) + " of shape " +
+                             text(x.shape()) +
+                             "; all three must have the same dtype and shape. Cast or broadcast them first.");
   OperatorCall call("my_add_n", x.dtype());
   return {paddle::experimental::add(paddle::experimental::add(x, y), z)};
 }

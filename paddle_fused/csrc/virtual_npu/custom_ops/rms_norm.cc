@@ -29,31 +29,26 @@ Shape rstd_shape(const Shape& x, const Shape& gamma) {
 
 // Also runs while a static program is built, where an unknown dimension is -1.
 void check_shapes(const Shape& x, const Shape& gamma) {
-  bool fits = !x.empty() && x.size() <= 8 && !gamma.empty() && gamma.size() <= x.size();
+  bool fits = !x.empty() && static_cast<int64_t>(x.size()) <= contract::limits::rms_norm_rank && !gamma.empty() && gamma.size() <= x.size();
   for (size_t i = 0; fits && i < gamma.size(); ++i) {
     const int64_t from_x = x[x.size() - gamma.size() + i];
     fits = gamma[i] != 0 && (gamma[i] == from_x || gamma[i] < 0 || from_x < 0);
   }
   if (fits) return;
-  refuse(kOp,
-         "x has shape " + text(x) + " and gamma " + text(gamma) +
-             "; accepted: x of rank 1 to 8 and gamma of the shape of x's last dimensions, none of them 0. Pass a "
-             "gamma that covers the dimensions to normalise over.",
-         CannError::kTiling);
+  refuse(contract::rules::rms_norm_shape, kOp, "x has shape " + text(x) + " and gamma " + text(gamma));
 }
 
 void check_inputs(const paddle::Tensor& x, const paddle::Tensor& gamma) {
   check_places(kOp, {{"x", x}, {"gamma", gamma}});
-  check_dtype(kOp, {"x", x}, {DataType::FLOAT32, DataType::BFLOAT16, DataType::FLOAT16});
-  check_same_dtype(kOp, {{"x", x}, {"gamma", gamma}});
+  check_dtype(contract::rules::rms_norm_dtype, kOp, {"x", x}, contract::dtypes::rms_norm_dtype);
+  check_same_dtype(contract::rules::rms_norm_plugin_gamma_dtype, kOp, {{"x", x}, {"gamma", gamma}});
   check_shapes(x.shape(), gamma.shape());
 }
 
 std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tensor& gamma, float epsilon) {
   check_inputs(x, gamma);
   if (!(epsilon >= 0.0f))
-    refuse(kOp, "epsilon is " + std::to_string(epsilon) + "; accepted: a number that is not negative, such as 1e-6.",
-           CannError::kParamInvalid);
+    refuse(contract::rules::rms_norm_epsilon, kOp, "epsilon is " + std::to_string(epsilon));
   OperatorCall call(kOp, x.dtype());
   const paddle::Tensor input = dense(x), scale = dense(gamma);
   paddle::Tensor y = paddle::empty(x.shape(), gamma.dtype(), x.place());
@@ -72,7 +67,7 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Ten
     refuse(kOp, "the loss depends on rstd but not on y; only y has a gradient. Use rstd.detach(), or compute it with "
                 "composed operators.");
   check_places(kOp, {{"the gradient of y", dy}, {"x", x}, {"rstd", rstd}});
-  check_same_dtype(kOp, {{"x", x}, {"the gradient of y", dy}});
+  check_gradient_dtype(kOp, {"x", x}, {"the gradient of y", dy});
   OperatorCall call("rms_norm_npu_grad", x.dtype());
   const paddle::Tensor gradient = dense(dy), input = dense(x), scale = dense(gamma);
   paddle::Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());

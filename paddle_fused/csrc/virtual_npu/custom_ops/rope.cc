@@ -1,6 +1,6 @@
 // fused_rope(query, cos, sin) -> query_out, the operator of paddle-custom-npu over RotaryMul / RotaryMulGrad.
 //
-// query: [B, S, N, D], D a multiple of 64; cos, sin: [1, S, 1, D]. One dtype for all three. Called once for the queries
+// query: [B, S, N, D]; cos, sin: [1, S, 1, D]. One dtype for all three. Called once for the queries
 // and once for the keys. cos and sin get no gradient.
 // Legend: B batch, S sequence length, N heads, D head size.
 #include "kernels/rotary.h"
@@ -16,40 +16,35 @@ using paddle::DataType;
 using Shape = std::vector<int64_t>;
 
 constexpr char kOp[] = "fused_rope";
-// Limits of RotaryMul on Atlas A2 and A3.
-constexpr int64_t kBatchOrHeadsLimit = 1000, kHeadDimLimit = 896;
+namespace rules = contract::rules;
+namespace limits = contract::limits;
 
 bool agree(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
 
 // Also runs while a static program is built, where an unknown dimension is -1.
 void check_shapes(const Shape& query, const Shape& cos, const Shape& sin) {
-  if (query.size() != 4)
-    refuse(kOp, "query has shape " + text(query) + "; accepted: [batch, seq_len, num_heads, head_dim]. Reshape it.",
-           CannError::kTiling);
+  const std::string came = "query has shape " + text(query);
+  if (query.size() != 4) refuse(rules::rotary_rank, kOp, came);
   const int64_t batch = query[0], seq_len = query[1], heads = query[2], head_dim = query[3];
-  if (head_dim == 0 || (head_dim > 0 && (head_dim % 64 != 0 || head_dim >= kHeadDimLimit)))
-    refuse(kOp, "head_dim is " + std::to_string(head_dim) +
-                    "; accepted: multiples of 64 below 896. For other sizes apply the rotation with composed "
-                    "operators (use_fused_rope false).",
-           CannError::kTiling);
-  if (batch >= kBatchOrHeadsLimit || heads >= kBatchOrHeadsLimit)
-    refuse(kOp, "query has shape " + text(query) + "; accepted: below 1000 for batch and for num_heads. Split it.",
-           CannError::kTiling);
+  if (head_dim % limits::rotary_plugin_head_dim_multiple != 0 && head_dim > 0)
+    refuse(rules::rotary_plugin_head_dim, kOp, "head_dim is " + std::to_string(head_dim));
+  if (head_dim == 0 || head_dim >= limits::rotary_head_dim)
+    refuse(rules::rotary_head_dim, kOp, "head_dim is " + std::to_string(head_dim));
+  if (batch >= limits::rotary_batch || heads >= limits::rotary_heads) refuse(rules::rotary_batch_heads, kOp, came);
+  const std::string angles = "cos has shape " + text(cos) + " and sin " + text(sin);
   for (const Shape* shape : {&cos, &sin}) {
-    if (shape->size() == 4 && agree((*shape)[0], 1) && agree((*shape)[1], seq_len) && agree((*shape)[2], 1) &&
-        agree((*shape)[3], head_dim))
-      continue;
-    refuse(kOp, "cos has shape " + text(cos) + " and sin " + text(sin) + " while query has shape " + text(query) +
-                    "; accepted for both: [1, seq_len, 1, head_dim] with the seq_len and head_dim of query. Slice or "
-                    "reshape them.",
-           CannError::kTiling);
+    if (shape->size() != 4 || !agree((*shape)[0], 1) || !agree((*shape)[1], cos[1]) || !agree((*shape)[2], 1) ||
+        !agree((*shape)[3], cos[3]))
+      refuse(rules::rotary_plugin_angles, kOp, angles);
+    if (!agree((*shape)[1], seq_len) || !agree((*shape)[3], head_dim))
+      refuse(rules::rotary_angles, kOp, angles + " while " + came);
   }
 }
 
 void check_inputs(const paddle::Tensor& query, const paddle::Tensor& cos, const paddle::Tensor& sin) {
   check_places(kOp, {{"query", query}, {"cos", cos}, {"sin", sin}});
-  check_dtype(kOp, {"query", query}, {DataType::FLOAT32, DataType::BFLOAT16, DataType::FLOAT16});
-  check_same_dtype(kOp, {{"query", query}, {"cos", cos}, {"sin", sin}});
+  check_dtype(rules::rotary_dtype, kOp, {"query", query}, contract::dtypes::rotary_dtype);
+  check_same_dtype(rules::rotary_same_dtype, kOp, {{"query", query}, {"cos", cos}, {"sin", sin}});
   check_shapes(query.shape(), cos.shape(), sin.shape());
 }
 
@@ -75,7 +70,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& query, const paddle::T
 std::vector<paddle::Tensor> backward(const paddle::Tensor& query, const paddle::Tensor& query_out_grad,
                                      const paddle::Tensor& cos, const paddle::Tensor& sin) {
   check_inputs(query_out_grad, cos, sin);
-  check_same_dtype(kOp, {{"query", query}, {"the gradient of query_out", query_out_grad}});
+  check_gradient_dtype(kOp, {"query", query}, {"the gradient of query_out", query_out_grad});
   OperatorCall call("fused_rope_grad", query.dtype());
   return {rotate(kernels::rotary_backward, query_out_grad, cos, sin)};
 }

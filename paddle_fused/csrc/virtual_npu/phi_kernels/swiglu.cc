@@ -2,9 +2,13 @@
 // paddle-custom-npu it does not join x and y into one tensor first.
 #include "kernels/swiglu.h"
 
+#include <string>
+
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"
+#include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/element_type.h"
+#include "virtual_npu/runtime/config.h"
 
 namespace virtual_npu {
 namespace {
@@ -41,6 +45,16 @@ struct Operands {
   }
 };
 
+// The card's gradient kernel works on rows that hold both halves. The host's has no such limit, so that it counts only
+// where exactly what runs on a card is asked for.
+void check_alignment(const DenseTensor& x, bool two_tensors) {
+  const auto& dims = x.dims();
+  const int64_t width = (dims.size() > 0 ? dims[dims.size() - 1] : 1) * (two_tensors ? 2 : 1);
+  const int64_t row = width * static_cast<int64_t>(phi::SizeOf(x.dtype()));
+  if (!config().strict || row % contract::limits::swiglu_grad_alignment == 0) return;
+  refuse(contract::rules::swiglu_grad_alignment, "swiglu_grad", "rows of x have " + std::to_string(row) + " bytes");
+}
+
 }  // namespace
 
 template <typename T, typename Context>
@@ -57,6 +71,7 @@ void swiglu_grad(const Context& context, const DenseTensor& x, const paddle::opt
   T* dx = x_grad ? context.template Alloc<T>(x_grad) : nullptr;
   T* dy = y && y_grad ? context.template Alloc<T>(y_grad) : nullptr;
   if (x.numel() == 0) return;
+  check_alignment(x, y.is_initialized());
   const Operands<T> operands(x, y);
   T* dup = y ? dy : dx ? dx + operands.shape.width : nullptr;
   kernels::swiglu_backward(element_type(x.dtype()), operands.shape, operands.gate, operands.up, out_grad.data<T>(),

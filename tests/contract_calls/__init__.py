@@ -1,0 +1,8 @@
+"""Calls that break rules of ``paddle_fused.contracts``: (key of the rule, a call that breaks it alone).
+
+Every rule has at least one. A call of an operator or function that is refused raises ValueError.
+"""
+
+from . import plugin
+
+CALLS = [call for module in (plugin,) for call in module.CALLS]

@@ -86,37 +86,48 @@ def run(operator: str, calls: int, seed: int, trace: bool = False) -> tuple[Coun
 
 
 def _one_call(case, random) -> tuple[str, str | None]:
-    from .dispatch import BackendError, use_backend
+    import numpy as np
+
+    from .dispatch import use_backend
 
     arrays = {name: array for name, array in case.arrays(random).items() if array is not None}
     dtype = str(random.choice(case.dtypes))
     device = str(random.choice(["cpu", "npu"]))
     spoiled = _spoil(arrays, random) if random.random() < 0.4 else None
-    tensors = _tensors(case, arrays, dtype, device, random)
     try:
-        outputs = [_array(output) for output in case.call(tensors)]
-    except BackendError as error:
-        return "refused", None if error.reasons else "refused without a reason"
+        computed = _computed(case, arrays, dtype, device, random)
     except ValueError as error:
         if spoiled is None:
             return "failed", f"a legal call in {dtype} on {device} was refused: {error}"
         return "refused", None if str(error).strip() else "refused without a word"
+    # Whatever was accepted must be what the definition makes of it, in the same precision.
+    try:
+        with use_backend("composed", strict=True):
+            expected = _computed(case, arrays, dtype, "npu", random)
+    except ValueError as error:
+        return "failed", f"accepted with {spoiled}, which composed refuses ({dtype} on {device}): {error}"
     if spoiled is None:
-        expected = case.golden({name: _rounded(arrays[name], tensors[name]) for name in arrays})
-    else:
-        # Whatever was accepted must be what the definition makes of it, in the same precision.
-        try:
-            with use_backend("composed", strict=True):
-                expected = [
-                    _array(output) for output in case.call(_tensors(case, arrays, dtype, "npu", random))
-                ]
-        except ValueError:
-            return "accepted", f"accepted with {spoiled}, which composed refuses ({dtype} on {device})"
-    for position, (output, truth) in enumerate(zip(outputs, expected, strict=True)):
-        complaint = _difference(output, truth, TOLERANCE[dtype])
+        rounded = {name: _rounded(array, dtype, name in case.keep_float32) for name, array in arrays.items()}
+        outputs = case.golden(rounded)
+        expected |= {f"output {i}": np.asarray(output) for i, output in enumerate(outputs)}
+    for name, value in computed.items():
+        complaint = _difference(value, expected[name], TOLERANCE[dtype])
         if complaint:
-            return "failed", f"output {position} in {dtype} on {device}, {spoiled or 'legal'}: {complaint}"
+            return "failed", f"{name} in {dtype} on {device}, {spoiled or 'legal'}: {complaint}"
     return "right", None
+
+
+def _computed(case, arrays, dtype: str, device: str, random) -> dict:
+    """Outputs and, of the sum of the outputs, gradients."""
+    tensors = _tensors(case, arrays, dtype, device, random)
+    outputs = case.call(tensors)
+    found = {f"output {i}": _array(output) for i, output in enumerate(outputs)}
+    if case.gradients:
+        sum(output.astype("float32").sum() for output in outputs).backward()
+        for name in case.gradients:
+            if name in tensors and tensors[name].grad is not None:
+                found[f"gradient of {name}"] = _array(tensors[name].grad)
+    return found
 
 
 def _spoil(arrays: dict, random) -> Spoiled:
@@ -142,7 +153,9 @@ def _tensors(case, arrays, dtype: str, device: str, random) -> dict:
         tensor = paddle.to_tensor(given.T.copy() if transposed else given, place=place)
         if floating:
             tensor = tensor.astype("float32" if name in case.keep_float32 else dtype)
-        tensors[name] = tensor.transpose(list(range(array.ndim))[::-1]) if transposed else tensor
+        tensor = tensor.transpose(list(range(array.ndim))[::-1]) if transposed else tensor
+        tensors[name] = tensor.detach()
+        tensors[name].stop_gradient = not floating or name not in case.gradients
     return tensors
 
 
@@ -152,10 +165,14 @@ def _array(tensor):
     return tensor.detach().astype("float32").cpu().numpy().astype(np.float64)
 
 
-def _rounded(array, tensor):
+def _rounded(array, dtype: str, keep_float32: bool):
     import numpy as np
+    import paddle
 
-    return _array(tensor) if np.issubdtype(array.dtype, np.floating) else array
+    if not np.issubdtype(array.dtype, np.floating):
+        return array
+    narrow = "float32" if keep_float32 else dtype
+    return _array(paddle.to_tensor(array.astype(np.float32), place=paddle.CPUPlace()).astype(narrow))
 
 
 def _difference(output, truth, tolerance: float) -> str | None:

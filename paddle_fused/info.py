@@ -1,7 +1,7 @@
 """Which backend runs which operator here, and why the others do not: ``python -m paddle_fused.info``.
 
 Every case of every operator is put to every backend, on the CPU place and on the npu, in every dtype; nothing
-is computed. A cell says what would run and, where some of the calls are refused, how many and why.
+is computed. A cell says what would run and, where calls are refused, how many and why.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ class Cell:
     modes: Counter = field(default_factory=Counter)
     reasons: Counter = field(default_factory=Counter)
 
-    def text(self) -> str:
-        accepted, refused = sum(self.modes.values()), sum(self.reasons.values())
-        assert accepted + refused, "a cell without an answer"
-        if not accepted:
+    def word(self) -> str:
+        """``yes``, ``some`` or ``no``: whether the calls would run."""
+        assert self.modes or self.reasons, "a cell without an answer"
+        if not self.modes:
             return "no"
-        return "yes" if not refused else f"{accepted} of {accepted + refused}"
+        return "some" if self.reasons else "yes"
+
+    def counts(self) -> str:
+        """How many of the calls would run."""
+        accepted, refused = sum(self.modes.values()), sum(self.reasons.values())
+        return f"{accepted} of {accepted + refused}"
 
 
 def table() -> dict[str, dict[tuple[str, str], Cell]]:
@@ -76,7 +81,7 @@ def markdown(rows) -> str:
     lines = ["| operator | " + " | ".join(f"{b}, {p}" for b, p in columns) + " |"]
     lines.append("|---|" + "---|" * len(columns))
     for operator, row in rows.items():
-        lines.append(f"| `{operator}` | " + " | ".join(row[column].text() for column in columns) + " |")
+        lines.append(f"| `{operator}` | " + " | ".join(row[column].word() for column in columns) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -86,7 +91,7 @@ def explanation(rows) -> str:
     for operator, row in rows.items():
         lines.append(operator)
         for (backend, place), cell in row.items():
-            lines.append(f"  {backend:8} {place}  {cell.text()}")
+            lines.append(f"  {backend:8} {place}  {cell.counts()}")
             lines += [f"      runs {mode} ({count})" for mode, count in cell.modes.most_common()]
             lines += [f"      refused: {reason} ({count})" for reason, count in cell.reasons.most_common()]
     return "\n".join(lines) + "\n"

@@ -166,3 +166,12 @@ def test_saved_model_gives_the_same_output(tmp_path):
     x = paddle.rand([3, 8])
     np.testing.assert_array_equal(loaded(x).numpy(), model(x).numpy())
     assert "npu" in str(loaded(x).place)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_empty_tensors_have_gradients(dtype, on_npu):
+    x, weight = paddle.zeros([0, 3, 5], dtype), paddle.ones([5], dtype)
+    x.stop_gradient = weight.stop_gradient = False
+    (x * weight).sum().backward()
+    assert list(x.grad.shape) == [0, 3, 5]
+    assert weight.grad.astype("float32").numpy().tolist() == [0.0] * 5

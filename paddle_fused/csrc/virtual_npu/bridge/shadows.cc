@@ -50,11 +50,12 @@ bool Shadows::fill(DenseTensor* shadow, const DenseTensor& tensor, bool is_outpu
     std::memset(shadow->holder_->ptr(), 0, size);
   } else if (!cast) {
     shadow->holder_ = view_of(tensor.holder_);
-  } else if (!is_output && has_memory(tensor)) {
-    const int64_t count = tensor.numel();
+  } else if (!is_output && tensor.holder_) {
+    const int64_t count = tensor.numel();  // may be 0: kernels ask for the memory of empty tensors, too
     shadow->holder_ = allocate_from(cpu_context_->GetAllocator(), count * sizeof(float));
-    host::cast(element_type(entry_.promoted), address_of(tensor), host::ElementType::kFloat32, address_of(*shadow),
-               count);
+    if (count > 0)
+      host::cast(element_type(entry_.promoted), address_of(tensor), host::ElementType::kFloat32, address_of(*shadow),
+                 count);
   }
   return cast;
 }

@@ -1,5 +1,7 @@
 """swiglu(x, y) = silu(x) * y; without y, x's two halves along the last dimension take their places."""
 
+import re
+
 import numpy as np
 import paddle
 import paddle.nn.functional as F
@@ -130,3 +132,32 @@ def test_static_program():
 def test_bad_shapes(shapes, message):
     with pytest.raises(ValueError, match=message):
         F.swiglu(*(npu(np.ones(shape), "float32") for shape in shapes))
+
+
+STRICT = """
+import sys, paddle, paddle.nn.functional as F
+paddle.set_device("npu:0")
+width = int(sys.argv[1])
+x = paddle.to_tensor([[1.0] * width] * 2, stop_gradient=False)
+(gradient,) = paddle.grad(F.swiglu(x), x)
+print(list(gradient.shape))
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "strict", "message"),
+    [
+        (6, "1", "swiglu_grad: rows of x have 24 bytes; accepted: .*a multiple of 64 bytes"),
+        (16, "1", None),
+        (6, "0", None),
+    ],
+)
+def test_the_card_wants_aligned_rows_for_the_gradient(width, strict, message, run_python, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(STRICT)
+    done = run_python("-m", "paddle_fused.virtual_npu", program, width, VIRTUAL_NPU_STRICT=strict)
+    if message is None:
+        assert done.stdout.strip() == f"[2, {width}]", done.stderr
+    else:
+        assert done.returncode == 1
+        assert re.search(message, done.stderr), done.stderr

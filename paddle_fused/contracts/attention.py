@@ -44,6 +44,9 @@ VARLEN_BUT_PLUGIN = BUT_PLUGIN[1:]
 
 SCORE_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md"
 VARLEN_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md"
+_CODE = "hicann/ops-transformer attention/flash_attention_score/op_host"
+ACLNN_SOURCE = f"{_CODE}/op_api/aclnn_flash_attention_score.cpp"
+TILING_SOURCE = f"{_CODE}/flash_attention_score_tiling_general.cpp"
 _TORCH = "Ascend/op-plugin FlashAttentionKernelNpuOpApi.cpp"
 _PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc"
 
@@ -65,7 +68,7 @@ RULES = (
         PARAM_INVALID,
         "one dtype for query, key, value and the position bias",
         "Cast one of them with tensor.astype.",
-        SCORE_DOC,
+        ACLNN_SOURCE,
     ),
     Rule(
         "attention.layout",
@@ -73,7 +76,7 @@ RULES = (
         PARAM_INVALID,
         listed(LAYOUTS),
         "Name the order of the dimensions of query, key and value.",
-        _TORCH,
+        ACLNN_SOURCE,
     ),
     Rule(
         "attention.rank",
@@ -81,7 +84,7 @@ RULES = (
         PARAM_INVALID,
         "three dimensions for BSH, SBH and TND, four for BSND and BNSD, the same for query, key and value",
         "Reshape it, or name another layout.",
-        _TORCH,
+        ACLNN_SOURCE,
     ),
     Rule(
         "attention.same_batch",
@@ -122,7 +125,7 @@ RULES = (
         INNER_TILING,
         "a number of query heads that is a multiple of the number of key heads",
         "Repeat the heads of key and value.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.sequence",
@@ -143,26 +146,26 @@ RULES = (
     Rule(
         "attention.head_dim",
         ALL,
-        INNER_TILING,
+        PARAM_INVALID,
         f"a head size from 1 to {_L['attention.head_dim']}",
         "Use composed operators for larger heads.",
-        SCORE_DOC,
+        ACLNN_SOURCE,
     ),
     Rule(
         "attention.same_head_dim",
         ALL,
-        INNER_TILING,
+        PARAM_INVALID,
         "equal head sizes of query and key",
         "Pad the smaller one with zeros.",
-        SCORE_DOC,
+        ACLNN_SOURCE,
     ),
     Rule(
         "attention.value_head_dim",
         BUT_PLUGIN,
-        INNER_TILING,
+        PARAM_INVALID,
         "a head size of value up to that of key",
         "Pad query and key with zeros.",
-        SCORE_DOC,
+        ACLNN_SOURCE,
     ),
     Rule(
         "attention.key_value",
@@ -183,10 +186,10 @@ RULES = (
     Rule(
         "attention.keep_prob",
         ALL,
-        PARAM_INVALID,
+        INNER_TILING,
         "a keep probability above 0 and up to 1",
         "A dropout of 1 leaves nothing: use zeros.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.inner_precise",
@@ -200,7 +203,7 @@ RULES = (
     Rule(
         "attention.lengths",
         VARLEN_BUT_PLUGIN,
-        PARAM_INVALID,
+        None,
         "cumulative lengths of query and key, as many of one as of the other, for layout TND",
         "For lengths 3, 2 pass [3, 5].",
         _TORCH,
@@ -208,26 +211,26 @@ RULES = (
     Rule(
         "attention.lengths_count",
         VARLEN,
-        PARAM_INVALID,
+        INNER_TILING,
         "as many lengths of query as of key",
         "Give a length of 0 to a sequence without tokens.",
-        _TORCH,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.lengths_order",
         VARLEN,
-        PARAM_INVALID,
+        None,
         "cumulative lengths, which never decrease (for lengths 3, 2: [3, 5])",
         "Take their cumulative sum.",
-        VARLEN_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.lengths_total",
         VARLEN,
-        PARAM_INVALID,
+        INNER_TILING,
         "cumulative lengths whose last element is the number of tokens",
         "Slice the tensor, or give the tokens at the end a sequence.",
-        VARLEN_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.sequences",
@@ -245,7 +248,7 @@ RULES = (
         f"[B, N, Sq, Skv], [B, N, 1, Skv], [1, N, Sq, Skv], [B, N, {_L['attention.pse_rows']}, Skv] or "
         f"[1, N, {_L['attention.pse_rows']}, Skv]",
         "Expand the bias over the heads.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.pse_rows",
@@ -254,7 +257,7 @@ RULES = (
         f"a bias of {_L['attention.pse_rows']} rows where Sq = Skv, Sq > {_L['attention.pse_rows']} and the "
         "sparse mode is 0, 2 or 3",
         "Pass the bias of all rows.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.pse_varlen",

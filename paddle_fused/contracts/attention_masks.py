@@ -3,7 +3,7 @@
 Legend: B batch, N heads, S sequence length; q and kv: of query, of key and value; i a query's position.
 """
 
-from .attention import ALL, BUT_PLUGIN, DENSE, SCORE_DOC, VARLEN, VARLEN_BUT_PLUGIN, VARLEN_DOC
+from .attention import ALL, BUT_PLUGIN, DENSE, SCORE_DOC, TILING_SOURCE, VARLEN, VARLEN_BUT_PLUGIN, VARLEN_DOC
 from .rule import INNER_TILING, PARAM_INVALID, Rule, listed
 
 LIMITS = {
@@ -36,7 +36,7 @@ RULES = (
         INNER_TILING,
         "[B, N, Sq, Skv], [B, 1, Sq, Skv], [1, 1, Sq, Skv] or [Sq, Skv]",
         "Expand it: the mask's last two dimensions are not broadcast.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mask_shape_varlen",
@@ -52,7 +52,7 @@ RULES = (
         INNER_TILING,
         f"[{_C}, {_C}] for sparse modes {listed(COMPRESSED_MODES)}",
         "Pass the triangle that is True above the diagonal.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mask_shape_prefix",
@@ -60,7 +60,7 @@ RULES = (
         INNER_TILING,
         "[B, N, Sq, Skv] or [B, 1, Sq, Skv] for sparse mode 5",
         "Expand the mask to one for each batch element, or use mode 6.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mask_shape_prefix_compressed",
@@ -68,7 +68,7 @@ RULES = (
         INNER_TILING,
         f"[{_CP}, {_C}] for sparse mode 6",
         f"Pass the {_C} rows of the triangle, then {_CP - _C} rows whose left half is False.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mask_missing",
@@ -81,36 +81,36 @@ RULES = (
     Rule(
         "attention.dense_mode",
         BUT_PLUGIN,
-        PARAM_INVALID,
+        INNER_TILING,
         f"sparse modes {listed(DENSE_MODES)} for layouts BSH, SBH, BSND and BNSD",
         "Modes 7 and 8 are for parts of packed sequences.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.varlen_mode",
         VARLEN_BUT_PLUGIN,
-        PARAM_INVALID,
+        INNER_TILING,
         f"sparse modes {listed(VARLEN_MODES)} for layout TND",
         "Use mode 6 instead of 5: its mask is compressed.",
-        VARLEN_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.band_top_left",
         BUT_PLUGIN,
         INNER_TILING,
-        "in mode 0 a band with keys in it: a negative next_tokens with pre_tokens >= -next_tokens and "
-        "-next_tokens < Skv, a negative pre_tokens with next_tokens >= -pre_tokens and -pre_tokens < Sq",
+        "in mode 0 a band with keys in it: pre_tokens + next_tokens >= 0, pre_tokens > -Skv and "
+        "next_tokens > -Sq",
         "The band runs from i - pre_tokens to i + next_tokens around the diagonal from the top left.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.band_bottom_right",
         BUT_PLUGIN,
         INNER_TILING,
-        "in mode 4 a band with keys in it: a negative next_tokens with pre_tokens >= -next_tokens and "
-        "-next_tokens < Skv, a negative pre_tokens with next_tokens >= -pre_tokens and -pre_tokens < Sq",
+        "in mode 4 a band with keys in it: pre_tokens + next_tokens >= 0, pre_tokens > -Sq and "
+        "next_tokens > -Skv",
         "The band runs from i + Skv - Sq - pre_tokens to i + Skv - Sq + next_tokens.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.hidden_rows",
@@ -124,10 +124,10 @@ RULES = (
     Rule(
         "attention.prefix",
         BUT_PLUGIN,
-        PARAM_INVALID,
+        INNER_TILING,
         "for sparse modes 5 and 6 one prefix length for each batch element",
         "Pass prefix as a list of lengths.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.prefix_range",
@@ -135,7 +135,7 @@ RULES = (
         INNER_TILING,
         "a prefix length from 0 to Skv where Sq > Skv, from Skv - Sq to Skv elsewhere",
         "Clip the lengths.",
-        SCORE_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.prefix_varlen",
@@ -152,7 +152,7 @@ RULES = (
         INNER_TILING,
         "in mode 3 and layout TND no sequence with more queries than keys",
         "Its first rows would see nothing: use mode 2, or drop these queries.",
-        VARLEN_DOC,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mode7_last",
@@ -161,7 +161,7 @@ RULES = (
         "in mode 7 a band on the last sequence that is not empty with pre_tokens >= its Skv and "
         "Sq - Skv <= next_tokens <= 0",
         "Compute both from where the sequence was cut.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mode7_others",
@@ -169,7 +169,7 @@ RULES = (
         INNER_TILING,
         "in mode 7 no more queries than keys in any sequence but the last",
         "Only the last one may be cut.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
     Rule(
         "attention.mode8_first",
@@ -178,6 +178,6 @@ RULES = (
         "in mode 8 a band on the first sequence that is not empty with pre_tokens >= its Skv and "
         "next_tokens >= Sq - Skv",
         "Compute both from where the sequence was cut.",
-        _SPARSE,
+        TILING_SOURCE,
     ),
 )

@@ -3,7 +3,7 @@
 Legend: T tokens, H hidden, K experts of a token (top-k), E experts.
 """
 
-from .rule import PARAM_INVALID, Rule, listed
+from .rule import INNER_TILING, PARAM_INVALID, Rule, listed
 
 FLOATS = ("bfloat16", "float16", "float32")
 LIMITS = {
@@ -23,9 +23,10 @@ DTYPES = {
 _PERMUTE = ("npu_moe_token_permute", "moe_token_permute")
 _UNPERMUTE = ("npu_moe_token_unpermute", "moe_token_unpermute")
 _GMM = ("aclnnGroupedMatmulV5", "npu_grouped_matmul", "grouped_matmul")
-_PERMUTE_DOC = "Ascend/op-plugin torch_npu-npu_moe_token_permute.md"
-_UNPERMUTE_DOC = "Ascend/op-plugin torch_npu-npu_moe_token_unpermute.md"
-_GMM_DOC = "Ascend/op-plugin torch_npu-npu_grouped_matmul.md"
+_PERMUTE_DOC = "hicann/ops-transformer moe/moe_token_permute/docs/aclnnMoeTokenPermute.md"
+_PERMUTE_TILING = "hicann/ops-transformer moe/moe_token_permute/op_host/moe_token_permute_tiling.cpp"
+_UNPERMUTE_DOC = "hicann/ops-transformer moe/moe_token_unpermute/docs/aclnnMoeTokenUnpermute.md"
+_GMM_DOC = "Ascend/op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_grouped_matmul.md"
 
 RULES = (
     # ---- permute
@@ -37,7 +38,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _PERMUTE_DOC,
     ),
-    Rule("moe.tokens", _PERMUTE, PARAM_INVALID, "tokens of shape [T, H]", "Reshape it.", _PERMUTE_DOC),
+    Rule("moe.tokens", _PERMUTE, INNER_TILING, "tokens of shape [T, H]", "Reshape it.", _PERMUTE_TILING),
     Rule(
         "moe.indices_dtype",
         _PERMUTE,
@@ -49,40 +50,40 @@ RULES = (
     Rule(
         "moe.indices_shape",
         _PERMUTE,
-        PARAM_INVALID,
+        INNER_TILING,
         "indices of shape [T, K] or [T], T as of tokens",
         "Reshape it.",
-        _PERMUTE_DOC,
+        _PERMUTE_TILING,
     ),
     Rule(
         "moe.top_k",
         _PERMUTE,
-        PARAM_INVALID,
+        INNER_TILING,
         f"up to {LIMITS['moe.top_k']} experts for a token",
         "Lower top-k.",
-        _PERMUTE_DOC,
+        _PERMUTE_TILING,
     ),
     Rule(
         "moe.indices",
         _PERMUTE,
-        PARAM_INVALID,
+        INNER_TILING,
         f"fewer than {LIMITS['moe.indices']} indices, each from 0 to below {LIMITS['moe.indices']}",
         "Split the tokens.",
-        _PERMUTE_DOC,
+        _PERMUTE_TILING,
     ),
     Rule(
         "moe.padded_mode",
         ("npu_moe_token_permute", "npu_moe_token_unpermute"),
-        PARAM_INVALID,
+        INNER_TILING,
         "padded_mode False",
         "Leave it out.",
-        _PERMUTE_DOC,
+        _PERMUTE_TILING,
     ),
     # ---- unpermute
     Rule(
         "moe.permuted",
         _UNPERMUTE,
-        PARAM_INVALID,
+        INNER_TILING,
         "permuted tokens of shape [T * K, H] or fewer rows",
         "Pass what permute returned, row for row.",
         _UNPERMUTE_DOC,
@@ -98,7 +99,7 @@ RULES = (
     Rule(
         "moe.probs",
         _UNPERMUTE,
-        PARAM_INVALID,
+        INNER_TILING,
         f"probs of shape [T, K] with T * K elements as sorted_indices, K up to {LIMITS['moe.top_k']}",
         "Reshape it; without probs K is 1.",
         _UNPERMUTE_DOC,

@@ -120,10 +120,10 @@ RULES = (
     Rule(
         "swiglu.even",
         _SWIGLU,
-        PARAM_INVALID,
+        INNER_TILING,
         "without y an even size of the dimension that holds both halves",
         "Pass y, or an x of even width.",
-        _SWIGLU_DOC,
+        "hicann/ops-nn activation/swi_glu/op_host/swi_glu_tiling.cpp",
     ),
     Rule(
         "swiglu.dim",

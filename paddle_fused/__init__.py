@@ -17,6 +17,7 @@ _PUBLIC = {
     "reset_what_ran": "dispatch",
     "use_backend": "dispatch",
     "what_ran": "dispatch",
+    "flash_attention": "ops.attention",
     "rms_norm": "ops.rms_norm",
 }
 _MODULES = ("compat", "contracts", "masks")

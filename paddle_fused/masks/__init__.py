@@ -10,10 +10,12 @@
 Everywhere in this package **True = hidden**, as in CANN.
 """
 
-from .compiler import Plan, compile_mask
+from .compiler import compile_mask
 from .intents import Mask, band, causal, dense, documents, prefix
 from .modes import keep_matrix, keep_sequences
+from .plan import Plan
 from .shapes import Shapes, shapes_of
+from .tensors import compressed
 
-__all__ = ["Mask", "Plan", "Shapes", "band", "causal", "compile_mask", "dense", "documents"]
-__all__ += ["keep_matrix", "keep_sequences", "prefix", "shapes_of"]
+__all__ = ["Mask", "Plan", "Shapes", "band", "causal", "compile_mask", "compressed", "dense"]
+__all__ += ["documents", "keep_matrix", "keep_sequences", "prefix", "shapes_of"]

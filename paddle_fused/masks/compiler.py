@@ -9,78 +9,67 @@ Legend: B batch, Sq queries, Skv keys, d = Skv - Sq; i counts queries and j keys
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from .. import contracts
+from .explicit import SparseMode
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
 from .modes import UNBOUNDED
+from .plan import Plan, tokens
 from .sequences import Sequence, document_sequences
 from .shapes import Shapes
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How one call is computed.
-
-    ``packed``: as sequences in layout TND, else as a batch. ``mask`` is "none", "compressed",
-    "compressed_prefix" or "full"; a full mask hides what ``full`` hides on a matrix of ``full_shape``.
-    ``zero_rows``: the output of queries that see nothing is zero; else there are none, which is checked where
-    only the values of a tensor can tell. ``sequences`` are what is computed, for ``explain``: of all packed
-    tokens, or of one batch element.
-    """
-
-    packed: bool
-    sparse_mode: int
-    why: str
-    mask: str = "none"
-    pre_tokens: int = UNBOUNDED
-    next_tokens: int = UNBOUNDED
-    prefix: tuple[int, ...] | None = None
-    full: Mask | None = None
-    full_shape: tuple[int, int] | None = None
-    zero_rows: bool = False
-    sequences: tuple[Sequence, ...] = ()
-
-    @property
-    def query_lens(self) -> tuple[int, ...]:
-        return tuple(s.query_len for s in self.sequences)
-
-    @property
-    def key_lens(self) -> tuple[int, ...]:
-        return tuple(s.key_len for s in self.sequences)
-
-
-def compile_mask(mask: Mask | None, shapes: Shapes) -> Plan:
-    """The plan for ``mask`` on these shapes.
+def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> Plan:
+    """The plan for ``mask`` on these shapes. ``may_pack``: a batch may become packed sequences.
 
     Errors: ContractError where CANN would refuse or compute something else; ValueError where the mask was
     made for other shapes, or where a static graph does not know the lengths that the mask needs.
     """
     parts = () if mask is None else mask.parts
     if any(isinstance(part, Dense) for part in parts):
-        return _compile(parts, shapes)  # the cache would keep the tensor alive
-    return _compile_cached(parts, shapes)
+        return _compile(parts, shapes, may_pack)  # the cache would keep the tensor alive
+    return _compile_cached(parts, shapes, may_pack)
 
 
-def _compile(parts: tuple[Mask, ...], shapes: Shapes) -> Plan:
+def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> Plan:
+    for part in parts:
+        if isinstance(part, SparseMode):
+            return part.plan(parts, shapes)
     for part in parts:
         if shapes.batch is not None and part.batch_size not in (None, shapes.batch):
             raise ValueError(
                 f"{part!r} was made for a batch of {part.batch_size}; "
                 f"the tensors have a batch of {shapes.batch}."
             )
+        if isinstance(part, Dense):
+            _check_tensor(part, shapes)
     if shapes.layout == "TND":
         from .varlen import compile_varlen
 
         return compile_varlen(parts, shapes)
-    return _compile_batch(parts, shapes)
+    return _compile_batch(parts, shapes, may_pack)
+
+
+def _check_tensor(dense: Dense, shapes: Shapes) -> None:
+    """Errors: ContractError unless the tensor has the shape of a mask for this call."""
+    shape = list(dense.hidden.shape)
+    if shapes.layout != "TND":
+        expected = shapes.query_len, shapes.key_len
+        if any(a != b and b is not None and a != -1 for a, b in zip(shape[-2:], expected, strict=True)):
+            came = f"{dense!r} came for {shapes.query_len} queries and {shapes.key_len} keys"
+            contracts.refuse("attention.mask_shape", OPERATOR, came)
+    elif None not in (shapes.query_lens, shapes.key_lens):
+        longest = [max(shapes.query_lens, default=0), max(shapes.key_lens, default=0)]
+        if shape != longest:
+            came = f"{dense!r} came for a longest Sq of {longest[0]} and a longest Skv of {longest[1]}"
+            contracts.refuse("attention.mask_shape_varlen", OPERATOR, came)
 
 
 _compile_cached = lru_cache(maxsize=1024)(_compile)
 
 
-def _compile_batch(parts, shapes) -> Plan:
+def _compile_batch(parts, shapes, may_pack) -> Plan:
     bands = [part for part in parts if isinstance(part, Band)]
     others = [part for part in parts if not isinstance(part, Band)]
     if not shapes.known:
@@ -96,7 +85,7 @@ def _compile_batch(parts, shapes) -> Plan:
         return band_plan(sequence)
     if not bands and len(others) == 1 and isinstance(others[0], Prefix):
         return _prefix_plan(others[0], shapes)
-    if len(others) == 1 and isinstance(others[0], Documents):
+    if may_pack and len(others) == 1 and isinstance(others[0], Documents):
         packed = _documents_plan(others[0], bands, shapes)
         if packed is not None:
             return packed
@@ -120,11 +109,6 @@ def band_plan(s: Sequence) -> Plan:
     pre, next_ = tokens(s.low, s.high, d)
     why = "a band is mode 4, counted from the bottom right, whose mask has one size for all shapes"
     return Plan(sparse_mode=4, mask="compressed", pre_tokens=pre, next_tokens=next_, why=why, **common)
-
-
-def tokens(low: int | None, high: int | None, diagonal: int) -> tuple[int, int]:
-    """pre_tokens and next_tokens of the band ``i + low <= j <= i + high``, counted from ``diagonal``."""
-    return UNBOUNDED if low is None else diagonal - low, UNBOUNDED if high is None else high - diagonal
 
 
 def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from .compiler import Plan, compile_mask
+from .compiler import compile_mask
 from .intents import Mask
 from .modes import NAMES, compressed_mask, compressed_prefix_mask
+from .plan import Plan
 from .shapes import Shapes, shapes_of
 
 BLOCK = 128  # rows and columns that CANN computes or leaves out together

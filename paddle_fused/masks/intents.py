@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class Mask:
         if self.batch_size is None and hidden[0].ndim == 2:
             return hidden[0].copy()
         return np.stack([h.reshape(-1, query_len, key_len) for h in hidden])
+
+    def of_sequence(self, s: int, query_lens: tuple[int, ...]) -> Mask:
+        """The mask of sequence ``s`` in layout TND; ``query_lens`` are the numbers of queries of all."""
+        return self
 
     def explain(self, shape: Sequence[int], key_shape: Sequence[int] | None = None, **arguments) -> str:
         """What the compiler makes of the mask, in words: mode, share of the scores that is computed, bytes.
@@ -170,6 +174,7 @@ class Dense(Mask):
 
     hidden: object  # paddle.Tensor, paddle.pir.Value or numpy array
     invalid_rows: bool
+    seen: set = field(default_factory=set)  # what has been checked of its values
 
     def __repr__(self) -> str:
         invalid_rows = ", invalid_rows=True" if self.invalid_rows else ""
@@ -207,6 +212,9 @@ class Intersection(Mask):
     @property
     def parts(self) -> tuple[Mask, ...]:
         return self.members
+
+    def of_sequence(self, s, query_lens):
+        return Intersection(tuple(part.of_sequence(s, query_lens) for part in self.members))
 
     @property
     def batch_size(self) -> int | None:

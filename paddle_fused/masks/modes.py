@@ -23,6 +23,7 @@ NAMES = {
     7: "rightDownCausal, last sequence is a band",
     8: "leftUpCausal, first sequence is a band",
 }
+COMPRESSED = {m: "compressed_prefix" if m == 6 else "compressed" for m in (2, 3, 4, 6, 7, 8)}  # Plan.mask
 UNBOUNDED = 2**31 - 1  # pre_tokens and next_tokens that bound nothing; CANN cuts them to an int32
 
 

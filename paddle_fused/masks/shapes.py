@@ -49,7 +49,9 @@ def shapes_of(layout: str, query_shape, key_shape, cu_seqlens_q=None, cu_seqlens
             contracts.refuse("attention.lengths_count", OPERATOR, came)
         return Shapes(layout, 1, query_len, key_len, query_lens, key_lens, equal)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
-        raise ValueError(f"cu_seqlens_q and cu_seqlens_k belong to layout TND; the layout is {layout}.")
+        raise ValueError(
+            f"{OPERATOR}: cu_seqlens_q and cu_seqlens_k belong to layout TND; the layout is {layout}."
+        )
     batch, sequence = BATCH_AND_SEQUENCE[layout]
     return Shapes(
         layout, _known(query_shape[batch]), _known(query_shape[sequence]), _known(key_shape[sequence])
@@ -68,7 +70,8 @@ def _lengths(name: str, cumulative, tokens: int | None) -> tuple[int, ...] | Non
     ends = [operator.index(end) for end in ends]
     if not ends or ends[0] != 0:
         raise ValueError(
-            f"{name} is {ends}; accepted: cumulative lengths from 0 on (for lengths 3, 2: [0, 3, 5])."
+            f"{OPERATOR}: {name} is {ends}; accepted: cumulative lengths from 0 on (for lengths 3, 2: [0, "
+            "3, 5])."
         )
     lengths = tuple(end - start for start, end in pairwise(ends))
     if min(lengths, default=0) < 0:

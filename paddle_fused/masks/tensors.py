@@ -1,4 +1,4 @@
-"""The mask tensors that plans ask for, kept on each device.
+"""The mask tensors that plans ask for.
 
 Paddle is imported by the functions: masks can be compiled and explained without it.
 """
@@ -10,33 +10,43 @@ from functools import lru_cache
 import numpy as np
 
 from .. import contracts
-from .compiler import Plan
-from .intents import OPERATOR, Dense, Intersection, Mask
+from .intents import Dense, Intersection, Mask
 from .modes import compressed_mask, compressed_prefix_mask
+from .plan import Plan
 
 
-def mask_tensor(plan: Plan):
-    """The mask of ``plan`` on the current device (True = hidden), or None.
+def compressed(prefix: bool = False):
+    """The compressed mask on the current device: [2048, 2048], or [3072, 2048] for prefixes (mode 6).
 
-    Errors: ContractError for queries that see no key, unless the plan gives them zeros. In a static graph the
-    values of a tensor are not known, and are not checked.
+    For `compat.npu_fusion_attention`, which takes it with the sparse modes 2, 3, 4, 7 and 8;
+    `flash_attention` needs none from its caller.
     """
-    if plan.mask == "none":
-        return None
     import paddle
 
-    if plan.mask == "full":
-        return _full(plan)
-    if not paddle.in_dynamic_mode():
-        return _compressed_in_graph(plan.mask)
-    return _constant(plan.mask, None, paddle.get_device())
+    if paddle.in_dynamic_mode():
+        return _constant(prefix, None, paddle.get_device())
+    return _compressed_in_graph(prefix)
 
 
-def hidden_tensor(mask: Mask, shape: tuple[int, int]):
-    """What ``mask`` hides on [Sq, Skv], as a bool tensor that broadcasts to [B, N, Sq, Skv]."""
+def full_mask(plan: Plan, batch: int | None):
+    """The full mask of a plan as CANN takes it: [Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]."""
+    hidden = hidden_tensor(plan.full, plan.full_shape)
+    shape = list(hidden.shape)
+    per_batch_element = plan.sparse_mode == 5 or (hidden.ndim == 4 and shape[1] != 1)
+    if per_batch_element and batch is not None and (hidden.ndim == 2 or shape[0] != batch):
+        heads = shape[1] if hidden.ndim == 4 else 1
+        return hidden.expand([batch, heads, *shape[-2:]])
+    return hidden
+
+
+def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
+    """What ``mask`` hides on [Sq, Skv], as a bool tensor that broadcasts to [B, N, Sq, Skv].
+
+    A tensor for the longest of several sequences is cut. ``shape`` is not needed for a tensor alone.
+    """
     import paddle
 
-    tensors = [part.hidden for part in mask.parts if isinstance(part, Dense)]
+    tensors = [_cut(part.hidden, shape) for part in mask.parts if isinstance(part, Dense)]
     others = tuple(part for part in mask.parts if not isinstance(part, Dense))
     if others:
         structure = Intersection(others)
@@ -44,59 +54,63 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int]):
             tensors.append(_constant(structure, shape, paddle.get_device()))
         else:
             tensors.append(paddle.to_tensor(structure.to_dense(*shape)))
-    hidden = _tensor(tensors[0])
+    hidden = tensors[0]
     for tensor in tensors[1:]:
-        hidden = paddle.logical_or(hidden, _tensor(tensor))
+        hidden = paddle.logical_or(hidden, tensor)
     return hidden
 
 
-def _tensor(value):
+def check_rows(plan: Plan, operator: str) -> None:
+    """Every query sees a key, as far as only the values of a tensor can tell.
+
+    Nothing is checked if the plan gives such queries zeros, or while a program is captured. What has been
+    checked is remembered until the tensor changes, because looking waits for the device. Errors:
+    ContractError.
+    """
     import paddle
 
-    return paddle.to_tensor(value) if isinstance(value, np.ndarray) else value
+    tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
+    if not tensors or plan.zero_rows or any(isinstance(t.hidden, paddle.pir.Value) for t in tensors):
+        return
+    others = tuple(part for part in plan.full.parts if not isinstance(part, Dense))
+    lengths = frozenset((s.query_len, s.key_len) for s in plan.sequences)
+    versions = tuple((id(t), getattr(t.hidden, "inplace_version", 0)) for t in tensors)
+    if (others, lengths, versions) in tensors[0].seen:
+        return
+    hidden = hidden_tensor(plan.full, plan.full_shape)
+    for query_len, key_len in lengths:
+        if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
+            came = f"{plan.full!r} hides all keys of a query"
+            contracts.refuse("attention.hidden_rows", operator, came)
+    tensors[0].seen.add((others, lengths, versions))
+
+
+def _cut(hidden, shape):
+    import paddle
+
+    hidden = paddle.to_tensor(hidden) if isinstance(hidden, np.ndarray) else hidden
+    if hidden.ndim == 2 and shape is not None and tuple(hidden.shape) != shape:
+        return hidden[: shape[0], : shape[1]]
+    return hidden
 
 
 @lru_cache(maxsize=16)
-def _constant(what: str | Mask, shape, device: str):
+def _constant(what: bool | Mask, shape, device: str):
     import paddle
 
-    if what == "compressed":
-        return paddle.to_tensor(compressed_mask())
-    if what == "compressed_prefix":
-        return paddle.to_tensor(compressed_prefix_mask())
-    return paddle.to_tensor(what.to_dense(*shape))
+    if isinstance(what, Mask):
+        return paddle.to_tensor(what.to_dense(*shape))
+    return paddle.to_tensor(compressed_prefix_mask() if what else compressed_mask())
 
 
-def _compressed_in_graph(kind: str):
-    """Made by two operators: a constant of 4 MiB would be stored with the program."""
+def _compressed_in_graph(prefix: bool):
+    """Made by a few operators: a constant of 4 MiB would be stored with the program."""
     import paddle
 
     size = contracts.limit("attention.compressed_mask")
     column = paddle.arange(size)
     triangle = column.unsqueeze(1) < column
-    if kind == "compressed":
+    if not prefix:
         return triangle
     rows = contracts.limit("attention.compressed_prefix_mask_rows") - size
     return paddle.concat([triangle, (column >= size // 2).expand([rows, size])])
-
-
-def _full(plan: Plan):
-    import paddle
-
-    hidden = hidden_tensor(plan.full, plan.full_shape)
-    if hidden.ndim == 4 and hidden.shape[0] == 1 and hidden.shape[1] != 1:
-        return hidden
-    if paddle.in_dynamic_mode() and not plan.zero_rows:
-        _check_rows(plan, hidden)
-    return hidden
-
-
-def _check_rows(plan: Plan, hidden) -> None:
-    """Every query of every sequence sees a key: what the compiler could not know of a tensor."""
-    if not any(isinstance(part, Dense) for part in plan.full.parts):
-        return
-    lengths = {(s.query_len, s.key_len) for s in plan.sequences}
-    for query_len, key_len in lengths:
-        if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
-            came = f"{plan.full!r} hides all keys of a query"
-            contracts.refuse("attention.hidden_rows", OPERATOR, came)

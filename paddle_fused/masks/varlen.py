@@ -6,8 +6,9 @@ A card has no rows that see nothing here. Legend: Sq queries and Skv keys of one
 from __future__ import annotations
 
 from .. import contracts
-from .compiler import Plan, tokens, unknown_lengths
+from .compiler import unknown_lengths
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
+from .plan import Plan, tokens
 from .sequences import Blocks, Sequence, document_sequences
 from .shapes import Shapes
 

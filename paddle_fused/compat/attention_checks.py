@@ -1,0 +1,185 @@
+"""What CANN accepts beside a sparse mode, for npu_fusion_attention.
+
+Legend: B batch, Sq and Skv queries and keys of one sequence, N heads.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import paddle
+
+from .. import contracts, masks
+from ..contracts.attention_masks import COMPRESSED_MODES, DENSE_MODES, VARLEN_MODES
+from ..masks.explicit import SparseMode
+from ..ops.arguments import check_tensor, dtype_name
+from ..ops.attention_call import check_tensors
+
+OPERATOR = "npu_fusion_attention"
+
+
+def _refuse(key: str, came: str):
+    contracts.refuse(f"attention.{key}", OPERATOR, came)
+
+
+def lengths_of(layout: str, query_ends, key_ends) -> tuple:
+    """The lengths of the sequences, [2, 5, 9, 0, 0] -> (2, 3, 4), or None twice. Errors: ContractError."""
+    if layout != "TND":
+        if query_ends is not None or key_ends is not None:
+            raise ValueError(
+                f"{OPERATOR}: actual_seq_qlen and actual_seq_kvlen belong to layout TND; the layout is "
+                f"{layout}."
+            )
+        return None, None
+    if not query_ends or not key_ends:
+        _refuse("lengths", f"actual_seq_qlen is {query_ends} and actual_seq_kvlen is {key_ends}")
+    came = f"actual_seq_qlen is {list(query_ends)} and actual_seq_kvlen is {list(key_ends)}"
+    if len(query_ends) != len(key_ends):
+        _refuse("lengths_count", came)
+    if len(query_ends) > contracts.limit("attention.sequences"):
+        _refuse("sequences", f"actual_seq_qlen holds {len(query_ends)} sequences")
+    query_ends, key_ends = list(query_ends), list(key_ends)
+    while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # places that are not used
+        query_ends.pop()
+        key_ends.pop()
+    lengths = tuple(
+        tuple(end - start for start, end in pairwise([0, *ends])) for ends in (query_ends, key_ends)
+    )
+    if min(map(min, lengths)) < 0:
+        _refuse("lengths_order", came)
+    return lengths
+
+
+def check(
+    query, key, value, head_num, layout, pse, mask, keep_prob, inner_precise, chosen: SparseMode, ends
+) -> None:
+    """Everything that needs no result. Errors: ContractError, or ValueError where it is not CANN's rule."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_tensor(OPERATOR, name, tensor)
+        if dtype_name(tensor) not in contracts.dtypes("attention.dtype"):
+            _refuse("dtype", f"{name} is {dtype_name(tensor)}")
+    if not 0 < keep_prob <= 1:
+        _refuse("keep_prob", f"keep_prob is {keep_prob}")
+    if inner_precise not in (0, 1, 2):
+        _refuse("inner_precise", f"inner_precise is {inner_precise}")
+    check_tensors(query, key, value, pse, layout, 1 - keep_prob, OPERATOR)
+    mode = chosen.sparse_mode
+    if layout == "TND" and mode not in VARLEN_MODES:
+        _refuse("varlen_mode", f"sparse_mode is {mode} in layout TND")
+    if layout != "TND" and mode not in DENSE_MODES:
+        _refuse("dense_mode", f"sparse_mode is {mode} in layout {layout}")
+    _check_pse(pse, layout, mode, query, key, ends)
+    if mask is None:
+        if mode != 0:
+            _refuse("mask_missing", f"sparse_mode is {mode} without atten_mask")
+        return
+    shapes = masks.shapes_of(layout, query.shape, key.shape, *ends)
+    _check_mask(mask, mode, layout, shapes, head_num)
+    if mode in (5, 6):
+        _check_prefix(chosen, layout, shapes)
+    if layout == "TND":
+        _check_varlen_band(chosen, shapes)
+    elif shapes.known and shapes.query_len and shapes.key_len and chosen.sequence(*_lens(shapes)).is_empty:
+        band = f"pre_tockens {chosen.pre_tokens} and next_tockens {chosen.next_tokens} hide everything from"
+        rule = "band_top_left" if mode == 0 else "band_bottom_right"
+        _refuse(rule, f"{band} {shapes.query_len} queries and {shapes.key_len} keys")
+
+
+def _lens(shapes) -> tuple[int, int]:
+    return shapes.query_len, shapes.key_len
+
+
+def _check_pse(pse, layout, mode, query, key, ends) -> None:
+    if pse is None:
+        return
+    rows = contracts.limit("attention.pse_rows")
+    if layout == "TND":
+        if mode in (7, 8):
+            _refuse("pse_mode", f"pse came in mode {mode}")
+        if any(start == end for side in ends for start, end in pairwise(side)):
+            _refuse("pse_empty_sequence", f"pse came with the cumulative lengths {ends[0]} and {ends[1]}")
+        if len(pse.shape) not in (1, 4):
+            _refuse("pse_varlen", f"pse has shape {list(pse.shape)}")
+        raise ValueError(f"{OPERATOR}: pse came in layout TND; no backend has it. Use another layout.")
+    shapes = masks.shapes_of(layout, query.shape, key.shape)
+    if len(pse.shape) == 4 and pse.shape[2] == rows != shapes.query_len:
+        if not (shapes.query_len == shapes.key_len > rows and mode in (0, 2, 3)):
+            _refuse(
+                "pse_rows", f"pse has shape {list(pse.shape)} for {shapes.query_len} queries in mode {mode}"
+            )
+        raise ValueError(
+            f"{OPERATOR}: a compressed pse of {rows} rows came; no backend has it. Pass all rows."
+        )
+
+
+def _check_mask(mask, mode, layout, shapes, head_num) -> None:
+    check_tensor(OPERATOR, "atten_mask", mask, (*contracts.DTYPES["attention.mask_dtype"], "float32"))
+    if dtype_name(mask) not in contracts.dtypes("attention.mask_dtype"):
+        _refuse("mask_dtype", f"atten_mask is {dtype_name(mask)}")
+    shape, size = list(mask.shape), contracts.limit("attention.compressed_mask")
+    came = f"atten_mask has shape {shape} in mode {mode}"
+    if mode in COMPRESSED_MODES or mode == 6:
+        rule = "mask_shape_prefix_compressed" if mode == 6 else "mask_shape_compressed"
+        rows = contracts.limit("attention.compressed_prefix_mask_rows") if mode == 6 else size
+        if shape != [rows, size]:
+            _refuse(rule, came)
+        if isinstance(mask, paddle.Tensor):
+            expected = masks.compressed(prefix=mode == 6)
+            same = mask is expected or bool((mask.astype("bool") == expected.to(mask.place)).all())
+            if not same:
+                _refuse(rule, f"{came}, but other values than that mask")
+        return
+    if layout == "TND":
+        longest = [max(shapes.query_lens, default=0), max(shapes.key_lens, default=0)]
+        if shape != longest:
+            _refuse(
+                "mask_shape_varlen",
+                f"{came} for a longest Sq of {longest[0]} and a longest Skv of {longest[1]}",
+            )
+        return
+    b, q, k = shapes.batch, shapes.query_len, shapes.key_len
+    one_for_each = [[b, head_num, q, k], [b, 1, q, k]]
+    if mode == 5 and b != 1 and shape not in one_for_each:
+        _refuse("mask_shape_prefix", came)
+    if shapes.known and shape not in [*one_for_each, [1, 1, q, k], [q, k]]:
+        _refuse("mask_shape", f"{came} for B {b}, N {head_num}, Sq {q} and Skv {k}")
+
+
+def _check_prefix(chosen, layout, shapes) -> None:
+    count = shapes.batch if layout != "TND" else len(shapes.query_lens)
+    rule = "attention.sequences_with_prefix" if layout == "TND" else "attention.batch_with_prefix"
+    if count is not None and count > contracts.limit(rule):
+        _refuse("batch_with_prefix", f"{count} prefixes in layout {layout}")
+    if chosen.prefix is None or (count is not None and len(chosen.prefix) != count):
+        _refuse("prefix", f"prefix is {chosen.prefix} for {count} batch elements")
+    query_lens = shapes.query_lens or (shapes.query_len,) * len(chosen.prefix)
+    key_lens = shapes.key_lens or (shapes.key_len,) * len(chosen.prefix)
+    for length, q, k in zip(chosen.prefix, query_lens, key_lens, strict=True):
+        if q is not None and not max(0, k - q) <= length <= k:
+            _refuse("prefix_range", f"a prefix of {length} with {q} queries and {k} keys")
+
+
+def _check_varlen_band(chosen, shapes) -> None:
+    """CheckPretokenAndNexttoken of CANN's tiling: no query of any sequence may see nothing."""
+    mode, pre, next_ = chosen.sparse_mode, chosen.pre_tokens, chosen.next_tokens
+    lens = list(zip(shapes.query_lens, shapes.key_lens, strict=True))
+    band = f"pre_tockens {pre} and next_tockens {next_}"
+    if mode == 4 and (pre < 0 or pre + next_ < 0):
+        _refuse("band_bottom_right", f"{band} in layout TND")
+    if mode == 0 and (next_ < 0 or pre + next_ < 0):
+        _refuse("band_top_left", f"{band} in layout TND")
+    for s, (q, k) in enumerate(lens):
+        if q == 0 or k == 0:
+            continue
+        came = f"sequence {s} has {q} queries and {k} keys"
+        is_band = chosen.of_sequence(s, shapes.query_lens).is_band
+        if mode == 3 and q > k:
+            _refuse("mode3_varlen", came)
+        if mode == 7 and is_band and not (pre >= k and q - k <= next_ <= 0):
+            _refuse("mode7_last", f"{came}, with {band}")
+        if mode == 7 and not is_band and q > k:
+            _refuse("mode7_others", came)
+        if mode == 8 and is_band and not (pre >= k and next_ >= q - k):
+            _refuse("mode8_first", f"{came}, with {band}")
+        if mode in (0, 4) and chosen.sequence(q, k).has_blind_query:
+            _refuse("hidden_rows", f"{came}, with {band}")

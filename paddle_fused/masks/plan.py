@@ -1,0 +1,46 @@
+"""What a mask is compiled to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .intents import Mask
+from .modes import UNBOUNDED
+from .sequences import Sequence
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one call is computed.
+
+    ``packed``: as sequences in layout TND, else as a batch. ``mask`` is "none", "compressed",
+    "compressed_prefix" or "full"; a full mask hides what ``full`` hides on a matrix of ``full_shape``.
+    ``zero_rows``: the output of queries that see nothing is zero; else there are none, which is checked where
+    only the values of a tensor can tell. ``sequences`` are what is computed, for ``explain``: of all packed
+    tokens, or of one batch element.
+    """
+
+    packed: bool
+    sparse_mode: int
+    why: str
+    mask: str = "none"
+    pre_tokens: int = UNBOUNDED
+    next_tokens: int = UNBOUNDED
+    prefix: tuple[int, ...] | None = None
+    full: Mask | None = None
+    full_shape: tuple[int, int] | None = None
+    zero_rows: bool = False
+    sequences: tuple[Sequence, ...] = ()
+
+    @property
+    def query_lens(self) -> tuple[int, ...]:
+        return tuple(s.query_len for s in self.sequences)
+
+    @property
+    def key_lens(self) -> tuple[int, ...]:
+        return tuple(s.key_len for s in self.sequences)
+
+
+def tokens(low: int | None, high: int | None, diagonal: int) -> tuple[int, int]:
+    """pre_tokens and next_tokens of the band ``i + low <= j <= i + high``, counted from ``diagonal``."""
+    return UNBOUNDED if low is None else diagonal - low, UNBOUNDED if high is None else high - diagonal

@@ -18,6 +18,7 @@ _PUBLIC = {
     "use_backend": "dispatch",
     "what_ran": "dispatch",
     "flash_attention": "ops.attention",
+    "linear_cross_entropy": "ops.linear_cross_entropy",
     "rms_norm": "ops.rms_norm",
 }
 _MODULES = ("compat", "contracts", "masks")

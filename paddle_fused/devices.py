@@ -10,9 +10,9 @@ def device_of(tensor) -> str:
 
     While a program is captured its values have no place yet: then it is the device that is set.
     """
-    place = getattr(tensor, "place", None)
-    if place is None or not isinstance(tensor, paddle.Tensor):
+    if is_captured(tensor):
         return paddle.device.get_device().partition(":")[0]
+    place = tensor.place
     if place.is_custom_place():
         return place.custom_device_type()
     return "cpu" if place.is_cpu_place() else "gpu" if place.is_gpu_place() else str(place)

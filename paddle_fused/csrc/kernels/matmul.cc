@@ -21,7 +21,7 @@ int64_t blocks(int64_t size, int64_t block) { return (size + block - 1) / block;
 class Product {
  public:
   Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b)
-      : problem_(problem), a_(a), b_(b), table_(PF_SELECT_TABLE(matmul_table)), type_(static_cast<int>(problem.type)) {
+      : problem_(problem), a_(a), b_(b), table_(PF_SELECT_TABLE(matmul_table)) {
     const int64_t row_tiles = blocks(std::min(problem.rows, kPartRows), kMatmulRows);
     const int64_t column_tiles = blocks(std::min(problem.columns, kPartColumns), kMatmulColumns);
     sums_floats_ = row_tiles * column_tiles * kTileFloats;
@@ -30,12 +30,13 @@ class Product {
 
   int64_t workspace_floats() const { return sums_floats_ + panels_floats_; }
 
-  void run(int64_t output, void* out, float* workspace) const {
+  // `out` is where the result number `output` begins.
+  void run(int64_t output, const MatmulPart& out, float* workspace) const {
     for (int64_t row = 0; row < problem_.rows; row += kPartRows)
       for (int64_t column = 0; column < problem_.columns; column += kPartColumns) {
         const Part part{row, column, std::min(kPartRows, problem_.rows - row),
                         std::min(kPartColumns, problem_.columns - column)};
-        run_part(output, part, static_cast<char*>(out), workspace, workspace + sums_floats_);
+        run_part(output, part, out, workspace, workspace + sums_floats_);
       }
   }
 
@@ -44,14 +45,18 @@ class Product {
     int64_t row, column, rows, columns;
   };
 
-  MatmulBlock block(const MatmulOperand& x, int64_t matrix, int64_t row, int64_t column, int64_t rows,
-                    int64_t columns) const {
+  static MatmulBlock block(const MatmulOperand& x, ElementType type, int64_t matrix, int64_t row, int64_t column,
+                           int64_t rows, int64_t columns) {
     const int64_t first = x.offsets[matrix] + row * x.row_stride + column * x.column_stride;
-    return {static_cast<const char*>(x.data) + first * element_size(problem_.type), x.row_stride, x.column_stride,
-            rows, columns};
+    return {static_cast<const char*>(x.data) + first * element_size(type), x.row_stride, x.column_stride, rows,
+            columns};
   }
 
-  void run_part(int64_t output, const Part& part, char* out, float* sums, float* panels) const {
+  void run_part(int64_t output, const Part& part, const MatmulPart& out, float* sums, float* panels) const {
+    const MatmulTypes& type = problem_.type;
+    const auto pack_panel = table_.pack_panel[static_cast<int>(type.b)];
+    const auto multiply = table_.multiply[static_cast<int>(type.a)];
+    const auto store = table_.store[static_cast<int>(type.out)];
     const int64_t width = table_.panel_columns, panel_floats = width * kMatmulDepth;
     const int64_t panel_count = blocks(part.columns, width);
     const int64_t column_tiles = blocks(part.columns, kMatmulColumns);
@@ -63,8 +68,7 @@ class Product {
 #pragma omp parallel for schedule(static) if (tiles > 1)
       for (int64_t p = 0; p < panel_count; ++p) {
         const int64_t columns = std::min(width, part.columns - p * width);
-        table_.pack_panel[type_](block(b_, matrix, k, part.column + p * width, depth, columns),
-                                 panels + p * panel_floats);
+        pack_panel(block(b_, type.b, matrix, k, part.column + p * width, depth, columns), panels + p * panel_floats);
       }
 #pragma omp parallel for schedule(static) if (tiles > 1)
       for (int64_t t = 0; t < tiles; ++t) {
@@ -72,11 +76,12 @@ class Product {
         const int64_t rows = std::min(kMatmulRows, part.rows - row);
         const int64_t columns = std::min(kMatmulColumns, part.columns - column);
         float* tile = sums + t * kTileFloats;
-        table_.multiply[type_](block(a_, matrix, part.row + row, k, rows, depth),
-                               panels + column * kMatmulDepth, columns, tile, step > 0);
+        multiply(block(a_, type.a, matrix, part.row + row, k, rows, depth), panels + column * kMatmulDepth, columns,
+                 tile, step > 0);
         if (step + 1 < steps) continue;
-        const int64_t first = (part.row + row) * problem_.columns + part.column + column;
-        table_.store[type_](tile, rows, columns, out + first * element_size(problem_.type), problem_.columns);
+        const int64_t first = (part.row + row) * out.row_stride + part.column + column;
+        store(tile, rows, columns, static_cast<char*>(out.data) + first * element_size(type.out), out.row_stride,
+              out.accumulate);
       }
     }
   }
@@ -84,14 +89,13 @@ class Product {
   const MatmulProblem& problem_;
   const MatmulOperand &a_, &b_;
   const MatmulTable& table_;
-  const int type_;
   int64_t sums_floats_, panels_floats_;
 };
 
 }  // namespace
 
 void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, void* out) {
-  const int64_t out_bytes = problem.rows * problem.columns * element_size(problem.type);
+  const int64_t out_bytes = problem.rows * problem.columns * element_size(problem.type.out);
   if (problem.outputs == 0 || out_bytes == 0) return;
   if (problem.depth == 0 || problem.terms == 0) {
     std::memset(out, 0, problem.outputs * out_bytes);
@@ -105,8 +109,23 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
   const int64_t floats = (product.workspace_floats() + 15) / 16 * 16;
   const Workspace workspace = allocate(floats * threads);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t i = 0; i < problem.outputs; ++i)
-    product.run(i, static_cast<char*>(out) + i * out_bytes, workspace.get() + omp_get_thread_num() * floats);
+  for (int64_t i = 0; i < problem.outputs; ++i) {
+    const MatmulPart result{static_cast<char*>(out) + i * out_bytes, problem.columns, false};
+    product.run(i, result, workspace.get() + omp_get_thread_num() * floats);
+  }
+}
+
+void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, const MatmulPart& out) {
+  if (problem.rows == 0 || problem.columns == 0) return;
+  if (problem.depth == 0) {
+    const int64_t size = element_size(problem.type.out);
+    for (int64_t row = 0; !out.accumulate && row < problem.rows; ++row)
+      std::memset(static_cast<char*>(out.data) + row * out.row_stride * size, 0, problem.columns * size);
+    return;
+  }
+  const Product product(problem, a, b);
+  const Workspace workspace = allocate(product.workspace_floats());
+  product.run(0, out, workspace.get());
 }
 
 }  // namespace paddle_fused::kernels

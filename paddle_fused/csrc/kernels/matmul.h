@@ -1,4 +1,4 @@
-// Products of matrices of 16 bits, summed in fp32 over the whole depth and rounded once:
+// Products of matrices, summed in fp32 over the whole depth and rounded once to the result's type:
 //
 //   out[i] = sum over t of A[i, t] B[i, t]        A [rows, depth]    B [depth, columns]    out[i] [rows, columns]
 //
@@ -20,13 +20,31 @@ struct MatmulOperand {
   const int64_t* offsets;
 };
 
+// One type for all of them, or one for each.
+struct MatmulTypes {
+  ElementType a, b, out;
+
+  MatmulTypes(ElementType all) : a(all), b(all), out(all) {}  // NOLINT: the usual case is written as one type
+  MatmulTypes(ElementType a, ElementType b, ElementType out) : a(a), b(b), out(out) {}
+};
+
 struct MatmulProblem {
-  ElementType type;  // of A, B and out
+  MatmulTypes type;
   int64_t rows, columns, depth;
   int64_t outputs, terms;
 };
 
 // `out` holds the results one after another, row by row. No terms, or a depth of zero, give zeros.
 PF_EXPORT void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, void* out);
+
+// The same for one result that is part of a larger matrix with rows `row_stride` elements apart; with `accumulate` it
+// is added to what stands there.
+struct MatmulPart {
+  void* data;
+  int64_t row_stride;
+  bool accumulate;
+};
+PF_EXPORT void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b,
+                           const MatmulPart& out);
 
 }  // namespace paddle_fused::kernels

@@ -21,13 +21,14 @@ struct MatmulTable {
   // Columns per panel. A packed panel holds kMatmulDepth rows of that many floats.
   int64_t panel_columns;
 
-  // Indexed by ElementType. Packs a block of B, at most kMatmulDepth rows and panel_columns columns, into a panel.
+  // All are indexed by the ElementType of what they read or write in memory. Packs a block of B, at most kMatmulDepth rows and panel_columns columns, into a panel.
   void (*pack_panel[3])(const MatmulBlock& b, float* panel);
   // tile (+)= block of A, at most kMatmulRows by kMatmulDepth, times the given panels of `columns` columns together.
   // tile holds kMatmulRows rows of kMatmulColumns floats; its rows and columns beyond those asked for are undefined.
   void (*multiply[3])(const MatmulBlock& a, const float* panels, int64_t columns, float* tile, bool accumulate);
-  // Rounds a part of a tile into the result.
-  void (*store[3])(const float* tile, int64_t rows, int64_t columns, void* out, int64_t out_row_stride);
+  // Rounds a part of a tile into the result, or adds it to what stands there.
+  void (*store[3])(const float* tile, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
+                   bool accumulate);
 };
 PF_DECLARE_TABLE(MatmulTable, matmul_table)
 

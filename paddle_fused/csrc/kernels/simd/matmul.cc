@@ -60,12 +60,18 @@ void multiply(const MatmulBlock& a, const float* panels, int64_t columns, float*
 }
 
 template <typename T>
-void store_tile(const float* tile, int64_t rows, int64_t columns, void* out, int64_t out_row_stride) {
+void store_tile(const float* tile, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
+                bool accumulate) {
   for (int64_t m = 0; m < rows; ++m) {
     const float* from = tile + m * kMatmulColumns;
     T* to = static_cast<T*>(out) + m * out_row_stride;
+    if (accumulate) {
 #pragma omp simd
-    for (int64_t n = 0; n < columns; ++n) from_float(from[n], to + n);
+      for (int64_t n = 0; n < columns; ++n) from_float(to_float(to[n]) + from[n], to + n);
+    } else {
+#pragma omp simd
+      for (int64_t n = 0; n < columns; ++n) from_float(from[n], to + n);
+    }
   }
 }
 

@@ -1,0 +1,187 @@
+// pf_linear_cross_entropy(hidden, weight, labels, first_ids; ignore_index, vocabulary, transpose_weight)
+//   -> (lse, target): kernels/linear_cross_entropy as an operator, over the last dimension of hidden.
+//
+// hidden [..., H], weight [H, V] (or [V, H]), labels [...] and first_ids [G] in int64, lse and target [..., G] in
+// float32. The vocabulary comes in G equal blocks, and first_ids holds the id of each block's first entry: where the
+// vocabulary is split over devices, a device learns from its part of first_ids which entries its part of weight holds.
+// `vocabulary` is the size of the whole one, for the check of the labels.
+#include "kernels/linear_cross_entropy.h"
+
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kOp[] = "pf_linear_cross_entropy";
+
+// Also runs while a program is captured, where an unknown dimension is -1.
+void check_shapes(const Shape& hidden, const Shape& weight, const Shape& labels, const Shape& first_ids,
+                  bool transpose_weight) {
+  const auto fits = [](int64_t a, int64_t b) { return a == b || a < 0 || b < 0; };
+  bool right = !hidden.empty() && weight.size() == 2 && first_ids.size() == 1 && labels.size() + 1 == hidden.size();
+  for (size_t i = 0; right && i < labels.size(); ++i) right = fits(labels[i], hidden[i]);
+  if (right && fits(weight[transpose_weight ? 1 : 0], hidden.back())) return;
+  refuse(kOp, "hidden has shape " + text(hidden) + ", weight " + text(weight) + ", labels " + text(labels) +
+                  " and first_ids " + text(first_ids) + "; accepted: hidden [..., H], weight " +
+                  (transpose_weight ? "[V, H]" : "[H, V]") + ", labels [...], first_ids [G].");
+}
+
+void check_labels(const Tensor& labels, int64_t ignore_index, int64_t vocabulary) {
+  const int64_t* label = labels.data<int64_t>();
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    if (label[i] == ignore_index || (label[i] >= 0 && label[i] < vocabulary)) continue;
+    refuse(kOp, "a label is " + std::to_string(label[i]) + "; accepted: 0 to " + std::to_string(vocabulary - 1) +
+                    " (the vocabulary of weight) and ignore_index " + std::to_string(ignore_index) + ".");
+  }
+}
+
+// The arguments of forward and backward, checked and dense.
+struct Arguments {
+  Tensor hidden, weight, labels, first_ids;
+  kernels::LinearCrossEntropyProblem problem;
+
+  Arguments(const Tensor& given_hidden, const Tensor& given_weight, const Tensor& given_labels,
+            const Tensor& given_first_ids, int64_t ignore_index, int64_t vocabulary, bool transpose_weight) {
+    check_places(kOp, {{"hidden", given_hidden},
+                       {"weight", given_weight},
+                       {"labels", given_labels},
+                       {"first_ids", given_first_ids}});
+    check_float(kOp, {"hidden", given_hidden});
+    check_same_dtype(kOp, {{"hidden", given_hidden}, {"weight", given_weight}});
+    for (const Argument& ids : {Argument{"labels", given_labels}, Argument{"first_ids", given_first_ids}})
+      if (ids.tensor.dtype() != DataType::INT64)
+        refuse(kOp, std::string(ids.name) + " is " + text(ids.tensor.dtype()) + "; accepted: int64.");
+    check_shapes(given_hidden.shape(), given_weight.shape(), given_labels.shape(), given_first_ids.shape(),
+                 transpose_weight);
+    hidden = dense(given_hidden);
+    weight = dense(given_weight);
+    labels = dense(given_labels);
+    first_ids = dense(given_first_ids);
+    const int64_t entries = weight.shape()[transpose_weight ? 0 : 1], blocks = first_ids.numel();
+    if (entries == 0 || blocks == 0 || entries % blocks != 0)
+      refuse(kOp, "weight holds " + std::to_string(entries) + " entries of the vocabulary and first_ids " +
+                      std::to_string(blocks) + " blocks; accepted: at least one, in blocks of equal size.");
+    check_labels(labels, ignore_index, vocabulary);
+    problem = {element_type(hidden.dtype()), labels.numel(), hidden.shape().back(), entries, blocks,
+               transpose_weight, labels.data<int64_t>(), first_ids.data<int64_t>(), ignore_index};
+  }
+};
+
+Shape statistics_shape(Shape hidden, const Shape& first_ids) {
+  hidden.back() = first_ids[0];
+  return hidden;
+}
+
+std::vector<Tensor> forward(const Tensor& hidden, const Tensor& weight, const Tensor& labels, const Tensor& first_ids,
+                            int64_t ignore_index, int64_t vocabulary, bool transpose_weight) {
+  const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
+  const HostCall call(kOp, hidden);
+  const Shape shape = statistics_shape(hidden.shape(), first_ids.shape());
+  Tensor lse = paddle::empty(shape, DataType::FLOAT32, hidden.place());
+  Tensor target = paddle::empty(shape, DataType::FLOAT32, hidden.place());
+  kernels::linear_cross_entropy_forward(given.problem, given.hidden.data(), given.weight.data(), lse.data<float>(),
+                                        target.data<float>());
+  return {lse, target};
+}
+
+std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const Tensor& labels, const Tensor& first_ids,
+                             const Tensor& lse, const Tensor& dlse, const Tensor& dtarget, int64_t ignore_index,
+                             int64_t vocabulary, bool transpose_weight) {
+  const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
+  if (!dlse.defined() || !dtarget.defined())
+    refuse(kOp, "the loss depends on only one of lse and target; their gradients are computed together. Use both.");
+  check_places(kOp, {{"hidden", hidden}, {"lse", lse}, {"its gradient", dlse}, {"target's gradient", dtarget}});
+  const HostCall call("pf_linear_cross_entropy_grad", hidden);
+  const Tensor statistics = dense(lse), lse_gradient = dense(dlse), target_gradient = dense(dtarget);
+  Tensor dhidden = paddle::empty(hidden.shape(), hidden.dtype(), hidden.place());
+  Tensor dweight = paddle::empty(weight.shape(), weight.dtype(), weight.place());
+  kernels::linear_cross_entropy_backward(given.problem, given.hidden.data(), given.weight.data(),
+                                         statistics.data<float>(), lse_gradient.data<float>(),
+                                         target_gradient.data<float>(), dhidden.data(), dweight.data());
+  return {dhidden, dweight};
+}
+
+std::vector<Shape> infer_shapes(const Shape& hidden, const Shape& weight, const Shape& labels, const Shape& first_ids,
+                                int64_t /*ignore_index*/, int64_t /*vocabulary*/, bool transpose_weight) {
+  check_shapes(hidden, weight, labels, first_ids, transpose_weight);
+  const Shape shape = statistics_shape(hidden, first_ids);
+  return {shape, shape};
+}
+std::vector<DataType> infer_dtypes(const DataType& /*hidden*/, const DataType& /*weight*/, const DataType& /*labels*/,
+                                   const DataType& /*first_ids*/) {
+  return {DataType::FLOAT32, DataType::FLOAT32};
+}
+
+std::vector<Shape> infer_gradient_shapes(const Shape& hidden, const Shape& weight, const Shape& /*labels*/,
+                                         const Shape& /*first_ids*/, const Shape& /*lse*/, const Shape& /*dlse*/,
+                                         const Shape& /*dtarget*/, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
+                                         bool /*transpose_weight*/) {
+  return {hidden, weight};
+}
+std::vector<DataType> infer_gradient_dtypes(const DataType& hidden, const DataType& weight, const DataType& /*labels*/,
+                                            const DataType& /*first_ids*/, const DataType& /*lse*/,
+                                            const DataType& /*dlse*/, const DataType& /*dtarget*/) {
+  return {hidden, weight};
+}
+
+// Tokens may lie on different devices, and so may the blocks of the vocabulary, but for an axis that splits the tokens
+// already.
+struct Split {
+  DimsMapping labels, hidden, weight, first_ids, statistics;
+
+  Split(const DistMetaTensor& given_hidden, const DistMetaTensor& given_weight, const DistMetaTensor& given_first_ids,
+        bool transpose_weight) {
+    const size_t dim = transpose_weight ? 0 : 1;
+    hidden = last_dims_whole(mapping_of(given_hidden), 1);
+    labels = DimsMapping(hidden.begin(), hidden.end() - 1);
+    int64_t axis = given_first_ids.dims()[0] > 1 ? mapping_of(given_weight)[dim] : kWhole;
+    if (std::find(labels.begin(), labels.end(), axis) != labels.end()) axis = kWhole;
+    weight = whole(2);
+    weight[dim] = axis;
+    first_ids = {axis};
+    statistics = hidden;
+    statistics.back() = axis;
+  }
+};
+
+SpmdInfo infer_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
+                    const DistMetaTensor& first_ids, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
+                    bool transpose_weight) {
+  const Split split(hidden, weight, first_ids, transpose_weight);
+  return {{placed(hidden, split.hidden), placed(weight, split.weight), placed(labels, split.labels),
+           placed(first_ids, split.first_ids)},
+          {placed(hidden, split.statistics), placed(hidden, split.statistics)}};
+}
+// Every device adds its tokens' part to weight's gradient and its blocks' part to hidden's.
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
+                             const DistMetaTensor& first_ids, const DistMetaTensor& lse, const DistMetaTensor& dlse,
+                             const DistMetaTensor& dtarget, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
+                             bool transpose_weight) {
+  const Split split(hidden, weight, first_ids, transpose_weight);
+  return {{placed(hidden, split.hidden), placed(weight, split.weight), placed(labels, split.labels),
+           placed(first_ids, split.first_ids), placed(lse, split.statistics), placed(dlse, split.statistics),
+           placed(dtarget, split.statistics)},
+          {partial_sum(hidden, split.hidden, split.first_ids), partial_sum(weight, split.weight, split.labels)}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_linear_cross_entropy)
+    .Inputs({"hidden", "weight", "labels", "first_ids"})
+    .Outputs({"lse", "target"})
+    .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
+    .Inputs({"hidden", "weight", "labels", "first_ids", "lse", paddle::Grad("lse"), paddle::Grad("target")})
+    .Outputs({paddle::Grad("hidden"), paddle::Grad("weight")})
+    .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));

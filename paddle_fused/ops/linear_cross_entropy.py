@@ -1,0 +1,232 @@
+"""The loss of a language model from its last hidden states, without its logits as a whole.
+
+Shapes: ... the tokens in any dimensions ([T] or [B, S]), H hidden, V vocabulary, G blocks of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import paddle
+import paddle.nn.functional as F
+from paddle.autograd import PyLayer
+
+from .. import ascend, native
+from ..devices import is_captured
+from ..dispatch import Backend, FusedOp
+from .arguments import check_shape, check_tensor, dtype_name, no_16_bit_on_cpu
+
+OPERATOR = "linear_cross_entropy"
+REDUCTIONS = ("mean", "sum", "none")
+
+# Fewer tokens at a time would leave a card's matrix units idle.
+SMALLEST_CHUNK = 256
+
+
+def linear_cross_entropy(
+    hidden,
+    weight,
+    labels,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    transpose_weight: bool = False,
+):
+    """loss[t] = log(sum over v of exp(logits[t, v])) - logits[t, labels[t]],  logits = hidden weight.
+
+    The logits are computed piece by piece, in the forward and again in the backward; [..., V] is never held.
+    Logits, sums and losses are float32.
+
+    Args:
+        hidden: [..., H], float32, bfloat16 or float16.
+        weight: [H, V] as in paddle.nn.Linear, hidden's dtype. With transpose_weight [V, H], as in an
+            embedding that the output layer shares.
+        labels: [...], int64, each in [0, V) or ignore_index.
+        ignore_index: tokens with this label have loss 0 and gradient 0. An integer of 32 bits.
+        reduction: "none" for the losses [...], "sum" for their sum, "mean" for the sum divided by the number
+            of tokens that are not ignored (by 1 if there is none: the loss is then 0).
+        transpose_weight: whether weight is [V, H].
+
+    Returns:
+        float32: [...] or a scalar. Gradients flow to hidden and weight.
+
+    Raises:
+        ValueError: for shapes, dtypes, labels and reductions other than these.
+
+    Source: Liger-Kernel's fused linear cross entropy; torch.nn.functional.cross_entropy for "mean" (with a
+    negative ignore_index paddle.nn.functional.cross_entropy divides by the number of all tokens).
+    """
+    check_tensor(OPERATOR, "hidden", hidden)
+    check_tensor(OPERATOR, "weight", weight, (dtype_name(hidden),))
+    check_tensor(OPERATOR, "labels", labels, ("int64",))
+    if len(hidden.shape) == 0:
+        raise ValueError(f"{OPERATOR}: hidden has no dimension; accepted: [..., H].")
+    layouts = ("[V, H]", "[H, V]") if transpose_weight else ("[H, V]", "[V, H]")
+    width = weight.shape[1 if transpose_weight else 0] if len(weight.shape) == 2 else None
+    if 0 in weight.shape or width not in (hidden.shape[-1], -1):
+        raise ValueError(
+            f"{OPERATOR}: weight has shape {list(weight.shape)} and hidden {list(hidden.shape)}; accepted: "
+            f"hidden [..., H] and weight {layouts[0]}, neither H nor V being 0. "
+            f"transpose_weight={not transpose_weight} is for {layouts[1]}."
+        )
+    check_shape(OPERATOR, "labels", labels, list(hidden.shape)[:-1], "hidden's dimensions before the last")
+    if not -(2**31) <= ignore_index < 2**31:
+        raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: an integer of 32 bits.")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"{OPERATOR}: reduction is {reduction!r}; accepted: {', '.join(REDUCTIONS)}.")
+    losses = LINEAR_CROSS_ENTROPY(hidden, weight, labels, int(ignore_index), bool(transpose_weight))
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    counted = (labels != ignore_index).astype(losses.dtype).sum()
+    return losses.sum() / paddle.clip(counted, min=1.0)
+
+
+def _vocabulary(weight, transpose_weight: bool) -> int:
+    return weight.shape[0 if transpose_weight else 1]
+
+
+def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
+    """Raises ValueError for a label that is none. The labels of a captured program have no values yet."""
+    if is_captured(labels):
+        return
+    here = labels._local_value() if labels.is_dist() else labels
+    wrong = here[(here != ignore_index) & ((here < 0) | (here >= vocabulary))]
+    if wrong.shape[0] > 0:
+        raise ValueError(
+            f"{OPERATOR}: a label is {int(wrong[0])}; accepted: 0 to {vocabulary - 1} (the vocabulary of "
+            f"weight) and ignore_index {ignore_index}."
+        )
+
+
+def _composed(hidden, weight, labels, ignore_index, transpose_weight):
+    _check_labels(labels, _vocabulary(weight, transpose_weight), ignore_index)
+    return _whole_logits(hidden, weight, labels, ignore_index, transpose_weight)
+
+
+def _whole_logits(hidden, weight, labels, ignore_index, transpose_weight):
+    logits = paddle.matmul(hidden, weight, transpose_y=transpose_weight)
+    wide = logits if dtype_name(logits) == "float64" else logits.astype("float32")
+    losses = F.cross_entropy(wide, labels.unsqueeze(-1), ignore_index=ignore_index, reduction="none")
+    return losses.squeeze(-1)
+
+
+def _composed_refuses(hidden, weight, labels, ignore_index, transpose_weight):
+    return no_16_bit_on_cpu(hidden, weight)
+
+
+def _native(hidden, weight, labels, ignore_index, transpose_weight):
+    """The kernel gives a logarithm and a target for each block of the vocabulary; Paddle joins them.
+
+    The blocks are the parts of a vocabulary that is split over devices, so that only the joining
+    communicates: three numbers for each token.
+    """
+    vocabulary = _vocabulary(weight, transpose_weight)
+    blocks = _blocks(weight, 0 if transpose_weight else 1)
+    first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
+    lse, target = native.call(
+        "pf_linear_cross_entropy",
+        hidden,
+        weight,
+        labels,
+        first_ids,
+        ignore_index,
+        vocabulary,
+        transpose_weight,
+    )
+    # Not paddle.logsumexp: along a dimension that is split over devices it adds up the devices' logarithms.
+    largest = lse.detach().max(-1, keepdim=True)
+    total = largest.squeeze(-1) + paddle.exp(lse - largest).sum(-1).log()
+    counts = (labels != ignore_index).astype("float32")
+    return (total - target.sum(-1)) * counts
+
+
+def _blocks(weight, dim: int) -> int:
+    """The number of equal parts into which a mesh splits weight's dimension ``dim``; 1 if it is whole."""
+    if not weight.is_dist():
+        return 1
+    mesh, blocks = weight.process_mesh, 1
+    for size, placement in zip(mesh.shape, weight.placements, strict=True):
+        blocks *= size if placement.is_shard(dim) else 1
+    return blocks if weight.shape[dim] % blocks == 0 else 1
+
+
+def _native_refuses(hidden, weight, labels, ignore_index, transpose_weight):
+    if dtype_name(hidden) == "float64":
+        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+    return native.refuses(hidden, weight, labels)
+
+
+class _Chunks(PyLayer):
+    """Paddle's operators on a few tokens at a time; the backward computes each chunk's logits again."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, labels, ignore_index, transpose_weight):
+        ctx.save_for_backward(hidden, weight, labels)
+        ctx.options = (ignore_index, transpose_weight)
+        return paddle.concat(
+            [
+                _whole_logits(hidden[rows], weight, labels[rows], ignore_index, transpose_weight)
+                for rows in _chunks(hidden, _vocabulary(weight, transpose_weight))
+            ]
+        )
+
+    @staticmethod
+    def backward(ctx, dlosses):
+        hidden, weight, labels = ctx.saved_tensor()
+        ignore_index, transpose_weight = ctx.options
+        dhidden, dweight = [], paddle.zeros(weight.shape, "float32")
+        for rows in _chunks(hidden, _vocabulary(weight, transpose_weight)):
+            logits = paddle.matmul(hidden[rows], weight, transpose_y=transpose_weight).astype("float32")
+            options = (False, True, True, ignore_index, -1)  # hard labels, of logits, stable
+            ids = labels[rows].unsqueeze(-1)
+            softmax, _ = paddle._C_ops.cross_entropy_with_softmax(logits, ids, *options)
+            dlogits = paddle._C_ops.cross_entropy_with_softmax_grad_(
+                ids, softmax, dlosses[rows].unsqueeze(-1), *options
+            ).astype(hidden.dtype)
+            dhidden.append(paddle.matmul(dlogits, weight, transpose_y=not transpose_weight))
+            pair = (dlogits, hidden[rows]) if transpose_weight else (hidden[rows], dlogits)
+            dweight += paddle.matmul(*pair, transpose_x=True).astype("float32")
+        return paddle.concat(dhidden), dweight.astype(weight.dtype), None
+
+
+def _chunks(hidden, vocabulary: int) -> list[slice]:
+    """Consecutive ranges of the tokens, at least one range."""
+    tokens, size = hidden.shape[0], _chunk(hidden, vocabulary)
+    return [slice(begin, begin + size) for begin in range(0, max(tokens, 1), size)]
+
+
+def _chunk(hidden, vocabulary: int) -> int:
+    """So many tokens that their logits are about as large as hidden, which is there anyway."""
+    return max(SMALLEST_CHUNK, math.prod(hidden.shape) // vocabulary)
+
+
+def _ascend(hidden, weight, labels, ignore_index, transpose_weight):
+    _check_labels(labels, _vocabulary(weight, transpose_weight), ignore_index)
+    rows = hidden.reshape([-1, hidden.shape[-1]])
+    losses = _Chunks.apply(rows, weight, labels.reshape([-1]), ignore_index, transpose_weight)
+    return losses.reshape(labels.shape)
+
+
+def _ascend_refuses(hidden, weight, labels, ignore_index, transpose_weight):
+    if is_captured(hidden):
+        return "the chunks are made in Python, which a captured program does not hold"
+    if hidden.is_dist() or weight.is_dist():
+        return "the chunks are cut from one device's tensors, and these are split over devices"
+    if dtype_name(hidden) == "float64":
+        return "a card leaves float64 to its AICPU"
+    return ascend.refuses(hidden, weight, labels)
+
+
+def _ascend_mode(hidden, weight, labels, ignore_index, transpose_weight):
+    tokens = _chunk(hidden, _vocabulary(weight, transpose_weight))
+    return f"matmul and cross_entropy_with_softmax on {tokens} tokens at a time"
+
+
+LINEAR_CROSS_ENTROPY = FusedOp(
+    OPERATOR,
+    ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
+    native=Backend(_native, _native_refuses, "pf_linear_cross_entropy"),
+    composed=Backend(_composed, _composed_refuses),
+)

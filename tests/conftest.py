@@ -38,7 +38,7 @@ def _child_environment(variables: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if value is not None}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_python():
     """A function that runs ``python ARGUMENTS...`` where the virtual NPU is not active, and waits for it.
 

@@ -1,0 +1,36 @@
+from auto_parallel.row import Row
+
+HIDDEN, WEIGHT, LOSS = "gradient of hidden", "gradient of weight", "output 0"
+
+
+def _tokens(case, dim, loss):
+    """Every process has some of the tokens and the whole vocabulary."""
+    return Row(
+        operator="linear_cross_entropy",
+        case=case,
+        split={"hidden": dim, "labels": dim},
+        placements={LOSS: loss, HIDDEN: f"S{dim}", WEIGHT: "P"},
+        summed=(LOSS,) if loss == "R" else (),
+    )
+
+
+def _vocabulary(case, dim):
+    """Every process has all of the tokens and a part of the vocabulary."""
+    return Row(
+        operator="linear_cross_entropy",
+        case=case,
+        split={"weight": dim},
+        placements={LOSS: "R", HIDDEN: "P", WEIGHT: f"S{dim}"},
+        summed=(LOSS, WEIGHT),  # weight's gradient depends on the sum over the vocabulary
+    )
+
+
+ROWS = [
+    _tokens("tokens [64], H 48, V 1000, weight [V, H], none", 0, "S0"),
+    _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 0, "S0"),
+    _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 1, "S1"),
+    _tokens("tokens [3, 17], H 33, V 101, weight [V, H], sum", 0, "P"),
+    _tokens("tokens [64], H 48, V 1000, weight [H, V], mean", 0, "R"),
+    _vocabulary("tokens [64], H 48, V 1000, weight [H, V], mean", 1),
+    _vocabulary("tokens [64], H 48, V 1000, weight [V, H], none", 0),
+]

@@ -1,0 +1,100 @@
+"""A small model of fused operators, trained in one process, and as a static program of two."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle.base import core
+from paddle.distributed.auto_parallel.static import process_group
+
+from paddle_fused import linear_cross_entropy, rms_norm, use_backend
+
+VOCABULARY, HIDDEN, STEPS = 64, 16, 3
+# What is split: the batch, or the vocabulary of the output layer.
+SPLITS = ("batch", "vocabulary")
+OPERATORS = ("pf_rms_norm", "pf_linear_cross_entropy")
+
+
+class Model(paddle.nn.Layer):
+    def __init__(self, split: str | None, mesh):
+        super().__init__()
+        random = np.random.default_rng(0)
+
+        def parameter(*shape):
+            values = paddle.nn.initializer.Assign(random.standard_normal(shape).astype("float32"))
+            return self.create_parameter(shape, default_initializer=values)
+
+        self.embedding, self.scale, self.head = (
+            parameter(VOCABULARY, HIDDEN),
+            parameter(HIDDEN),
+            parameter(HIDDEN, VOCABULARY),
+        )
+        if split == "vocabulary":
+            self.head = dist.shard_tensor(self.head, mesh, [dist.Shard(1)])
+
+    def forward(self, ids, labels):
+        hidden = paddle.nn.functional.embedding(ids, self.embedding)
+        return linear_cross_entropy(rms_norm(hidden, self.scale), self.head, labels)
+
+
+def batch():
+    random = np.random.default_rng(1)
+    ids, labels = random.integers(0, VOCABULARY, (2, 8, 5))
+    labels[:, 0] = -100
+    return ids, labels
+
+
+def train_alone() -> list[float]:
+    model = Model(None, None)
+    optimizer = paddle.optimizer.AdamW(1e-2, parameters=model.parameters())
+    losses = []
+    with use_backend("native", strict=True):
+        for _ in range(STEPS):
+            loss = model(*map(paddle.to_tensor, batch()))
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            losses.append(float(loss))
+    return losses
+
+
+def train_split(split: str, mesh) -> dict:
+    """The losses, and how often each operator and its gradient stand in the program."""
+    model = Model(split, mesh)
+    optimizer = dist.shard_optimizer(paddle.optimizer.AdamW(1e-2, parameters=model.parameters()))
+    ids, labels = batch()
+    data = paddle.io.TensorDataset([ids, labels, labels])  # the last one goes to the loss function
+    loader = dist.shard_dataloader(
+        paddle.io.DataLoader(data, batch_size=len(ids)),
+        meshes=[mesh],
+        shard_dims=mesh.dim_names[0] if split == "batch" else None,
+    )
+    with use_backend("native", strict=True):
+        trained = dist.to_static(model, loader, lambda loss, *_labels: loss, optimizer)
+        trained.train()
+        losses = [float(trained(*arrays)) for _ in range(STEPS) for arrays in loader]
+    names = re.findall(r'"custom_op\.(\w+)"', str(trained.dist_main_program("train")))
+    return {"losses": losses, "operators": sorted(names)}
+
+
+def use_gloo_in_static_programs() -> None:
+    """Paddle 3.3.1 sets up the groups of a static program for devices only ("No CUDA device found").
+
+    The group of all processes exists already, as group 0. The others get gloo's context; the barriers that
+    follow in Paddle want a device, too.
+    """
+
+    def instantiate(group):
+        rank = process_group._get_global_env().rank
+        if group.id != 0 and rank in group.ranks and not group.is_instantiate():
+            store = core.create_or_get_global_tcp_store()
+            core.CommContextManager.create_gloo_comm_context(
+                store, str(group.id), group.local_rank(rank), group.nranks
+            )
+        group._is_instantiate = True
+
+    process_group.ProcessGroup.instantiate = instantiate
+    paddle._legacy_C_ops.barrier = lambda *_arguments: None

@@ -189,7 +189,7 @@ def _difference(output, truth, tolerance: float) -> str | None:
     with np.errstate(invalid="ignore", over="ignore"):
         scale = np.abs(truth[np.isfinite(truth)]).max(initial=1.0)
         same = (np.abs(output - truth) <= tolerance * scale) | (output == truth)
-        # Where the definition has no number, 0 is as good: for an ignored token beside an infinite weight, say.
+        # Where the definition has no number 0 is as good: for an ignored token beside an infinite weight.
         same |= ~np.isfinite(output) & ~np.isfinite(truth) | np.isnan(truth) & (output == 0)
         same |= (np.minimum(np.abs(output), np.abs(truth)) > ABSURD) & (output * truth > 0)
     return None if same.all() else f"{(~same).sum()} of {output.size} elements are wrong"

@@ -132,7 +132,10 @@ BAD = {
         lambda: varlen(ends(3, 8), ends(3, 7)),
         "actual_seq_kv_len.*the tensor has 8 tokens.*561002",
     ),
-    "unequal lists": (lambda: varlen(ends(3, 8), ends(8)), "has 2 elements and actual_seq_kv_len has 1.*561002"),
+    "unequal lists": (
+        lambda: varlen(ends(3, 8), ends(8)),
+        "has 2 elements and actual_seq_kv_len has 1.*561002",
+    ),
     "causal with unequal lengths": (
         lambda: flash_attention(tensor(), *[tensor((1, 9, 2, 16))] * 2, causal=True),
         "query has 8 positions and key 9; accepted: as many queries as keys",

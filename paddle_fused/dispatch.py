@@ -12,8 +12,9 @@ nobody runs, the record of ``what_ran``, and the cells of ``python -m paddle_fus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 BACKENDS = ("ascend", "native", "composed")
@@ -44,13 +45,19 @@ class Backend:
 class BackendError(ValueError):
     """No backend that may run the operator accepts these tensors; ``reasons`` says why, by backend."""
 
-    def __init__(self, operator: str, reasons: dict[str, str]):
-        self.operator, self.reasons = operator, reasons
+    # Empty in the copy that Paddle makes, from the message alone, while it captures a program.
+    operator: str = ""
+    reasons: Mapping[str, str] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, operator: str, reasons: dict[str, str]) -> BackendError:
         lines = [f"{operator}: no backend that may run accepts these tensors."]
         lines += [f"  {backend}: {reason}." for backend, reason in reasons.items()]
         if _choice.strict:
             lines.append(f"  use_backend({_choice.name!r}, strict=True) allows no other backend.")
-        super().__init__("\n".join(lines))
+        raised = cls("\n".join(lines))
+        raised.operator, raised.reasons = operator, reasons
+        return raised
 
 
 class Ran(NamedTuple):
@@ -162,7 +169,7 @@ class FusedOp:
                 _ran[key] = _ran.get(key, 0) + 1
                 return outputs
             refused[name] = reason
-        raise BackendError(self.name, refused)
+        raise BackendError.of(self.name, refused)
 
 
 class Asked(BaseException):

@@ -57,7 +57,7 @@ def dtypes(name: str) -> tuple[str, ...]:
 
 def refuse(key: str, operator: str, came: str) -> NoReturn:
     """Raises ContractError: ``operator`` was called with ``came``, which breaks the rule ``key``."""
-    raise ContractError(RULES[key], operator, came)
+    raise ContractError.of(RULES[key], operator, came)
 
 
 def reason(key: str, operator: str, came: str) -> str:

@@ -47,12 +47,19 @@ class Rule:
 
 
 class ContractError(ValueError):
-    """A call that breaks ``rule``; ``error`` is the number that CANN would answer with, if it has one."""
+    """A call that breaks ``rule``; ``error`` is the number that CANN would answer with, if it has one.
 
-    def __init__(self, rule: Rule, operator: str, came: str):
-        super().__init__(rule.sentence(operator, came))
-        self.rule = rule
-        self.error = rule.error
+    Both are None in the copy that Paddle makes, from the message alone, while it captures a program.
+    """
+
+    rule: Rule | None = None
+    error: int | None = None
+
+    @classmethod
+    def of(cls, rule: Rule, operator: str, came: str) -> ContractError:
+        raised = cls(rule.sentence(operator, came))
+        raised.rule, raised.error = rule, rule.error
+        return raised
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _sequences(query, key, value, call):
         out, *statistics = _attention(q, k, v, None, _hidden(mask, query_len, key_len), call)
         parts.append([x if x is None else x.squeeze(0).transpose([1, 0, 2]) for x in (out, *statistics)])
     if not parts:  # no query at all
-        out = query[..., : call.heads.value_dim] * 0
+        out = query[..., : call.heads.value_dim] + 0 * (key.sum() + value.sum())  # empty, with gradients
         statistics = (
             [paddle.zeros([0, call.heads.query, STATISTICS])] * 2 if call.returns_statistics else [None] * 2
         )

@@ -10,9 +10,10 @@ import os
 from pathlib import Path
 
 import paddle
+import paddle.distributed as dist
 from paddle.utils.cpp_extension import extension_utils
 
-from .devices import elsewhere
+from .devices import elsewhere, is_captured
 
 LIBRARY = Path(__file__).resolve().parent / "lib" / "libpaddle_fused_ops.so"
 VIRTUAL_PLUGIN = Path(__file__).resolve().parent / "virtual_npu" / "plugin"
@@ -37,7 +38,24 @@ def call(operator: str, *arguments) -> list:
     ``arguments``: tensors (None for an optional one that is missing), then attributes, as registered.
     """
     _load_error()
-    return paddle._C_ops._run_custom_op(operator, *arguments)
+    filled = (_nothing(arguments[0]) if argument is None else argument for argument in arguments)
+    return paddle._C_ops._run_custom_op(operator, *filled)
+
+
+def _nothing(like):
+    """What stands for a missing optional tensor beside ``like``: None, or a tensor without elements.
+
+    Operators take both for missing. Paddle 3.3.1 loses count of missing inputs while a program is captured,
+    where it then refuses their gradients, and with DistTensors, where it crashes.
+    """
+    distributed = like.is_dist()
+    if not distributed and not is_captured(like):
+        return None
+    nothing = paddle.zeros([0])
+    if distributed:
+        mesh = like.process_mesh if isinstance(like, paddle.Tensor) else like.dist_attr().process_mesh
+        nothing = dist.shard_tensor(nothing, mesh, [dist.Replicate()] * len(mesh.shape))
+    return nothing
 
 
 def _is_npu(tensor) -> bool:

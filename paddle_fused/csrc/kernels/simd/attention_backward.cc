@@ -13,21 +13,6 @@ int64_t workspace_floats(const AttentionProblem& p) {
   return larger(query_pass, KeyTile<float>::floats(p) + kTile * (width + value_width + 1));
 }
 
-template <typename T>
-void write_delta(const TilePlace& t, const AttentionBackward& x, float* deltas) {
-  const AttentionSegment& s = *t.segment;
-  const T* out = rows_of<T>(x.out, s.batch, s.query_start + t.query, t.head);
-  const T* out_grad = rows_of<T>(x.out_grad, s.batch, s.query_start + t.query, t.head);
-  for (int64_t i = 0; i < t.queries; ++i) {
-    const T* a = out + i * x.out.token_stride;
-    const T* b = out_grad + i * x.out_grad.token_stride;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t d = 0; d < t.problem->value_head_dim; ++d) sum += to_float(a[d]) * to_float(b[d]);
-    deltas[i] = sum;
-  }
-}
-
 // dQ of one block of queries.
 template <typename T>
 void query_grad(const AttentionBlock& block, const AttentionBackward& x, float* workspace) {
@@ -51,30 +36,34 @@ void query_grad(const AttentionBlock& block, const AttentionBackward& x, float* 
   RowStatistics rows(&arena);
   float* scales = arena.take(kTile);
 
-  TilePlace place{&p, &s, block.head, block.begin, queries, 0, 0};
-  float* deltas = x.delta + block.head * x.delta_head_stride + s.first_row + block.begin;
-  write_delta<T>(place, x, deltas);
-  rows.read(place, x.statistics, deltas);
   fill(grad_rows, kTile * width, 0);
-  fill(scales, kTile, p.scale);
-  load_columns(rows_of<T>(x.query, s.batch, first_query, block.head), x.query.token_stride, queries, head_dim, p.scale,
+  load_columns(rows_of<T>(x.query, s.batch, first_query, block.head), x.query.token_stride, queries, head_dim,
                query_columns);
   load_columns(rows_of<T>(x.out_grad, s.batch, first_query, block.head), x.out_grad.token_stride, queries,
-               value_head_dim, 1.0f, out_grad_columns);
+               value_head_dim, out_grad_columns);
+  float* out_columns = value_rows;  // not in use yet
+  load_columns(rows_of<T>(x.out, s.batch, first_query, block.head), x.out.token_stride, queries, value_head_dim,
+               out_columns);
+  // In the order of dP's sums, so that dP - delta is exactly zero in a row that sees one key only.
+  sums_over_head<T>(value_head_dim, out_columns, out_grad_columns, scales);
+  float* deltas = x.delta + block.head * x.delta_head_stride + s.first_row + block.begin;
+  for (int64_t i = 0; i < queries; ++i) deltas[i] = scales[i];
+  TilePlace place{&p, &s, block.head, block.begin, queries, 0, 0};
+  rows.read(place, x.statistics, deltas);
+  fill(scales, kTile, p.scale);
 
   const SeenKeys seen(s, block.begin, queries);
   for (place.key = seen.first(); place.key < seen.end; place.key = seen.after(place.key)) {
     const int64_t keys = place.keys = smaller(kTile, s.kv_len - place.key);
     const MaskState mask = mask_state(place);
     if (mask == MaskState::kAllHidden) continue;  // hidden scores are constants
-    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + place.key, kv_head), x.key.token_stride, keys, head_dim, 1.0f,
+    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + place.key, kv_head), x.key.token_stride, keys, head_dim,
               key_rows);
     load_rows(rows_of<T>(x.value, s.batch, s.kv_start + place.key, kv_head), x.value.token_stride, keys,
-              value_head_dim, 1.0f, value_rows);
-    tile_matmul(keys, kTile, head_dim, {key_rows, width, 1}, query_columns, kTile, scores, kTile, false);
-    tile_matmul(keys, kTile, value_head_dim, {value_rows, value_width, 1}, out_grad_columns, kTile, score_grads, kTile,
-                false);
-    add_bias<T>(place, kQueriesContiguous, scores);
+              value_head_dim, value_rows);
+    matmul_over_head<T>(keys, head_dim, {key_rows, width, 1}, query_columns, scores);
+    matmul_over_head<T>(keys, value_head_dim, {value_rows, value_width, 1}, out_grad_columns, score_grads);
+    scale_and_bias<T>(place, kQueriesContiguous, keys * kTile, scores);
     hide(place, mask, kQueriesContiguous, scores);
     if (p.keep_probability < 1) {
       dropout_factors(place, kQueriesContiguous, factors);
@@ -106,8 +95,7 @@ void kv_grad(const AttentionBlock& block, const AttentionBackward& x, float* wor
   const int64_t width = tile.width, value_width = tile.value_width;
   float* key_grad_rows = arena.take(kTile * width);
   float* value_grad_rows = arena.take(kTile * value_width);
-  float* ones = arena.take(kTile);
-  fill(ones, kTile, 1);
+  float* scales = arena.take(kTile);
   fill(key_grad_rows, kTile * width, 0);
   fill(value_grad_rows, kTile * value_width, 0);
   tile.load_keys(s, block.head, block.begin, keys);
@@ -123,9 +111,11 @@ void kv_grad(const AttentionBlock& block, const AttentionBackward& x, float* wor
                   true);
     }
   }
-  store_rows(key_grad_rows, keys, p.head_dim, width, ones, rows_of<T>(x.key_grad, s.batch, first_key, block.head),
+  fill(scales, kTile, p.scale);
+  store_rows(key_grad_rows, keys, p.head_dim, width, scales, rows_of<T>(x.key_grad, s.batch, first_key, block.head),
              x.key_grad.token_stride);
-  store_rows(value_grad_rows, keys, p.value_head_dim, value_width, ones,
+  fill(scales, kTile, 1);
+  store_rows(value_grad_rows, keys, p.value_head_dim, value_width, scales,
              rows_of<T>(x.value_grad, s.batch, first_key, block.head), x.value_grad.token_stride);
 }
 

@@ -73,7 +73,7 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
   fill(softmax.max, kTile, kHiddenScore);
   fill(softmax.sum, kTile, 0);
   load_columns(rows_of<T>(x.query, s.batch, s.query_start + block.begin, block.head), x.query.token_stride, queries,
-               head_dim, p.scale, query_columns);
+               head_dim, query_columns);
 
   const SeenKeys seen(s, block.begin, queries);
   for (int64_t key = seen.first(); key < seen.end; key = seen.after(key)) {
@@ -81,10 +81,9 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
     const TilePlace place{&p, &s, block.head, block.begin, queries, key, keys};
     const MaskState mask = mask_state(place);
     if (mask == MaskState::kAllHidden && !softmax.hidden_keys_count(queries)) continue;
-    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, keys, head_dim, 1.0f,
-              key_rows);
-    tile_matmul(keys, kTile, head_dim, {key_rows, width, 1}, query_columns, kTile, scores, kTile, false);
-    add_bias<T>(place, kQueriesContiguous, scores);
+    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, keys, head_dim, key_rows);
+    matmul_over_head<T>(keys, head_dim, {key_rows, width, 1}, query_columns, scores);
+    scale_and_bias<T>(place, kQueriesContiguous, keys * kTile, scores);
     hide(place, mask, kQueriesContiguous, scores);
     softmax.update(scores, keys);
     if (p.keep_probability < 1) {
@@ -92,7 +91,7 @@ void run(const AttentionBlock& block, const AttentionForward& x, float* workspac
       multiply(scores, factors, keys * kTile);
     }
     load_rows(rows_of<T>(x.value, s.batch, s.kv_start + key, kv_head), x.value.token_stride, keys, value_head_dim,
-              1.0f, value_rows);
+              value_rows);
     scale_rows(out_rows, queries, value_width, softmax.rescale);
     tile_matmul(queries, value_width, keys, {scores, 1, kTile}, value_rows, value_width, out_rows, value_width, true);
   }

@@ -72,13 +72,13 @@ struct KeyTile {
 
   void load_keys(const AttentionSegment& s, int64_t kv_head, int64_t key, int64_t keys) {
     const AttentionInput &k = tensors.key, &v = tensors.value;
-    load_columns(rows_of<T>(k, s.batch, s.kv_start + key, kv_head), k.token_stride, keys, problem.head_dim, 1.0f,
+    load_columns(rows_of<T>(k, s.batch, s.kv_start + key, kv_head), k.token_stride, keys, problem.head_dim,
                  key_columns);
     load_columns(rows_of<T>(v, s.batch, s.kv_start + key, kv_head), v.token_stride, keys, problem.value_head_dim,
-                 1.0f, value_columns);
+                 value_columns);
   }
 
-  // scores = P * R and score_grads = dS, keys contiguous; query_rows = scale * Q and out_grad_rows = dO. False if all of
+  // scores = P * R and score_grads = dS, keys contiguous; query_rows = Q and out_grad_rows = dO. False if all of
   // it is zero; nothing is computed then.
   bool recompute(const TilePlace& t) {
     const AttentionSegment& s = *t.segment;
@@ -87,13 +87,12 @@ struct KeyTile {
     const MaskState mask = mask_state(t);
     if (mask == MaskState::kAllHidden && !rows.hidden_keys_count(t.queries)) return false;
     load_rows(rows_of<T>(tensors.query, s.batch, first_query, t.head), tensors.query.token_stride, t.queries,
-              problem.head_dim, problem.scale, query_rows);
+              problem.head_dim, query_rows);
     load_rows(rows_of<T>(tensors.out_grad, s.batch, first_query, t.head), tensors.out_grad.token_stride, t.queries,
-              problem.value_head_dim, 1.0f, out_grad_rows);
-    tile_matmul(t.queries, kTile, problem.head_dim, {query_rows, width, 1}, key_columns, kTile, scores, kTile, false);
-    tile_matmul(t.queries, kTile, problem.value_head_dim, {out_grad_rows, value_width, 1}, value_columns, kTile,
-                score_grads, kTile, false);
-    add_bias<T>(t, kKeysContiguous, scores);
+              problem.value_head_dim, out_grad_rows);
+    matmul_over_head<T>(t.queries, problem.head_dim, {query_rows, width, 1}, key_columns, scores);
+    matmul_over_head<T>(t.queries, problem.value_head_dim, {out_grad_rows, value_width, 1}, value_columns, score_grads);
+    scale_and_bias<T>(t, kKeysContiguous, t.queries * kTile, scores);
     hide(t, mask, kKeysContiguous, scores);
     const bool dropout = problem.keep_probability < 1;
     if (dropout) {

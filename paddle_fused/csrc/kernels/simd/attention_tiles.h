@@ -46,28 +46,26 @@ static inline T* rows_of(const AttentionOutput& x, int64_t batch, int64_t token,
   return static_cast<T*>(x.data) + batch * x.batch_stride + token * x.token_stride + head * x.head_stride;
 }
 
-// rows[i][d] = scale * x[i][d]; columns up to padded(head_dim) and rows up to a multiple of kTileRows become zero.
+// rows[i][d] = x[i][d]; columns up to padded(head_dim) and rows up to a multiple of kTileRows become zero.
 template <typename T>
-static inline void load_rows(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float scale,
-                             float* rows) {
+static inline void load_rows(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* rows) {
   const int64_t width = padded(head_dim);
   for (int64_t i = 0; i < count; ++i) {
     const T* from = x + i * token_stride;
     float* to = rows + i * width;
 #pragma omp simd
-    for (int64_t d = 0; d < head_dim; ++d) to[d] = scale * to_float(from[d]);
+    for (int64_t d = 0; d < head_dim; ++d) to[d] = to_float(from[d]);
     for (int64_t d = head_dim; d < width; ++d) to[d] = 0;
   }
   for (int64_t i = count; i % kTileRows != 0; ++i)
     for (int64_t d = 0; d < width; ++d) rows[i * width + d] = 0;
 }
 
-// columns[d][i] = scale * x[i][d], kTile columns; those from `count` on become zero.
+// columns[d][i] = x[i][d], kTile columns; those from `count` on become zero.
 template <typename T>
-static inline void load_columns(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float scale,
-                                float* columns) {
+static inline void load_columns(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* columns) {
   for (int64_t d = 0; d < head_dim; ++d) {
-    for (int64_t i = 0; i < count; ++i) columns[d * kTile + i] = scale * to_float(x[i * token_stride + d]);
+    for (int64_t i = 0; i < count; ++i) columns[d * kTile + i] = to_float(x[i * token_stride + d]);
     for (int64_t i = count; i < kTile; ++i) columns[d * kTile + i] = 0;
   }
 }
@@ -143,9 +141,39 @@ static inline MaskState mask_state(const TilePlace& t) {
   return hidden == t.queries * t.keys ? MaskState::kAllHidden : MaskState::kSomeHidden;
 }
 
-// scores(i, j) += scale * bias(i, j)
+// Products of a head that are summed before they are added to the others. Rounding errors grow with the length of such
+// a sum, and float32 tensors show them; the sums of 16-bit tensors need no such care.
 template <typename T>
-static inline void add_bias(const TilePlace& t, TileStrides strides, float* scores) {
+constexpr int64_t kSummedProducts = sizeof(T) == 4 ? 16 : int64_t{1} << 20;
+
+// c(m, n) = sum over d of a(m, d) b(d, n), both kTile wide: Q K^T, or dO V^T.
+template <typename T>
+static inline void matmul_over_head(int64_t rows, int64_t head_dim, const MatrixA& a, const float* b, float* c) {
+  for (int64_t d = 0; d < head_dim; d += kSummedProducts<T>)
+    tile_matmul(rows, kTile, smaller(kSummedProducts<T>, head_dim - d),
+                {a.data + d * a.depth_stride, a.row_stride, a.depth_stride}, b + d * kTile, kTile, c, kTile, d > 0);
+}
+
+// sums[i] = sum over d of a(d, i) b(d, i), in the order of matmul_over_head.
+template <typename T>
+static inline void sums_over_head(int64_t head_dim, const float* a_columns, const float* b_columns, float* sums) {
+  for (int64_t i = 0; i < kTile; i += kLanes) {
+    Vector total{};
+    for (int64_t begin = 0; begin < head_dim; begin += kSummedProducts<T>) {
+      Vector sum{};
+      for (int64_t d = begin; d < smaller(head_dim, begin + kSummedProducts<T>); ++d)
+        sum += load(a_columns + d * kTile + i) * load(b_columns + d * kTile + i);
+      total += sum;
+    }
+    store(sums + i, total);
+  }
+}
+
+// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j), for a tile of `count` scores
+template <typename T>
+static inline void scale_and_bias(const TilePlace& t, TileStrides strides, int64_t count, float* scores) {
+  const Vector scale = broadcast(t.problem->scale);
+  for (int64_t at = 0; at < count; at += kLanes) store(scores + at, load(scores + at) * scale);
   const AttentionBias& bias = t.problem->bias;
   if (!bias.data) return;
   const T* tile = static_cast<const T*>(bias.data) + t.segment->batch * bias.batch_stride +

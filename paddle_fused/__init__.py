@@ -14,6 +14,9 @@ import importlib
 # Where each public name stands.
 _PUBLIC = {
     "BackendError": "dispatch",
+    "grouped_matmul": "ops.grouped_matmul",
+    "moe_token_permute": "ops.moe_token_permute",
+    "moe_token_unpermute": "ops.moe_token_unpermute",
     "reset_what_ran": "dispatch",
     "use_backend": "dispatch",
     "what_ran": "dispatch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import paddle
 
+from .. import contracts
 from ..devices import device_of
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -23,6 +24,13 @@ def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = FLOA
             f"{operator}: {name} is {dtype_name(value)}; accepted: {', '.join(dtypes)}. "
             "Cast it with tensor.astype."
         )
+
+
+def check_ruled_tensor(rule: str, operator: str, name: str, value, dtypes: tuple[str, ...] = FLOATS) -> None:
+    """The same where the dtypes are CANN's ``rule``, so that its number is in the error."""
+    if isinstance(value, (paddle.Tensor, paddle.pir.Value)) and dtype_name(value) not in dtypes:
+        contracts.refuse(rule, operator, f"{name} is {dtype_name(value)}")
+    check_tensor(operator, name, value, dtypes)
 
 
 def check_shape(operator: str, name: str, tensor, expected: list[int], what: str) -> None:

@@ -45,4 +45,10 @@ inline DimsMapping last_dims_whole(DimsMapping mapping, size_t dims) {
   return mapping;
 }
 
+// A mapping that has the first `dims` dimensions whole and keeps those behind them.
+inline DimsMapping first_dims_whole(DimsMapping mapping, size_t dims) {
+  std::fill(mapping.begin(), mapping.begin() + std::min(dims, mapping.size()), kWhole);
+  return mapping;
+}
+
 }  // namespace paddle_fused::ops

@@ -1,0 +1,182 @@
+"""torch_npu's operators of mixtures of experts, with its names, argument order and defaults.
+
+T tokens or rows, H hidden, K experts of a token (for a matrix: its depth), N columns, E groups.
+"""
+
+from __future__ import annotations
+
+import math
+
+import paddle
+
+from .. import contracts
+from ..ops.arguments import dtype_name
+from ..ops.grouped_matmul import COUNTS, group_sizes, grouped_matmul, grouped_matmul_dweight
+from ..ops.moe_token_permute import moe_token_permute
+from ..ops.moe_token_unpermute import moe_token_unpermute
+
+ONE_RESULT = (2, 3)  # values of split_item
+ROWS, DEPTH, UNGROUPED = 0, 2, -1  # values of group_type
+
+
+def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
+    """``paddle_fused.moe_token_permute``; padded_mode True is refused, as the card refuses it."""
+    _refuse_padding("npu_moe_token_permute", padded_mode)
+    return moe_token_permute(tokens, indices, num_out_tokens)
+
+
+def npu_moe_token_unpermute(
+    permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None
+):
+    """``paddle_fused.moe_token_unpermute``; restore_shape belongs to padded_mode, which is refused."""
+    _refuse_padding("npu_moe_token_unpermute", padded_mode)
+    return moe_token_unpermute(permuted_tokens, sorted_indices, probs)
+
+
+def _refuse_padding(operator: str, padded_mode) -> None:
+    if padded_mode:
+        contracts.refuse("moe.padded_mode", operator, f"padded_mode is {padded_mode}")
+
+
+def npu_grouped_matmul(
+    x,
+    weight,
+    *,
+    bias=None,
+    scale=None,
+    offset=None,
+    antiquant_scale=None,
+    antiquant_offset=None,
+    per_token_scale=None,
+    group_list=None,
+    activation_input=None,
+    activation_quant_scale=None,
+    activation_quant_offset=None,
+    split_item=0,
+    group_type=None,
+    group_list_type=0,
+    act_type=0,
+    output_dtype=None,
+    tuning_config=None,
+):
+    """y_i = x_i @ weight_i for every group i; x and weight are lists of tensors, and so is the result.
+
+    What is a group depends on group_type and on how many tensors there are:
+
+    - 0: rows of x, whose sizes group_list tells. weight is one tensor [E, K, N] or E tensors [K, N].
+    - 2: columns of x [M, T] and rows of weight [T, N]; the result is [E, M, N]. It makes a weight's gradient.
+    - -1, or no group_list: x_i with weight_i, for lists of equal length.
+
+    split_item 2 or 3 gives one result, its groups one after another; 0 or 1 one for each weight. A group_list
+    that is a list holds cumulative sums and groups rows.
+
+    Not here, and refused: bias, activations, quantised products. Raises ValueError.
+
+    Source: torch_npu.npu_grouped_matmul; aclnnGroupedMatmulV4.
+    """
+    quantised = {
+        "scale": scale,
+        "offset": offset,
+        "antiquant_scale": antiquant_scale,
+        "antiquant_offset": antiquant_offset,
+        "per_token_scale": per_token_scale,
+        "activation_input": activation_input,
+        "activation_quant_scale": activation_quant_scale,
+        "activation_quant_offset": activation_quant_offset,
+        "tuning_config": tuning_config,
+    }
+    _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype)
+    x, weight = list(x), list(weight)
+    for name, tensors in (("x", x), ("weight", weight)):
+        if not 1 <= len(tensors) <= contracts.limit("grouped_matmul.list"):
+            _refuse("list", f"{name} holds {len(tensors)} tensors")
+    if split_item not in (0, 1, 2, 3):
+        _refuse("split_item", f"split_item is {split_item}")
+    if group_type not in (None, ROWS, DEPTH, UNGROUPED):
+        _refuse("group_type", f"group_type is {group_type}")
+    one = split_item in ONE_RESULT
+    if group_type == DEPTH:
+        return _groups_of_depth(x, weight, group_list, group_list_type, one)
+    if group_list is None:
+        return _pairs(x, weight, one)
+    return _groups_of_rows(x, weight, group_list, group_type, group_list_type or 0, one)
+
+
+def _refuse(rule: str, came: str):
+    contracts.refuse(f"grouped_matmul.{rule}", "npu_grouped_matmul", came)
+
+
+def _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype) -> None:
+    given = [name for name, value in quantised.items() if value is not None]
+    if given:
+        _refuse("quantised", f"{', '.join(given)} came")
+    if bias is not None and len(bias):
+        _refuse("bias", f"{len(bias)} tensors of bias came")
+    if act_type not in (None, 0):
+        _refuse("act_type", f"act_type is {act_type}")
+    if output_dtype is not None and x and str(output_dtype).rpartition(".")[2].lower() != dtype_name(x[0]):
+        _refuse("output_dtype", f"output_dtype is {output_dtype} and x is {dtype_name(x[0])}")
+
+
+def _pairs(x, weight, one: bool):
+    if len(x) != len(weight):
+        _refuse("list", f"{len(x)} tensors of x and {len(weight)} of weight came, and no group_list")
+    return _joined([_product(*pair) for pair in zip(x, weight, strict=True)], one)
+
+
+def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: bool):
+    listed = isinstance(group_list, (list, tuple))
+    if group_type == UNGROUPED or (group_type is None and not listed):
+        _refuse("group_type", f"group_type is {group_type} with a group_list")
+    if (listed or group_list_type == COUNTS) and len(group_list) == 1:
+        _refuse("group_length", "group_list holds one number")
+    if len(x) > 1:
+        sizes = group_sizes(group_list, group_list_type, sum(tensor.shape[0] for tensor in x))
+        if sizes != [tensor.shape[0] for tensor in x]:
+            _refuse("group_total", f"the groups hold {sizes} rows")
+        return _pairs(x, weight, one)
+    if one:
+        return [grouped_matmul(x[0], _stacked(weight), group_list, group_list_type)]
+    if len(weight) == 1 or not listed:
+        _refuse("split_item", "split_item is 0 or 1 with one weight, or with a tensor group_list")
+    sizes = group_sizes(group_list, group_list_type, x[0].shape[0])
+    return _pairs(paddle.split(x[0], sizes), weight, one)
+
+
+def _groups_of_depth(x, weight, group_list, group_list_type, one: bool):
+    if len(x) > 1 or isinstance(group_list, (list, tuple)):
+        _refuse("group_type", f"group_type is 2 with {len(x)} tensors of x and a {type(group_list).__name__}")
+    if group_list is not None:
+        if not one or len(weight) > 1:
+            _refuse("split_item", f"split_item is 0 or 1, or weight {len(weight)} tensors, with group_type 2")
+        return [grouped_matmul_dweight(x[0].t(), weight[0], group_list, group_list_type)]
+    if one:
+        _refuse("split_item", "split_item is 2 or 3 with group_type 2 and no group_list")
+    sizes = [tensor.shape[0] for tensor in weight]
+    left = x[0].shape[1] - sum(sizes)
+    if left < 0:
+        _refuse("group_total", f"the weights have {sum(sizes)} rows for {x[0].shape[1]} columns of x")
+    return _pairs(paddle.split(x[0], [*sizes, left], axis=1)[:-1], weight, one)
+
+
+def _product(x, weight):
+    """x [..., K] @ weight [K, N]."""
+    leading = list(x.shape[:-1])
+    rows = x.reshape([math.prod(leading), x.shape[-1]])
+    return grouped_matmul(rows, weight.unsqueeze(0), [rows.shape[0]]).reshape([*leading, weight.shape[-1]])
+
+
+def _stacked(weight):
+    if len(weight) == 1:
+        return weight[0]
+    if any(list(tensor.shape) != list(weight[0].shape) for tensor in weight):
+        _refuse("shape", f"weights have shapes {[list(tensor.shape) for tensor in weight]} for one result")
+    return paddle.concat([tensor.unsqueeze(0) for tensor in weight])
+
+
+def _joined(results, one: bool):
+    if not one:
+        return results
+    if len({result.shape[-1] for result in results}) > 1:
+        _refuse("shape", f"the products have shapes {[list(result.shape) for result in results]}")
+    return [paddle.concat(results)]

@@ -1,0 +1,194 @@
+// pf_grouped_matmul(x, weight, group_list; group_list_type) -> out: kernels/grouped_matmul as an operator.
+//   x [T, K], weight [E, K, N], group_list [E] int64 -> out [T, N]; out[r] = x[r] weight[g] for the rows r of group g
+// pf_grouped_matmul_dweight(x, dout, group_list; group_list_type) -> dweight [E, K, N]: x_g^T dout_g for each group.
+// group_list_type: 0 cumulative sums, 1 counts. The groups hold all T rows.
+#include "kernels/grouped_matmul.h"
+
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kForward[] = "pf_grouped_matmul", kDweight[] = "pf_grouped_matmul_dweight";
+constexpr int kCumulative = 0, kCounts = 1;
+
+bool agree(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
+
+// Also runs while a program is captured, where an unknown dimension is -1.
+void check_shapes(const Shape& x, const Shape& weight, const Shape& group_list) {
+  if (x.size() == 2 && weight.size() == 3 && group_list.size() == 1 && agree(x[1], weight[1]) &&
+      agree(weight[0], group_list[0]))
+    return;
+  refuse(kForward, "x has shape " + text(x) + ", weight " + text(weight) + " and group_list " + text(group_list) +
+                       "; accepted: x [T, K], weight [E, K, N] and group_list [E].");
+}
+void check_dweight_shapes(const Shape& x, const Shape& dout, const Shape& group_list) {
+  if (x.size() == 2 && dout.size() == 2 && group_list.size() == 1 && agree(x[0], dout[0])) return;
+  refuse(kDweight, "x has shape " + text(x) + ", dout " + text(dout) + " and group_list " + text(group_list) +
+                       "; accepted: x [T, K], dout [T, N] and group_list [E].");
+}
+
+void check(const char* op, const Argument& x, const Argument& other, const Tensor& group_list, int group_list_type) {
+  check_places(op, {x, other, {"group_list", group_list}});
+  check_float(op, x);
+  check_same_dtype(op, {x, other});
+  if (group_list.dtype() != DataType::INT64)
+    refuse(op, "group_list is " + text(group_list.dtype()) + "; accepted: int64. Cast it with tensor.astype.");
+  if (group_list_type != kCumulative && group_list_type != kCounts)
+    refuse(op, "group_list_type is " + std::to_string(group_list_type) +
+                   "; accepted: 0 (cumulative sums) or 1 (counts).");
+}
+
+// The row at which each group starts, and the number of rows at the end.
+std::vector<int64_t> first_rows(const char* op, const Tensor& group_list, int group_list_type, int64_t rows) {
+  const Tensor values = dense(group_list);
+  const int64_t groups = values.numel();
+  std::vector<int64_t> first{0};
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t value = values.data<int64_t>()[g];
+    const int64_t before = first.back(), least = group_list_type == kCounts ? 0 : before;
+    const int64_t most = group_list_type == kCounts ? rows - before : rows;
+    if (value < least || value > most)
+      refuse(op, "group_list holds " + std::to_string(value) + " at position " + std::to_string(g) +
+                     "; accepted there: from " + std::to_string(least) + " to " + std::to_string(most) + ", for " +
+                     std::to_string(rows) + " rows.");
+    first.push_back(group_list_type == kCounts ? before + value : value);
+  }
+  if (first.back() != rows)
+    refuse(op, "the groups hold " + std::to_string(first.back()) + " rows; accepted: all " + std::to_string(rows) +
+                   " rows of x.");
+  return first;
+}
+
+kernels::GroupedMatmulShape kernel_shape(const Shape& x, const Shape& weight) {
+  return {weight[0], x[0], x[1], weight[2]};
+}
+
+std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& group_list, int group_list_type) {
+  check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
+  check_shapes(x.shape(), weight.shape(), group_list.shape());
+  const HostCall call(kForward, x);
+  const auto shape = kernel_shape(x.shape(), weight.shape());
+  const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
+  const Tensor rows = dense(x), matrices = dense(weight);
+  Tensor out = paddle::empty({shape.rows, shape.columns}, x.dtype(), x.place());
+  if (out.numel() > 0)
+    kernels::grouped_matmul(element_type(x.dtype()), shape, first.data(), rows.data(), matrices.data(), out.data());
+  return {out};
+}
+
+Tensor weight_gradient(const Tensor& x, const Tensor& dout, const kernels::GroupedMatmulShape& shape,
+                       const std::vector<int64_t>& first) {
+  const Tensor rows = dense(x), gradient = dense(dout);
+  Tensor dweight = paddle::empty({shape.groups, shape.depth, shape.columns}, x.dtype(), x.place());
+  if (dweight.numel() > 0)
+    kernels::grouped_matmul_dweight(element_type(x.dtype()), shape, first.data(), rows.data(), gradient.data(),
+                                    dweight.data());
+  return dweight;
+}
+
+std::vector<Tensor> backward(const Tensor& dout, const Tensor& x, const Tensor& weight, const Tensor& group_list,
+                             int group_list_type) {
+  check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
+  check_shapes(x.shape(), weight.shape(), group_list.shape());
+  check_places(kForward, {{"x", x}, {"the gradient of out", dout}});
+  check_same_dtype(kForward, {{"x", x}, {"the gradient of out", dout}});
+  const HostCall call("pf_grouped_matmul_grad", x);
+  const auto shape = kernel_shape(x.shape(), weight.shape());
+  const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
+  const Tensor gradient = dense(dout), matrices = dense(weight);
+  Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
+  if (dx.numel() > 0)
+    kernels::grouped_matmul_dx(element_type(x.dtype()), shape, first.data(), gradient.data(), matrices.data(),
+                               dx.data());
+  return {dx, weight_gradient(x, gradient, shape, first)};
+}
+
+std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& group_list, int group_list_type) {
+  check(kDweight, {"x", x}, {"dout", dout}, group_list, group_list_type);
+  check_dweight_shapes(x.shape(), dout.shape(), group_list.shape());
+  const HostCall call(kDweight, x);
+  const kernels::GroupedMatmulShape shape{group_list.numel(), x.shape()[0], x.shape()[1], dout.shape()[1]};
+  return {weight_gradient(x, dout, shape, first_rows(kDweight, group_list, group_list_type, shape.rows))};
+}
+
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, const Shape& group_list, int) {
+  check_shapes(x, weight, group_list);
+  return {{x[0], weight[2]}};
+}
+std::vector<DataType> infer_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
+std::vector<Shape> infer_gradient_shapes(const Shape&, const Shape& x, const Shape& weight, const Shape&, int) {
+  return {x, weight};
+}
+std::vector<DataType> infer_gradient_dtypes(const DataType&, const DataType& x, const DataType& weight,
+                                            const DataType&) {
+  return {x, weight};
+}
+std::vector<Shape> infer_dweight_shapes(const Shape& x, const Shape& dout, const Shape& group_list, int) {
+  check_dweight_shapes(x, dout, group_list);
+  return {{group_list[0], x[1], dout[1]}};
+}
+std::vector<DataType> infer_dweight_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
+
+// Every device has all rows and experts. The depth or the columns may be split: a split depth gives terms of a sum.
+struct Split {
+  int64_t depth, columns;
+
+  Split(const DistMetaTensor& x, const DistMetaTensor& weight)
+      : depth(mapping_of(x)[1] != kWhole ? mapping_of(x)[1] : mapping_of(weight)[1]), columns(mapping_of(weight)[2]) {
+    if (columns == depth) columns = kWhole;
+  }
+  DimsMapping x() const { return {kWhole, depth}; }
+  DimsMapping weight() const { return {kWhole, depth, columns}; }
+  DimsMapping out() const { return {kWhole, columns}; }
+};
+
+SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, const DistMetaTensor& group_list, int) {
+  const Split split(x, weight);
+  return {{placed(x, split.x()), placed(weight, split.weight()), placed(group_list, whole(1))},
+          {partial_sum(x, split.out(), {split.depth})}};
+}
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& x, const DistMetaTensor& weight,
+                             const DistMetaTensor& group_list, int) {
+  const Split split(x, weight);
+  return {{placed(dout, split.out()), placed(x, split.x()), placed(weight, split.weight()),
+           placed(group_list, whole(1))},
+          {partial_sum(x, split.x(), {split.columns}), placed(weight, split.weight())}};
+}
+SpmdInfo infer_dweight_spmd(const DistMetaTensor& x, const DistMetaTensor& dout, const DistMetaTensor& group_list,
+                            int) {
+  const int64_t depth = mapping_of(x)[1], columns = mapping_of(dout)[1] == depth ? kWhole : mapping_of(dout)[1];
+  return {{placed(x, {kWhole, depth}), placed(dout, {kWhole, columns}), placed(group_list, whole(1))},
+          {placed(x, {kWhole, depth, columns})}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_grouped_matmul)
+    .Inputs({"x", "weight", "group_list"})
+    .Outputs({"out"})
+    .Attrs({"group_list_type: int"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_grouped_matmul)
+    .Inputs({paddle::Grad("out"), "x", "weight", "group_list"})
+    .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
+    .Attrs({"group_list_type: int"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+
+PD_BUILD_OP(pf_grouped_matmul_dweight)
+    .Inputs({"x", "dout", "group_list"})
+    .Outputs({"dweight"})
+    .Attrs({"group_list_type: int"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::dweight))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_dweight_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dweight_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_dweight_spmd));

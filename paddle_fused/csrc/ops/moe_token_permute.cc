@@ -1,0 +1,137 @@
+// pf_moe_token_permute(tokens, indices; num_out_tokens) -> (permuted, sorted_indices): kernels/moe as an operator.
+//   tokens [T, H], indices [T, K] or [T] int32 or int64 -> permuted [M, H], sorted_indices [T * K] int32
+// num_out_tokens: 0 keeps all T * K rows, n > 0 the first n, n < 0 all but the last -n.
+#include <algorithm>
+
+#include "kernels/moe.h"
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kOp[] = "pf_moe_token_permute";
+
+// Also runs while a program is captured, where an unknown dimension is -1.
+void check_shapes(const Shape& tokens, const Shape& indices) {
+  const bool ranks = tokens.size() == 2 && (indices.size() == 1 || indices.size() == 2);
+  if (ranks && (tokens[0] == indices[0] || tokens[0] < 0 || indices[0] < 0) && (indices.size() == 1 || indices[1] != 0))
+    return;
+  refuse(kOp, "tokens have shape " + text(tokens) + " and indices " + text(indices) +
+                  "; accepted: tokens [T, H] and indices [T, K] or [T].");
+}
+
+int64_t entries(const Shape& indices) {
+  if (indices.size() == 1) return indices[0];
+  return indices[0] < 0 || indices[1] < 0 ? -1 : indices[0] * indices[1];
+}
+
+int64_t kept(int64_t entries, int64_t num_out_tokens) {
+  if (entries < 0) return -1;
+  return num_out_tokens > 0 ? std::min(entries, num_out_tokens) : std::max<int64_t>(0, entries + num_out_tokens);
+}
+
+kernels::MoeShape kernel_shape(const Shape& indices, int64_t kept, int64_t width) {
+  return {indices[0], indices.size() == 1 ? 1 : indices[1], kept, width};
+}
+
+template <typename Index>
+void fill_places(const Tensor& indices, Tensor* sorted) {
+  const Index* experts = indices.data<Index>();
+  const int64_t wrong = kernels::moe_places(experts, indices.numel(), sorted->data<int32_t>());
+  if (wrong < indices.numel())
+    refuse(kOp, "index " + std::to_string(experts[wrong]) + " stands at position " + std::to_string(wrong) +
+                    "; accepted: from 0 to below " + std::to_string(kernels::kMoeExpertLimit) + ".");
+}
+
+std::vector<Tensor> forward(const Tensor& tokens, const Tensor& indices, int64_t num_out_tokens) {
+  check_places(kOp, {{"tokens", tokens}, {"indices", indices}});
+  check_float(kOp, {"tokens", tokens});
+  const bool narrow = indices.dtype() == DataType::INT32;
+  if (!narrow && indices.dtype() != DataType::INT64)
+    refuse(kOp, "indices are " + text(indices.dtype()) + "; accepted: int32, int64. Cast them with tensor.astype.");
+  check_shapes(tokens.shape(), indices.shape());
+  if (indices.numel() >= kernels::kMoeExpertLimit)
+    refuse(kOp, std::to_string(indices.numel()) + " indices came; accepted: fewer than " +
+                    std::to_string(kernels::kMoeExpertLimit) + ". Split the tokens.");
+  const HostCall call(kOp, tokens);
+  const Tensor rows = dense(tokens), experts = dense(indices);
+  const auto shape = kernel_shape(indices.shape(), kept(indices.numel(), num_out_tokens), tokens.shape()[1]);
+  Tensor sorted = paddle::empty({indices.numel()}, DataType::INT32, tokens.place());
+  Tensor permuted = paddle::empty({shape.kept, shape.width}, tokens.dtype(), tokens.place());
+  if (indices.numel() > 0) {
+    if (narrow)
+      fill_places<int32_t>(experts, &sorted);
+    else
+      fill_places<int64_t>(experts, &sorted);
+  }
+  if (permuted.numel() > 0)
+    kernels::moe_permute(element_type(tokens.dtype()), shape, rows.data(), sorted.data<int32_t>(), permuted.data());
+  return {permuted, sorted};
+}
+
+// dtokens[t] = sum over k of dpermuted[sorted_indices[t * K + k]], without the rows that were dropped.
+std::vector<Tensor> backward(const Tensor& dpermuted, const Tensor& indices, const Tensor& sorted,
+                             int64_t /*num_out_tokens*/) {
+  if (!dpermuted.defined()) refuse(kOp, "the loss depends on sorted_indices alone, which has no gradient.");
+  check_places(kOp, {{"the gradient of permuted", dpermuted}, {"sorted_indices", sorted}});
+  const HostCall call("pf_moe_token_permute_grad", dpermuted);
+  const Tensor gradient = dense(dpermuted);
+  const Shape permuted_shape = dpermuted.shape();
+  const auto shape = kernel_shape(indices.shape(), permuted_shape[0], permuted_shape[1]);
+  Tensor dtokens = paddle::empty({shape.tokens, shape.width}, dpermuted.dtype(), dpermuted.place());
+  if (dtokens.numel() > 0)
+    kernels::moe_unpermute(element_type(dpermuted.dtype()), shape, gradient.data(), sorted.data<int32_t>(), nullptr,
+                           dtokens.data());
+  return {dtokens};
+}
+
+std::vector<Shape> infer_shapes(const Shape& tokens, const Shape& indices, int64_t num_out_tokens) {
+  check_shapes(tokens, indices);
+  return {{kept(entries(indices), num_out_tokens), tokens[1]}, {entries(indices)}};
+}
+std::vector<DataType> infer_dtypes(const DataType& tokens, const DataType& /*indices*/) {
+  return {tokens, DataType::INT32};
+}
+std::vector<Shape> infer_gradient_shapes(const Shape& dpermuted, const Shape& indices, const Shape& /*sorted*/,
+                                         int64_t /*num_out_tokens*/) {
+  return {{indices[0], dpermuted[1]}};
+}
+std::vector<DataType> infer_gradient_dtypes(const DataType& dpermuted, const DataType& /*indices*/,
+                                            const DataType& /*sorted*/) {
+  return {dpermuted};
+}
+
+// Every device sorts all tokens; of each token it may hold a part.
+SpmdInfo infer_spmd(const DistMetaTensor& tokens, const DistMetaTensor& indices, int64_t /*num_out_tokens*/) {
+  const DimsMapping parts = first_dims_whole(mapping_of(tokens), 1);
+  return {{placed(tokens, parts), placed(indices, whole(mapping_of(indices).size()))},
+          {placed(tokens, parts), placed(indices, whole(1))}};
+}
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& dpermuted, const DistMetaTensor& indices,
+                             const DistMetaTensor& sorted, int64_t /*num_out_tokens*/) {
+  const DimsMapping parts = first_dims_whole(mapping_of(dpermuted), 1);
+  return {{placed(dpermuted, parts), placed(indices, whole(mapping_of(indices).size())), placed(sorted, whole(1))},
+          {placed(dpermuted, parts)}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_moe_token_permute)
+    .Inputs({"tokens", "indices"})
+    .Outputs({"permuted", "sorted_indices"})
+    .Attrs({"num_out_tokens: int64_t"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_moe_token_permute)
+    .Inputs({paddle::Grad("permuted"), "indices", "sorted_indices"})
+    .Outputs({paddle::Grad("tokens")})
+    .Attrs({"num_out_tokens: int64_t"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));

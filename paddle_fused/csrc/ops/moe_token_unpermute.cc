@@ -1,0 +1,209 @@
+// pf_moe_token_unpermute(permuted, sorted_indices, probs) -> out: kernels/moe as an operator.
+//   permuted [M, H], sorted_indices [T * K] int32, probs [T, K] -> out [T, H], the dtype of permuted
+// pf_moe_token_restore(permuted, sorted_indices) -> out [T * K, H]: the same without probs, where K is 1.
+// Entries of sorted_indices from M on were dropped and count as zeros.
+#include "kernels/cast.h"
+#include "kernels/moe.h"
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kUnpermute[] = "pf_moe_token_unpermute", kRestore[] = "pf_moe_token_restore";
+
+bool known(int64_t size) { return size >= 0; }
+
+// Also runs while a program is captured, where an unknown dimension is -1.
+void check_rows(const char* op, const Shape& permuted, const Shape& sorted) {
+  if (permuted.size() == 2 && sorted.size() == 1 &&
+      (permuted[0] <= sorted[0] || !known(permuted[0]) || !known(sorted[0])))
+    return;
+  refuse(op, "permuted has shape " + text(permuted) + " and sorted_indices " + text(sorted) +
+                 "; accepted: permuted [M, H] and sorted_indices [T * K] with M up to T * K.");
+}
+void check_probs(const Shape& sorted, const Shape& probs) {
+  const bool matrix = probs.size() == 2 && probs[1] != 0;
+  if (matrix && (!known(probs[0]) || !known(probs[1]) || !known(sorted[0]) || probs[0] * probs[1] == sorted[0])) return;
+  refuse(kUnpermute, "probs has shape " + text(probs) + " and sorted_indices " + text(sorted) +
+                         "; accepted: probs [T, K] with as many elements as sorted_indices.");
+}
+
+void check(const char* op, const Tensor& permuted, const Tensor& sorted) {
+  check_places(op, {{"permuted", permuted}, {"sorted_indices", sorted}});
+  check_float(op, {"permuted", permuted});
+  if (sorted.dtype() != DataType::INT32)
+    refuse(op, "sorted_indices are " + text(sorted.dtype()) + "; accepted: int32, as moe_token_permute returns them.");
+  check_rows(op, permuted.shape(), sorted.shape());
+}
+void check(const Tensor& permuted, const Tensor& sorted, const Tensor& probs) {
+  check(kUnpermute, permuted, sorted);
+  check_places(kUnpermute, {{"permuted", permuted}, {"probs", probs}});
+  check_float(kUnpermute, {"probs", probs});
+  check_probs(sorted.shape(), probs.shape());
+}
+
+// The inverse of sorted_indices. Its making shows that each of them is there once.
+std::vector<int32_t> entries_of(const char* op, const Tensor& sorted) {
+  const int64_t count = sorted.numel();
+  std::vector<int32_t> entry_at(count);
+  const int32_t* place = count ? sorted.data<int32_t>() : nullptr;
+  const int64_t wrong = kernels::moe_entries(place, count, entry_at.data());
+  if (wrong < count)
+    refuse(op, "sorted index " + std::to_string(place[wrong]) + " stands at position " + std::to_string(wrong) +
+                   "; accepted: each number from 0 to below " + std::to_string(count) +
+                   " once. Pass what moe_token_permute returned.");
+  return entry_at;
+}
+
+std::vector<float> widened(const Tensor& probs) {
+  std::vector<float> wide(probs.numel());
+  if (!wide.empty())
+    kernels::cast(element_type(probs.dtype()), probs.data(), kernels::ElementType::kFloat32, wide.data(), probs.numel());
+  return wide;
+}
+
+kernels::MoeShape kernel_shape(const Tensor& permuted, int64_t tokens, int64_t top_k) {
+  return {tokens, top_k, permuted.shape()[0], permuted.shape()[1]};
+}
+
+Tensor combine(const char* op, const Tensor& permuted, const Tensor& sorted, const kernels::MoeShape& shape,
+               const float* probs) {
+  const HostCall call(op, permuted);
+  const Tensor rows = dense(permuted), places = dense(sorted);
+  entries_of(op, places);
+  Tensor out = paddle::empty({shape.tokens, shape.width}, permuted.dtype(), permuted.place());
+  if (out.numel() > 0)
+    kernels::moe_unpermute(element_type(permuted.dtype()), shape, rows.data(), places.data<int32_t>(), probs,
+                           out.data());
+  return out;
+}
+
+std::vector<Tensor> unpermute(const Tensor& permuted, const Tensor& sorted, const Tensor& probs) {
+  check(permuted, sorted, probs);
+  const std::vector<float> wide = widened(dense(probs));
+  return {combine(kUnpermute, permuted, sorted, kernel_shape(permuted, probs.shape()[0], probs.shape()[1]),
+                  wide.data())};
+}
+
+std::vector<Tensor> restore(const Tensor& permuted, const Tensor& sorted) {
+  check(kRestore, permuted, sorted);
+  return {combine(kRestore, permuted, sorted, kernel_shape(permuted, sorted.numel(), 1), nullptr)};
+}
+
+std::vector<Tensor> unpermute_backward(const Tensor& dout, const Tensor& permuted, const Tensor& sorted,
+                                       const Tensor& probs) {
+  check(permuted, sorted, probs);
+  check_places(kUnpermute, {{"permuted", permuted}, {"the gradient of out", dout}});
+  check_same_dtype(kUnpermute, {{"permuted", permuted}, {"the gradient of out", dout}});
+  const HostCall call("pf_moe_token_unpermute_grad", permuted);
+  const Tensor gradient = dense(dout), rows = dense(permuted);
+  const auto shape = kernel_shape(permuted, probs.shape()[0], probs.shape()[1]);
+  const std::vector<int32_t> entry_at = entries_of(kUnpermute, dense(sorted));
+  const std::vector<float> wide = widened(dense(probs));
+  std::vector<float> dwide(wide.size(), 0.0f);
+  Tensor dpermuted = paddle::empty(permuted.shape(), permuted.dtype(), permuted.place());
+  Tensor dprobs = paddle::empty(probs.shape(), probs.dtype(), probs.place());
+  if (dpermuted.numel() > 0)
+    kernels::moe_unpermute_backward(element_type(permuted.dtype()), shape, gradient.data(), rows.data(),
+                                    entry_at.data(), wide.data(), dpermuted.data(), dwide.data());
+  if (!dwide.empty())
+    kernels::cast(kernels::ElementType::kFloat32, dwide.data(), element_type(probs.dtype()), dprobs.data(),
+                  probs.numel());
+  return {dpermuted, dprobs};
+}
+
+std::vector<Tensor> restore_backward(const Tensor& dout, const Tensor& permuted, const Tensor& sorted) {
+  check(kRestore, permuted, sorted);
+  check_places(kRestore, {{"permuted", permuted}, {"the gradient of out", dout}});
+  check_same_dtype(kRestore, {{"permuted", permuted}, {"the gradient of out", dout}});
+  const HostCall call("pf_moe_token_restore_grad", permuted);
+  const Tensor gradient = dense(dout);
+  const std::vector<int32_t> entry_at = entries_of(kRestore, dense(sorted));
+  Tensor dpermuted = paddle::empty(permuted.shape(), permuted.dtype(), permuted.place());
+  if (dpermuted.numel() > 0)
+    kernels::moe_unpermute_backward(element_type(permuted.dtype()), kernel_shape(permuted, sorted.numel(), 1),
+                                    gradient.data(), nullptr, entry_at.data(), nullptr, dpermuted.data(), nullptr);
+  return {dpermuted};
+}
+
+std::vector<Shape> unpermute_shapes(const Shape& permuted, const Shape& sorted, const Shape& probs) {
+  check_rows(kUnpermute, permuted, sorted);
+  check_probs(sorted, probs);
+  return {{probs[0], permuted[1]}};
+}
+std::vector<DataType> unpermute_dtypes(const DataType& permuted, const DataType&, const DataType&) {
+  return {permuted};
+}
+std::vector<Shape> unpermute_gradient_shapes(const Shape&, const Shape& permuted, const Shape&, const Shape& probs) {
+  return {permuted, probs};
+}
+std::vector<DataType> unpermute_gradient_dtypes(const DataType&, const DataType& permuted, const DataType&,
+                                                const DataType& probs) {
+  return {permuted, probs};
+}
+std::vector<Shape> restore_shapes(const Shape& permuted, const Shape& sorted) {
+  check_rows(kRestore, permuted, sorted);
+  return {{sorted[0], permuted[1]}};
+}
+std::vector<DataType> restore_dtypes(const DataType& permuted, const DataType&) { return {permuted}; }
+std::vector<Shape> restore_gradient_shapes(const Shape&, const Shape& permuted, const Shape&) { return {permuted}; }
+std::vector<DataType> restore_gradient_dtypes(const DataType&, const DataType& permuted, const DataType&) {
+  return {permuted};
+}
+
+// Every device has all rows; of each row it may hold a part. A gradient of probs is then a sum over the parts.
+SpmdInfo unpermute_spmd(const DistMetaTensor& permuted, const DistMetaTensor& sorted, const DistMetaTensor& probs) {
+  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
+  return {{placed(permuted, parts), placed(sorted, whole(1)), placed(probs, whole(2))}, {placed(permuted, parts)}};
+}
+SpmdInfo unpermute_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& permuted,
+                                 const DistMetaTensor& sorted, const DistMetaTensor& probs) {
+  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
+  return {{placed(dout, parts), placed(permuted, parts), placed(sorted, whole(1)), placed(probs, whole(2))},
+          {placed(permuted, parts), partial_sum(probs, whole(2), parts)}};
+}
+SpmdInfo restore_spmd(const DistMetaTensor& permuted, const DistMetaTensor& sorted) {
+  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
+  return {{placed(permuted, parts), placed(sorted, whole(1))}, {placed(permuted, parts)}};
+}
+SpmdInfo restore_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& permuted,
+                               const DistMetaTensor& sorted) {
+  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
+  return {{placed(dout, parts), placed(permuted, parts), placed(sorted, whole(1))}, {placed(permuted, parts)}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_moe_token_unpermute)
+    .Inputs({"permuted", "sorted_indices", "probs"})
+    .Outputs({"out"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::unpermute))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::unpermute_spmd));
+
+PD_BUILD_GRAD_OP(pf_moe_token_unpermute)
+    .Inputs({paddle::Grad("out"), "permuted", "sorted_indices", "probs"})
+    .Outputs({paddle::Grad("permuted"), paddle::Grad("probs")})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::unpermute_backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::unpermute_gradient_spmd));
+
+PD_BUILD_OP(pf_moe_token_restore)
+    .Inputs({"permuted", "sorted_indices"})
+    .Outputs({"out"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::restore))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::restore_spmd));
+
+PD_BUILD_GRAD_OP(pf_moe_token_restore)
+    .Inputs({paddle::Grad("out"), "permuted", "sorted_indices"})
+    .Outputs({paddle::Grad("permuted")})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::restore_backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::restore_gradient_spmd));

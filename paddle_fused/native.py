@@ -32,6 +32,13 @@ def refuses(*tensors) -> str | None:
     return _load_error()
 
 
+def can_read(tensor) -> bool:
+    """Whether a check may look at the values of ``tensor``: they are there, whole, in the host's memory."""
+    if not isinstance(tensor, paddle.Tensor) or tensor.is_dist():
+        return False
+    return refuses(tensor) is None
+
+
 def call(operator: str, *arguments) -> list:
     """The outputs of a host operator, in dygraph and while a program is captured.
 

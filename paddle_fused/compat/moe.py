@@ -130,6 +130,8 @@ def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: boo
         _refuse("group_type", f"group_type is {group_type} with a group_list")
     if (listed or group_list_type == COUNTS) and len(group_list) == 1:
         _refuse("group_length", "group_list holds one number")
+    if not listed and max(len(x), len(weight)) > 1 and dtype_name(x[0]) == "float32":
+        _refuse("float32_lists", f"{len(x)} tensors of x and {len(weight)} of weight came in float32")
     if len(x) > 1:
         sizes = group_sizes(group_list, group_list_type, sum(tensor.shape[0] for tensor in x))
         if sizes != [tensor.shape[0] for tensor in x]:

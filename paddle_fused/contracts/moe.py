@@ -9,6 +9,7 @@ FLOATS = ("bfloat16", "float16", "float32")
 LIMITS = {
     "moe.top_k": 512,
     "moe.indices": 16777215,  # below: indices are sorted as float32
+    "grouped_matmul.groups": 1024,
     "grouped_matmul.list": 128,
     "grouped_matmul.last_dim": 65536,  # below
 }
@@ -130,6 +131,14 @@ RULES = (
         _GMM_DOC,
     ),
     Rule(
+        "grouped_matmul.groups",
+        _GMM,
+        PARAM_INVALID,
+        f"up to {LIMITS['grouped_matmul.groups']} groups",
+        "Split the experts.",
+        _GMM_DOC,
+    ),
+    Rule(
         "grouped_matmul.group_list",
         _GMM,
         PARAM_INVALID,
@@ -185,6 +194,14 @@ RULES = (
         "group_type 0 (rows of x) or 2 (columns of x) with a group_list tensor, 0 or None with a list, "
         "-1 or None without group_list",
         "Pass 0 for a forward pass.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.float32_lists",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "float32 with one x and one weight, where group_list is a tensor",
+        "Stack the weights, or pass group_list as a list.",
         _GMM_DOC,
     ),
     Rule(

@@ -36,7 +36,8 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
 
     Raises:
         ValueError: for shapes and dtypes other than these, a group_list that decreases (0) or holds a
-            negative number (1), groups that do not hold T rows, and a last dimension of 65536 or more.
+            negative number (1), groups that do not hold T rows, more than 1024 groups, and a last dimension of
+            65536 or more.
 
     Source: aclnnGroupedMatmulV4 with one tensor each and group type 0; MindSpeed's npu_gmm and npu_gmm_v2.
     """
@@ -95,7 +96,9 @@ def _check_groups(group_list, group_list_type, groups: int, rows: int) -> None:
             came = f"group_list has shape {list(group_list.shape)}"
             contracts.refuse("grouped_matmul.group_list", OPERATOR, came)
         length = group_list.shape[0]
-        known = not is_captured(group_list) and native.refuses(group_list) is None
+        known = native.can_read(group_list)
+    if max(length, groups) > contracts.limit("grouped_matmul.groups"):
+        contracts.refuse("grouped_matmul.groups", OPERATOR, f"{max(length, groups)} groups came")
     if length != groups and -1 not in (length, groups):
         contracts.refuse("grouped_matmul.group_list", OPERATOR, f"{length} came for {groups} groups")
     if known and rows >= 0:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import paddle
 
 from .. import ascend, contracts, native
-from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
 from .arguments import check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
@@ -62,7 +61,7 @@ def check_tokens(tokens, indices) -> None:
 
 
 def _check_values(indices) -> None:
-    if is_captured(indices) or indices.size == 0 or native.refuses(indices) is not None:
+    if not native.can_read(indices) or indices.size == 0:
         return
     values = indices.numpy()
     for value in (values.min(), values.max()):

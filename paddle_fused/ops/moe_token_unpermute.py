@@ -8,7 +8,6 @@ from __future__ import annotations
 import paddle
 
 from .. import ascend, contracts, native
-from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
 from .arguments import check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
@@ -61,7 +60,7 @@ def _check_probs(entries: int, probs) -> None:
 
 def _check_values(sorted_indices) -> None:
     entries = sorted_indices.shape[0]
-    if entries <= 0 or is_captured(sorted_indices) or native.refuses(sorted_indices) is not None:
+    if not native.can_read(sorted_indices) or entries == 0:
         return
     values = sorted_indices.numpy()
     if values.min() < 0 or values.max() >= entries:

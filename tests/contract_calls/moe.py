@@ -22,11 +22,11 @@ def matmul(x=(3, 4), weight=(2, 4, 5), groups=(1, 2), kind=1, dtypes=("float32",
     return grouped_matmul(x, weight, groups, kind)
 
 
-def lists(x=((3, 4),), weight=((2, 4, 5),), groups=(1, 3), **keywords):
+def lists(x=((3, 4),), weight=((2, 4, 5),), groups=(1, 3), dtype="float32", **keywords):
     if isinstance(groups, tuple):
         groups = paddle.to_tensor(groups)
         keywords = {"split_item": 3, "group_type": 0, **keywords}
-    tensors = ([paddle.zeros(shape) for shape in shapes] for shapes in (x, weight))
+    tensors = ([paddle.zeros(shape, dtype) for shape in shapes] for shapes in (x, weight))
     return npu_grouped_matmul(*tensors, group_list=groups, **keywords)
 
 
@@ -64,10 +64,12 @@ CALLS = [
     ("grouped_matmul.shape", lambda: matmul(weight=(2, 5, 5))),
     ("grouped_matmul.shape", lambda: matmul(weight=(4, 5))),
     ("grouped_matmul.shape", lambda: matmul(weight=(0, 4, 5), groups=())),
-    ("grouped_matmul.shape", lambda: lists(weight=((4, 5), (4, 6)))),
+    ("grouped_matmul.shape", lambda: lists(weight=((4, 5), (4, 6)), groups=[1, 3], split_item=3)),
     ("grouped_matmul.shape", lambda: lists(((3, 4), (1, 4)), ((4, 5), (4, 6)), None, split_item=2)),
     ("grouped_matmul.last_dim", lambda: matmul((3, 65536), (2, 65536, 1))),
     ("grouped_matmul.last_dim", lambda: matmul((3, 1), (2, 1, 65536))),
+    ("grouped_matmul.groups", lambda: matmul((0, 1), (1025, 1, 1), (0,) * 1025)),
+    ("grouped_matmul.float32_lists", lambda: lists(weight=((4, 5), (4, 5)))),
     ("grouped_matmul.group_list", lambda: matmul(groups=(1, 1, 1))),
     ("grouped_matmul.group_list", lambda: matmul(groups=("1", "2"))),
     ("grouped_matmul.group_list", lambda: matmul(groups=PLACES)),
@@ -77,7 +79,7 @@ CALLS = [
     ("grouped_matmul.group_order", lambda: matmul(groups=(4, 3), kind=0)),
     ("grouped_matmul.group_total", lambda: matmul(groups=(1, 1))),
     ("grouped_matmul.group_total", lambda: matmul(groups=(1, 4), kind=0)),
-    ("grouped_matmul.group_total", lambda: lists(((2, 4), (1, 4)), ((4, 5), (4, 5)))),
+    ("grouped_matmul.group_total", lambda: lists(((2, 4), (1, 4)), ((4, 5), (4, 5)), groups=[1, 3])),
     (
         "grouped_matmul.group_total",
         lambda: lists(((4, 2),), ((2, 5), (1, 5)), None, group_type=2),
@@ -87,7 +89,7 @@ CALLS = [
     ("grouped_matmul.list", lambda: lists(((1, 1),), ((1, 1),) * 2, None)),
     ("grouped_matmul.split_item", lambda: lists(split_item=4)),
     ("grouped_matmul.split_item", lambda: lists(split_item=0)),
-    ("grouped_matmul.split_item", lambda: lists(weight=((4, 5), (4, 5)), split_item=1)),
+    ("grouped_matmul.split_item", lambda: lists(weight=((4, 5), (4, 5)), split_item=1, dtype="float16")),
     ("grouped_matmul.split_item", lambda: lists(((4, 3),), ((3, 5),), split_item=0, group_type=2)),
     ("grouped_matmul.split_item", lambda: lists(((4, 3),), ((3, 5),), None, split_item=3, group_type=2)),
     ("grouped_matmul.group_type", lambda: lists(group_type=1)),

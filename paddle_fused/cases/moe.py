@@ -86,7 +86,6 @@ def _grouped(sizes, depth, columns, group_list_type, listed=False) -> OpCase:
     """``listed``: group_list is a list of integers, not a tensor."""
     sizes, rows = list(map(int, sizes)), int(sum(sizes))
     group_list = sizes if group_list_type == COUNTS else np.cumsum(sizes).tolist()
-    of_row = np.repeat(np.arange(len(sizes)), sizes)
 
     def arrays(random):
         return {
@@ -95,6 +94,10 @@ def _grouped(sizes, depth, columns, group_list_type, listed=False) -> OpCase:
             "group_list": None if listed else np.array(group_list, np.int64),
         }
 
+    def golden(arrays):
+        groups = np.split(arrays["x"], np.cumsum(sizes)[:-1])
+        return (np.concatenate([x @ w for x, w in zip(groups, arrays["weight"], strict=True)]),)
+
     return OpCase(
         operator="grouped_matmul",
         name=f"groups {sizes}, [{depth}, {columns}], type {group_list_type}{', a list' if listed else ''}",
@@ -102,7 +105,7 @@ def _grouped(sizes, depth, columns, group_list_type, listed=False) -> OpCase:
         call=lambda t: (
             grouped_matmul(t["x"], t["weight"], t.get("group_list", group_list), group_list_type),
         ),
-        golden=lambda arrays: (np.einsum("tk,tkn->tn", arrays["x"], arrays["weight"][of_row]),),
+        golden=golden,
         gradients=("x", "weight"),
         flops=2 * rows * depth * columns,
         bytes=2 * (rows * depth + len(sizes) * depth * columns + rows * columns),
@@ -118,6 +121,7 @@ CASES = [
     _permute(3, 8, 2, 4, num_out_tokens=-9),
     _permute(40, 8, 4, 6000, num_out_tokens=200),
     _permute(0, 8, 2, 4),
+    _permute(200, 250, 2, 8),  # enough rows for several threads
     _unpermute(7, 65, 2),
     _unpermute(9, 16, None),
     _unpermute(5, 1000, 3, wide_probs=True),
@@ -125,10 +129,12 @@ CASES = [
     _unpermute(6, 33, None, dropped=2),
     _unpermute(4, 8, 1, dropped=4),
     _unpermute(0, 8, 2),
+    _unpermute(200, 250, 2),
     _grouped([3, 0, 5, 1], 32, 48, CUMULATIVE),
     _grouped([3, 0, 5, 1], 33, 47, COUNTS),
     _grouped([0, 0, 9], 8, 8, CUMULATIVE, listed=True),
     _grouped([70], 130, 200, COUNTS),
+    _grouped([130, 0, 70], 200, 400, CUMULATIVE),
     _grouped([1, 1, 1, 1], 1, 1, COUNTS),
     _grouped([0, 0], 8, 8, COUNTS),
 ]

@@ -36,8 +36,8 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
 
     Raises:
         ValueError: for shapes and dtypes other than these, a group_list that decreases (0) or holds a
-            negative number (1), groups that do not hold T rows, more than 1024 groups, and a last dimension of
-            65536 or more.
+            negative number (1), groups that do not hold T rows, more than 1024 groups, and a last dimension
+            of 65536 or more.
 
     Source: aclnnGroupedMatmulV4 with one tensor each and group type 0; MindSpeed's npu_gmm and npu_gmm_v2.
     """

@@ -41,18 +41,26 @@ def run(row: Row, case: Case, mesh) -> dict:
         tensors[name].stop_gradient = False
     with use_backend("native", strict=True):
         outputs = case.case.call(tensors)
-    cotangents = [tensor(array, None) for array in case.output_gradients]
-    gradients = paddle.grad(list(outputs), [tensors[name] for name in case.case.gradients], cotangents)
+    # The gradient of an output lies as the output does, and whole if that is a term of a sum.
+    cotangents = [
+        tensor(array, dimension(output)) for array, output in zip(case.output_gradients, outputs, strict=True)
+    ]
+    # Not paddle.grad: of distributed tensors it takes no gradients of outputs, it crashes.
+    paddle.autograd.backward(list(outputs), cotangents)
     results = {f"output {i}": output for i, output in enumerate(outputs)}
-    names = case.case.gradients
-    return results | {f"gradient of {name}": g for name, g in zip(names, gradients, strict=True)}
+    return results | {f"gradient of {name}": tensors[name].grad for name in case.case.gradients}
+
+
+def dimension(tensor) -> int | None:
+    """The dimension along which a tensor is split, if it is."""
+    return tensor.placements[0].get_dim() if tensor.is_dist() and tensor.placements[0].is_shard() else None
 
 
 def placement_of(tensor) -> str:
-    (placement,) = tensor.placements
-    if placement.is_shard():
-        return f"S{placement.get_dim()}"
-    return "P" if placement.is_partial() else "R"
+    split = dimension(tensor)
+    if split is not None:
+        return f"S{split}"
+    return "P" if tensor.placements[0].is_partial() else "R"
 
 
 def examine(row: Row, mesh) -> dict:

@@ -6,8 +6,8 @@ GROUPS = "groups [3, 0, 5, 1], [33, 47], type 1"
 
 
 def _permute(case, split, out):
-    # The gradient of tokens lies as that of the result, which is whole here.
-    placements = {OUT: out, "gradient of tokens": "R"}
+    # The gradient of tokens lies as that of the result.
+    placements = {OUT: out, "gradient of tokens": out}
     return Row(operator="moe_token_permute", case=case, split=split, placements=placements)
 
 

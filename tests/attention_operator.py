@@ -47,8 +47,8 @@ def attend(
     scale=None,
     dropout=0.0,
     mode=0,
-    pre=FAR,
-    next=FAR,
+    pre=2**31 - 1,  # not FAR: to_static evaluates defaults without the module's names
+    next=2**31 - 1,
 ) -> list:
     """out, softmax_max, softmax_sum, seed_offset."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale

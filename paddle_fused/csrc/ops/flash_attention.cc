@@ -5,13 +5,14 @@
 // Inputs
 //   query, key, value   in `layout`; key and value have Nkv heads (N a multiple of Nkv), value's head size is Dv <= D
 //   bias                [B, N, Sq, Skv], where B, N and Sq may be 1; not for TND. CANN's pse (pse_type 1)
-//   mask                bool, True hides a key: [B or 1, N or 1, Sq, Skv] or [Sq, Skv]; for TND [longest Sq, longest Skv],
-//                       shared by the sequences. Read in the modes 0 and 1; the others imply it
+//   mask                bool, True hides a key: [B or 1, N or 1, Sq, Skv] or [Sq, Skv]; for TND [longest Sq, longest
+//                       Skv], shared by the sequences. Read in the modes 0 and 1; the others imply it
 //   query_ends, key_ends   int64 [sequences], for TND: cumulative lengths without the leading 0. Tokens behind the last
 //                       end belong to no sequence: zeros come out
 //   prefix              int64 [sequences], for the modes 5 and 6
+//   An optional input without elements counts as missing.
 // Attributes: layout (BSH, SBH, BSND, BNSD, TND); num_heads, the query's, for BSH and SBH; scale; dropout, a
-// probability; sparse_mode, pre_tokens and next_tokens (see attention_sparse_modes.h, which holds with and without mask).
+// probability; sparse_mode, pre_tokens and next_tokens: see attention_sparse_modes.h, with a mask and without one.
 // Outputs
 //   out                 query's layout with head size Dv
 //   softmax_max, softmax_sum   float32 [B, N, Sq, 8], or [T, N, 8]; without gradient
@@ -52,8 +53,8 @@ std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor
                             const OptionalTensor& key_ends, const OptionalTensor& prefix, const std::string& layout,
                             int64_t num_heads, float scale, float dropout, int sparse_mode, int64_t pre_tokens,
                             int64_t next_tokens) {
-  Problem problem({query, key, value, bias, mask, query_ends, key_ends, prefix, layout, num_heads, scale, dropout,
-                   sparse_mode, pre_tokens, next_tokens});
+  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix), layout,
+                   num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
   const HostCall host_call(kOp, query);
   const AttentionSizes& s = problem.sizes();
   const bool written = !problem.empty() && problem.covers_all_tokens();
@@ -71,7 +72,8 @@ std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor
   return {out, max, sum, seed_offset};
 }
 
-std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& bias,
+// `maybe_bias` is not optional here: the gradient of a bias without elements has its shape all the same.
+std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& maybe_bias,
                              const OptionalTensor& mask, const OptionalTensor& query_ends,
                              const OptionalTensor& key_ends, const OptionalTensor& prefix, const Tensor& out,
                              const Tensor& softmax_max, const Tensor& softmax_sum, const Tensor& seed_offset,
@@ -80,8 +82,9 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
   if (!out_grad.defined())
     refuse(kOp, "the loss depends on the softmax statistics but not on out; only out has a gradient. Detach the "
                 "other outputs.");
-  Problem problem({query, key, value, bias, mask, query_ends, key_ends, prefix, layout, num_heads, scale, dropout,
-                   sparse_mode, pre_tokens, next_tokens});
+  const OptionalTensor bias = maybe_bias.defined() ? given(maybe_bias) : OptionalTensor();
+  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix), layout,
+                   num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
   check_places(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   check_same_dtype(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   const HostCall host_call("pf_flash_attention_grad", query);
@@ -90,7 +93,7 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
   Tensor query_grad = output_like(query.shape(), query, query.dtype(), written);
   Tensor key_grad = output_like(key.shape(), query, query.dtype(), written);
   Tensor value_grad = output_like(value.shape(), query, query.dtype(), written);
-  Tensor bias_grad = bias ? output_like(bias->shape(), query, query.dtype(), written) : Tensor();
+  Tensor bias_grad = maybe_bias.defined() ? output_like(maybe_bias.shape(), query, query.dtype(), written) : Tensor();
   if (!problem.empty()) {
     set_seed_offset(seed_offset, &problem.kernel);
     const Tensor dense_out = with_dense_rows(out), dense_out_grad = with_dense_rows(out_grad);
@@ -105,11 +108,16 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
   return {query_grad, key_grad, value_grad, bias_grad};
 }
 
+// Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit gets shapes of some kind,
+// and is refused when it runs.
 std::vector<Shape> infer_shapes(const Shape& query, const Shape& key, const Shape& value, const std::string& layout,
                                 int64_t num_heads) {
-  const Shapes shapes = check_shapes(layout, num_heads, query, key, value);
-  const Shape statistics = attention_statistics_shape(shapes.layout, shapes.sizes);
-  return {attention_out_shape(shapes.layout, shapes.sizes, query), statistics, statistics, {2}};
+  const AttentionLayout* found = find_attention_layout(layout);
+  if (!found || query.size() != found->rank || key.size() != found->rank || value.size() != found->rank)
+    return {query, {-1, -1, kStatisticsCopies}, {-1, -1, kStatisticsCopies}, {2}};
+  const AttentionSizes sizes = attention_sizes(*found, num_heads, query, key, value);
+  const Shape statistics = attention_statistics_shape(*found, sizes);
+  return {attention_out_shape(*found, sizes, query), statistics, statistics, {2}};
 }
 std::vector<DataType> infer_dtypes(const DataType& query) {
   return {query, DataType::FLOAT32, DataType::FLOAT32, DataType::INT64};

@@ -13,6 +13,9 @@ using OptionalTensor = paddle::optional<Tensor>;
 
 constexpr char kOp[] = "pf_flash_attention";
 
+// An optional input, or none if it has no elements.
+inline OptionalTensor given(const OptionalTensor& x) { return x && x->numel() > 0 ? x : OptionalTensor(); }
+
 // Inputs and attributes as registered in flash_attention.cc.
 struct Call {
   Tensor query, key, value;
@@ -24,25 +27,16 @@ struct Call {
   int64_t pre_tokens, next_tokens;
 };
 
-// The layout and the sizes; refuses shapes that do not fit together. Also runs while a program is captured, where an
-// unknown dimension is -1.
-struct Shapes {
-  const AttentionLayout& layout;
-  AttentionSizes sizes;
-};
-Shapes check_shapes(const std::string& layout, int64_t num_heads, const Shape& query, const Shape& key,
-                    const Shape& value);
-
 // Everything that the kernels' problem points to. It stays where it was made: the problem points into it.
 class Problem {
  public:
   explicit Problem(const Call& call);  // refuses what the kernels cannot serve
   Problem(const Problem&) = delete;
 
-  const AttentionLayout& layout() const { return shapes_.layout; }
-  const AttentionSizes& sizes() const { return shapes_.sizes; }
-  bool empty() const;               // no query or no key: the output is zero, and so are the gradients
-  bool covers_all_tokens() const;   // false: the tensors have tokens behind the last sequence
+  const AttentionLayout& layout() const { return layout_; }
+  const AttentionSizes& sizes() const { return sizes_; }
+  bool empty() const;              // no query or no key: the output is zero, and so are the gradients
+  bool covers_all_tokens() const;  // false: the tensors have tokens behind the last sequence
 
   kernels::AttentionProblem kernel{};
   Tensor query, key, value;  // with a dense last dimension
@@ -53,7 +47,8 @@ class Problem {
   void read_bias(const Tensor& bias);
   void read_mask(const Tensor& mask);
 
-  Shapes shapes_;
+  const AttentionLayout& layout_;
+  const AttentionSizes sizes_;
   std::vector<int64_t> query_ends_, kv_ends_;
   std::vector<kernels::AttentionBand> bands_;
   Tensor bias_, mask_;

@@ -6,12 +6,6 @@
 namespace paddle_fused::ops::flash_attention {
 namespace {
 
-bool differ(int64_t a, int64_t b) { return a >= 0 && b >= 0 && a != b; }
-
-std::string names_and_shapes(const Shape& query, const Shape& key, const Shape& value) {
-  return "query has shape " + text(query) + ", key " + text(key) + " and value " + text(value);
-}
-
 std::vector<int64_t> read_lengths(const char* name, const Tensor& x) {
   check_places(kOp, {{name, x}});
   if (x.dtype() != DataType::INT64 || x.shape().size() != 1)
@@ -54,54 +48,53 @@ struct ScoreStrides {
   }
 };
 
-}  // namespace
+const AttentionLayout& layout_of(const Call& call) {
+  const AttentionLayout* layout = find_attention_layout(call.layout);
+  if (!layout) refuse(kOp, "layout is " + call.layout + "; accepted: " + kAttentionLayouts + ".");
+  return *layout;
+}
 
-Shapes check_shapes(const std::string& name, int64_t num_heads, const Shape& query, const Shape& key,
-                    const Shape& value) {
-  const AttentionLayout* layout = find_attention_layout(name);
-  if (!layout) refuse(kOp, "layout is " + name + "; accepted: " + kAttentionLayouts + ".");
-  const std::string came = names_and_shapes(query, key, value);
-  if (query.size() != layout->rank || key.size() != layout->rank || value.size() != layout->rank)
-    refuse(kOp, came + "; layout " + name + " has " + std::to_string(layout->rank) + " dimensions.");
-  if (layout->merged() && num_heads <= 0)
-    refuse(kOp, "num_heads is " + std::to_string(num_heads) + "; layout " + name +
+// The sizes of tensors whose shapes fit together.
+AttentionSizes checked_sizes(const Call& call, const AttentionLayout& layout) {
+  const Shape query = call.query.shape(), key = call.key.shape(), value = call.value.shape();
+  const std::string came = "query has shape " + text(query) + ", key " + text(key) + " and value " + text(value) +
+                           " in layout " + layout.name;
+  if (query.size() != layout.rank || key.size() != layout.rank || value.size() != layout.rank)
+    refuse(kOp, came + "; accepted: " + std::to_string(layout.rank) + " dimensions.");
+  if (layout.merged() && call.num_heads <= 0)
+    refuse(kOp, "num_heads is " + std::to_string(call.num_heads) + "; layout " + layout.name +
                     " needs the number of query heads, as its last dimension holds heads and head size together.");
-  const AttentionSizes s = attention_sizes(*layout, num_heads, query, key, value);
-  if (layout->merged()) {
-    const bool whole = (query[2] < 0 || (s.head_dim > 0 && query[2] == s.query_heads * s.head_dim)) &&
-                       (s.head_dim < 0 || key[2] < 0 || (s.kv_heads > 0 && key[2] == s.kv_heads * s.head_dim)) &&
-                       (s.kv_heads < 0 || value[2] < 0 ||
-                        (s.value_head_dim > 0 && value[2] == s.kv_heads * s.value_head_dim));
-    if (!whole)
-      refuse(kOp, came + "; with num_heads = " + std::to_string(num_heads) +
-                      " the last dimensions must be whole numbers of heads: query's num_heads * D, key's Nkv * D, "
-                      "value's Nkv * Dv.");
-  }
-  if (!layout->varlen() &&
-      (differ(query[layout->batch], key[layout->batch]) || differ(query[layout->batch], value[layout->batch])))
-    refuse(kOp, came + " in layout " + name + "; the batch sizes must be equal.");
-  if (differ(key[layout->token], value[layout->token]) ||
-      (!layout->merged() && differ(key[layout->head], value[layout->head])))
-    refuse(kOp, came + " in layout " + name + "; key and value must have equal numbers of tokens and heads.");
-  if (!layout->merged() && differ(query.back(), key.back()))
-    refuse(kOp, came + "; query and key must have equal head sizes.");
+  const AttentionSizes s = attention_sizes(layout, call.num_heads, query, key, value);
+  if (layout.merged() && (s.head_dim <= 0 || query[2] != s.query_heads * s.head_dim || s.kv_heads <= 0 ||
+                          key[2] != s.kv_heads * s.head_dim || value[2] != s.kv_heads * s.value_head_dim))
+    refuse(kOp, came + "; with num_heads = " + std::to_string(call.num_heads) +
+                    " the last dimensions must be whole numbers of heads: query's num_heads * D, key's Nkv * D, "
+                    "value's Nkv * Dv.");
   if (s.query_heads == 0 || s.kv_heads == 0 || s.head_dim == 0 || s.value_head_dim == 0)
     refuse(kOp, came + "; at least one head of size one is needed.");
-  if (s.head_dim > 0 && s.value_head_dim > s.head_dim)
+  if (!layout.varlen() && (query[layout.batch] != key[layout.batch] || query[layout.batch] != value[layout.batch]))
+    refuse(kOp, came + "; the batch sizes must be equal.");
+  if (key[layout.token] != value[layout.token] || (!layout.merged() && key[layout.head] != value[layout.head]))
+    refuse(kOp, came + "; key and value must have equal numbers of tokens and heads.");
+  if (!layout.merged() && query.back() != key.back())
+    refuse(kOp, came + "; query and key must have equal head sizes.");
+  if (s.value_head_dim > s.head_dim)
     refuse(kOp, came + "; value's head size (" + std::to_string(s.value_head_dim) + ") must not exceed key's (" +
                     std::to_string(s.head_dim) + "). Pad query and key with zeros.");
-  if (s.query_heads > 0 && s.kv_heads > 0 && s.query_heads % s.kv_heads != 0)
+  if (s.query_heads % s.kv_heads != 0)
     refuse(kOp, came + "; the number of query heads (" + std::to_string(s.query_heads) +
                     ") must be a multiple of the number of key heads (" + std::to_string(s.kv_heads) + ").");
-  return {*layout, s};
+  return s;
 }
+
+}  // namespace
 
 Tensor with_dense_rows(const Tensor& x) {
   return x.shape().back() == 1 || x.strides()[x.strides().size() - 1] == 1 ? x : dense(x);
 }
 
 Problem::Problem(const Call& call)
-    : shapes_(check_shapes(call.layout, call.num_heads, call.query.shape(), call.key.shape(), call.value.shape())) {
+    : layout_(layout_of(call)), sizes_(checked_sizes(call, layout_)) {
   check_places(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
   check_float(kOp, {"query", call.query});
   check_same_dtype(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
@@ -172,7 +165,7 @@ void Problem::read_bands(const Call& call) {
   if (mode == 5 && layout().varlen()) refuse(kOp, came + " with layout TND; use mode 6 there.");
   if (mode >= 7 && !layout().varlen()) refuse(kOp, came + " with layout " + call.layout + "; it belongs to TND.");
   SparseMode sparse{mode, call.pre_tokens, call.next_tokens, {}};
-  if (reads_prefix(mode)) {
+  if (reads_prefix(mode) && kernel.segments > 0) {
     if (!call.prefix) refuse(kOp, came + ", which needs prefix, a length for each sequence.");
     sparse.prefix = read_lengths("prefix", *call.prefix);
     const int64_t count = static_cast<int64_t>(sparse.prefix.size());

@@ -1,6 +1,6 @@
 #include "ops/flash_attention_spmd.h"
 
-#include "ops/flash_attention.h"
+#include "ops/attention_layout.h"
 
 namespace paddle_fused::ops::flash_attention {
 namespace {
@@ -8,12 +8,15 @@ namespace {
 // The mesh axes that split batch and heads. A layout that merges heads and head size keeps them whole, because the
 // operator's num_heads counts all of them.
 struct Split {
-  const AttentionLayout& layout;
+  AttentionLayout layout;
   int64_t batch = kWhole, head = kWhole;
 
-  Split(const std::string& name, const DistMetaTensor& query, const DistMetaTensor& key, const DistMetaTensor& value)
-      : layout(*known(name)) {
+  Split(const std::string& name, const DistMetaTensor& query, const DistMetaTensor& key, const DistMetaTensor& value) {
     const DimsMapping q = mapping_of(query), k = mapping_of(key), v = mapping_of(value);
+    const AttentionLayout* found = find_attention_layout(name);
+    const bool fits = found && q.size() == found->rank && k.size() == found->rank && v.size() == found->rank;
+    // What does not fit stays whole; the operator refuses it.
+    layout = fits ? *found : AttentionLayout{"", q.size(), -1, 0, -1};
     if (!layout.varlen())
       for (const DimsMapping& mapping : {q, k, v})
         if (batch == kWhole) batch = mapping[layout.batch];
@@ -21,12 +24,6 @@ struct Split {
     if (!layout.merged() && q[layout.head] == k[layout.head] && q[layout.head] == v[layout.head] &&
         q[layout.head] != batch)
       head = q[layout.head];
-  }
-
-  static const AttentionLayout* known(const std::string& name) {
-    const AttentionLayout* layout = find_attention_layout(name);
-    if (!layout) refuse(kOp, "layout is " + name + "; accepted: " + kAttentionLayouts + ".");
-    return layout;
   }
 
   // query, key, value, out and their gradients

@@ -21,10 +21,11 @@ constexpr int64_t kWhole = -1;
 inline DimsMapping mapping_of(const DistMetaTensor& x) { return x.dist_attr().dims_mapping(); }
 inline DimsMapping whole(size_t rank) { return DimsMapping(rank, kWhole); }
 
-// `x` placed on its mesh by `mapping`; nothing is partial.
+// A tensor on the mesh of `x`, placed by `mapping`; nothing is partial.
 inline TensorDistAttr placed(const DistMetaTensor& x, const DimsMapping& mapping) {
   TensorDistAttr attr(x.dist_attr());
   attr.set_dims_mapping(mapping);
+  attr.set_default_dynamic_dims(static_cast<int64_t>(mapping.size()));
   attr.clean_partial_status();
   return attr;
 }

@@ -1,0 +1,401 @@
+"""``pf_flash_attention`` as an operator: refusals, captured programs, memory layouts, randomness, meshes."""
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+import pytest
+from attention_operator import FAR, Case, attend
+from precision import npu, values
+
+from paddle_fused import virtual_npu
+
+pytestmark = pytest.mark.usefixtures("on_npu")
+
+
+def zeros(*shape, dtype="float32"):
+    return paddle.zeros(shape, dtype)
+
+
+def lengths(*ends):
+    return paddle.to_tensor(ends, dtype="int64")
+
+
+def tensors(*shapes, dtype="float32", seed=0):
+    random = np.random.default_rng(seed)
+    return [npu(random.standard_normal(shape), dtype) for shape in shapes]
+
+
+Q, K = (2, 6, 4, 8), (2, 9, 2, 8)
+TND = {"layout": "TND", "query_ends": (2, 6), "key_ends": (5, 9)}
+
+
+# ---- refusals
+
+
+REFUSED = {
+    "unknown layout": ((Q, K, K), {"layout": "BNDS"}, "layout is BNDS; accepted: BSH, SBH, BSND, BNSD, TND"),
+    "rank": ((Q, K[1:], K), {}, r"key \[9, 2, 8\] .* in layout BSND; accepted: 4 dimensions"),
+    "no num_heads": (
+        ((2, 6, 32), (2, 9, 16), (2, 9, 16)),
+        {"layout": "BSH"},
+        "num_heads is 0; layout BSH needs",
+    ),
+    "num_heads": (
+        ((2, 6, 32), (2, 9, 16), (2, 9, 16)),
+        {"layout": "SBH", "num_heads": 5},
+        "whole numbers of heads",
+    ),
+    "key's heads": (((2, 6, 32), (2, 9, 12), (2, 9, 12)), {"layout": "BSH", "num_heads": 4}, "whole numbers"),
+    "batches": ((Q, (3, 9, 2, 8), (3, 9, 2, 8)), {}, "the batch sizes must be equal"),
+    "value's tokens": ((Q, K, (2, 8, 2, 8)), {}, "equal numbers of tokens and heads"),
+    "value's heads": ((Q, K, (2, 9, 1, 8)), {}, "equal numbers of tokens and heads"),
+    "head sizes": ((Q, (2, 9, 2, 7), (2, 9, 2, 7)), {}, "query and key must have equal head sizes"),
+    "value's head size": ((Q, K, (2, 9, 2, 9)), {}, r"value's head size \(9\) must not exceed key's \(8\)"),
+    "head groups": ((Q, (2, 9, 3, 8), (2, 9, 3, 8)), {}, r"query heads \(4\) must be a multiple .* \(3\)"),
+    "no heads": ((Q, (2, 9, 0, 8), (2, 9, 0, 8)), {}, "at least one head"),
+    "no head size": (((2, 6, 4, 0), (2, 9, 2, 0), (2, 9, 2, 0)), {}, "at least one head of size one"),
+    "dropout": ((Q, K, K), {"dropout": 1.5}, "dropout is 1.5.*; accepted: a probability"),
+    "mode": ((Q, K, K), {"mode": 9}, "sparse_mode is 9; accepted: 0 to 8"),
+    "mode 1 without a mask": ((Q, K, K), {"mode": 1}, "needs a mask"),
+    "mode 7": ((Q, K, K), {"mode": 7}, "sparse_mode is 7 with layout BSND; it belongs to TND"),
+    "mode 5 in TND": ((Q[1:], K[1:], K[1:]), {**TND, "mode": 5, "prefix": (1, 1)}, "use mode 6 there"),
+    "mode 6 without prefix": ((Q, K, K), {"mode": 6}, "needs prefix"),
+    "prefix of one": (
+        (Q, K, K),
+        {"mode": 6, "prefix": (3,)},
+        "prefix has 1 elements; accepted: .* the 2 sequences",
+    ),
+    "prefix of three": ((Q, K, K), {"mode": 5, "prefix": (3, 3, 3)}, "prefix has 3 elements"),
+    "long prefix": (
+        (Q, K, K),
+        {"mode": 6, "prefix": (3, 10)},
+        r"prefix is \[3, 10\]; accepted: .* which is 9",
+    ),
+    "negative prefix": ((Q, K, K), {"mode": 6, "prefix": (3, -1)}, r"prefix is \[3, -1\]"),
+    "ends in BSND": ((Q, K, K), {**TND, "layout": "BSND"}, "they belong to TND"),
+    "no ends": ((Q[1:], K[1:], K[1:]), {"layout": "TND"}, "needs query_ends and key_ends"),
+    "one end only": (
+        (Q[1:], K[1:], K[1:]),
+        {"layout": "TND", "key_ends": (9,)},
+        "needs query_ends and key_ends",
+    ),
+    "counts": ((Q[1:], K[1:], K[1:]), {**TND, "key_ends": (9,)}, "query_ends has 2 elements and key_ends 1"),
+    "order": (
+        (Q[1:], K[1:], K[1:]),
+        {**TND, "query_ends": (4, 2)},
+        r"query_ends is \[4, 2\]; .*never decrease",
+    ),
+    "negative end": ((Q[1:], K[1:], K[1:]), {**TND, "query_ends": (-1, 2)}, "never decrease"),
+    "beyond": ((Q[1:], K[1:], K[1:]), {**TND, "key_ends": (5, 10)}, "the tensor has 9 tokens"),
+    "ends' dtype": (
+        (Q[1:], K[1:], K[1:]),
+        {**TND, "key_ends": paddle.to_tensor([5, 9], dtype="int32")},
+        "key_ends is int32 of shape .2.; accepted: int64",
+    ),
+    "ends' rank": ((Q[1:], K[1:], K[1:]), {**TND, "key_ends": ((5, 9),)}, "with one dimension"),
+    "bias in TND": ((Q[1:], K[1:], K[1:]), {**TND, "bias": zeros(1, 4, 6, 9)}, "in layouts other than TND"),
+    "bias' shape": ((Q, K, K), {"bias": zeros(2, 2, 6, 9)}, r"bias has shape .* = \[2, 4, 6, 9\]"),
+    "bias' keys": ((Q, K, K), {"bias": zeros(2, 4, 6, 1)}, r"bias has shape \[2, 4, 6, 1\]"),
+    "bias' rank": ((Q, K, K), {"bias": zeros(6, 9)}, r"bias has shape \[6, 9\]"),
+    "bias' dtype": (
+        (Q, K, K),
+        {"bias": zeros(1, 4, 6, 9, dtype="float16")},
+        "bias is float16 and query is float32",
+    ),
+    "mask's dtype": (
+        (Q, K, K),
+        {"mask": zeros(6, 9)},
+        "mask is float32; accepted: bool, where True hides a key",
+    ),
+    "mask's shape": ((Q, K, K), {"mask": zeros(9, 6, dtype="bool")}, r"mask has shape \[9, 6\].* = \[6, 9\]"),
+    "mask's heads": ((Q, K, K), {"mask": zeros(2, 2, 6, 9, dtype="bool")}, "mask has shape .* N = 4"),
+    "mask in TND": (
+        (Q[1:], K[1:], K[1:]),
+        {**TND, "mask": zeros(6, 9, dtype="bool")},
+        r"= \[4, 5\], the longest",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_served_is_refused(name):
+    shapes, arguments, message = REFUSED[name]
+    for key, value in arguments.items():
+        if isinstance(value, tuple):
+            arguments = {**arguments, key: lengths(*value)}
+        elif isinstance(value, paddle.Tensor):  # made before the test had its device
+            arguments = {**arguments, key: value.to(paddle.CustomPlace("npu", 0))}
+    with pytest.raises(ValueError, match=f"pf_flash_attention: .*{message}"):
+        attend(*(zeros(*shape) for shape in shapes), scale=1.0, **arguments)
+
+
+def test_dtypes_and_places_are_refused():
+    q, k = zeros(*Q), zeros(*K)
+    with pytest.raises(ValueError, match="query is float64; accepted: float32, bfloat16, float16"):
+        attend(*(x.astype("float64") for x in (q, k, k)))
+    with pytest.raises(ValueError, match="key is float16 and query is float32"):
+        attend(q, k.astype("float16"), k)
+    with pytest.raises(ValueError, match="query is on npu:0, key is on cpu"):
+        attend(q, k.cpu(), k)
+    with pytest.raises(ValueError, match="query is on npu:0, mask is on cpu"):
+        attend(q, k, k, mask=zeros(6, 9, dtype="bool").cpu())
+
+
+def test_statistics_have_no_gradient():
+    q, k, v = tensors(Q, K, K)
+    _, softmax_max, *_ = attend(q, k, v)
+    with pytest.raises(ValueError, match="only out has a gradient"):
+        paddle.grad(softmax_max, [q])
+
+
+# ---- sequences
+
+
+def test_tokens_behind_the_last_sequence_are_zero():
+    q, k, v = tensors((10, 2, 8), (12, 2, 8), (12, 2, 8))
+    arguments = {"layout": "TND", "query_ends": lengths(3, 7), "key_ends": lengths(5, 9)}
+    out, softmax_max, softmax_sum, _ = attend(q, k, v, **arguments)
+    gradients = paddle.grad(out, [q, k, v], paddle.ones_like(out))
+    for x, used in ((out, 7), (softmax_max, 7), (softmax_sum, 7), *zip(gradients, (7, 9, 9), strict=True)):
+        assert (x[used:] == 0).all() and (x[:used] != 0).any()
+    shorter = attend(q[:7], k[:9], v[:9], **arguments)[0]
+    assert (shorter == out[:7]).all()
+
+
+def test_unused_places_for_sequences_are_zeros():
+    q, k, v = tensors((7, 2, 8), (9, 2, 8), (9, 2, 8))
+    out, *_ = attend(
+        q, k, v, layout="TND", query_ends=lengths(3, 7), key_ends=lengths(5, 9), mode=7, pre=FAR, next=0
+    )
+    filled = {"query_ends": lengths(3, 7, 0, 0), "key_ends": lengths(5, 9, 0, 0)}
+    assert (attend(q, k, v, layout="TND", **filled, mode=7, pre=FAR, next=0)[0] == out).all()
+
+
+def test_lengths_may_be_on_the_cpu():
+    q, k, v = tensors((7, 2, 8), (9, 2, 8), (9, 2, 8))
+    ends = lengths(3, 7), lengths(5, 9)
+    on_npu, on_cpu = (
+        attend(q, k, v, layout="TND", query_ends=a, key_ends=b)[0] for a, b in (ends, (x.cpu() for x in ends))
+    )
+    assert (on_npu == on_cpu).all()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(0, 5, 6), (2, 0, 6), (2, 5, 0), (2, 0, 0)],
+    ids=["no batch", "no query", "no key", "neither"],
+)
+def test_empty_tensors(sizes):
+    b, sq, skv = sizes
+    for bias in (None, (b, 4, sq, skv), (1, 4, 1, skv)):
+        q, k, v = tensors((b, sq, 4, 8), (b, skv, 2, 8), (b, skv, 2, 4))
+        inputs = [q, k, v] if bias is None else [q, k, v, *tensors(bias)]
+        out, softmax_max, softmax_sum, _ = attend(q, k, v, bias=None if bias is None else inputs[3])
+        assert out.shape == [b, sq, 4, 4] and softmax_max.shape == softmax_sum.shape == [b, 4, sq, 8]
+        gradients = paddle.grad(out, inputs, paddle.ones_like(out))
+        for x, gradient in zip(inputs, gradients, strict=True):
+            assert gradient.shape == x.shape and (gradient.numpy() == 0).all()
+        assert (out.numpy() == 0).all()
+
+
+def test_no_tokens_in_layout_tnd():
+    q, k, v = tensors((0, 4, 8), (0, 2, 8), (0, 2, 8))
+    out = attend(q, k, v, layout="TND", query_ends=lengths(0), key_ends=lengths(0), mode=3)[0]
+    assert out.shape == [0, 4, 8] == paddle.grad(out, [q], paddle.ones_like(out))[0].shape
+
+
+# ---- layouts in memory
+
+
+@pytest.mark.parametrize("layout", ["BSND", "BNSD", "BSH", "SBH"])
+def test_views_are_computed_as_their_copies(layout):
+    case = Case(2, 40, 40, 4, 4, 16, 16, layout, bias=(1, 4, 40, 40), mask=(2, 1, 40, 40), mode=0, next=5)
+    random = np.random.default_rng(0)
+    packed = npu(random.standard_normal((2, 40, 3, 4, 16)), "bfloat16", requires_grad=False)
+    views = dict(zip(("query", "key", "value"), packed.unbind(axis=2), strict=True))
+    views["bias"] = npu(random.standard_normal((1, 4, 40, 40)), "bfloat16", False).transpose([0, 1, 3, 2])
+    views["mask"] = paddle.to_tensor(random.random((2, 1, 40, 40)) < 0.3).transpose([0, 1, 3, 2])
+    views["out_grad"] = npu(random.standard_normal((2, 4, 40, 16)), "bfloat16", False).transpose([0, 2, 1, 3])
+    assert not any(views[name].is_contiguous() for name in ("bias", "mask", "out_grad"))
+    copies = {name: x.contiguous() for name, x in views.items()}
+    for a, b in zip(case.run(views), case.run(copies), strict=True):
+        np.testing.assert_array_equal(values(a), values(b))
+
+
+# ---- random numbers
+
+
+def test_dropout_is_reproducible_and_leaves_the_generator_alone_when_unused():
+    q, k, v = tensors((1, 64, 2, 16), (1, 64, 2, 16), (1, 64, 2, 16))
+    for place in ("npu", "cpu"):
+        x = [t.cpu() if place == "cpu" else t for t in (q, k, v)]
+        paddle.set_device("cpu" if place == "cpu" else "npu:0")
+        paddle.seed(5)
+        first, *_, seed_offset = attend(*x, dropout=0.3)
+        second, *_, other = attend(*x, dropout=0.3)
+        paddle.seed(5)
+        attend(*x)
+        again, *_, same = attend(*x, dropout=0.3)
+        assert (first == again).all() and (seed_offset == same).all()
+        assert (first != second).any() and (seed_offset != other).any()
+        assert seed_offset.shape == [2] and seed_offset.dtype == paddle.int64
+        assert (attend(*x)[3] == 0).all()
+        assert (attend(*x, dropout=1.0)[0] == 0).all()
+
+
+# ---- captured programs
+
+
+def _plain(q, k, v):
+    return attend(q, k, v, scale=0.3, mode=3)
+
+
+def _masked(q, k, v, mask):
+    return attend(q, k, v, scale=0.3, mask=mask)
+
+
+def _biased(q, k, v, bias):
+    return attend(q, k, v, scale=0.3, bias=bias, mode=2)
+
+
+def _packed(q, k, v, query_ends, key_ends):
+    return attend(q, k, v, scale=0.3, layout="TND", query_ends=query_ends, key_ends=key_ends, mode=3)
+
+
+@pytest.mark.parametrize("function", [_plain, _masked, _biased, _packed])
+def test_captured_equals_dygraph(function):
+    packed = function is _packed
+    q, k, v = (
+        tensors((20, 4, 16), (30, 2, 16), (30, 2, 8))
+        if packed
+        else tensors((2, 20, 4, 16), (2, 30, 2, 16), (2, 30, 2, 8))
+    )
+    more = {
+        _plain: [],
+        _masked: [paddle.to_tensor(np.random.default_rng(1).random((20, 30)) < 0.3)],
+        _biased: tensors((1, 4, 20, 30)),
+        _packed: [lengths(8, 20), lengths(10, 30)],
+    }[function]
+    trained = [q, k, v] + (more if function is _biased else [])
+    results = []
+    for run in (function, paddle.jit.to_static(function, full_graph=True)):
+        outputs = run(q, k, v, *more)
+        gradients = paddle.grad(outputs[0], trained, paddle.ones_like(outputs[0]))
+        results.append([x.numpy() for x in (*outputs, *gradients)])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+STATIC = {
+    "BSND": ([-1, 20, 4, 16], [-1, 30, 2, 16], [-1, 30, 2, 8], 0, [-1, 20, 4, 8], [-1, 4, 20, 8]),
+    "BNSD": ([2, 4, -1, 16], [2, 2, -1, 16], [2, 2, -1, 8], 0, [2, 4, -1, 8], [2, 4, -1, 8]),
+    "BSH": ([-1, -1, 64], [-1, -1, 32], [-1, -1, 16], 4, [-1, -1, 32], [-1, 4, -1, 8]),
+    "SBH": ([20, -1, 64], [20, -1, 32], [20, -1, 32], 4, [20, -1, 64], [-1, 4, 20, 8]),
+    "TND": ([-1, 4, 16], [-1, 2, 16], [-1, 2, 8], 0, [-1, 4, 8], [-1, 4, 8]),
+}
+
+
+@pytest.mark.parametrize("layout", STATIC)
+def test_programs_know_shapes_and_dtypes(layout):
+    *shapes, num_heads, out, statistics = STATIC[layout]
+    paddle.enable_static()
+    try:
+        with paddle.static.program_guard(paddle.static.Program()):
+            q, k, v = (paddle.static.data(f"x{i}", shape, "bfloat16") for i, shape in enumerate(shapes))
+            ends = paddle.static.data("ends", [3], "int64") if layout == "TND" else None
+            outputs = attend(
+                q, k, v, scale=1.0, layout=layout, num_heads=num_heads, query_ends=ends, key_ends=ends
+            )
+            found = [(list(x.shape), x.dtype) for x in outputs]
+            # A wrong call does not end the process while a program is built; it is refused when it runs.
+            assert len(attend(q, k, v, scale=1.0, layout="TND" if q.ndim == 4 else "BSND")) == 4
+    finally:
+        paddle.disable_static()
+    assert found == [
+        (out, paddle.bfloat16),
+        *[(statistics, paddle.float32)] * 2,
+        ([2], paddle.int64),
+    ]
+
+
+# ---- the record
+
+
+def test_calls_are_recorded_as_work_of_the_host():
+    q, k, v = tensors(Q, K, K, dtype="float16")
+    virtual_npu.reset_kernel_record()
+    paddle.grad(attend(q, k, v)[0], [q])
+    calls = {(r.name, r.dtype): (r.placement, r.calls) for r in virtual_npu.kernel_record()}
+    for name in ("pf_flash_attention", "pf_flash_attention_grad"):
+        assert calls[name, "float16"] == ("host", 1)
+
+
+# ---- meshes
+
+S, R, P = dist.Shard, dist.Replicate(), dist.Partial()
+SPLITS = {
+    # layout: query, key and value, out and its gradient, statistics
+    "BSND along the batch": ("BSND", S(0), S(0), S(0), S(0)),
+    "BSND along the heads": ("BSND", S(2), S(2), S(2), S(1)),
+    "BSND, query's heads only": ("BSND", S(2), R, R, R),
+    "BSND along the tokens": ("BSND", S(1), S(1), R, R),
+    "BSND, query's batch only": ("BSND", S(0), R, S(0), S(0)),
+    "BNSD along the heads": ("BNSD", S(1), S(1), S(1), S(1)),
+    "BSH along the batch": ("BSH", S(0), S(0), S(0), S(0)),
+    "BSH along the heads": ("BSH", S(2), S(2), R, R),
+    "SBH along the batch": ("SBH", S(1), S(1), S(1), S(0)),
+    "TND along the heads": ("TND", S(1), S(1), S(1), S(1)),
+    "TND along the tokens": ("TND", S(0), S(0), R, R),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_batch_and_heads_may_be_split(name):
+    """Placements on a mesh of one process, where every tensor is whole in truth."""
+    layout, of_query, of_key, of_out, of_statistics = SPLITS[name]
+    mesh = dist.ProcessMesh([0], dim_names=["x"])
+    shapes = {
+        "BSND": ((2, 6, 4, 8), (2, 9, 2, 8)),
+        "BNSD": ((2, 4, 6, 8), (2, 2, 9, 8)),
+        "BSH": ((2, 6, 32), (2, 9, 16)),
+        "SBH": ((6, 2, 32), (9, 2, 16)),
+        "TND": ((6, 4, 8), (9, 2, 8)),
+    }[layout]
+    whole = tensors(shapes[0], shapes[1], shapes[1])
+
+    def placed(x, placement):
+        carried = dist.shard_tensor(x.detach(), mesh, [placement])
+        carried.stop_gradient = x.stop_gradient
+        return carried
+
+    split = [placed(x, p) for x, p in zip(whole, (of_query, of_key, of_key), strict=True)]
+    arguments = {"layout": layout, "num_heads": 4 if layout[-1] == "H" else 0, "scale": 0.3, "mode": 2}
+    ends = {"query_ends": lengths(2, 6), "key_ends": lengths(5, 9)} if layout == "TND" else {}
+    expected = attend(*whole, **arguments, **ends)
+    outputs = attend(*split, **arguments, **{name: placed(x, R) for name, x in ends.items()})
+    outputs[
+        0
+    ].sum().backward()  # not paddle.grad: with a custom operator's DistTensors Paddle 3.3.1 crashes in it
+    assert [x.placements[0] for x in outputs] == [of_out, of_statistics, of_statistics, R]
+    assert [x.grad.placements[0] for x in split] == [of_out] * 3
+    for a, b in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(dist.unshard_dtensor(a).numpy(), b.numpy())
+
+
+@pytest.mark.parametrize(
+    ("shape", "split", "placement"),
+    [
+        ((2, 4, 6, 9), S(0), S(0)),
+        ((1, 4, 6, 9), S(0), P),  # each process sums over its part of the batch
+        ((2, 4, 6, 9), S(2), S(1)),
+        ((2, 1, 6, 9), S(2), P),
+    ],
+)
+def test_the_gradient_of_a_split_bias(shape, split, placement):
+    mesh = dist.ProcessMesh([0], dim_names=["x"])
+    q, k, v = (dist.shard_tensor(x, mesh, [split]) for x in tensors(Q, K, K))
+    bias = dist.shard_tensor(*tensors(shape), mesh, [R])
+    for x in (q, k, v, bias):
+        x.stop_gradient = False
+    attend(q, k, v, bias=bias, scale=0.3)[0].sum().backward()
+    assert bias.grad.placements[0] == placement and bias.grad.shape == list(shape)

@@ -105,20 +105,34 @@ def _one_call(case, random) -> tuple[str, str | None]:
             return "failed", f"a legal call in {dtype} on {device} was refused: {error}"
         return "refused", None if str(error).strip() else "refused without a word"
     # Whatever was accepted must be what the definition makes of it, in the same precision.
+    rounded = {name: _rounded(array, dtype, name in case.keep_float32) for name, array in arrays.items()}
     try:
         with use_backend("composed", strict=True):
             expected = _computed(case, arrays, dtype, "npu", random)
     except ValueError as error:
         return "failed", f"accepted with {spoiled}, which composed refuses ({dtype} on {device}): {error}"
     if spoiled is None:
-        rounded = {name: _rounded(array, dtype, name in case.keep_float32) for name, array in arrays.items()}
         outputs = case.golden(rounded)
         expected |= {f"output {i}": np.asarray(output) for i, output in enumerate(outputs)}
     for name, value in computed.items():
         complaint = _difference(value, expected[name], TOLERANCE[dtype])
+        if complaint and spoiled and name in (exact := _exact(case, rounded, random)):
+            # A softmax of huge values hangs on their last bits: we may be right where 16 bits are not.
+            complaint = _difference(value, exact[name], TOLERANCE[dtype])
         if complaint:
             return "failed", f"{name} in {dtype} on {device}, {spoiled or 'legal'}: {complaint}"
     return "right", None
+
+
+def _exact(case, rounded, random) -> dict:
+    """What the definition makes of it in float64; nothing where it refuses that beside a float32 tensor."""
+    from .dispatch import use_backend
+
+    try:
+        with use_backend("composed", strict=True):
+            return _computed(case, rounded, "float64", "cpu", random)
+    except ValueError:
+        return {}
 
 
 def _computed(case, arrays, dtype: str, device: str, random) -> dict:

@@ -65,6 +65,29 @@ def _nothing(like):
     return nothing
 
 
+class _EveryGradient(paddle.autograd.PyLayer):
+    """The tensors as they are; PyLayer turns a gradient that does not arrive into zeros."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(tensor.clone() for tensor in tensors)  # the tensors themselves would count as changed
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+def with_every_gradient(*outputs) -> tuple:
+    """The differentiable outputs of a host operator that has several, so that each will have a gradient.
+
+    Paddle 3.3.1, auto-parallel in dygraph: where one of them has none, the gradient of a custom operator
+    reads the shape of a tensor that is not there, and the process ends with a segmentation fault.
+    """
+    if any(isinstance(output, paddle.Tensor) and output.is_dist() for output in outputs):
+        return _EveryGradient.apply(*outputs)
+    return outputs
+
+
 def _is_npu(tensor) -> bool:
     return elsewhere(("npu",), [tensor]) is None
 

@@ -1,35 +1,99 @@
-"""Cases of rms_norm."""
+"""Cases of rms_norm and add_rms_norm."""
 
 import numpy as np
 
+from ..ops.add_rms_norm import add_rms_norm
 from ..ops.rms_norm import rms_norm
 from .case import OpCase
 
+EPSILON = 1e-6
+
+
+def _normalised(x, weight):
+    dims = tuple(range(x.ndim - weight.ndim, x.ndim))
+    return x / np.sqrt((x * x).mean(dims, keepdims=True) + EPSILON) * weight
+
+
+def _name(shape, weight) -> str:
+    return f"x {list(shape)}" + (f", weight {list(weight)}" if len(weight) > 1 else "")
+
 
 def _golden(arrays):
-    x = arrays["x"]
-    rstd = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)
-    return (x * rstd * arrays["weight"],)
+    return (_normalised(arrays["x"], arrays["weight"]),)
 
 
-def _case(*shape: int) -> OpCase:
+def _golden_of_sum(arrays):
+    total = arrays["x"] + arrays["residual"]
+    return _normalised(total, arrays["weight"]), total
+
+
+def _case(*shape: int, dims: int = 1, float32_weight: bool = False) -> OpCase:
+    weight = shape[len(shape) - dims :]
     return OpCase(
         operator="rms_norm",
-        name=f"x {list(shape)}",
+        name=_name(shape, weight) + ", float32 weight" * float32_weight,
         arrays=lambda random: {
             "x": random.standard_normal(shape),
-            "weight": random.uniform(0.5, 1.5, shape[-1]),
+            "weight": random.uniform(0.5, 1.5, weight),
         },
-        call=lambda t: (rms_norm(t["x"], t["weight"], 1e-6),),
+        call=lambda t: (rms_norm(t["x"], t["weight"], EPSILON),),
         golden=_golden,
         gradients=("x", "weight"),
+        keep_float32=("weight",) if float32_weight else (),
+        bytes=4 * int(np.prod(shape)),
     )
 
 
-CASES = [_case(4, 256), _case(3, 5, 65), _case(1, 1), _case(7, 1000)]
-
-DRAW = {
-    "rms_norm": lambda random: _case(
-        *random.integers(0, 5, random.integers(0, 3)), int(random.integers(1, 80))
+def _add_case(*shape: int, dims: int = 1) -> OpCase:
+    weight = shape[len(shape) - dims :]
+    return OpCase(
+        operator="add_rms_norm",
+        name=_name(shape, weight),
+        arrays=lambda random: {
+            "x": random.standard_normal(shape),
+            "residual": random.standard_normal(shape),
+            "weight": random.uniform(0.5, 1.5, weight),
+        },
+        call=lambda t: add_rms_norm(t["x"], t["residual"], t["weight"], EPSILON),
+        golden=_golden_of_sum,
+        gradients=("x", "residual", "weight"),
+        bytes=8 * int(np.prod(shape)),
     )
-}
+
+
+CASES = [
+    _case(4, 256),
+    _case(3, 5, 65),
+    _case(1, 1),
+    _case(33),
+    _case(7, 1000),
+    _case(70, 513),
+    _case(2, 3, 5, 7, dims=2),
+    _case(3, 5, 65, float32_weight=True),
+    _case(40, 96, float32_weight=True),
+    _add_case(4, 256),
+    _add_case(3, 5, 65),
+    _add_case(7, 1),
+    _add_case(70, 513),
+    _add_case(2, 3, 5, 7, dims=2),
+]
+
+
+def _drawn(random: np.random.Generator) -> tuple[list[int], int]:
+    """A shape, leading dimensions of 0 among them, and how many of its dimensions are normalised."""
+    leading = random.integers(0, 5, random.integers(0, 3)).tolist()
+    normed = random.integers(1, 20, random.integers(1, 3)).tolist()
+    return leading + normed, len(normed)
+
+
+def _draw(random) -> OpCase:
+    shape, dims = _drawn(random)
+    return _case(*shape, dims=dims, float32_weight=bool(random.integers(2)))
+
+
+def _draw_add(random) -> OpCase:
+    shape, dims = _drawn(random)
+    return _add_case(*shape, dims=dims)
+
+
+DRAW = {"rms_norm": _draw, "add_rms_norm": _draw_add}

@@ -2,10 +2,14 @@
 
 from .attention import npu_fusion_attention
 from .moe import npu_grouped_matmul, npu_moe_token_permute, npu_moe_token_unpermute
+from .norms import npu_dropout_add_layer_norm, npu_dropout_add_rms_norm, npu_rms_norm
 
 __all__ = [
+    "npu_dropout_add_layer_norm",
+    "npu_dropout_add_rms_norm",
     "npu_fusion_attention",
     "npu_grouped_matmul",
     "npu_moe_token_permute",
     "npu_moe_token_unpermute",
+    "npu_rms_norm",
 ]

@@ -30,7 +30,12 @@ PLUGIN_RMS_NORM = "rms_norm_npu"
 _RMS = ("aclnnRmsNorm", "npu_rms_norm", "rms_norm", PLUGIN_RMS_NORM)
 _ADD_RMS = ("aclnnAddRmsNorm", "add_rms_norm")
 _SWIGLU = ("aclnnSwiGlu", "npu_swiglu", "swiglu")
-_DROPOUT = ("npu_dropout_add_layer_norm", "dropout_add_layer_norm", "dropout_add_rms_norm")
+_DROPOUT = (
+    "npu_dropout_add_layer_norm",
+    "npu_dropout_add_rms_norm",
+    "dropout_add_layer_norm",
+    "dropout_add_rms_norm",
+)
 
 _RMS_DOC = "hicann/ops-nn norm/rms_norm/docs/aclnnRmsNorm.md"
 _ADD_RMS_DOC = "hicann/ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md"
@@ -167,28 +172,44 @@ RULES = (
         _DROPOUT_DOC,
     ),
     Rule(
+        "dropout_add_norm.x0",
+        _DROPOUT,
+        None,
+        "x0 of shape [..., H] with H above 0",
+        "Reshape it: the norm is taken over its last dimension.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
         "dropout_add_norm.residual",
         _DROPOUT,
         None,
-        "a residual of x0's shape, or none",
-        "Expand it: it is not broadcast.",
+        "a residual of x0's shape and of x0's dtype or float32, or none",
+        "Expand or cast it: it is not broadcast.",
         _DROPOUT_DOC,
     ),
     Rule(
         "dropout_add_norm.weight",
         _DROPOUT,
         None,
-        "weight and bias of shape [H], H the last dimension of x0",
-        "Slice or repeat it.",
+        "a weight of shape [H], H the last dimension of x0, and of x0's dtype or float32",
+        "Reshape or cast it.",
         _DROPOUT_DOC,
     ),
     Rule(
-        "dropout_add_norm.bias_dtype",
-        _DROPOUT[:2],
+        "dropout_add_norm.bias",
+        _DROPOUT,
         None,
-        "bias of weight's dtype",
-        "Cast it with tensor.astype.",
+        "a bias of weight's shape and dtype, or none",
+        "Reshape or cast it.",
         _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.rms_bias",
+        ("npu_dropout_add_rms_norm",),
+        None,
+        "no bias: MindSpeed's code takes one and does not add it",
+        "Pass None, or call paddle_fused.dropout_add_rms_norm, which adds it.",
+        "MindSpeed ops/csrc/cann/npu_dropout_add_layer_norm.cpp",
     ),
     Rule(
         "dropout_add_norm.rowscale",
@@ -210,16 +231,16 @@ RULES = (
         "dropout_add_norm.dropout",
         _DROPOUT,
         None,
-        "a dropout probability from 0 to below 1",
+        "a dropout probability from 0 to 1",
         "Pass the probability to drop, 0 when not training.",
         _DROPOUT_DOC,
     ),
     Rule(
-        "dropout_add_norm.residual_in_fp32",
+        "dropout_add_norm.epsilon",
         _DROPOUT,
         None,
-        "residual_in_fp32 together with a residual",
-        "Pass a residual, or leave residual_in_fp32 out.",
+        "a number that is not negative, such as 1e-5",
+        "Pass a positive one: it keeps the root away from zero.",
         _DROPOUT_DOC,
     ),
 )

@@ -15,10 +15,15 @@ def dtype_name(tensor) -> str:
     return str(tensor.dtype).rpartition(".")[2].lower()
 
 
-def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = FLOATS) -> None:
-    """``value`` is a tensor, or a value of a captured program, of one of ``dtypes``."""
+def check_is_tensor(operator: str, name: str, value) -> None:
+    """``value`` is a tensor, or a value of a captured program."""
     if not isinstance(value, (paddle.Tensor, paddle.pir.Value)):
         raise ValueError(f"{operator}: {name} is {type(value).__name__}; accepted: a paddle tensor.")
+
+
+def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = FLOATS) -> None:
+    """``value`` is a tensor, or a value of a captured program, of one of ``dtypes``."""
+    check_is_tensor(operator, name, value)
     if dtype_name(value) not in dtypes:
         raise ValueError(
             f"{operator}: {name} is {dtype_name(value)}; accepted: {', '.join(dtypes)}. "
@@ -35,11 +40,13 @@ def check_ruled_tensor(rule: str, operator: str, name: str, value, dtypes: tuple
 
 def check_shape(operator: str, name: str, tensor, expected: list[int], what: str) -> None:
     """The tensor has the ``expected`` shape, where -1 stands for a size that is not known yet."""
-    shape = list(tensor.shape)
-    if len(shape) != len(expected) or any(
-        a != b and -1 not in (a, b) for a, b in zip(shape, expected, strict=True)
-    ):
-        raise ValueError(f"{operator}: {name} has shape {shape}; accepted: {expected}, {what}.")
+    if not same_shape(tensor.shape, expected):
+        raise ValueError(f"{operator}: {name} has shape {list(tensor.shape)}; accepted: {expected}, {what}.")
+
+
+def same_shape(a, b) -> bool:
+    """Whether two shapes are equal, where -1 stands for a size that is not known yet."""
+    return len(a) == len(b) and all(i == j or -1 in (i, j) for i, j in zip(a, b, strict=True))
 
 
 def no_16_bit_on_cpu(*tensors) -> str | None:

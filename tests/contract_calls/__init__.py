@@ -3,6 +3,6 @@
 Every rule has at least one. A call of an operator or function that is refused raises ValueError.
 """
 
-from . import attention, moe, plugin
+from . import attention, moe, norms, plugin
 
-CALLS = [call for module in (attention, moe, plugin) for call in module.CALLS]
+CALLS = [call for module in (attention, moe, norms, plugin) for call in module.CALLS]

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace paddle_fused::kernels {
 
@@ -14,6 +15,23 @@ void for_each_range(int64_t rows, int64_t width, const Body& body) {
   const int64_t ranges = (rows + range - 1) / range;
 #pragma omp parallel for schedule(static) if (ranges > 1)
   for (int64_t i = 0; i < ranges; ++i) body(i * range, std::min(rows, (i + 1) * range));
+}
+
+// Calls body(begin, end, partial) for blocks of rows, on all threads; the body adds what its rows contribute to
+// partial[count]. Returns the sum over the blocks, which depend on the number of rows only and are added in order: the
+// same bits for any number of threads.
+template <typename Body>
+std::vector<float> sum_over_row_blocks(int64_t rows, int64_t count, const Body& body) {
+  constexpr int64_t kSmallestBlock = 16, kMostBlocks = 64;
+  const int64_t block = std::max(kSmallestBlock, (rows + kMostBlocks - 1) / kMostBlocks);
+  const int64_t blocks = (rows + block - 1) / block;
+  std::vector<float> partial(blocks * count, 0.0f), total(count, 0.0f);
+#pragma omp parallel for schedule(static) if (blocks > 1)
+  for (int64_t b = 0; b < blocks; ++b)
+    body(b * block, std::min(rows, (b + 1) * block), partial.data() + b * count);
+  for (int64_t b = 0; b < blocks; ++b)
+    for (int64_t i = 0; i < count; ++i) total[i] += partial[b * count + i];
+  return total;
 }
 
 }  // namespace paddle_fused::kernels

@@ -1,7 +1,6 @@
 #include "kernels/rms_norm.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/parallel.h"
 #include "kernels/rms_norm_table.h"
@@ -18,31 +17,35 @@ void* row_of(void* base, ElementType type, int64_t row, int64_t width) {
 
 }  // namespace
 
-void rms_norm_forward(ElementType type, const void* x, const void* gamma, float epsilon, int64_t rows, int64_t width,
-                      void* y, float* rstd) {
-  const auto run = PF_SELECT_TABLE(rms_norm_table).forward[static_cast<int>(type)];
+void rms_norm_forward(ElementType type, ElementType gamma_type, const void* x, const void* gamma, float epsilon,
+                      int64_t rows, int64_t width, void* y, float* rstd) {
+  const auto run =
+      PF_SELECT_TABLE(rms_norm_table).forward[static_cast<int>(type)][gamma_type == ElementType::kFloat32];
   for_each_range(rows, width, [&](int64_t begin, int64_t end) {
     run(row_of(x, type, begin, width), gamma, epsilon, end - begin, width, row_of(y, type, begin, width),
         rstd + begin);
   });
 }
 
-void rms_norm_backward(ElementType type, const void* dy, const void* x, const float* rstd, const void* gamma,
-                       int64_t rows, int64_t width, void* dx, float* dgamma) {
-  const auto run = PF_SELECT_TABLE(rms_norm_table).backward[static_cast<int>(type)];
-  constexpr int64_t kSmallestBlock = 16, kMostBlocks = 64;
-  const int64_t block = std::max(kSmallestBlock, (rows + kMostBlocks - 1) / kMostBlocks);
-  const int64_t blocks = (rows + block - 1) / block;
-  std::vector<float> partial(blocks * width, 0.0f);
-#pragma omp parallel for schedule(static) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * block, count = std::min(block, rows - begin);
-    run(row_of(dy, type, begin, width), row_of(x, type, begin, width), rstd + begin, gamma, count, width,
-        row_of(dx, type, begin, width), partial.data() + b * width);
-  }
-  std::fill(dgamma, dgamma + width, 0.0f);
-  for (int64_t b = 0; b < blocks; ++b)
-    for (int64_t i = 0; i < width; ++i) dgamma[i] += partial[b * width + i];
+void add_rms_norm_forward(ElementType type, const void* x, const void* residual, const void* gamma, float epsilon,
+                          int64_t rows, int64_t width, void* y, void* sum, float* rstd) {
+  const auto run = PF_SELECT_TABLE(rms_norm_table).add_forward[static_cast<int>(type)];
+  for_each_range(rows, width, [&](int64_t begin, int64_t end) {
+    run(row_of(x, type, begin, width), row_of(residual, type, begin, width), gamma, epsilon, end - begin, width,
+        row_of(y, type, begin, width), row_of(sum, type, begin, width), rstd + begin);
+  });
+}
+
+void rms_norm_backward(ElementType type, ElementType gamma_type, const void* dy, const void* x, const float* rstd,
+                       const void* gamma, const void* dsum, int64_t rows, int64_t width, void* dx, float* dgamma) {
+  const auto run =
+      PF_SELECT_TABLE(rms_norm_table).backward[static_cast<int>(type)][gamma_type == ElementType::kFloat32];
+  const auto total = sum_over_row_blocks(rows, width, [&](int64_t begin, int64_t end, float* partial) {
+    run(row_of(dy, type, begin, width), row_of(x, type, begin, width), rstd + begin, gamma,
+        dsum ? row_of(dsum, type, begin, width) : nullptr, end - begin, width, row_of(dx, type, begin, width),
+        partial);
+  });
+  std::copy(total.begin(), total.end(), dgamma);
 }
 
 }  // namespace paddle_fused::kernels

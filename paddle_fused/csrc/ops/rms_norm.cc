@@ -1,7 +1,10 @@
-// pf_rms_norm(x, weight; epsilon) -> (y, rstd): kernels/rms_norm as an operator, over the last dimension of x.
+// pf_rms_norm(x, weight; epsilon) -> (y, rstd): kernels/rms_norm as an operator, over the dimensions that weight has.
+// weight has x's dtype or float32, and y x's; weight's gradient is summed in float32 and has weight's dtype.
 #include "kernels/rms_norm.h"
 
+#include "kernels/cast.h"
 #include "ops/operator.h"
+#include "ops/rms_norm_shapes.h"
 #include "ops/spmd.h"
 
 namespace paddle_fused::ops {
@@ -9,23 +12,11 @@ namespace {
 
 constexpr char kOp[] = "pf_rms_norm";
 
-// Also runs while a program is captured, where an unknown dimension is -1.
-void check_shapes(const Shape& x, const Shape& weight) {
-  if (!x.empty() && weight.size() == 1 && (weight[0] == x.back() || weight[0] < 0 || x.back() < 0)) return;
-  refuse(kOp, "x has shape " + text(x) + " and weight " + text(weight) +
-                  "; accepted: weight of the shape of x's last dimension.");
-}
-
 void check(const Tensor& x, const Tensor& weight) {
   check_places(kOp, {{"x", x}, {"weight", weight}});
   check_float(kOp, {"x", x});
-  check_same_dtype(kOp, {{"x", x}, {"weight", weight}});
-  check_shapes(x.shape(), weight.shape());
-}
-
-Shape rstd_shape(Shape x) {
-  x.back() = 1;
-  return x;
+  if (weight.dtype() != DataType::FLOAT32) check_same_dtype(kOp, {{"x", x}, {"weight", weight}});
+  check_weight_shape(kOp, x.shape(), weight.shape());
 }
 
 std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, float epsilon) {
@@ -33,11 +24,11 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, float epsilon
   const HostCall call(kOp, x);
   const Tensor input = dense(x), scale = dense(weight);
   Tensor y = paddle::empty(x.shape(), x.dtype(), x.place());
-  Tensor rstd = paddle::empty(rstd_shape(x.shape()), DataType::FLOAT32, x.place());
+  Tensor rstd = paddle::empty(rstd_shape(x.shape(), weight.shape()), DataType::FLOAT32, x.place());
   const int64_t width = weight.numel();
   if (x.numel() > 0)
-    kernels::rms_norm_forward(element_type(x.dtype()), input.data(), scale.data(), epsilon, x.numel() / width, width,
-                              y.data(), rstd.data<float>());
+    kernels::rms_norm_forward(element_type(x.dtype()), element_type(weight.dtype()), input.data(), scale.data(),
+                              epsilon, x.numel() / width, width, y.data(), rstd.data<float>());
   return {y, rstd};
 }
 
@@ -50,17 +41,19 @@ std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& rs
   const HostCall call("pf_rms_norm_grad", x);
   const Tensor gradient = dense(dy), input = dense(x), scale = dense(weight);
   Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
-  Tensor dweight = paddle::zeros(weight.shape(), DataType::FLOAT32, x.place());
+  Tensor dweight = paddle::empty(weight.shape(), weight.dtype(), x.place());
   const int64_t width = weight.numel();
-  if (x.numel() > 0)
-    kernels::rms_norm_backward(element_type(x.dtype()), gradient.data(), input.data(), rstd.data<float>(),
-                               scale.data(), x.numel() / width, width, dx.data(), dweight.data<float>());
-  return {dx, weight.dtype() == DataType::FLOAT32 ? dweight : paddle::experimental::cast(dweight, weight.dtype())};
+  std::vector<float> sums(width);
+  kernels::rms_norm_backward(element_type(x.dtype()), element_type(weight.dtype()), gradient.data(), input.data(),
+                             rstd.data<float>(), scale.data(), nullptr, x.numel() / width, width, dx.data(),
+                             sums.data());
+  kernels::cast(kernels::ElementType::kFloat32, sums.data(), element_type(weight.dtype()), dweight.data(), width);
+  return {dx, dweight};
 }
 
 std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, float /*epsilon*/) {
-  check_shapes(x, weight);
-  return {x, rstd_shape(x)};
+  check_weight_shape(kOp, x, weight);
+  return {x, rstd_shape(x, weight)};
 }
 std::vector<DataType> infer_dtypes(const DataType& x, const DataType& /*weight*/) { return {x, DataType::FLOAT32}; }
 
@@ -75,14 +68,16 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataTy
 
 // Rows may lie on different devices; the weight is everywhere, and its gradient a sum over the devices.
 SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, float /*epsilon*/) {
-  const DimsMapping rows = last_dims_whole(mapping_of(x), 1);
-  return {{placed(x, rows), placed(weight, whole(1))}, {placed(x, rows), placed(x, rows)}};
+  const size_t normed = mapping_of(weight).size();
+  const DimsMapping rows = last_dims_whole(mapping_of(x), normed);
+  return {{placed(x, rows), placed(weight, whole(normed))}, {placed(x, rows), placed(x, rows)}};
 }
 SpmdInfo infer_gradient_spmd(const DistMetaTensor& dy, const DistMetaTensor& x, const DistMetaTensor& rstd,
                              const DistMetaTensor& weight, float /*epsilon*/) {
-  const DimsMapping rows = last_dims_whole(mapping_of(x), 1);
-  return {{placed(dy, rows), placed(x, rows), placed(rstd, rows), placed(weight, whole(1))},
-          {placed(x, rows), partial_sum(weight, whole(1), rows)}};
+  const size_t normed = mapping_of(weight).size();
+  const DimsMapping rows = last_dims_whole(mapping_of(x), normed);
+  return {{placed(dy, rows), placed(x, rows), placed(rstd, rows), placed(weight, whole(normed))},
+          {placed(x, rows), partial_sum(weight, whole(normed), rows)}};
 }
 
 }  // namespace

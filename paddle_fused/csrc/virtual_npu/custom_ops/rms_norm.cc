@@ -55,8 +55,8 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
   paddle::Tensor rstd = paddle::empty(rstd_shape(x.shape(), gamma.shape()), DataType::FLOAT32, x.place());
   const int64_t width = gamma.numel();
   if (x.numel() > 0)
-    kernels::rms_norm_forward(element_type(x.dtype()), input.data(), scale.data(), epsilon, x.numel() / width, width,
-                              y.data(), rstd.data<float>());
+    kernels::rms_norm_forward(element_type(x.dtype()), element_type(gamma.dtype()), input.data(), scale.data(), epsilon,
+                              x.numel() / width, width, y.data(), rstd.data<float>());
   return {y, rstd};
 }
 
@@ -73,8 +73,9 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Ten
   paddle::Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
   paddle::Tensor dgamma = paddle::empty(gamma.shape(), DataType::FLOAT32, x.place());
   const int64_t width = gamma.numel();
-  kernels::rms_norm_backward(element_type(x.dtype()), gradient.data(), input.data(), rstd.data<float>(), scale.data(),
-                             x.numel() / width, width, dx.data(), dgamma.data<float>());
+  kernels::rms_norm_backward(element_type(x.dtype()), element_type(gamma.dtype()), gradient.data(), input.data(),
+                             rstd.data<float>(), scale.data(), nullptr, x.numel() / width, width, dx.data(),
+                             dgamma.data<float>());
   return {dx, dgamma};
 }
 

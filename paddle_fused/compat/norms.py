@@ -1,0 +1,66 @@
+"""torch_npu's and MindSpeed's norms, with their argument order."""
+
+from __future__ import annotations
+
+from .. import contracts
+from ..ops.dropout_add_norm import dropout_add_layer_norm, dropout_add_rms_norm
+from ..ops.rms_norm import rms_norm_and_rstd
+
+
+def npu_rms_norm(self, gamma, epsilon=1e-6):
+    """(y, rstd): ``paddle_fused.rms_norm``, and rstd = 1 / sqrt(mean(self^2) + epsilon).
+
+    rstd has self's rank, with 1 for the dimensions that gamma has, and float32. Only y has a gradient.
+
+    Source: torch_npu.npu_rms_norm.
+    """
+    y, rstd = rms_norm_and_rstd("npu_rms_norm", self, gamma, epsilon)
+    return y, rstd.detach()
+
+
+def npu_dropout_add_layer_norm(
+    x0,
+    residual,
+    weight,
+    bias,
+    dropout_p,
+    epsilon,
+    rowscale=None,
+    layerscale=None,
+    prenorm=False,
+    residual_in_fp32=False,
+    return_dropout_mask=False,
+):
+    """``paddle_fused.dropout_add_layer_norm``. dropout_p is 0 where a model is not training.
+
+    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
+    """
+    return dropout_add_layer_norm(
+        x0, residual, weight, bias, dropout_p, epsilon,
+        rowscale, layerscale, prenorm, residual_in_fp32, return_dropout_mask,
+    )  # fmt: skip
+
+
+def npu_dropout_add_rms_norm(
+    x0,
+    residual,
+    weight,
+    bias,
+    dropout_p,
+    epsilon,
+    rowscale=None,
+    layerscale=None,
+    prenorm=False,
+    residual_in_fp32=False,
+    return_dropout_mask=False,
+):
+    """``paddle_fused.dropout_add_rms_norm`` without a bias: MindSpeed's code takes one and does not add it.
+
+    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
+    """
+    if bias is not None:
+        contracts.refuse("dropout_add_norm.rms_bias", "npu_dropout_add_rms_norm", "bias is given")
+    return dropout_add_rms_norm(
+        x0, residual, weight, bias, dropout_p, epsilon,
+        rowscale, layerscale, prenorm, residual_in_fp32, return_dropout_mask,
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+// pf_add_rms_norm(x, residual, weight; epsilon) -> (y, sum, rstd): kernels/rms_norm with the addition before it, over
+// the dimensions that weight has. x, residual and weight have one dtype, as aclnnAddRmsNorm wants it.
+#include "kernels/cast.h"
+#include "kernels/rms_norm.h"
+#include "ops/operator.h"
+#include "ops/rms_norm_shapes.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kOp[] = "pf_add_rms_norm";
+
+void check_shapes(const Shape& x, const Shape& residual, const Shape& weight) {
+  check_weight_shape(kOp, x, weight);
+  if (!std::equal(x.begin(), x.end(), residual.begin(), residual.end(), fits))
+    refuse(kOp, "x has shape " + text(x) + " and residual " + text(residual) + "; accepted: one shape for both.");
+}
+
+std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tensor& weight, float epsilon) {
+  check_places(kOp, {{"x", x}, {"residual", residual}, {"weight", weight}});
+  check_float(kOp, {"x", x});
+  check_same_dtype(kOp, {{"x", x}, {"residual", residual}, {"weight", weight}});
+  check_shapes(x.shape(), residual.shape(), weight.shape());
+  const HostCall call(kOp, x);
+  const Tensor dense_x = dense(x), dense_residual = dense(residual), dense_weight = dense(weight);
+  Tensor y = paddle::empty(x.shape(), x.dtype(), x.place());
+  Tensor sum = paddle::empty(x.shape(), x.dtype(), x.place());
+  Tensor rstd = paddle::empty(rstd_shape(x.shape(), weight.shape()), DataType::FLOAT32, x.place());
+  const int64_t width = weight.numel();
+  if (x.numel() > 0)
+    kernels::add_rms_norm_forward(element_type(x.dtype()), dense_x.data(), dense_residual.data(), dense_weight.data(),
+                                  epsilon, x.numel() / width, width, y.data(), sum.data(), rstd.data<float>());
+  return {y, sum, rstd};
+}
+
+// One gradient for x and for residual: sum's own and what comes through y.
+std::vector<Tensor> backward(const Tensor& dy, const Tensor& dsum, const Tensor& sum, const Tensor& rstd,
+                             const Tensor& weight, float /*epsilon*/) {
+  check_places(kOp, {{"sum", sum}, {"rstd", rstd}, {"weight", weight}});
+  const Tensor zeros = dy.defined() ? dy : paddle::zeros(sum.shape(), sum.dtype(), sum.place());
+  check_places(kOp, {{"sum", sum}, {"the gradient of y", zeros}});
+  check_same_dtype(kOp, {{"sum", sum}, {"the gradient of y", zeros}});
+  if (dsum.defined()) {
+    check_places(kOp, {{"sum", sum}, {"the gradient of sum", dsum}});
+    check_same_dtype(kOp, {{"sum", sum}, {"the gradient of sum", dsum}});
+  }
+  const HostCall call("pf_add_rms_norm_grad", sum);
+  const Tensor dense_dy = dense(zeros), dense_sum = dense(sum), dense_weight = dense(weight);
+  const Tensor dense_dsum = dsum.defined() ? dense(dsum) : dsum;
+  Tensor dx = paddle::empty(sum.shape(), sum.dtype(), sum.place());
+  Tensor dweight = paddle::empty(weight.shape(), weight.dtype(), sum.place());
+  const int64_t width = weight.numel();
+  std::vector<float> weight_sums(width);
+  const auto type = element_type(sum.dtype());
+  kernels::rms_norm_backward(type, type, dense_dy.data(), dense_sum.data(), rstd.data<float>(), dense_weight.data(),
+                             dsum.defined() ? dense_dsum.data() : nullptr, sum.numel() / width, width, dx.data(),
+                             weight_sums.data());
+  kernels::cast(kernels::ElementType::kFloat32, weight_sums.data(), type, dweight.data(), width);
+  // Not the same tensor twice: Paddle adds further gradients to a tensor in place.
+  return {dx, dx.copy_to(dx.place(), true), dweight};
+}
+
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& residual, const Shape& weight, float /*epsilon*/) {
+  check_shapes(x, residual, weight);
+  return {x, x, rstd_shape(x, weight)};
+}
+std::vector<DataType> infer_dtypes(const DataType& x, const DataType& /*residual*/, const DataType& /*weight*/) {
+  return {x, x, DataType::FLOAT32};
+}
+
+std::vector<Shape> infer_gradient_shapes(const Shape& /*dy*/, const Shape& /*dsum*/, const Shape& sum,
+                                         const Shape& /*rstd*/, const Shape& weight, float /*epsilon*/) {
+  return {sum, sum, weight};
+}
+std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataType& /*dsum*/, const DataType& sum,
+                                            const DataType& /*rstd*/, const DataType& weight) {
+  return {sum, sum, weight};
+}
+
+// Rows may lie on different devices; the weight is everywhere, and its gradient a sum over the devices.
+SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& residual, const DistMetaTensor& weight,
+                    float /*epsilon*/) {
+  const size_t normed = mapping_of(weight).size();
+  const DimsMapping rows = last_dims_whole(mapping_of(x), normed);
+  const TensorDistAttr row_wise = placed(x, rows);
+  return {{row_wise, placed(residual, rows), placed(weight, whole(normed))}, {row_wise, row_wise, row_wise}};
+}
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& dy, const DistMetaTensor& dsum, const DistMetaTensor& sum,
+                             const DistMetaTensor& rstd, const DistMetaTensor& weight, float /*epsilon*/) {
+  const size_t normed = mapping_of(weight).size();
+  const DimsMapping rows = last_dims_whole(mapping_of(sum), normed);
+  const TensorDistAttr row_wise = placed(sum, rows);
+  return {{placed(dy, rows), placed(dsum, rows), row_wise, placed(rstd, rows), placed(weight, whole(normed))},
+          {row_wise, row_wise, partial_sum(weight, whole(normed), rows)}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_add_rms_norm)
+    .Inputs({"x", "residual", "weight"})
+    .Outputs({"y", "sum", "rstd"})
+    .Attrs({"epsilon: float"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_add_rms_norm)
+    .Inputs({paddle::Grad("y"), paddle::Grad("sum"), "sum", "rstd", "weight"})
+    .Outputs({paddle::Grad("x"), paddle::Grad("residual"), paddle::Grad("weight")})
+    .Attrs({"epsilon: float"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));

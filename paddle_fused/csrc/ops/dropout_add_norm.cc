@@ -1,0 +1,269 @@
+// pf_dropout_add_norm(x0, residual, weight, bias, rowscale, layerscale, seed; ...) -> (out, pre, mask, mean, rstd):
+// kernels/dropout_add_norm as an operator, over the last dimension of x0. rowscale has the shape of x0 without it, or [1]
+// where that leaves none: captured programs cannot have the gradient of a custom operator's input of rank 0.
+//
+// Paddle 3.3.1 cannot have an optional input of a custom operator missing under auto-parallel: its shape inference reads
+// the shape of a tensor that is not there. So nothing is optional here: what `has` does not name may be any tensor of
+// rank 1 and is not read. mask is empty unless it is asked for; mean is not written by the RMS norm, nor read.
+//
+// The operator draws no random numbers: `seed` holds the Philox key and counter of the call. So it is a function of its
+// arguments, the gradient finds the same mask, and recomputation, which restores Paddle's generators, does too.
+#include "kernels/dropout_add_norm.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kOp[] = "pf_dropout_add_norm";
+
+// Which of the inputs are there: attribute `has`, a bit for each, as ops/dropout_add_norm.py sets them.
+struct Has {
+  bool residual, bias, rowscale, layerscale;
+  explicit Has(int64_t bits) : residual(bits & 1), bias(bits & 2), rowscale(bits & 4), layerscale(bits & 8) {}
+};
+
+bool equal(const Shape& a, const Shape& b) {
+  // A dimension that is not known while a program is captured is -1.
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](int64_t i, int64_t j) { return i == j || i < 0 || j < 0; });
+}
+
+Shape one_per_row(Shape x) {
+  x.back() = 1;
+  return x;
+}
+
+Shape rowscale_shape(Shape x0) {
+  x0.pop_back();
+  return x0.empty() ? Shape{1} : x0;
+}
+DimsMapping rowscale_mapping(DimsMapping rows) {
+  rows.pop_back();
+  return rows.empty() ? whole(1) : rows;
+}
+
+void check_shape(const char* name, const Shape& shape, const Shape& expected) {
+  if (!equal(shape, expected))
+    refuse(kOp, std::string(name) + " has shape " + text(shape) + "; accepted: " + text(expected) + ", to go with x0.");
+}
+
+void check_shapes(const Shape& x0, const Shape& residual, const Shape& weight, const Shape& bias,
+                  const Shape& rowscale, const Shape& layerscale, Has has) {
+  if (x0.empty() || x0.back() == 0)
+    refuse(kOp, "x0 has shape " + text(x0) + "; accepted: [..., H] with H above 0.");
+  const Shape vector = {x0.back()};
+  check_shape("weight", weight, vector);
+  if (has.residual) check_shape("residual", residual, x0);
+  if (has.bias) check_shape("bias", bias, vector);
+  if (has.rowscale) check_shape("rowscale", rowscale, rowscale_shape(x0));
+  if (has.layerscale) check_shape("layerscale", layerscale, vector);
+}
+
+// `argument` has the dtype of `like`, or float32.
+void check_same_or_float32(const Argument& argument, const Argument& like) {
+  if (argument.tensor.dtype() != DataType::FLOAT32) check_same_dtype(kOp, {like, argument});
+}
+
+bool draws(float dropout) { return dropout > 0.0f && dropout < 1.0f; }
+
+kernels::DropoutAddNorm problem_of(const Tensor& x0, DataType pre, DataType weight, const Tensor& seed, bool is_rms,
+                                   float dropout, float epsilon) {
+  kernels::DropoutAddNorm p{};
+  p.norm = is_rms ? kernels::NormKind::kRmsNorm : kernels::NormKind::kLayerNorm;
+  p.type = element_type(x0.dtype());
+  p.pre_type = element_type(pre);
+  p.weight_type = element_type(weight);
+  p.width = x0.shape().back();
+  p.rows = x0.numel() / p.width;
+  p.epsilon = epsilon;
+  p.keep_probability = 1.0 - static_cast<double>(dropout);
+  if (draws(dropout)) {
+    if (seed.dtype() != DataType::INT64 || seed.numel() != 2)
+      refuse(kOp, "seed is " + text(seed.dtype()) + " of shape " + text(seed.shape()) +
+                      "; accepted: int64 of shape [2], the key and the counter of the random numbers.");
+    const Tensor host = seed.place().GetType() == phi::AllocationType::CPU ? seed : seed.copy_to(phi::CPUPlace(), true);
+    p.seed = static_cast<uint64_t>(host.data<int64_t>()[0]);
+    p.offset = static_cast<uint64_t>(host.data<int64_t>()[1]);
+  }
+  return p;
+}
+
+std::vector<Tensor> forward(const Tensor& x0, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                            const Tensor& rowscale, const Tensor& layerscale, const Tensor& seed, int64_t has_bits,
+                            bool is_rms, float dropout, float epsilon, bool with_mask) {
+  const Has has(has_bits);
+  const Argument x0_argument{"x0", x0}, weight_argument{"weight", weight};
+  check_places(kOp, {x0_argument, weight_argument});
+  check_float(kOp, x0_argument);
+  check_same_or_float32(weight_argument, x0_argument);
+  if (has.residual) check_places(kOp, {x0_argument, {"residual", residual}});
+  if (has.residual) check_same_or_float32({"residual", residual}, x0_argument);
+  if (has.bias) check_places(kOp, {x0_argument, {"bias", bias}});
+  if (has.bias) check_same_dtype(kOp, {weight_argument, {"bias", bias}});
+  if (has.rowscale) check_places(kOp, {x0_argument, {"rowscale", rowscale}});
+  if (has.rowscale) check_same_dtype(kOp, {x0_argument, {"rowscale", rowscale}});
+  if (has.layerscale) check_places(kOp, {x0_argument, {"layerscale", layerscale}});
+  if (has.layerscale) check_same_dtype(kOp, {x0_argument, {"layerscale", layerscale}});
+  check_shapes(x0.shape(), residual.shape(), weight.shape(), bias.shape(), rowscale.shape(), layerscale.shape(), has);
+  if (!(dropout >= 0.0f && dropout <= 1.0f))
+    refuse(kOp, "dropout is " + std::to_string(dropout) + "; accepted: a probability from 0 to 1.");
+  const HostCall call(kOp, x0);
+
+  const DataType pre_dtype = has.residual ? residual.dtype() : x0.dtype();
+  kernels::DropoutAddNorm p = problem_of(x0, pre_dtype, weight.dtype(), seed, is_rms, dropout, epsilon);
+  const Tensor dense_x0 = dense(x0), dense_weight = dense(weight), dense_residual = dense(residual),
+               dense_bias = dense(bias), dense_rowscale = dense(rowscale), dense_layerscale = dense(layerscale);
+  p.x0 = dense_x0.data();
+  p.weight = dense_weight.data();
+  p.residual = has.residual ? dense_residual.data() : nullptr;
+  p.bias = has.bias ? dense_bias.data() : nullptr;
+  p.rowscale = has.rowscale ? dense_rowscale.data() : nullptr;
+  p.layerscale = has.layerscale ? dense_layerscale.data() : nullptr;
+
+  Tensor out = paddle::empty(x0.shape(), x0.dtype(), x0.place());
+  Tensor pre = paddle::empty(x0.shape(), pre_dtype, x0.place());
+  Tensor mask = paddle::empty(with_mask ? x0.shape() : Shape{0}, DataType::BOOL, x0.place());
+  Tensor mean = paddle::empty(one_per_row(x0.shape()), DataType::FLOAT32, x0.place());
+  Tensor rstd = paddle::empty(one_per_row(x0.shape()), DataType::FLOAT32, x0.place());
+  if (x0.numel() > 0)
+    kernels::dropout_add_norm_forward(p, out.data(), pre.data(),
+                                      with_mask ? reinterpret_cast<uint8_t*>(mask.data<bool>()) : nullptr,
+                                      mean.data<float>(), rstd.data<float>());
+  return {out, pre, mask, mean, rstd};
+}
+
+std::vector<Tensor> backward(const Tensor& out_grad, const Tensor& pre_grad, const Tensor& x0, const Tensor& weight,
+                             const Tensor& rowscale, const Tensor& layerscale, const Tensor& seed, const Tensor& pre,
+                             const Tensor& mean, const Tensor& rstd, int64_t has_bits, bool is_rms, float dropout,
+                             float epsilon, bool /*with_mask*/) {
+  const Has has(has_bits);
+  const Argument pre_argument{"pre", pre};
+  check_places(kOp, {{"x0", x0}, {"weight", weight}, pre_argument, {"mean", mean}, {"rstd", rstd}});
+  if (out_grad.defined()) {
+    check_places(kOp, {pre_argument, {"the gradient of out", out_grad}});
+    check_same_dtype(kOp, {{"x0", x0}, {"the gradient of out", out_grad}});
+  }
+  if (pre_grad.defined()) {
+    check_places(kOp, {pre_argument, {"the gradient of pre", pre_grad}});
+    check_same_dtype(kOp, {pre_argument, {"the gradient of pre", pre_grad}});
+  }
+  const HostCall call("pf_dropout_add_norm_grad", x0);
+
+  kernels::DropoutAddNorm p = problem_of(x0, pre.dtype(), weight.dtype(), seed, is_rms, dropout, epsilon);
+  const Tensor dense_x0 = dense(x0), dense_weight = dense(weight), dense_rowscale = dense(rowscale),
+               dense_layerscale = dense(layerscale), dense_pre = dense(pre);
+  const Tensor dense_out_grad = out_grad.defined() ? dense(out_grad) : out_grad;
+  const Tensor dense_pre_grad = pre_grad.defined() ? dense(pre_grad) : pre_grad;
+  p.x0 = dense_x0.data();
+  p.weight = dense_weight.data();
+  p.rowscale = has.rowscale ? dense_rowscale.data() : nullptr;
+  p.layerscale = has.layerscale ? dense_layerscale.data() : nullptr;
+
+  // What is missing has no gradient; autograd wants a tensor in its place all the same.
+  const auto gradient = [&](bool present, const Shape& shape, DataType dtype) {
+    return paddle::empty(present ? shape : weight.shape(), dtype, x0.place());
+  };
+  Tensor x0_grad = gradient(true, x0.shape(), x0.dtype());
+  Tensor residual_grad = gradient(has.residual, x0.shape(), pre.dtype());
+  Tensor weight_grad = gradient(true, weight.shape(), weight.dtype());
+  Tensor bias_grad = gradient(has.bias, weight.shape(), weight.dtype());
+  Tensor rowscale_grad = gradient(has.rowscale, rowscale_shape(x0.shape()), x0.dtype());
+  Tensor layerscale_grad = gradient(has.layerscale, weight.shape(), x0.dtype());
+  kernels::dropout_add_norm_backward(
+      p, out_grad.defined() ? dense_out_grad.data() : nullptr, pre_grad.defined() ? dense_pre_grad.data() : nullptr,
+      dense_pre.data(), mean.data<float>(), rstd.data<float>(),
+      {x0_grad.data(), has.residual ? residual_grad.data() : nullptr, weight_grad.data(),
+       has.bias ? bias_grad.data() : nullptr, has.rowscale ? rowscale_grad.data() : nullptr,
+       has.layerscale ? layerscale_grad.data() : nullptr});
+  return {x0_grad, residual_grad, weight_grad, bias_grad, rowscale_grad, layerscale_grad};
+}
+
+std::vector<Shape> infer_shapes(const Shape& x0, const Shape& residual, const Shape& weight, const Shape& bias,
+                                const Shape& rowscale, const Shape& layerscale, const Shape& /*seed*/,
+                                int64_t has_bits, bool /*is_rms*/, float /*dropout*/, float /*epsilon*/,
+                                bool with_mask) {
+  check_shapes(x0, residual, weight, bias, rowscale, layerscale, Has(has_bits));
+  return {x0, x0, with_mask ? x0 : Shape{0}, one_per_row(x0), one_per_row(x0)};
+}
+std::vector<DataType> infer_dtypes(const DataType& x0, const DataType& residual, const DataType& /*weight*/,
+                                   const DataType& /*bias*/, const DataType& /*rowscale*/,
+                                   const DataType& /*layerscale*/, const DataType& /*seed*/, int64_t has_bits,
+                                   bool /*is_rms*/, float /*dropout*/, float /*epsilon*/, bool /*with_mask*/) {
+  return {x0, Has(has_bits).residual ? residual : x0, DataType::BOOL, DataType::FLOAT32, DataType::FLOAT32};
+}
+
+std::vector<Shape> infer_gradient_shapes(const Shape& /*out_grad*/, const Shape& /*pre_grad*/, const Shape& x0,
+                                         const Shape& weight, const Shape& /*rowscale*/, const Shape& /*layerscale*/,
+                                         const Shape& /*seed*/, const Shape& /*pre*/, const Shape& /*mean*/,
+                                         const Shape& /*rstd*/, int64_t has_bits, bool /*is_rms*/, float /*dropout*/,
+                                         float /*epsilon*/, bool /*with_mask*/) {
+  const Has has(has_bits);
+  return {x0, has.residual ? x0 : weight, weight, weight, has.rowscale ? rowscale_shape(x0) : weight, weight};
+}
+
+std::vector<DataType> infer_gradient_dtypes(const DataType& /*out_grad*/, const DataType& /*pre_grad*/,
+                                            const DataType& x0, const DataType& weight, const DataType& /*rowscale*/,
+                                            const DataType& /*layerscale*/, const DataType& /*seed*/,
+                                            const DataType& pre, const DataType& /*mean*/, const DataType& /*rstd*/,
+                                            int64_t /*has*/, bool /*is_rms*/, float /*dropout*/, float /*epsilon*/,
+                                            bool /*with_mask*/) {
+  return {x0, pre, weight, weight, x0, x0};
+}
+
+// Rows may lie on different devices; vectors are everywhere, and their gradients sums over the devices.
+SpmdInfo infer_spmd(const DistMetaTensor& x0, const DistMetaTensor& residual, const DistMetaTensor& weight,
+                    const DistMetaTensor& bias, const DistMetaTensor& rowscale, const DistMetaTensor& layerscale,
+                    const DistMetaTensor& seed, int64_t has_bits, bool /*is_rms*/, float /*dropout*/,
+                    float /*epsilon*/, bool with_mask) {
+  const Has has(has_bits);
+  const DimsMapping rows = last_dims_whole(mapping_of(x0), 1);
+  const TensorDistAttr row_wise = placed(x0, rows);
+  return {{row_wise, placed(residual, has.residual ? rows : whole(1)), placed(weight, whole(1)),
+           placed(bias, whole(1)), placed(rowscale, has.rowscale ? rowscale_mapping(rows) : whole(1)),
+           placed(layerscale, whole(1)), placed(seed, whole(1))},
+          {row_wise, row_wise, with_mask ? row_wise : placed(weight, whole(1)), row_wise, row_wise}};
+}
+
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& out_grad, const DistMetaTensor& pre_grad, const DistMetaTensor& x0,
+                             const DistMetaTensor& weight, const DistMetaTensor& rowscale,
+                             const DistMetaTensor& layerscale, const DistMetaTensor& seed, const DistMetaTensor& pre,
+                             const DistMetaTensor& mean, const DistMetaTensor& rstd, int64_t has_bits,
+                             bool /*is_rms*/, float /*dropout*/, float /*epsilon*/, bool /*with_mask*/) {
+  const Has has(has_bits);
+  const DimsMapping rows = last_dims_whole(mapping_of(x0), 1);
+  const TensorDistAttr row_wise = placed(x0, rows), vector = placed(weight, whole(1));
+  const TensorDistAttr sum = partial_sum(weight, whole(1), rows);
+  return {{placed(out_grad, rows), placed(pre_grad, rows), row_wise, vector,
+           placed(rowscale, has.rowscale ? rowscale_mapping(rows) : whole(1)), placed(layerscale, whole(1)),
+           placed(seed, whole(1)), placed(pre, rows), placed(mean, rows), placed(rstd, rows)},
+          {row_wise, has.residual ? row_wise : vector, sum, has.bias ? sum : vector,
+           has.rowscale ? placed(rowscale, rowscale_mapping(rows)) : vector, has.layerscale ? sum : vector}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_dropout_add_norm)
+    .Inputs({"x0", "residual", "weight", "bias", "rowscale", "layerscale", "seed"})
+    .Outputs({"out", "pre", "mask", "mean", "rstd"})
+    .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_dropout_add_norm)
+    .Inputs({paddle::Grad("out"), paddle::Grad("pre"), "x0", "weight", "rowscale", "layerscale", "seed", "pre", "mean",
+             "rstd"})
+    .Outputs({paddle::Grad("x0"), paddle::Grad("residual"), paddle::Grad("weight"), paddle::Grad("bias"),
+              paddle::Grad("rowscale"), paddle::Grad("layerscale")})
+    .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));

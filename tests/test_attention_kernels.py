@@ -1,5 +1,7 @@
 """The attention kernels, through ``pf_flash_attention``: accurate in every form, the same on any threads."""
 
+from pathlib import Path
+
 import attention_operator as attention
 import numpy as np
 import paddle
@@ -159,3 +161,61 @@ def test_dropout_of_the_gradients_is_that_of_the_output():
     out, _, _, _, *gradients = case.run(tensors, dropout=0.25)
     for ours, e in zip((out, *gradients), exact, strict=True):
         np.testing.assert_allclose(values(ours), e, atol=2e-5 * np.abs(e).max())
+
+
+def test_tiles_outside_of_the_band_are_not_computed():
+    """Not a number times zero is not a number: had such a tile been computed, the results would show it."""
+    case = Case(1, 1024, 1024, 1, 1, 16, 16, mode=4, pre=60, next=0)
+    clean = case.run(tensors_of(case, "float32"))
+    near, far = slice(640, 1024), slice(0, 512)  # no query in `near` sees a key in `far`
+    for names, place, results, whole in (
+        (("key", "value"), far, (0, 4), near),  # out and dq
+        (("query", "out_grad"), near, (5, 6), far),  # dk and dv
+    ):
+        tensors = tensors_of(case, "float32")
+        for name in names:
+            tensors[name][:, place] = float("nan")
+        changed = case.run(tensors)
+        for i in results:
+            np.testing.assert_array_equal(changed[i].numpy()[:, whole], clean[i].numpy()[:, whole])
+
+
+MEMORY = """
+    import resource, sys
+    import numpy as np
+    import paddle
+    sys.path.insert(0, {tests!r})
+    from attention_operator import attend
+
+    def run(s):
+        random = np.random.default_rng(0)
+        arrays = (random.standard_normal((1, s, 1, 128)).astype("float32") for _ in range(3))
+        q, k, v = (paddle.to_tensor(x).astype("bfloat16") for x in arrays)
+        for x in (q, k, v):
+            x.stop_gradient = False
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        out = attend(q, k, v, **{arguments})[0]
+        paddle.grad(out, [q, k, v], out.detach())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    paddle.set_device("npu:0")
+    run(64)
+    print(run({s}) / 1024)
+"""
+
+
+def _extra_megabytes(run_program, s, **arguments):
+    done = run_program(
+        MEMORY.format(tests=str(Path(__file__).parent), s=s, arguments=arguments), timeout=1800
+    )
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout.splitlines()[-1])
+
+
+def test_a_long_window_needs_little_memory(run_program):
+    assert _extra_megabytes(run_program, 32768, mode=4, pre=127, next=0) < 100
+
+
+@pytest.mark.slow
+def test_a_long_causal_sequence_needs_little_memory(run_program):
+    assert _extra_megabytes(run_program, 32768, mode=3) < 300

@@ -53,8 +53,8 @@ std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor
                             const OptionalTensor& key_ends, const OptionalTensor& prefix, const std::string& layout,
                             int64_t num_heads, float scale, float dropout, int sparse_mode, int64_t pre_tokens,
                             int64_t next_tokens) {
-  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix), layout,
-                   num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
+  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix),
+                   layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
   const HostCall host_call(kOp, query);
   const AttentionSizes& s = problem.sizes();
   const bool written = !problem.empty() && problem.covers_all_tokens();
@@ -83,8 +83,8 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
     refuse(kOp, "the loss depends on the softmax statistics but not on out; only out has a gradient. Detach the "
                 "other outputs.");
   const OptionalTensor bias = maybe_bias.defined() ? given(maybe_bias) : OptionalTensor();
-  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix), layout,
-                   num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
+  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix),
+                   layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
   check_places(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   check_same_dtype(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   const HostCall host_call("pf_flash_attention_grad", query);

@@ -23,6 +23,8 @@ class OpCase:
     ``gradients``: names of the tensors whose gradients are compared. Their truth is the composed backend in
     float64 on the CPU place, which the tests compare with directional differences of ``golden``.
     ``keep_float32``: names of floating tensors that stay float32 in every dtype (such as a float32 weight).
+    ``is_stable``: huge values give the definition's answer. Not so where exp turns the rounding of a large
+    score into another answer, in every implementation.
     ``flops`` and ``bytes``: of one forward pass in a 16-bit type, for benchmarks; 0 if nobody benchmarks it.
     """
 
@@ -34,6 +36,7 @@ class OpCase:
     gradients: tuple[str, ...]
     dtypes: tuple[str, ...] = FLOATS
     keep_float32: tuple[str, ...] = ()
+    is_stable: bool = True
     flops: int = 0
     bytes: int = 0
 

@@ -52,7 +52,7 @@ class Mask:
         ]
         if self.batch_size is None and hidden[0].ndim == 2:
             return hidden[0].copy()
-        return np.stack([h.reshape(-1, query_len, key_len) for h in hidden])
+        return np.stack([h if h.ndim == 3 else h[None] for h in hidden])
 
     def of_sequence(self, s: int, query_lens: tuple[int, ...]) -> Mask:
         """The mask of sequence ``s`` in layout TND; ``query_lens`` are the numbers of queries of all."""

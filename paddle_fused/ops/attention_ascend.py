@@ -21,7 +21,7 @@ from ..masks.intents import Band, Mask
 from ..masks.tensors import hidden_tensor
 from .arguments import dtype_name
 from .attention_call import AttentionCall
-from .attention_layout import as_bsnd, from_bsnd
+from .attention_layout import as_bsnd, as_tokens, from_bsnd
 
 PLUGIN = "flash_attention_npu"
 
@@ -44,9 +44,8 @@ def run(query, key, value, bias, call: AttentionCall):
         q, k, v = (query, key, value) if request.varlen else (x.unsqueeze(0) for x in (query, key, value))
     else:
         tensors = ((query, heads.query), (key, heads.key), (value, heads.key))
-        q, k, v = (as_bsnd(x, layout, n) for x, n in tensors)
-        if request.varlen:
-            q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+        arrange = as_tokens if request.varlen else as_bsnd
+        q, k, v = (arrange(x, layout, n) for x, n in tensors)
     mask = None if request.mask is None else _mask_tensor(request, call)
     flags = (
         0.0,

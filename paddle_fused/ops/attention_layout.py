@@ -51,7 +51,17 @@ def with_heads(x, layout: str, heads: int):
     """[..., H] -> [..., N, D]; the other layouts as they are."""
     if layout in _HEADS:
         return x
-    return x.reshape([0, 0, heads, x.shape[-1] // heads])
+    return x.reshape([*_leading(x), heads, x.shape[-1] // heads])
+
+
+def without_heads(x, layout: str):
+    """Back from [..., N, D]."""
+    return x if layout in _HEADS else x.reshape([*_leading(x), x.shape[2] * x.shape[3]])
+
+
+def _leading(x) -> list[int]:
+    """The first two sizes for reshape: 0 copies one that a captured program does not know."""
+    return [max(0, size) for size in x.shape[:2]]
 
 
 def as_bsnd(x, layout: str, heads: int):
@@ -62,14 +72,19 @@ def as_bsnd(x, layout: str, heads: int):
     return x.transpose([0, 2, 1, 3]) if layout == "BNSD" else x
 
 
+def as_tokens(x, layout: str, heads: int):
+    """[B * S, N, D] from any layout but TND: one row after the other."""
+    x = as_bsnd(x, layout, heads)
+    return x.reshape([x.shape[0] * x.shape[1], *x.shape[2:]])
+
+
 def from_bsnd(x, layout: str):
     """Back from [B, S, N, D]."""
     if layout == "BNSD":
         return x.transpose([0, 2, 1, 3])
     if layout == "BSND":
         return x
-    x = x.transpose([1, 0, 2, 3]) if layout == "SBH" else x
-    return x.reshape([0, 0, x.shape[2] * x.shape[3]])
+    return without_heads(x.transpose([1, 0, 2, 3]) if layout == "SBH" else x, layout)
 
 
 def check_rank(operator: str, layout: str, tensors: dict) -> None:

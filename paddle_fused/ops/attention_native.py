@@ -14,7 +14,7 @@ from .. import native
 from ..masks.tensors import full_mask
 from .arguments import dtype_name
 from .attention_call import AttentionCall
-from .attention_layout import as_bsnd, from_bsnd, with_heads
+from .attention_layout import as_tokens, from_bsnd, with_heads, without_heads
 
 
 def run(query, key, value, bias, call: AttentionCall):
@@ -28,7 +28,7 @@ def run(query, key, value, bias, call: AttentionCall):
         query_ends, key_ends = _ends(call)
         if layout != "TND":
             query, key, value = (
-                as_bsnd(x, layout, n).flatten(0, 1)
+                as_tokens(x, layout, n)
                 for x, n in ((query, heads.query), (key, heads.key), (value, heads.key))
             )
     elif layout == "TND":
@@ -100,5 +100,6 @@ def _zero_blind_queries(out, mask, layout: str, heads: int):
         blind = blind.reshape([1, 1, -1])
     order = {"BSND": [0, 2, 1], "BSH": [0, 2, 1], "SBH": [2, 0, 1], "BNSD": [0, 1, 2]}[layout]
     blind = blind.transpose(order).unsqueeze(-1)
-    zeroed = paddle.where(blind, paddle.zeros([], out.dtype), with_heads(out, layout, heads))
-    return zeroed.reshape(out.shape)
+    wide = with_heads(out, layout, heads).astype("float32")  # Paddle has no 16-bit `where` on the CPU
+    zeroed = paddle.where(blind, paddle.zeros([], "float32"), wide).astype(out.dtype)
+    return without_heads(zeroed, layout)

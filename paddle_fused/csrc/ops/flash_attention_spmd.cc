@@ -44,8 +44,10 @@ struct Split {
     if (mapping.size() == 4 && x.dims()[1] != 1) mapping[1] = head;
     return mapping;
   }
-  // query_ends, key_ends and prefix
-  DimsMapping sequences() const { return {layout.varlen() ? kWhole : batch}; }
+  // prefix; an input without elements stands for a missing one, and Paddle cannot split it
+  DimsMapping sequences(const DistMetaTensor& x) const {
+    return {layout.varlen() || x.dims()[0] == 0 ? kWhole : batch};
+  }
   // The axes that split what a broadcast bias' gradient is summed over.
   DimsMapping summed(const DistMetaTensor& bias) const {
     const DimsMapping kept = scores(bias);
@@ -73,8 +75,8 @@ SpmdInfo infer_spmd(const DistMetaTensor& query, const DistMetaTensor& key, cons
   return {{placed(query, tokens), placed(key, tokens), placed(value, tokens),
            placed_if_present(bias, present(bias) ? split.scores(bias) : DimsMapping()),
            placed_if_present(mask, present(mask) ? split.scores(mask) : DimsMapping()),
-           placed_if_present(query_ends, split.sequences()), placed_if_present(key_ends, split.sequences()),
-           placed_if_present(prefix, split.sequences())},
+           placed_if_present(query_ends, whole(1)), placed_if_present(key_ends, whole(1)),
+           placed_if_present(prefix, present(prefix) ? split.sequences(prefix) : DimsMapping())},
           {placed(query, tokens), placed(query, split.statistics()), placed(query, split.statistics()),
            placed(query, whole(1))}};
 }

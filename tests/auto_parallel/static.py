@@ -10,12 +10,18 @@ import paddle.distributed as dist
 from paddle.base import core
 from paddle.distributed.auto_parallel.static import process_group
 
-from paddle_fused import linear_cross_entropy, rms_norm, use_backend
+from paddle_fused import (
+    add_rms_norm,
+    dropout_add_layer_norm,
+    linear_cross_entropy,
+    rms_norm,
+    use_backend,
+)
 
 VOCABULARY, HIDDEN, STEPS = 64, 16, 3
 # What is split: the batch, or the vocabulary of the output layer.
 SPLITS = ("batch", "vocabulary")
-OPERATORS = ("pf_rms_norm", "pf_linear_cross_entropy")
+OPERATORS = ("pf_rms_norm", "pf_add_rms_norm", "pf_dropout_add_norm", "pf_linear_cross_entropy")
 
 
 class Model(paddle.nn.Layer):
@@ -36,8 +42,10 @@ class Model(paddle.nn.Layer):
             self.head = dist.shard_tensor(self.head, mesh, [dist.Shard(1)])
 
     def forward(self, ids, labels):
-        hidden = paddle.nn.functional.embedding(ids, self.embedding)
-        return linear_cross_entropy(rms_norm(hidden, self.scale), self.head, labels)
+        residual = paddle.nn.functional.embedding(ids, self.embedding)
+        hidden, residual = add_rms_norm(rms_norm(residual, self.scale), residual, self.scale)
+        hidden = dropout_add_layer_norm(hidden, residual, self.scale, None, 0.0, 1e-5)
+        return linear_cross_entropy(hidden, self.head, labels)
 
 
 def batch():

@@ -10,7 +10,7 @@ import math
 import paddle
 
 from .. import contracts
-from ..ops.arguments import dtype_name
+from ..ops.arguments import check_ruled_tensor, dtype_name
 from ..ops.grouped_matmul import COUNTS, group_sizes, grouped_matmul, grouped_matmul_dweight
 from ..ops.moe_token_permute import moe_token_permute
 from ..ops.moe_token_unpermute import moe_token_unpermute
@@ -22,6 +22,7 @@ ROWS, DEPTH, UNGROUPED = 0, 2, -1  # values of group_type
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
     """``paddle_fused.moe_token_permute``; padded_mode True is refused, as the card refuses it."""
     _refuse_padding("npu_moe_token_permute", padded_mode)
+    check_ruled_tensor("moe.dtype", "npu_moe_token_permute", "tokens", tokens, contracts.dtypes("moe.dtype"))
     return moe_token_permute(tokens, indices, num_out_tokens)
 
 
@@ -30,6 +31,8 @@ def npu_moe_token_unpermute(
 ):
     """``paddle_fused.moe_token_unpermute``; restore_shape belongs to padded_mode, which is refused."""
     _refuse_padding("npu_moe_token_unpermute", padded_mode)
+    operator, dtypes = "npu_moe_token_unpermute", contracts.dtypes("moe.dtype")
+    check_ruled_tensor("moe.dtype", operator, "permuted_tokens", permuted_tokens, dtypes)
     return moe_token_unpermute(permuted_tokens, sorted_indices, probs)
 
 
@@ -90,6 +93,9 @@ def npu_grouped_matmul(
     for name, tensors in (("x", x), ("weight", weight)):
         if not 1 <= len(tensors) <= contracts.limit("grouped_matmul.list"):
             _refuse("list", f"{name} holds {len(tensors)} tensors")
+        rule, operator = "grouped_matmul.dtype", "npu_grouped_matmul"
+        for tensor in tensors:
+            check_ruled_tensor(rule, operator, f"a tensor of {name}", tensor, contracts.dtypes(rule))
     if split_item not in (0, 1, 2, 3):
         _refuse("split_item", f"split_item is {split_item}")
     if group_type not in (None, ROWS, DEPTH, UNGROUPED):

@@ -30,6 +30,11 @@ def lists(x=((3, 4),), weight=((2, 4, 5),), groups=(1, 3), dtype="float32", **ke
     return npu_grouped_matmul(*tensors, group_list=groups, **keywords)
 
 
+def double(*shape):
+    """In a dtype that the public functions have and CANN has not."""
+    return paddle.zeros(shape, "float64")
+
+
 def too_many():
     one = paddle.zeros([1, 1]).expand([16777215, 1])
     return moe_token_permute(one, one.astype("int32"))
@@ -39,6 +44,8 @@ PLACES = paddle.to_tensor([0, 1, 2], dtype="int32")
 CALLS = [
     ("moe.dtype", lambda: permute(dtype="int32")),
     ("moe.dtype", lambda: unpermute(dtype="int64")),
+    ("moe.dtype", lambda: npu_moe_token_permute(double(3, 4), PLACES)),
+    ("moe.dtype", lambda: npu_moe_token_unpermute(double(3, 4), PLACES)),
     ("moe.tokens", lambda: permute(tokens=(3, 4, 5))),
     ("moe.indices_dtype", lambda: permute(indices_dtype="float32")),
     ("moe.indices_shape", lambda: permute(indices=(4, 2))),
@@ -61,6 +68,7 @@ CALLS = [
     ("moe.probs", lambda: unpermute(permuted=(513, 4), places=513, probs=(1, 513))),
     ("grouped_matmul.dtype", lambda: matmul(dtypes=("int32", "int32"))),
     ("grouped_matmul.dtype", lambda: matmul(dtypes=("float32", "bfloat16"))),
+    ("grouped_matmul.dtype", lambda: lists(dtype="float64")),
     ("grouped_matmul.shape", lambda: matmul(weight=(2, 5, 5))),
     ("grouped_matmul.shape", lambda: matmul(weight=(4, 5))),
     ("grouped_matmul.shape", lambda: matmul(weight=(0, 4, 5), groups=())),

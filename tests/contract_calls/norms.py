@@ -48,9 +48,18 @@ def _with_wrong_tensors(norm, wrong):
     call(norm, {**tensors(norm, (4, 8), place="npu"), **made})
 
 
+def _x_and_weight():
+    return paddle.ones([4, 8]), paddle.ones([8])
+
+
+def _in_float64(function):
+    x, weight = (tensor.astype("float64") for tensor in _x_and_weight())
+    return function(x, x, weight, None, 0.0, EPSILON)
+
+
 def _on_ones(function, *rest):
     """``function`` of x, residual and weight, then ``rest``."""
-    x, weight = paddle.ones([4, 8]), paddle.ones([8])
+    x, weight = _x_and_weight()
     function(x, x, weight, *(weight if argument == "weight" else argument for argument in rest))
 
 
@@ -66,4 +75,10 @@ CALLS += [
         "dropout_add_norm.rms_bias",
         functools.partial(_on_ones, compat.npu_dropout_add_rms_norm, "weight", 0.0, EPSILON),
     ),
+]
+# float64 is in the public functions' dtypes, not in CANN's.
+CALLS += [
+    ("rms_norm.dtype", lambda: compat.npu_rms_norm(*(x.astype("float64") for x in _x_and_weight()))),
+    ("dropout_add_norm.dtype", lambda: _in_float64(compat.npu_dropout_add_layer_norm)),
+    ("dropout_add_norm.dtype", lambda: _in_float64(compat.npu_dropout_add_rms_norm)),
 ]

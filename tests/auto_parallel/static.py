@@ -13,15 +13,20 @@ from paddle.distributed.auto_parallel.static import process_group
 from paddle_fused import (
     add_rms_norm,
     dropout_add_layer_norm,
+    flash_attention,
     linear_cross_entropy,
+    masks,
     rms_norm,
     use_backend,
 )
 
-VOCABULARY, HIDDEN, STEPS = 64, 16, 3
+VOCABULARY, HIDDEN, HEADS, STEPS = 64, 16, 2, 3
 # What is split: the batch, or the vocabulary of the output layer.
 SPLITS = ("batch", "vocabulary")
-OPERATORS = ("pf_rms_norm", "pf_add_rms_norm", "pf_dropout_add_norm", "pf_linear_cross_entropy")
+OPERATORS = tuple(
+    f"pf_{name}"
+    for name in ("rms_norm", "flash_attention", "add_rms_norm", "dropout_add_norm", "linear_cross_entropy")
+)
 
 
 class Model(paddle.nn.Layer):
@@ -43,7 +48,9 @@ class Model(paddle.nn.Layer):
 
     def forward(self, ids, labels):
         residual = paddle.nn.functional.embedding(ids, self.embedding)
-        hidden, residual = add_rms_norm(rms_norm(residual, self.scale), residual, self.scale)
+        heads = rms_norm(residual, self.scale).reshape([*ids.shape, HEADS, -1])
+        attended = flash_attention(heads, heads, heads, masks.causal()).reshape(residual.shape)
+        hidden, residual = add_rms_norm(attended, residual, self.scale)
         hidden = dropout_add_layer_norm(hidden, residual, self.scale, None, 0.0, 1e-5)
         return linear_cross_entropy(hidden, self.head, labels)
 

@@ -1,13 +1,11 @@
-"""The mask tensors that plans ask for.
-
-Paddle is imported by the functions: masks can be compiled and explained without it.
-"""
+"""The mask tensors that plans ask for."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
+import paddle
 
 from .. import contracts
 from .intents import Dense, Intersection, Mask
@@ -21,10 +19,8 @@ def compressed(prefix: bool = False):
     For `compat.npu_fusion_attention`, which takes it with the sparse modes 2, 3, 4, 7 and 8;
     `flash_attention` needs none from its caller.
     """
-    import paddle
-
     if paddle.in_dynamic_mode():
-        return _constant(prefix, None, paddle.get_device())
+        return _compressed_on(paddle.get_device(), prefix)
     return _compressed_in_graph(prefix)
 
 
@@ -44,14 +40,12 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
 
     A tensor for the longest of several sequences is cut. ``shape`` is not needed for a tensor alone.
     """
-    import paddle
-
     tensors = [_cut(part.hidden, shape) for part in mask.parts if isinstance(part, Dense)]
     others = tuple(part for part in mask.parts if not isinstance(part, Dense))
     if others:
         structure = Intersection(others)
         if paddle.in_dynamic_mode():
-            tensors.append(_constant(structure, shape, paddle.get_device()))
+            tensors.append(_written_out(structure, shape, paddle.get_device()))
         else:
             tensors.append(paddle.to_tensor(structure.to_dense(*shape)))
     hidden = tensors[0]
@@ -63,14 +57,12 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
 def check_rows(plan: Plan, operator: str) -> None:
     """Every query sees a key, as far as only the values of a tensor can tell.
 
-    Nothing is checked if the plan gives such queries zeros, or while a program is captured. What has been
-    checked is remembered until the tensor changes, because looking waits for the device. Errors:
-    ContractError.
+    Nothing is checked if the plan gives such queries zeros, while a program is captured, and where the tensor
+    is split over processes. What has been checked is remembered until the tensor changes, because looking
+    waits for the device. Errors: ContractError.
     """
-    import paddle
-
     tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
-    if not tensors or plan.zero_rows or any(isinstance(t.hidden, paddle.pir.Value) for t in tensors):
+    if not tensors or plan.zero_rows or not all(_can_be_read(part.hidden) for part in tensors):
         return
     others = tuple(part for part in plan.full.parts if not isinstance(part, Dense))
     lengths = frozenset((s.query_len, s.key_len) for s in plan.sequences)
@@ -85,28 +77,29 @@ def check_rows(plan: Plan, operator: str) -> None:
     tensors[0].seen.add((others, lengths, versions))
 
 
-def _cut(hidden, shape):
-    import paddle
+def _can_be_read(hidden) -> bool:
+    return isinstance(hidden, np.ndarray) or (isinstance(hidden, paddle.Tensor) and not hidden.is_dist())
 
+
+def _cut(hidden, shape):
     hidden = paddle.to_tensor(hidden) if isinstance(hidden, np.ndarray) else hidden
     if hidden.ndim == 2 and shape is not None and tuple(hidden.shape) != shape:
         return hidden[: shape[0], : shape[1]]
     return hidden
 
 
-@lru_cache(maxsize=16)
-def _constant(what: bool | Mask, shape, device: str):
-    import paddle
+@lru_cache(maxsize=4)  # a model has few masks, and each takes Sq * Skv bytes
+def _written_out(mask: Mask, shape, device: str):
+    return paddle.to_tensor(mask.to_dense(*shape))
 
-    if isinstance(what, Mask):
-        return paddle.to_tensor(what.to_dense(*shape))
-    return paddle.to_tensor(compressed_prefix_mask() if what else compressed_mask())
+
+@cache
+def _compressed_on(device: str, prefix: bool):
+    return paddle.to_tensor(compressed_prefix_mask() if prefix else compressed_mask())
 
 
 def _compressed_in_graph(prefix: bool):
     """Made by a few operators: a constant of 4 MiB would be stored with the program."""
-    import paddle
-
     size = contracts.limit("attention.compressed_mask")
     column = paddle.arange(size)
     triangle = column.unsqueeze(1) < column

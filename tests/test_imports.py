@@ -159,6 +159,8 @@ def wrong_includes(csrc: Path) -> list[str]:
             if file.startswith("kernels/"):
                 if first in ("paddle", "ops", "virtual_npu") or included == "Python.h":
                     lines.append(f"{file} includes {included}: kernels know pointers only")
+            elif first in ("ops", "virtual_npu") and not file.startswith(f"{first}/"):
+                lines.append(f"{file} includes {included}: operators and plugin know nothing of each other")
             elif first == "kernels" and "/" in rest:
                 lines.append(
                     f"{file} includes {included}: only the entry points kernels/<op>.h are for others"
@@ -244,6 +246,8 @@ def test_wrong_imports_are_noticed(tree, file, text, reason):
         ("kernels/cast.cc", "#include <paddle/phi/api/all.h>", "pointers only"),
         ("kernels/simd/cast.cc", '#include "virtual_npu/runtime/config.h"', "pointers only"),
         ("virtual_npu/custom_ops/rope.cc", '#include "kernels/simd/load_store.h"', "entry points"),
+        ("ops/rms_norm.cc", '#include "virtual_npu/bridge/record.h"', "nothing of each other"),
+        ("framework/tensors.cc", '#include "ops/operator.h"', "nothing of each other"),
     ],
 )
 def test_wrong_includes_are_noticed(tree, file, text, reason):

@@ -8,15 +8,13 @@
 #include <string>
 
 #include "framework/tensors.h"
-#include "virtual_npu/element_type.h"
+#include "framework/element_type.h"
 
 namespace paddle_fused::ops {
 
 using paddle::DataType;
 using paddle::Tensor;
 using Shape = std::vector<int64_t>;
-using virtual_npu::element_type;
-using virtual_npu::is_16_bit_float;
 
 struct Argument {
   const char* name;

@@ -1,29 +1,10 @@
-// Paddle's data types as the host kernels know them.
+// The host kernels' element types, under this namespace's names.
 #pragma once
-#include "kernels/elements.h"
-#include "paddle/phi/common/data_type.h"
-#include "paddle/phi/core/enforce.h"
+#include "framework/element_type.h"
 
 namespace virtual_npu {
 
-inline bool is_16_bit_float(phi::DataType type) {
-  return type == phi::DataType::BFLOAT16 || type == phi::DataType::FLOAT16;
-}
-
-inline paddle_fused::kernels::ElementType element_type(phi::DataType type) {
-  using paddle_fused::kernels::ElementType;
-  switch (type) {
-    case phi::DataType::FLOAT32:
-      return ElementType::kFloat32;
-    case phi::DataType::BFLOAT16:
-      return ElementType::kBFloat16;
-    case phi::DataType::FLOAT16:
-      return ElementType::kFloat16;
-    default:
-      PADDLE_THROW(common::errors::InvalidArgument(
-          "A tensor of %s came where float32, bfloat16 or float16 is accepted; cast it first.",
-          phi::DataTypeToString(type)));
-  }
-}
+using paddle_fused::element_type;
+using paddle_fused::is_16_bit_float;
 
 }  // namespace virtual_npu

@@ -1,0 +1,29 @@
+// Paddle's data types as the host kernels know them.
+#pragma once
+#include "kernels/elements.h"
+#include "paddle/phi/common/data_type.h"
+#include "paddle/phi/core/enforce.h"
+
+namespace paddle_fused {
+
+inline bool is_16_bit_float(phi::DataType type) {
+  return type == phi::DataType::BFLOAT16 || type == phi::DataType::FLOAT16;
+}
+
+inline kernels::ElementType element_type(phi::DataType type) {
+  using kernels::ElementType;
+  switch (type) {
+    case phi::DataType::FLOAT32:
+      return ElementType::kFloat32;
+    case phi::DataType::BFLOAT16:
+      return ElementType::kBFloat16;
+    case phi::DataType::FLOAT16:
+      return ElementType::kFloat16;
+    default:
+      PADDLE_THROW(common::errors::InvalidArgument(
+          "A tensor of %s came where float32, bfloat16 or float16 is accepted; cast it first.",
+          phi::DataTypeToString(type)));
+  }
+}
+
+}  // namespace paddle_fused

@@ -5,9 +5,9 @@
 
 namespace paddle_fused::kernels {
 
-// run[type of param][type of grad] over the elements [begin, end).
+// The elements [begin, end).
 struct AdamTable {
-  void (*run[3][3])(const AdamScalars& scalars, const AdamArrays& arrays, int64_t begin, int64_t end);
+  void (*run)(const AdamScalars& scalars, const AdamArrays& arrays, int64_t begin, int64_t end);
 };
 PF_DECLARE_TABLE(AdamTable, adam_table)
 

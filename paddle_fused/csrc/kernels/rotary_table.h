@@ -5,11 +5,30 @@
 
 namespace paddle_fused::kernels {
 
-// Indexed by ElementType. One token: num_heads rows of head_dim elements share one row of cos and sin.
+// Consecutive rows of x and y, and the rows of cos and sin for them: angle_stride elements apart, or 0 if it is one.
+struct RotaryRun {
+  const void* x;
+  const void* cos;
+  const void* sin;
+  void* y;
+  int64_t rows, head_dim, angle_stride;
+};
+
+// Adds the products of consecutive rows of x and dy to the head_dim sums of dcos and of dsin.
+struct RotarySums {
+  const void* x;
+  const void* dy;
+  int64_t rows, head_dim;
+  double* dcos;
+  double* dsin;
+};
+
+// Indexed by RotaryMode and ElementType.
 struct RotaryTable {
-  using Run = void (*)(const void* x, const void* cos, const void* sin, int64_t num_heads, int64_t head_dim, void* y);
-  Run forward[3];
-  Run backward[3];
+  void (*forward[2][3])(const RotaryRun& run);
+  void (*backward[2][3])(const RotaryRun& run);
+  void (*add_angle_gradients[2][3])(const RotarySums& sums);
+  void (*store[3])(const double* sums, int64_t count, void* out);
 };
 PF_DECLARE_TABLE(RotaryTable, rotary_table)
 

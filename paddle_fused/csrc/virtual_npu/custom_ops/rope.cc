@@ -52,11 +52,12 @@ using Rotate = decltype(&kernels::rotary_forward);
 
 paddle::Tensor rotate(Rotate run, const paddle::Tensor& x, const paddle::Tensor& cos, const paddle::Tensor& sin) {
   const Shape shape = x.shape();
+  const int64_t batch = shape[0], seq_len = shape[1], heads = shape[2], head_dim = shape[3];
   const paddle::Tensor input = dense(x), cosines = dense(cos), sines = dense(sin);
   paddle::Tensor out = paddle::empty(shape, x.dtype(), x.place());
   if (x.numel() > 0)
-    run(element_type(x.dtype()), {shape[0], shape[1], shape[2], shape[3]}, input.data(), cosines.data(), sines.data(),
-        out.data());
+    run(element_type(x.dtype()), {{batch, seq_len, heads}, {1, seq_len, 1}, head_dim, kernels::RotaryMode::kHalf},
+        input.data(), cosines.data(), sines.data(), out.data());
   return out;
 }
 

@@ -3,7 +3,6 @@
 #include "kernels/adam.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "paddle/phi/common/scalar.h"
@@ -61,30 +60,27 @@ T* in_place(const CustomContext& context, const DenseTensor& input, DenseTensor*
 }
 
 // The arrays from element `first` on.
-kernels::AdamArrays from(const kernels::AdamArrays& arrays, int64_t first) {
-  kernels::AdamArrays rest = arrays;
-  rest.param = static_cast<char*>(arrays.param) + first * kernels::element_size(arrays.param_type);
-  rest.grad = static_cast<const char*>(arrays.grad) + first * kernels::element_size(arrays.grad_type);
-  rest.moment1 += first;
-  rest.moment2 += first;
-  if (rest.moment2_max) rest.moment2_max += first;
-  if (rest.master) rest.master += first;
-  return rest;
+kernels::AdamArrays from(kernels::AdamArrays arrays, int64_t first) {
+  for (kernels::AdamArray* array : {&arrays.param, &arrays.grad, &arrays.moment1, &arrays.moment2, &arrays.moment2_max,
+                                    &arrays.master})
+    if (array->data) array->data = static_cast<char*>(array->data) + first * kernels::element_size(array->type);
+  return arrays;
 }
 
 using Rows = std::vector<int64_t>;
 
 // Updates the given rows of the parameter, or all of it.
 void update(const CustomContext& context, const State& s, const Settings& settings, const Rows* rows = nullptr) {
+  const auto array = [&](const DenseTensor& input, DenseTensor* output) {
+    return kernels::AdamArray{in_place(context, input, output), element_type(input.dtype())};
+  };
   kernels::AdamArrays arrays{};
-  arrays.param_type = element_type(s.param.dtype());
-  arrays.grad_type = element_type(s.grad.dtype());
-  arrays.grad = s.grad.data();
-  arrays.param = in_place(context, s.param, s.param_out);
-  arrays.moment1 = in_place<float>(context, s.moment1, s.moment1_out);
-  arrays.moment2 = in_place<float>(context, s.moment2, s.moment2_out);
-  if (settings.amsgrad) arrays.moment2_max = in_place<float>(context, *s.moment2_max, s.moment2_max_out);
-  if (settings.multi_precision) arrays.master = in_place<float>(context, *s.master, s.master_out);
+  arrays.grad = {const_cast<void*>(s.grad.data()), element_type(s.grad.dtype())};
+  arrays.param = array(s.param, s.param_out);
+  arrays.moment1 = array(s.moment1, s.moment1_out);
+  arrays.moment2 = array(s.moment2, s.moment2_out);
+  if (settings.amsgrad) arrays.moment2_max = array(*s.moment2_max, s.moment2_max_out);
+  if (settings.multi_precision) arrays.master = array(*s.master, s.master_out);
 
   const float beta1_pow = *s.beta1_pow.data<float>(), beta2_pow = *s.beta2_pow.data<float>();
   float* new_beta1_pow = nullptr;
@@ -95,14 +91,9 @@ void update(const CustomContext& context, const State& s, const Settings& settin
   }
   if (s.skip_update && *s.skip_update->data<bool>()) return;
 
-  const float learning_rate = *s.learning_rate.data<float>() * settings.lr_ratio;
-  const float correction2 = std::sqrt(1.0f - beta2_pow);
-  kernels::AdamScalars scalars;
-  scalars.beta1 = settings.beta1;
-  scalars.beta2 = settings.beta2;
-  scalars.step_size = learning_rate * correction2 / (1.0f - beta1_pow);
-  scalars.epsilon = settings.epsilon * correction2;
-  scalars.decay = 1.0f - learning_rate * settings.weight_decay;
+  const kernels::AdamScalars scalars = kernels::adam_scalars(
+      settings.beta1, settings.beta2, settings.epsilon, *s.learning_rate.data<float>() * settings.lr_ratio,
+      settings.weight_decay, beta1_pow, beta2_pow, false);
   if (!rows) {
     kernels::adam(scalars, arrays, s.param.numel());
   } else {

@@ -1,0 +1,86 @@
+// pf_adamw_(param, grad, learning_rate, moment1, moment2, moment2_max?, beta1_pow, beta2_pow, master?): one step of AdamW
+// in place, by kernels/adam. moment2_max is there with AMSGrad, master where the weights are kept in float32 beside a
+// parameter of 16 bits. The step is counted by the powers of beta, which are those of Paddle's own optimizers. Betas close
+// to 1 come as their distance from it: attributes are single precision.
+#include "kernels/adam.h"
+
+#include "ops/operator.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+using OptionalTensor = paddle::optional<Tensor>;
+
+constexpr char kOp[] = "pf_adamw_";
+
+// An array of the update: on the parameter's device, of its shape, of a type that the kernel knows.
+void check_array(const Tensor& param, const char* name, const Tensor& array) {
+  check_places(kOp, {{"param", param}, {name, array}});
+  check_float(kOp, {name, array});
+  if (array.shape() != param.shape())
+    refuse(kOp, std::string(name) + " has shape " + text(array.shape()) + " and param " + text(param.shape()) +
+                    "; accepted: the same shape.");
+}
+
+float scalar(const char* name, const Tensor& tensor) {
+  const bool host = tensor.place().GetType() == phi::AllocationType::CPU;
+  if (!host) check_places(kOp, {{name, tensor}});
+  if (tensor.numel() != 1 || tensor.dtype() != DataType::FLOAT32)
+    refuse(kOp, std::string(name) + " has shape " + text(tensor.shape()) + " and is " + text(tensor.dtype()) +
+                    "; accepted: one element of float32.");
+  return *tensor.data<float>();
+}
+
+kernels::AdamArray array_of(const Tensor& tensor) {
+  return {const_cast<void*>(tensor.data()), element_type(tensor.dtype())};
+}
+
+void adamw(Tensor& param, const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+           OptionalTensor& moment2_max, Tensor& beta1_pow, Tensor& beta2_pow, OptionalTensor& master, float one_minus_beta1,
+           float one_minus_beta2, float epsilon, float lr_ratio, float weight_decay, bool maximize) {
+  check_array(param, "param", param);
+  check_array(param, "grad", grad);
+  check_array(param, "moment1", moment1);
+  check_array(param, "moment2", moment2);
+  if (moment2_max) check_array(param, "moment2_max", *moment2_max);
+  if (master) check_array(param, "master", *master);
+
+  const double beta1 = 1.0 - one_minus_beta1, beta2 = 1.0 - one_minus_beta2;
+  const double power1 = kernels::exact_power(beta1, scalar("beta1_pow", beta1_pow));
+  const double power2 = kernels::exact_power(beta2, scalar("beta2_pow", beta2_pow));
+  const double rate = static_cast<double>(lr_ratio) * scalar("learning_rate", learning_rate);
+  const kernels::AdamScalars scalars =
+      kernels::adam_scalars(beta1, beta2, epsilon, rate, weight_decay, power1, power2, maximize);
+
+  const HostCall call(kOp, param);
+  const Tensor gradient = dense(grad);
+  kernels::AdamArrays arrays{};
+  arrays.param = array_of(param);
+  arrays.grad = array_of(gradient);
+  arrays.moment1 = array_of(moment1);
+  arrays.moment2 = array_of(moment2);
+  if (moment2_max) arrays.moment2_max = array_of(*moment2_max);
+  if (master) arrays.master = array_of(*master);
+  if (param.numel() > 0) kernels::adam(scalars, arrays, param.numel());
+  *beta1_pow.data<float>() = static_cast<float>(power1 * beta1);
+  *beta2_pow.data<float>() = static_cast<float>(power2 * beta2);
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_adamw_)
+    .Inputs({"param", "grad", "learning_rate", "moment1", "moment2", paddle::Optional("moment2_max"), "beta1_pow",
+             "beta2_pow", paddle::Optional("master")})
+    .Outputs({"param_out", "moment1_out", "moment2_out", paddle::Optional("moment2_max_out"), "beta1_pow_out",
+              "beta2_pow_out", paddle::Optional("master_out")})
+    .Attrs({"one_minus_beta1: float", "one_minus_beta2: float", "epsilon: float", "lr_ratio: float",
+            "weight_decay: float", "maximize: bool"})
+    .SetInplaceMap({{"param", "param_out"},
+                    {"moment1", "moment1_out"},
+                    {"moment2", "moment2_out"},
+                    {paddle::Optional("moment2_max"), paddle::Optional("moment2_max_out")},
+                    {"beta1_pow", "beta1_pow_out"},
+                    {"beta2_pow", "beta2_pow_out"},
+                    {paddle::Optional("master"), paddle::Optional("master_out")}})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw));

@@ -1,0 +1,140 @@
+// pf_rotary(x, cos, sin; interleave, angle_gradients) -> y: kernels/rotary as an operator.
+//
+// x: [., ., ., D], or [., ., D] for packed sequences; cos, sin: of x's rank, each leading dimension x's or 1.
+// angle_gradients: cos or sin want a gradient; without, theirs are not computed. They are outputs all the same, because
+// under auto-parallel Paddle's backward pass wants one for each input.
+#include "kernels/rotary.h"
+
+#include "ops/operator.h"
+#include "ops/spmd.h"
+
+namespace paddle_fused::ops {
+namespace {
+
+constexpr char kOp[] = "pf_rotary";
+
+// Also runs while a program is captured, where an unknown dimension is -1.
+void check_shapes(const Shape& x, const Shape& cos, const Shape& sin) {
+  if (x.size() < 3 || x.size() > 4 || (x.back() >= 0 && x.back() % 2 != 0))
+    refuse(kOp, "x has shape " + text(x) + "; accepted: three or four dimensions, the last one even.");
+  bool fits = cos == sin && cos.size() == x.size() && (cos.back() == x.back() || cos.back() < 0 || x.back() < 0);
+  for (size_t d = 0; fits && d + 1 < x.size(); ++d)
+    fits = cos[d] == 1 || cos[d] == x[d] || cos[d] < 0 || x[d] < 0;
+  if (!fits)
+    refuse(kOp, "x has shape " + text(x) + ", cos " + text(cos) + " and sin " + text(sin) +
+                    "; accepted: cos and sin of one shape, x's last dimension, and 1 or x's size before it.");
+}
+
+void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  check_places(kOp, {{"x", x}, {"cos", cos}, {"sin", sin}});
+  check_float(kOp, {"x", x});
+  check_same_dtype(kOp, {{"x", x}, {"cos", cos}, {"sin", sin}});
+  check_shapes(x.shape(), cos.shape(), sin.shape());
+}
+
+// A tensor of rank 3 is read as one of rank 4 whose first dimension is 1.
+std::vector<int64_t> of_rank_4(const Shape& shape) {
+  return shape.size() == 4 ? shape : Shape{1, shape[0], shape[1], shape[2]};
+}
+
+kernels::RotaryShape shape_of(const Tensor& x, const Tensor& cos, bool interleave) {
+  const Shape dims = of_rank_4(x.shape()), angles = of_rank_4(cos.shape());
+  return {{dims[0], dims[1], dims[2]},
+          {angles[0], angles[1], angles[2]},
+          dims[3],
+          interleave ? kernels::RotaryMode::kInterleave : kernels::RotaryMode::kHalf};
+}
+
+std::vector<Tensor> forward(const Tensor& x, const Tensor& cos, const Tensor& sin, bool interleave,
+                            bool /*angle_gradients*/) {
+  check(x, cos, sin);
+  const HostCall call(kOp, x);
+  Tensor y = paddle::empty(x.shape(), x.dtype(), x.place());
+  const Tensor input = dense(x), cosines = dense(cos), sines = dense(sin);
+  if (x.numel() > 0)
+    kernels::rotary_forward(element_type(x.dtype()), shape_of(x, cos, interleave), input.data(), cosines.data(),
+                            sines.data(), y.data());
+  return {y};
+}
+
+std::vector<Tensor> backward(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& dy, bool interleave,
+                             bool angle_gradients) {
+  check(x, cos, sin);
+  check_places(kOp, {{"x", x}, {"the gradient of y", dy}});
+  check_same_dtype(kOp, {{"x", x}, {"the gradient of y", dy}});
+  const HostCall call("pf_rotary_grad", x);
+  Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
+  Tensor dcos = paddle::empty(cos.shape(), cos.dtype(), cos.place());
+  Tensor dsin = paddle::empty(sin.shape(), sin.dtype(), sin.place());
+  const Tensor input = dense(x), gradient = dense(dy), cosines = dense(cos), sines = dense(sin);
+  const kernels::RotaryShape shape = shape_of(x, cos, interleave);
+  if (x.numel() > 0)
+    kernels::rotary_backward(element_type(x.dtype()), shape, gradient.data(), cosines.data(), sines.data(), dx.data());
+  if (angle_gradients && cos.numel() > 0)
+    kernels::rotary_angle_gradients(element_type(x.dtype()), shape, input.data(), gradient.data(), dcos.data(),
+                                    dsin.data());
+  return {dx, dcos, dsin};
+}
+
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& cos, const Shape& sin, bool /*interleave*/,
+                                bool /*angle_gradients*/) {
+  check_shapes(x, cos, sin);
+  return {x};
+}
+std::vector<DataType> infer_dtypes(const DataType& x, const DataType& /*cos*/, const DataType& /*sin*/) {
+  return {x};
+}
+
+std::vector<Shape> infer_gradient_shapes(const Shape& x, const Shape& cos, const Shape& sin, const Shape& /*dy*/,
+                                         bool /*interleave*/, bool /*angle_gradients*/) {
+  return {x, cos, sin};
+}
+std::vector<DataType> infer_gradient_dtypes(const DataType& x, const DataType& cos, const DataType& sin,
+                                            const DataType& /*dy*/) {
+  return {x, cos, sin};
+}
+
+// Rows may lie on different devices. cos and sin follow the dimensions that they share with x; their gradients are
+// sums over the devices that split the others.
+struct Placement {
+  DimsMapping x, angles, summed;
+
+  Placement(const DistMetaTensor& rotated, const DistMetaTensor& cos)
+      : x(last_dims_whole(mapping_of(rotated), 1)), angles(x), summed(whole(x.size())) {
+    for (size_t d = 0; d < x.size(); ++d)
+      if (cos.dims()[d] == 1) std::swap(angles[d], summed[d]);
+  }
+};
+
+SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& cos, const DistMetaTensor& sin,
+                    bool /*interleave*/, bool /*angle_gradients*/) {
+  const Placement p(x, cos);
+  return {{placed(x, p.x), placed(cos, p.angles), placed(sin, p.angles)}, {placed(x, p.x)}};
+}
+SpmdInfo infer_gradient_spmd(const DistMetaTensor& x, const DistMetaTensor& cos, const DistMetaTensor& sin,
+                             const DistMetaTensor& dy, bool /*interleave*/, bool /*angle_gradients*/) {
+  const Placement p(x, cos);
+  return {{placed(x, p.x), placed(cos, p.angles), placed(sin, p.angles), placed(dy, p.x)},
+          {placed(x, p.x), partial_sum(cos, p.angles, p.summed), partial_sum(sin, p.angles, p.summed)}};
+}
+
+}  // namespace
+}  // namespace paddle_fused::ops
+
+PD_BUILD_OP(pf_rotary)
+    .Inputs({"x", "cos", "sin"})
+    .Outputs({"y"})
+    .Attrs({"interleave: bool", "angle_gradients: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+
+PD_BUILD_GRAD_OP(pf_rotary)
+    .Inputs({"x", "cos", "sin", paddle::Grad("y")})
+    .Outputs({paddle::Grad("x"), paddle::Grad("cos"), paddle::Grad("sin")})
+    .Attrs({"interleave: bool", "angle_gradients: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));

@@ -20,12 +20,16 @@ _PUBLIC = {
     "reset_what_ran": "dispatch",
     "use_backend": "dispatch",
     "what_ran": "dispatch",
+    "FusedAdamW": "ops.adamw",
     "add_rms_norm": "ops.add_rms_norm",
+    "apply_rotary": "ops.rotary",
     "dropout_add_layer_norm": "ops.dropout_add_norm",
     "dropout_add_rms_norm": "ops.dropout_add_norm",
     "flash_attention": "ops.attention",
     "linear_cross_entropy": "ops.linear_cross_entropy",
     "rms_norm": "ops.rms_norm",
+    "rotary_mul": "ops.rotary",
+    "swiglu": "ops.swiglu",
 }
 _MODULES = ("compat", "contracts", "masks")
 

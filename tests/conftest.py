@@ -96,3 +96,20 @@ def on_npu():
     import paddle  # not above: tests that need no device do not wait for the import
 
     paddle.set_device("npu:0")
+
+
+@pytest.fixture
+def on_cpu():
+    """The test runs on the CPU place."""
+    import paddle
+
+    paddle.set_device("cpu")
+
+
+@pytest.fixture(params=["cpu", "npu:0"])
+def device(request):
+    """The test runs on each device, whose name this is."""
+    import paddle
+
+    paddle.set_device(request.param)
+    return request.param

@@ -1,10 +1,14 @@
 """The fused operators under the names of torch_npu and MindSpeed, with their argument order."""
 
+from .adamw import npu_apply_fused_adamw_v2
 from .attention import npu_fusion_attention
 from .moe import npu_grouped_matmul, npu_moe_token_permute, npu_moe_token_unpermute
 from .norms import npu_dropout_add_layer_norm, npu_dropout_add_rms_norm, npu_rms_norm
+from .rotary import npu_rotary_mul
+from .swiglu import npu_swiglu
 
 __all__ = [
+    "npu_apply_fused_adamw_v2",
     "npu_dropout_add_layer_norm",
     "npu_dropout_add_rms_norm",
     "npu_fusion_attention",
@@ -12,4 +16,6 @@ __all__ = [
     "npu_moe_token_permute",
     "npu_moe_token_unpermute",
     "npu_rms_norm",
+    "npu_rotary_mul",
+    "npu_swiglu",
 ]

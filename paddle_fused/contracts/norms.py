@@ -140,7 +140,7 @@ RULES = (
     ),
     Rule(
         "swiglu.grad_alignment",
-        ("aclnnSwiGluGrad", "swiglu_grad", "swiglu"),
+        ("aclnnSwiGluGrad", "npu_swiglu", "swiglu_grad", "swiglu"),
         None,
         f"for a gradient rows of x that are a multiple of {LIMITS['swiglu.grad_alignment']} bytes",
         "Pad the width, or use composed operators.",

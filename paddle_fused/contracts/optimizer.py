@@ -12,6 +12,14 @@ _MINDSPEED = "Ascend/MindSpeed docs/ops/npu_apply_fused_adamw_v2.md"
 
 RULES = (
     Rule(
+        "adamw.missing",
+        _ALL[:2],
+        PARAM_NULLPTR,
+        "parameter, gradient and both moments as tensors",
+        "Pass all of them; moments are zeros at first.",
+        _DOC,
+    ),
+    Rule(
         "adamw.dtype",
         _ALL,
         PARAM_INVALID,

@@ -36,7 +36,15 @@ RULES = (
     Rule(
         "rotary.mode", _PUBLIC[1:], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
     ),
-    Rule("rotary.rank", _ALL, INNER_TILING, "four dimensions", "Reshape it.", _DOC),
+    Rule(
+        "rotary.layout",
+        _PUBLIC,
+        INNER_TILING,
+        "four dimensions, or three for packed sequences",
+        "Reshape it.",
+        _DOC,
+    ),
+    Rule("rotary.rank", (PLUGIN,), INNER_TILING, "four dimensions", "Reshape it.", _PADDLE),
     Rule(
         "rotary.head_dim",
         _ALL,
@@ -77,6 +85,14 @@ RULES = (
         f"batch times heads up to {LIMITS['rotary.angle_gradient_rows']} where cos and sin need a gradient",
         "Detach cos and sin, or split x.",
         _DOC,
+    ),
+    Rule(
+        "rotary.rotate",
+        ("npu_rotary_mul",),
+        None,
+        "no matrix for the rotation",
+        "Pass rotate=None: a matrix has no gradient, and the modes are these products.",
+        "Ascend/op-plugin docs/context/torch_npu-npu_rotary_mul.md",
     ),
     Rule(
         "rotary.plugin_head_dim",

@@ -49,6 +49,14 @@ def same_shape(a, b) -> bool:
     return len(a) == len(b) and all(i == j or -1 in (i, j) for i, j in zip(a, b, strict=True))
 
 
+def check_one_device(operator: str, **tensors) -> None:
+    """All tensors are on devices of one kind; None is skipped."""
+    devices = {name: device_of(tensor) for name, tensor in tensors.items() if tensor is not None}
+    if len(set(devices.values())) > 1:
+        where = ", ".join(f"{name} is on {device}" for name, device in devices.items())
+        raise ValueError(f"{operator}: {where}; accepted: one device for all. Move them with tensor.to.")
+
+
 def no_16_bit_on_cpu(*tensors) -> str | None:
     """Why composed operators cannot compute on these tensors: Paddle's CPU kernels have no 16-bit types."""
     for tensor in tensors:
@@ -59,3 +67,8 @@ def no_16_bit_on_cpu(*tensors) -> str | None:
         ):
             return f"Paddle's CPU kernels do not compute in {dtype_name(tensor)}"
     return None
+
+
+def wants_gradient(*tensors) -> bool:
+    """Whether a gradient will flow to one of the tensors; None among them is skipped."""
+    return paddle.is_grad_enabled() and any(t is not None and not t.stop_gradient for t in tensors)

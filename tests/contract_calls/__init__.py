@@ -3,6 +3,7 @@
 Every rule has at least one. A call of an operator or function that is refused raises ValueError.
 """
 
-from . import attention, moe, norms, plugin
+from . import adamw, attention, moe, norms, plugin, rotary, swiglu
 
-CALLS = [call for module in (attention, moe, norms, plugin) for call in module.CALLS]
+MODULES = (adamw, attention, moe, norms, plugin, rotary, swiglu)
+CALLS = [call for module in MODULES for call in module.CALLS]

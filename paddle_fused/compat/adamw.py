@@ -1,0 +1,79 @@
+"""MindSpeed's fused AdamW, with its argument order and its limits."""
+
+from __future__ import annotations
+
+import paddle
+
+from .. import contracts
+from ..ops.adamw import Settings, State, adamw_step
+from ..ops.arguments import check_tensor, dtype_name
+
+_OPERATOR = "npu_apply_fused_adamw_v2"
+
+
+@paddle.no_grad()
+def npu_apply_fused_adamw_v2(
+    param,
+    grad,
+    exp_avg,
+    exp_avg_sq,
+    max_exp_avg_sq,
+    state_step,
+    lr=1e-3,
+    beta1=0.9,
+    beta2=0.999,
+    weight_decay=0.0,
+    eps=1e-8,
+    amsgrad=False,
+    maximize=False,
+):
+    """One step of AdamW in place: updates param, exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
+
+    The tensors have one shape; float32, bfloat16 or float16: the moments param's, the others any of these.
+    state_step: the number of this step, from 1: a tensor of one element, int64 or float32, or a number.
+    Raises ContractError (a ValueError) with CANN's error number. Returns None.
+
+    Source: MindSpeed docs/ops/npu_apply_fused_adamw_v2.md; aclnnApplyAdamWV2.
+    """
+    tensors = {"param": param, "grad": grad, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+    missing = [name for name, tensor in tensors.items() if tensor is None]
+    if missing:
+        contracts.refuse("adamw.missing", _OPERATOR, f"{' and '.join(missing)} is None")
+    if amsgrad and max_exp_avg_sq is None:
+        contracts.refuse("adamw.max_grad_norm", _OPERATOR, "max_exp_avg_sq is None with amsgrad")
+    if amsgrad:
+        tensors["max_exp_avg_sq"] = max_exp_avg_sq
+    for name, tensor in tensors.items():
+        check_tensor(_OPERATOR, name, tensor)
+        if dtype_name(tensor) not in contracts.dtypes("adamw.dtype"):
+            contracts.refuse("adamw.dtype", _OPERATOR, f"{name} is {dtype_name(tensor)}")
+        if tensor.shape != param.shape:
+            came = f"{name} has shape {list(tensor.shape)} and param {list(param.shape)}"
+            contracts.refuse("adamw.shape", _OPERATOR, came)
+    for name in ("exp_avg", "exp_avg_sq"):
+        if tensors[name].dtype != param.dtype:
+            came = f"{name} is {dtype_name(tensors[name])} and param {dtype_name(param)}"
+            contracts.refuse("adamw.moment_dtype", _OPERATOR, came)
+    step = _step(state_step)
+    powers = [paddle.to_tensor([beta**step], "float32", paddle.CPUPlace()) for beta in (beta1, beta2)]
+    state = State(
+        learning_rate=paddle.to_tensor([lr], "float32", param.place),
+        moment1=exp_avg,
+        moment2=exp_avg_sq,
+        beta1_pow=powers[0],
+        beta2_pow=powers[1],
+        moment2_max=max_exp_avg_sq if amsgrad else None,
+    )
+    adamw_step(param, grad, state, Settings(beta1, beta2, eps, 1.0, weight_decay, maximize))
+
+
+def _step(state_step) -> float:
+    if isinstance(state_step, paddle.Tensor):
+        known = dtype_name(state_step) in contracts.dtypes("adamw.step_dtype")
+        if not known or state_step.size != 1:
+            came = f"state_step is {dtype_name(state_step)} of shape {list(state_step.shape)}"
+            contracts.refuse("adamw.step", _OPERATOR, came)
+    step = float(state_step)
+    if not step > 0:
+        contracts.refuse("adamw.step", _OPERATOR, f"state_step is {step:g}")
+    return step

@@ -1,0 +1,28 @@
+from auto_parallel.row import Row
+
+
+def _two(dim):
+    placement = f"S{dim}"
+    return Row(
+        operator="swiglu",
+        case="x and y [4, 256]",
+        split={"x": dim, "y": dim},
+        placements={"output 0": placement, "gradient of x": placement, "gradient of y": placement},
+    )
+
+
+def _halves(dim, placement):
+    return Row(
+        operator="swiglu",
+        case="x [4, 512]",
+        split={"x": dim},
+        placements={"output 0": placement, "gradient of x": placement},
+    )
+
+
+ROWS = [
+    _two(0),
+    _two(1),
+    _halves(0, "S0"),
+    _halves(1, "R"),  # gate and up lie half a row apart: rows are put together first
+]

@@ -1,0 +1,53 @@
+"""npu_apply_fused_adamw_v2: one step of AdamW as MindSpeed calls it."""
+
+import numpy as np
+import paddle
+import pytest
+from fused_adamw_training import DECAY, in_float32, train
+from optimizer_rules import (
+    LEARNING_RATE,
+    SHAPE,
+    AdamRule,
+    exact,
+    gradient,
+)
+
+from paddle_fused import FusedAdamW
+from paddle_fused.compat import npu_apply_fused_adamw_v2
+
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("grad_dtype", FLOATS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_mindspeed_s_function(device, dtype, grad_dtype, amsgrad):
+    """Step 3 from given moments, in all 27 combinations of dtypes, against the rule in float64."""
+
+    def tensor(seed, dtype):
+        return paddle.to_tensor(np.abs(exact(seed)).astype("float32")).astype(dtype)
+
+    for max_dtype in FLOATS if amsgrad else ("float32",):
+        param, grad, largest = tensor(0, dtype), tensor(1, grad_dtype), tensor(4, max_dtype)
+        moments = [tensor(2, dtype), tensor(3, dtype)]
+        rule = AdamRule(DECAY, amsgrad=amsgrad)
+        rule.t, rule.m, rule.v, rule.largest = 2, np.abs(exact(2)), np.abs(exact(3)), np.abs(exact(4))
+        expected = rule(np.abs(exact(0)), -np.abs(exact(1)))
+        step = paddle.to_tensor([3])
+        settings = (LEARNING_RATE, 0.9, 0.999, DECAY, 1e-8, amsgrad, True)
+        assert npu_apply_fused_adamw_v2(param, grad, *moments, largest, step, *settings) is None
+        rounding = {"float32": 1e-6, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+        for got, right in ((param, expected), (moments[0], rule.m), (moments[1], rule.v)):
+            np.testing.assert_allclose(in_float32(got), right, rtol=rounding[dtype], atol=1e-6)
+        unchanged = np.abs(exact(4))
+        right = rule.largest if amsgrad else unchanged
+        np.testing.assert_allclose(in_float32(largest), right, rtol=rounding[max_dtype], atol=1e-6)
+
+
+def test_mindspeed_s_function_is_a_step_of_the_optimizer(on_cpu):
+    param, _ = train(FusedAdamW, steps=4)
+    weight, m, v = paddle.to_tensor(exact(0).astype("float32")), paddle.zeros(SHAPE), paddle.zeros(SHAPE)
+    for step in range(4):
+        grad = paddle.to_tensor(gradient(step).astype("float32"))
+        npu_apply_fused_adamw_v2(weight, grad, m, v, None, step + 1, LEARNING_RATE, weight_decay=DECAY)
+    np.testing.assert_allclose(weight.numpy(), param.numpy(), rtol=0, atol=2.0**-22)

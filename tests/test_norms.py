@@ -146,6 +146,22 @@ def test_host_operators_refuse_what_would_read_other_memory():
         run("pf_dropout_add_norm", *arguments.values(), 0, False, 0.5, 1e-5, True)
 
 
+@pytest.mark.parametrize("operator", ["pf_rms_norm", "pf_add_rms_norm", "pf_dropout_add_norm"])
+def test_a_captured_host_operator_refuses_when_it_runs(operator):
+    """Paddle would end the process if the shape inference of the capture threw."""
+
+    @paddle.jit.to_static(full_graph=True)
+    def program(x, weight):
+        if operator == "pf_dropout_add_norm":
+            weights = [weight] * 5
+            return native.call(operator, x, weight, *weights, 0, False, 0.0, 1e-5, False)[0]
+        inputs = [x, x, weight] if operator == "pf_add_rms_norm" else [x, weight]
+        return native.call(operator, *inputs, 1e-5)[0]
+
+    with pytest.raises(ValueError, match=rf"{operator}: (x has shape \[4, 8\] and )?weight .*\[3\]"):
+        program(paddle.ones([4, 8]), paddle.ones([3]))
+
+
 @pytest.mark.parametrize("isa", available()[:-1])  # the widest is what every other test runs on
 def test_accuracy_on_narrower_instruction_sets(run_python, isa):
     result = run_python("-m", "paddle_fused.parity", *NORMS, PADDLE_FUSED_ISA=isa, timeout=300)

@@ -16,6 +16,10 @@ from paddle_fused.virtual_npu.settings import SETTINGS
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
+def test_every_rule_is_broken_by_a_call():
+    assert sorted(contracts.RULES.keys() - dict(CALLS).keys()) == []
+
+
 @pytest.mark.parametrize(
     ("key", "call"), CALLS, ids=[f"{key}-{number}" for number, (key, _) in enumerate(CALLS)]
 )

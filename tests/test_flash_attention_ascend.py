@@ -173,3 +173,27 @@ assert {ran.backend for ran in what_ran()} == {"ascend"}, what_ran()
 def test_a_captured_program_runs_the_plugins_operator(run_program):
     done = run_program(CAPTURED, VIRTUAL_NPU_STRICT="1")
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+COMPOSED = """
+import numpy as np
+import paddle
+from paddle_fused import flash_attention, masks, what_ran
+
+blind = paddle.to_tensor(np.triu(np.ones((9, 9), bool)))  # the first query sees nothing
+for dtype in ("bfloat16", "float16", "float32"):
+    query, key = (paddle.randn([2, 9, heads, 8]).astype(dtype) for heads in (4, 2))
+    query.stop_gradient = key.stop_gradient = False
+    dropped, _, _ = flash_attention(query, key, key, masks.prefix(3), dropout=0.2, return_softmax_stats=True)
+    zeroed = flash_attention(query, key, key, masks.dense(blind, invalid_rows=True))
+    (dropped + zeroed).astype("float32").sum().backward()
+    gradient, zeros = (x.astype("float32").numpy() for x in (query.grad, zeroed[:, 0]))
+    assert np.isfinite(gradient).all() and gradient.any() and not zeros.any()
+assert {(ran.backend, ran.dtype, ran.count) for ran in what_ran()} >= {("composed", "float32", 2)}, what_ran()
+assert {ran.backend for ran in what_ran()} == {"composed"}, what_ran()
+"""
+
+
+def test_what_the_operator_refuses_is_composed_of_a_cards_kernels(run_program):
+    done = run_program(COMPOSED, VIRTUAL_NPU_STRICT="1")
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -41,6 +41,9 @@ BUT_PLUGIN = (
     "flash_attention",
 )
 VARLEN_BUT_PLUGIN = BUT_PLUGIN[1:]
+# flash_attention has intents instead of modes, and cannot break their rules.
+FUSION = BUT_PLUGIN[:-1]
+VARLEN_FUSION = FUSION[1:]
 
 SCORE_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md"
 VARLEN_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md"
@@ -56,7 +59,7 @@ RULES = (
     # ---- query, key and value
     Rule(
         "attention.dtype",
-        BUT_PLUGIN,
+        FUSION,
         PARAM_INVALID,
         listed(DTYPES["attention.dtype"]),
         "Cast it with tensor.astype.",
@@ -252,7 +255,7 @@ RULES = (
     ),
     Rule(
         "attention.pse_rows",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         f"a bias of {_L['attention.pse_rows']} rows where Sq = Skv, Sq > {_L['attention.pse_rows']} and the "
         "sparse mode is 0, 2 or 3",
@@ -261,7 +264,7 @@ RULES = (
     ),
     Rule(
         "attention.pse_varlen",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         f"in layout TND [B, N, {_L['attention.pse_rows']}, Skv], [1, N, {_L['attention.pse_rows']}, Skv] or "
         "all biases in one dimension, N * Sq * Skv elements for each sequence",
@@ -270,7 +273,7 @@ RULES = (
     ),
     Rule(
         "attention.pse_mode",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         "no position bias in modes 7 and 8",
         "Apply the bias to whole sequences, with mode 3 or 2.",
@@ -278,7 +281,7 @@ RULES = (
     ),
     Rule(
         "attention.pse_empty_sequence",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         "a position bias only where no sequence is empty",
         "Remove the empty sequences.",

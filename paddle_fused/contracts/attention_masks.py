@@ -3,7 +3,18 @@
 Legend: B batch, N heads, S sequence length; q and kv: of query, of key and value; i a query's position.
 """
 
-from .attention import ALL, BUT_PLUGIN, DENSE, SCORE_DOC, TILING_SOURCE, VARLEN, VARLEN_BUT_PLUGIN, VARLEN_DOC
+from .attention import (
+    ALL,
+    BUT_PLUGIN,
+    DENSE,
+    FUSION,
+    SCORE_DOC,
+    TILING_SOURCE,
+    VARLEN,
+    VARLEN_BUT_PLUGIN,
+    VARLEN_DOC,
+    VARLEN_FUSION,
+)
 from .rule import INNER_TILING, PARAM_INVALID, Rule, listed
 
 LIMITS = {
@@ -24,7 +35,7 @@ RULES = (
     # ---- masks
     Rule(
         "attention.mask_dtype",
-        BUT_PLUGIN,
+        FUSION,
         PARAM_INVALID,
         listed(DTYPES["attention.mask_dtype"]) + ", where True or 1 hides a key",
         "For an additive mask pass (mask != 0).",
@@ -48,7 +59,7 @@ RULES = (
     ),
     Rule(
         "attention.mask_shape_compressed",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         f"[{_C}, {_C}] for sparse modes {listed(COMPRESSED_MODES)}",
         "Pass the triangle that is True above the diagonal.",
@@ -56,7 +67,7 @@ RULES = (
     ),
     Rule(
         "attention.mask_shape_prefix",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         "[B, N, Sq, Skv] or [B, 1, Sq, Skv] for sparse mode 5",
         "Expand the mask to one for each batch element, or use mode 6.",
@@ -64,7 +75,7 @@ RULES = (
     ),
     Rule(
         "attention.mask_shape_prefix_compressed",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         f"[{_CP}, {_C}] for sparse mode 6",
         f"Pass the {_C} rows of the triangle, then {_CP - _C} rows whose left half is False.",
@@ -72,7 +83,7 @@ RULES = (
     ),
     Rule(
         "attention.mask_missing",
-        BUT_PLUGIN,
+        FUSION,
         None,
         "sparse modes 1 to 8 with their mask, 0 without one",
         "Without a mask a card ignores the mode and every query sees every key.",
@@ -80,7 +91,7 @@ RULES = (
     ),
     Rule(
         "attention.dense_mode",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         f"sparse modes {listed(DENSE_MODES)} for layouts BSH, SBH, BSND and BNSD",
         "Modes 7 and 8 are for parts of packed sequences.",
@@ -88,7 +99,7 @@ RULES = (
     ),
     Rule(
         "attention.varlen_mode",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         f"sparse modes {listed(VARLEN_MODES)} for layout TND",
         "Use mode 6 instead of 5: its mask is compressed.",
@@ -96,7 +107,7 @@ RULES = (
     ),
     Rule(
         "attention.band_top_left",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         "in mode 0 a band with keys in it: pre_tokens + next_tokens >= 0, pre_tokens > -Skv and "
         "next_tokens > -Sq",
@@ -123,7 +134,7 @@ RULES = (
     # ---- prefix
     Rule(
         "attention.prefix",
-        BUT_PLUGIN,
+        FUSION,
         INNER_TILING,
         "for sparse modes 5 and 6 one prefix length for each batch element",
         "Pass prefix as a list of lengths.",
@@ -156,7 +167,7 @@ RULES = (
     ),
     Rule(
         "attention.mode7_last",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         "in mode 7 a band on the last sequence that is not empty with pre_tokens >= its Skv and "
         "Sq - Skv <= next_tokens <= 0",
@@ -165,7 +176,7 @@ RULES = (
     ),
     Rule(
         "attention.mode7_others",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         "in mode 7 no more queries than keys in any sequence but the last",
         "Only the last one may be cut.",
@@ -173,7 +184,7 @@ RULES = (
     ),
     Rule(
         "attention.mode8_first",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         INNER_TILING,
         "in mode 8 a band on the first sequence that is not empty with pre_tokens >= its Skv and "
         "next_tokens >= Sq - Skv",

@@ -132,7 +132,7 @@ RULES = (
     ),
     Rule(
         "swiglu.dim",
-        _SWIGLU,
+        _SWIGLU[:2],
         PARAM_INVALID,
         "a dimension that x has",
         "Pass -1 for the last one.",

@@ -29,7 +29,7 @@ RULES = (
     ),
     Rule(
         "adamw.moment_dtype",
-        _ALL,
+        _ALL[:2],
         PARAM_INVALID,
         "moments of the parameter's dtype",
         "Keep them in the dtype that is updated: the master weight's where there is one.",
@@ -37,7 +37,7 @@ RULES = (
     ),
     Rule(
         "adamw.shape",
-        _ALL,
+        _ALL[:2],
         PARAM_INVALID,
         "parameter, gradient and moments of one shape",
         "Reshape them.",

@@ -20,11 +20,19 @@ DTYPES = {"rotary.dtype": FLOATS}
 PLUGIN = "fused_rope"
 _PUBLIC = ("aclnnRotaryPositionEmbedding", "npu_rotary_mul", "rotary_mul", "apply_rotary")
 _ALL = (*_PUBLIC, PLUGIN)
+_LIMITED = _PUBLIC[:2]  # the public functions have no limits of sizes
 _DOC = "hicann/ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md"
 _PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
 
 RULES = (
-    Rule("rotary.dtype", _ALL, PARAM_INVALID, listed(FLOATS), "Cast it with tensor.astype.", _DOC),
+    Rule(
+        "rotary.dtype",
+        (*_PUBLIC[:3], PLUGIN),
+        PARAM_INVALID,
+        listed(FLOATS),
+        "Cast it with tensor.astype.",
+        _DOC,
+    ),
     Rule(
         "rotary.same_dtype",
         _ALL,
@@ -34,7 +42,7 @@ RULES = (
         _DOC,
     ),
     Rule(
-        "rotary.mode", _PUBLIC[1:], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
+        "rotary.mode", _PUBLIC[1:3], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
     ),
     Rule(
         "rotary.layout",
@@ -47,7 +55,7 @@ RULES = (
     Rule("rotary.rank", (PLUGIN,), INNER_TILING, "four dimensions", "Reshape it.", _PADDLE),
     Rule(
         "rotary.head_dim",
-        _ALL,
+        (*_LIMITED, PLUGIN),
         INNER_TILING,
         f"an even head size below {LIMITS['rotary.head_dim']}",
         "Rotate a slice of the head with composed operators.",
@@ -55,7 +63,7 @@ RULES = (
     ),
     Rule(
         "rotary.batch_heads",
-        _ALL,
+        (*_LIMITED, PLUGIN),
         INNER_TILING,
         f"below {LIMITS['rotary.batch']} for batch and below {LIMITS['rotary.heads']} for heads",
         "Split it.",
@@ -63,7 +71,7 @@ RULES = (
     ),
     Rule(
         "rotary.interleaved_rows",
-        _PUBLIC,
+        _LIMITED,
         INNER_TILING,
         f"batch times heads below {LIMITS['rotary.interleaved_rows']} in mode interleave",
         "Split it.",
@@ -71,7 +79,7 @@ RULES = (
     ),
     Rule(
         "rotary.angles",
-        _ALL,
+        (*_LIMITED, PLUGIN),
         INNER_TILING,
         "cos and sin of one shape, x's S and D and, in mode half, 1 or x's size for batch and heads: "
         "[1, S, 1, D], [B, S, 1, D] or [B, S, N, D]; in mode interleave [1, S, 1, D]",
@@ -80,7 +88,7 @@ RULES = (
     ),
     Rule(
         "rotary.angle_gradient_rows",
-        _PUBLIC,
+        _LIMITED,
         INNER_TILING,
         f"batch times heads up to {LIMITS['rotary.angle_gradient_rows']} where cos and sin need a gradient",
         "Detach cos and sin, or split x.",

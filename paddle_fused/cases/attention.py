@@ -8,6 +8,8 @@ from itertools import accumulate
 import numpy as np
 
 from .. import masks
+from ..masks.explicit import SparseMode
+from ..masks.modes import UNBOUNDED
 from ..ops.attention import flash_attention
 from .case import OpCase
 
@@ -108,7 +110,7 @@ def packed_case(mask, query_lens, key_lens, heads=(4, 2), dim=16) -> OpCase:
                 for name, part in (("query", rows), ("key", columns), ("value", columns))
             )
             if q:
-                hidden = None if mask is None else mask.to_dense(q, k)
+                hidden = None if mask is None else mask.of_sequence(s, query_lens).to_dense(q, k)
                 out[rows] = golden(q_, k_, v_, hidden)[0].transpose(1, 0, 2)
         return (out,)
 
@@ -157,6 +159,10 @@ CASES = [
     packed_case(masks.causal(), *_LENGTHS),
     packed_case(None, *_LENGTHS),
     packed_case(masks.band(4, 0), [7, 1, 20], [9, 1, 24]),
+    # CANN's modes that no single intent above compiles to, as npu_fusion_attention asks for them.
+    batch_case(SparseMode(5, UNBOUNDED, UNBOUNDED, (4, 30)) & _random_mask(33, 33, 4), name="sparse_mode 5"),
+    packed_case(SparseMode(7, UNBOUNDED, -3), [5, 9, 12], [7, 9, 15]),
+    packed_case(SparseMode(8, UNBOUNDED, 2), [5, 9, 12], [7, 9, 15]),
 ]
 
 

@@ -64,8 +64,9 @@ def placement_of(tensor) -> str:
 
 
 def examine(row: Row, mesh) -> dict:
-    (found,) = [one for one in all_cases() if (one.operator, one.name) == (row.operator, row.case)]
-    case = Case(found, DTYPE)
+    found = [one for one in all_cases() if (one.operator, one.name) == (row.operator, row.case)]
+    assert len(found) == 1, f"{len(found)} cases of {row.operator} are named {row.case!r}"
+    case = Case(found[0], DTYPE)
     reset_what_ran()
     alone, split = run(row, case, None), run(row, case, mesh)
     (ran,) = what_ran()

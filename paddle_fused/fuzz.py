@@ -118,8 +118,8 @@ def _one_call(case, random) -> tuple[str, str | None]:
     for name, value in computed.items():
         complaint = _difference(value, expected[name], TOLERANCE[dtype])
         if complaint and spoiled and name in (exact := _exact(case, rounded, random)):
-            # A softmax of huge values hangs on their last bits: we may be right where 16 bits are not. Where the
-            # definition is not a number (Paddle's gradient of silu below -709 is none), anything may come.
+            # A softmax of huge values hangs on their last bits: we may be right where 16 bits are not. Where
+            # the definition is not a number (Paddle's gradient of silu below -709), anything may come.
             value = (
                 np.where(np.isnan(exact[name]), np.nan, value) if value.shape == exact[name].shape else value
             )

@@ -13,18 +13,14 @@ namespace {
 constexpr char kForward[] = "pf_grouped_matmul", kDweight[] = "pf_grouped_matmul_dweight";
 constexpr int kCumulative = 0, kCounts = 1;
 
-bool agree(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
-
-// Also runs while a program is captured, where an unknown dimension is -1.
 void check_shapes(const Shape& x, const Shape& weight, const Shape& group_list) {
-  if (x.size() == 2 && weight.size() == 3 && group_list.size() == 1 && agree(x[1], weight[1]) &&
-      agree(weight[0], group_list[0]))
-    return;
+  const bool ranks = x.size() == 2 && weight.size() == 3 && group_list.size() == 1;
+  if (ranks && x[1] == weight[1] && weight[0] == group_list[0]) return;
   refuse(kForward, "x has shape " + text(x) + ", weight " + text(weight) + " and group_list " + text(group_list) +
                        "; accepted: x [T, K], weight [E, K, N] and group_list [E].");
 }
 void check_dweight_shapes(const Shape& x, const Shape& dout, const Shape& group_list) {
-  if (x.size() == 2 && dout.size() == 2 && group_list.size() == 1 && agree(x[0], dout[0])) return;
+  if (x.size() == 2 && dout.size() == 2 && group_list.size() == 1 && x[0] == dout[0]) return;
   refuse(kDweight, "x has shape " + text(x) + ", dout " + text(dout) + " and group_list " + text(group_list) +
                        "; accepted: x [T, K], dout [T, N] and group_list [E].");
 }
@@ -113,9 +109,13 @@ std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& g
   return {weight_gradient(x, dout, shape, first_rows(kDweight, group_list, group_list_type, shape.rows))};
 }
 
-std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, const Shape& group_list, int) {
-  check_shapes(x, weight, group_list);
-  return {{x[0], weight[2]}};
+// Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
+// it runs. A size that is not known yet is -1.
+int64_t first(const Shape& shape) { return shape.empty() ? -1 : shape.front(); }
+int64_t last(const Shape& shape) { return shape.empty() ? -1 : shape.back(); }
+
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, const Shape&, int) {
+  return {{first(x), last(weight)}};
 }
 std::vector<DataType> infer_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
 std::vector<Shape> infer_gradient_shapes(const Shape&, const Shape& x, const Shape& weight, const Shape&, int) {
@@ -126,8 +126,7 @@ std::vector<DataType> infer_gradient_dtypes(const DataType&, const DataType& x, 
   return {x, weight};
 }
 std::vector<Shape> infer_dweight_shapes(const Shape& x, const Shape& dout, const Shape& group_list, int) {
-  check_dweight_shapes(x, dout, group_list);
-  return {{group_list[0], x[1], dout[1]}};
+  return {{first(group_list), last(x), last(dout)}};
 }
 std::vector<DataType> infer_dweight_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
 

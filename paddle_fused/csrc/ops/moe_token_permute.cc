@@ -12,18 +12,21 @@ namespace {
 
 constexpr char kOp[] = "pf_moe_token_permute";
 
-// Also runs while a program is captured, where an unknown dimension is -1.
 void check_shapes(const Shape& tokens, const Shape& indices) {
-  const bool ranks = tokens.size() == 2 && (indices.size() == 1 || indices.size() == 2);
-  if (ranks && (tokens[0] == indices[0] || tokens[0] < 0 || indices[0] < 0) && (indices.size() == 1 || indices[1] != 0))
-    return;
+  const bool ranks = tokens.size() == 2 && (indices.size() == 1 || (indices.size() == 2 && indices[1] > 0));
+  if (ranks && tokens[0] == indices[0]) return;
   refuse(kOp, "tokens have shape " + text(tokens) + " and indices " + text(indices) +
                   "; accepted: tokens [T, H] and indices [T, K] or [T].");
 }
 
+// -1 if a size is not known yet.
 int64_t entries(const Shape& indices) {
-  if (indices.size() == 1) return indices[0];
-  return indices[0] < 0 || indices[1] < 0 ? -1 : indices[0] * indices[1];
+  int64_t product = 1;
+  for (int64_t size : indices) {
+    if (size < 0) return -1;
+    product *= size;
+  }
+  return product;
 }
 
 int64_t kept(int64_t entries, int64_t num_out_tokens) {
@@ -86,16 +89,17 @@ std::vector<Tensor> backward(const Tensor& dpermuted, const Tensor& indices, con
   return {dtokens};
 }
 
+// Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
+// it runs. A size that is not known yet is -1.
 std::vector<Shape> infer_shapes(const Shape& tokens, const Shape& indices, int64_t num_out_tokens) {
-  check_shapes(tokens, indices);
-  return {{kept(entries(indices), num_out_tokens), tokens[1]}, {entries(indices)}};
+  return {{kept(entries(indices), num_out_tokens), tokens.empty() ? -1 : tokens.back()}, {entries(indices)}};
 }
 std::vector<DataType> infer_dtypes(const DataType& tokens, const DataType& /*indices*/) {
   return {tokens, DataType::INT32};
 }
 std::vector<Shape> infer_gradient_shapes(const Shape& dpermuted, const Shape& indices, const Shape& /*sorted*/,
                                          int64_t /*num_out_tokens*/) {
-  return {{indices[0], dpermuted[1]}};
+  return {{indices.empty() ? -1 : indices[0], dpermuted.empty() ? -1 : dpermuted.back()}};
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType& dpermuted, const DataType& /*indices*/,
                                             const DataType& /*sorted*/) {

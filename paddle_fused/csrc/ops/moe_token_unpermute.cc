@@ -12,19 +12,13 @@ namespace {
 
 constexpr char kUnpermute[] = "pf_moe_token_unpermute", kRestore[] = "pf_moe_token_restore";
 
-bool known(int64_t size) { return size >= 0; }
-
-// Also runs while a program is captured, where an unknown dimension is -1.
 void check_rows(const char* op, const Shape& permuted, const Shape& sorted) {
-  if (permuted.size() == 2 && sorted.size() == 1 &&
-      (permuted[0] <= sorted[0] || !known(permuted[0]) || !known(sorted[0])))
-    return;
+  if (permuted.size() == 2 && sorted.size() == 1 && permuted[0] <= sorted[0]) return;
   refuse(op, "permuted has shape " + text(permuted) + " and sorted_indices " + text(sorted) +
                  "; accepted: permuted [M, H] and sorted_indices [T * K] with M up to T * K.");
 }
 void check_probs(const Shape& sorted, const Shape& probs) {
-  const bool matrix = probs.size() == 2 && probs[1] != 0;
-  if (matrix && (!known(probs[0]) || !known(probs[1]) || !known(sorted[0]) || probs[0] * probs[1] == sorted[0])) return;
+  if (probs.size() == 2 && probs[1] > 0 && probs[0] * probs[1] == sorted[0]) return;
   refuse(kUnpermute, "probs has shape " + text(probs) + " and sorted_indices " + text(sorted) +
                          "; accepted: probs [T, K] with as many elements as sorted_indices.");
 }
@@ -127,10 +121,14 @@ std::vector<Tensor> restore_backward(const Tensor& dout, const Tensor& permuted,
   return {dpermuted};
 }
 
-std::vector<Shape> unpermute_shapes(const Shape& permuted, const Shape& sorted, const Shape& probs) {
-  check_rows(kUnpermute, permuted, sorted);
-  check_probs(sorted, probs);
-  return {{probs[0], permuted[1]}};
+// Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
+// it runs. A size that is not known yet is -1.
+Shape rows_of(const Shape& count, const Shape& permuted) {
+  return {count.empty() ? -1 : count[0], permuted.empty() ? -1 : permuted.back()};
+}
+
+std::vector<Shape> unpermute_shapes(const Shape& permuted, const Shape& /*sorted*/, const Shape& probs) {
+  return {rows_of(probs, permuted)};
 }
 std::vector<DataType> unpermute_dtypes(const DataType& permuted, const DataType&, const DataType&) {
   return {permuted};
@@ -143,8 +141,7 @@ std::vector<DataType> unpermute_gradient_dtypes(const DataType&, const DataType&
   return {permuted, probs};
 }
 std::vector<Shape> restore_shapes(const Shape& permuted, const Shape& sorted) {
-  check_rows(kRestore, permuted, sorted);
-  return {{sorted[0], permuted[1]}};
+  return {rows_of(sorted, permuted)};
 }
 std::vector<DataType> restore_dtypes(const DataType& permuted, const DataType&) { return {permuted}; }
 std::vector<Shape> restore_gradient_shapes(const Shape&, const Shape& permuted, const Shape&) { return {permuted}; }

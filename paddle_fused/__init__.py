@@ -14,9 +14,6 @@ import importlib
 # Where each public name stands.
 _PUBLIC = {
     "BackendError": "dispatch",
-    "grouped_matmul": "ops.grouped_matmul",
-    "moe_token_permute": "ops.moe_token_permute",
-    "moe_token_unpermute": "ops.moe_token_unpermute",
     "reset_what_ran": "dispatch",
     "use_backend": "dispatch",
     "what_ran": "dispatch",
@@ -26,7 +23,11 @@ _PUBLIC = {
     "dropout_add_layer_norm": "ops.dropout_add_norm",
     "dropout_add_rms_norm": "ops.dropout_add_norm",
     "flash_attention": "ops.attention",
+    "fused_moe": "ops.fused_moe",
+    "grouped_matmul": "ops.grouped_matmul",
     "linear_cross_entropy": "ops.linear_cross_entropy",
+    "moe_token_permute": "ops.moe_token_permute",
+    "moe_token_unpermute": "ops.moe_token_unpermute",
     "rms_norm": "ops.rms_norm",
     "rotary_mul": "ops.rotary",
     "swiglu": "ops.swiglu",

@@ -210,6 +210,22 @@ def test_a_captured_program_refuses_wrong_values_when_it_runs():
         captured(_tokens(), paddle.to_tensor([2, -1, 0]))
 
 
+@pytest.mark.parametrize(
+    "words", ["and indices [3, 1, 1]; accepted", "probs has shape [3] ", "weight [1, 5, 5]"]
+)
+def test_a_captured_program_refuses_wrong_shapes_when_it_runs(words):
+    paddle.set_device("cpu")
+    operator, first, *others = WRONG[words]()
+    tensors = [other for other in others if isinstance(other, paddle.Tensor)]
+    attributes = [other for other in others if not isinstance(other, paddle.Tensor)]
+
+    def program(tensors):
+        return native.call(operator, *tensors, *attributes)[0]
+
+    with pytest.raises(ValueError, match=re.escape(words)):
+        paddle.jit.to_static(program, full_graph=True)([first, *tensors])
+
+
 # ---- processes of their own
 
 

@@ -1,5 +1,7 @@
 """The table of operators and backends: nothing empty."""
 
+from pathlib import Path
+
 import pytest
 
 from paddle_fused import info
@@ -25,6 +27,11 @@ def test_every_reason_is_in_the_explanation(rows):
     for row in rows.values():
         for cell in row.values():
             assert all(f"refused: {reason}" in text for reason in cell.reasons)
+
+
+def test_readme_has_the_table(rows):
+    readme = Path(__file__).resolve().parents[1] / "README.md"
+    assert info.markdown(rows) in readme.read_text(), "run python -m paddle_fused.info --markdown"
 
 
 def test_program(run_python):

@@ -28,8 +28,8 @@ FUNCTIONS = [
     case("nn.functional.group_norm", normal(2, 6, 5), 3, 1e-5, normal(6), normal(6)),
     case("nn.functional.local_response_norm", normal(2, 6, 5), size=3),
     case("nn.functional.normalize", normal(3, 6), p=2, axis=1),
-    # Not incubate.nn.functional.fused_layer_norm and fused_rms_norm: their CPU kernels in Paddle 3.3.1 execute
-    # AVX-512 instructions on every machine, which ends the process on a machine without them.
+    # Without fused_layer_norm and fused_rms_norm of incubate.nn.functional: their CPU kernels in Paddle 3.3.1
+    # execute AVX-512 instructions on every machine, which ends the process on a machine without them.
 ]
 LAYERS = [
     layer("LayerNorm", (6,), normal(3, 6)),

@@ -89,6 +89,10 @@ def _draw(operator, random) -> OpCase:
     # Of few elements some are so close to each other that the layer norm magnifies the rounding of `pre`.
     width = int(random.integers(8, 80))
     has = tuple(name for name in OPTIONAL if random.integers(2))
+    if "residual" not in has:
+        # The norm takes out what scales a whole row, so that rowscale's gradient is what rounding leaves of
+        # terms that cancel: with the huge weights of the fuzz, anything.
+        has = tuple(name for name in has if name != "rowscale")
     float32 = tuple(name for name in ("residual", "weight") if random.integers(4) == 0)
     float32 += ("bias",) * ("weight" in float32)
     return _case(operator, *leading, width, has=has, keep_float32=float32, in_fp32=bool(random.integers(2)))

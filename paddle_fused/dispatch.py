@@ -12,6 +12,7 @@ nobody runs, the record of ``what_ran``, and the cells of ``python -m paddle_fus
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,6 +20,12 @@ from typing import Any, NamedTuple
 
 BACKENDS = ("ascend", "native", "composed")
 AUTO = "auto"
+
+
+@functools.cache
+def name_of(dtype) -> str:
+    """``float32``, ``bfloat16``, ...: the name of a dtype of tensors or of captured programs."""
+    return str(dtype).rpartition(".")[2].lower()
 
 
 def _accepts(*_arguments) -> None:
@@ -162,7 +169,7 @@ class FusedOp:
             backend = self.backends[name]
             reason = backend.refuses(*arguments)
             if reason is None:
-                dtype = str(arguments[0].dtype).rpartition(".")[2].lower()
+                dtype = name_of(arguments[0].dtype)
                 mode = backend.mode_of(arguments)
                 outputs = backend.run(*arguments)
                 key = (self.name, name, mode, dtype, tuple(refused.items()))

@@ -10,6 +10,7 @@ import math
 import paddle
 
 from .. import contracts
+from ..dispatch import name_of
 from ..ops.arguments import check_ruled_tensor, dtype_name
 from ..ops.grouped_matmul import COUNTS, group_sizes, grouped_matmul, grouped_matmul_dweight
 from ..ops.moe_token_permute import moe_token_permute
@@ -120,7 +121,7 @@ def _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype) -> None:
         _refuse("bias", f"{len(bias)} tensors of bias came")
     if act_type not in (None, 0):
         _refuse("act_type", f"act_type is {act_type}")
-    if output_dtype is not None and x and str(output_dtype).rpartition(".")[2].lower() != dtype_name(x[0]):
+    if output_dtype is not None and x and name_of(output_dtype) != dtype_name(x[0]):
         _refuse("output_dtype", f"output_dtype is {output_dtype} and x is {dtype_name(x[0])}")
 
 

@@ -6,19 +6,20 @@ import paddle
 
 from .. import contracts
 from ..devices import device_of
+from ..dispatch import name_of
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
-
-
-def dtype_name(tensor) -> str:
-    """``float32``, ``bfloat16``, ...: of a tensor or of a value of a captured program."""
-    return str(tensor.dtype).rpartition(".")[2].lower()
 
 
 def check_is_tensor(operator: str, name: str, value) -> None:
     """``value`` is a tensor, or a value of a captured program."""
     if not isinstance(value, (paddle.Tensor, paddle.pir.Value)):
         raise ValueError(f"{operator}: {name} is {type(value).__name__}; accepted: a paddle tensor.")
+
+
+def dtype_name(tensor) -> str:
+    """``float32``, ``bfloat16``, ...: of a tensor or of a value of a captured program."""
+    return name_of(tensor.dtype)
 
 
 def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = FLOATS) -> None:

@@ -90,6 +90,16 @@ def run_program(run_python, tmp_path):
     return run
 
 
+@pytest.fixture(autouse=True)
+def _restored_device():
+    """A test that changes the current device does not change it for the tests after it."""
+    paddle = sys.modules.get("paddle")
+    before = paddle and paddle.get_device()
+    yield
+    if before:
+        paddle.set_device(before)
+
+
 @pytest.fixture
 def on_npu():
     """The test runs on the first device, whichever one the test before it has left."""

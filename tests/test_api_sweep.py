@@ -13,13 +13,6 @@ from api_sweep.inputs import normal
 from api_sweep.run import resolve, run
 
 
-@pytest.fixture(autouse=True)
-def _restored_device():
-    device = paddle.get_device()
-    yield
-    paddle.set_device(device)
-
-
 @pytest.mark.parametrize("one", CASES, ids=lambda one: one.id)
 def test_npu_equals_cpu(one):
     found = disagreement(one)

@@ -17,13 +17,6 @@ every_norm = pytest.mark.parametrize("norm", NORMS)
 everywhere = pytest.mark.parametrize(("backend", "place"), WHERE)
 
 
-@pytest.fixture(autouse=True)
-def _device():
-    before = paddle.get_device()
-    yield
-    paddle.set_device(before)
-
-
 def mask_of(norm, shape, dropout, place="cpu", seed=None, **options):
     """The mask of one call on ones."""
     paddle.set_device("npu:0" if place == "npu" else "cpu")

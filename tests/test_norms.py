@@ -13,10 +13,7 @@ from paddle_fused import compat, native, use_backend, what_ran
 
 @pytest.fixture(autouse=True)
 def _on_cpu():
-    before = paddle.get_device()
     paddle.set_device("cpu")
-    yield
-    paddle.set_device(before)
 
 
 @pytest.mark.parametrize("backend", ["native", "composed"])

@@ -1,7 +1,5 @@
 #include "kernels/cross_entropy.h"
 
-#include <vector>
-
 #include "kernels/cross_entropy_table.h"
 #include "kernels/parallel.h"
 
@@ -9,9 +7,10 @@ namespace paddle_fused::kernels {
 
 void cross_entropy_forward(const CrossEntropyProblem& problem, const void* x, void* softmax, void* loss) {
   const auto run = PF_SELECT_TABLE(cross_entropy_table).forward[static_cast<int>(problem.type)];
+  ThreadWorkspace<float> rows(problem.classes);
   for_each_range(problem.outer * problem.inner, problem.classes, [&](int64_t begin, int64_t end) {
-    std::vector<float> row(problem.classes);
-    for (int64_t r = begin; r < end; ++r) run(problem, x, r, row.data(), softmax, loss);
+    float* row = rows.of_this_thread();
+    for (int64_t r = begin; r < end; ++r) run(problem, x, r, row, softmax, loss);
   });
 }
 

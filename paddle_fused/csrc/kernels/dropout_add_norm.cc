@@ -38,9 +38,9 @@ void dropout_add_norm_forward(const DropoutAddNorm& problem, void* out, void* pr
                               float* rstd) {
   const auto run = PF_SELECT_TABLE(dropout_add_norm_table).forward;
   const Vectors vectors(problem);
+  ThreadWorkspace<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(problem.width));
   for_each_range(problem.rows, problem.width, [&](int64_t begin, int64_t end) {
-    std::vector<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(problem.width));
-    run(problem, vectors.view(), begin, end, workspace.data(), out, pre, mask, mean, rstd);
+    run(problem, vectors.view(), begin, end, workspace.of_this_thread(), out, pre, mask, mean, rstd);
   });
 }
 
@@ -50,9 +50,9 @@ void dropout_add_norm_backward(const DropoutAddNorm& problem, const void* out_gr
   const auto run = PF_SELECT_TABLE(dropout_add_norm_table).backward;
   const Vectors vectors(problem);
   const int64_t width = problem.width;
+  ThreadWorkspace<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(width));
   const auto sums = sum_over_row_blocks(problem.rows, 3 * width, [&](int64_t begin, int64_t end, float* partial) {
-    std::vector<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(width));
-    run(problem, vectors.view(), begin, end, workspace.data(), out_grad, pre_grad, pre, mean, rstd, gradients,
+    run(problem, vectors.view(), begin, end, workspace.of_this_thread(), out_grad, pre_grad, pre, mean, rstd, gradients,
         {partial, partial + width, partial + 2 * width});
   });
   const auto store = [&](int64_t position, ElementType type, void* gradient) {

@@ -35,15 +35,16 @@ void embedding_backward(ElementType type, const EmbeddingShape& shape, const int
 
   const auto sum_rows = PF_SELECT_TABLE(embedding_table).sum_rows[static_cast<int>(type)];
   const int64_t row = shape.width * element_size(type);
+  ThreadWorkspace<float> totals(shape.width);
   for_each_range(shape.vocabulary, shape.width, [&](int64_t begin, int64_t end) {
-    std::vector<float> total(shape.width);
+    float* total = totals.of_this_thread();
     for (int64_t v = begin; v < end; ++v) {
       char* out = static_cast<char*>(dweight) + v * row;
       const int64_t occurrences = first[v + 1] - first[v];
       if (occurrences == 0)
         std::memset(out, 0, row);
       else
-        sum_rows(dout, positions.data() + first[v], occurrences, shape.width, total.data(), out);
+        sum_rows(dout, positions.data() + first[v], occurrences, shape.width, total, out);
     }
   });
 }

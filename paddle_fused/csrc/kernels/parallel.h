@@ -1,10 +1,25 @@
 // How loops over rows are shared among threads. For kernels/*.cc, never for simd/.
 #pragma once
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace paddle_fused::kernels {
+
+// Memory for each thread of a loop. Make it before the loop: an exception (no memory) in a parallel region ends the
+// process.
+template <typename T>
+class ThreadWorkspace {
+ public:
+  explicit ThreadWorkspace(int64_t count) : count_(count), all_(omp_get_max_threads() * count) {}
+  T* of_this_thread() { return all_.data() + omp_get_thread_num() * count_; }
+
+ private:
+  int64_t count_;
+  std::vector<T> all_;
+};
 
 // Calls body(begin, end) for consecutive ranges that cover [0, rows), on all threads. A range holds about 16k elements
 // and depends on the shape only, so a result that is computed range by range does not depend on the number of threads.

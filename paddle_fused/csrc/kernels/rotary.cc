@@ -1,7 +1,5 @@
 #include "kernels/rotary.h"
 
-#include <vector>
-
 #include "kernels/parallel.h"
 #include "kernels/rotary_table.h"
 
@@ -56,20 +54,21 @@ void rotary_angle_gradients(ElementType type, const RotaryShape& shape, const vo
   const int64_t of_outer = angle_outer == outer ? 1 : outer, of_middle = angle_middle == middle ? 1 : middle,
                 of_inner = angle_inner == inner ? 1 : inner;
   const int64_t angle_rows = angle_outer * angle_middle * angle_inner;
+  ThreadWorkspace<double> workspace(2 * width);
   for_each_range(angle_rows, width * of_outer * of_middle * of_inner, [&](int64_t begin, int64_t end) {
-    std::vector<double> sums(2 * width);
+    double* sums = workspace.of_this_thread();
     for (int64_t row = begin; row < end; ++row) {
-      std::fill(sums.begin(), sums.end(), 0.0);
+      std::fill_n(sums, 2 * width, 0.0);
       const int64_t k = row % angle_inner, j = row / angle_inner % angle_middle, i = row / angle_inner / angle_middle;
       for (int64_t di = 0; di < of_outer; ++di) {
         for (int64_t dj = 0; dj < of_middle; ++dj) {
           const int64_t first = (((i + di) * middle + j + dj) * inner + k) * row_bytes;
-          add({static_cast<const char*>(x) + first, static_cast<const char*>(dy) + first, of_inner, width, sums.data(),
-               sums.data() + width});
+          add({static_cast<const char*>(x) + first, static_cast<const char*>(dy) + first, of_inner, width, sums,
+               sums + width});
         }
       }
-      store(sums.data(), width, static_cast<char*>(dcos) + row * row_bytes);
-      store(sums.data() + width, width, static_cast<char*>(dsin) + row * row_bytes);
+      store(sums, width, static_cast<char*>(dcos) + row * row_bytes);
+      store(sums + width, width, static_cast<char*>(dsin) + row * row_bytes);
     }
   });
 }

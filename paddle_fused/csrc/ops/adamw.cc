@@ -23,6 +23,7 @@ void check_array(const Tensor& param, const char* name, const Tensor& array) {
 }
 
 float scalar(const char* name, const Tensor& tensor) {
+  check_defined(kOp, {{name, tensor}});
   const bool host = tensor.place().GetType() == phi::AllocationType::CPU;
   if (!host) check_places(kOp, {{name, tensor}});
   if (tensor.numel() != 1 || tensor.dtype() != DataType::FLOAT32)

@@ -38,13 +38,11 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tenso
 std::vector<Tensor> backward(const Tensor& dy, const Tensor& dsum, const Tensor& sum, const Tensor& rstd,
                              const Tensor& weight, float /*epsilon*/) {
   check_places(kOp, {{"sum", sum}, {"rstd", rstd}, {"weight", weight}});
+  if (!dy.defined() && !dsum.defined())
+    refuse(kOp, "the loss depends on rstd alone; only y and sum have a gradient. Detach rstd.");
   const Tensor zeros = dy.defined() ? dy : paddle::zeros(sum.shape(), sum.dtype(), sum.place());
-  check_places(kOp, {{"sum", sum}, {"the gradient of y", zeros}});
-  check_same_dtype(kOp, {{"sum", sum}, {"the gradient of y", zeros}});
-  if (dsum.defined()) {
-    check_places(kOp, {{"sum", sum}, {"the gradient of sum", dsum}});
-    check_same_dtype(kOp, {{"sum", sum}, {"the gradient of sum", dsum}});
-  }
+  check_gradient(kOp, {"the gradient of y", zeros}, {"sum", sum}, sum.shape());
+  if (dsum.defined()) check_gradient(kOp, {"the gradient of sum", dsum}, {"sum", sum}, sum.shape());
   const HostCall call("pf_add_rms_norm_grad", sum);
   const Tensor dense_dy = dense(zeros), dense_sum = dense(sum), dense_weight = dense(weight);
   const Tensor dense_dsum = dsum.defined() ? dense(dsum) : dsum;

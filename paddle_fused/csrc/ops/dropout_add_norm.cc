@@ -66,6 +66,12 @@ void check_same_or_float32(const Argument& argument, const Argument& like) {
 
 bool draws(float dropout) { return dropout > 0.0f && dropout < 1.0f; }
 
+void check_seed(const Tensor& seed) {
+  if (seed.dtype() != DataType::INT64 || seed.numel() != 2)
+    refuse(kOp, "seed is " + text(seed.dtype()) + " of shape " + text(seed.shape()) +
+                    "; accepted: int64 of shape [2], the key and the counter of the random numbers.");
+}
+
 kernels::DropoutAddNorm problem_of(const Tensor& x0, DataType pre, DataType weight, const Tensor& seed, bool is_rms,
                                    float dropout, float epsilon) {
   kernels::DropoutAddNorm p{};
@@ -78,9 +84,6 @@ kernels::DropoutAddNorm problem_of(const Tensor& x0, DataType pre, DataType weig
   p.epsilon = epsilon;
   p.keep_probability = 1.0 - static_cast<double>(dropout);
   if (draws(dropout)) {
-    if (seed.dtype() != DataType::INT64 || seed.numel() != 2)
-      refuse(kOp, "seed is " + text(seed.dtype()) + " of shape " + text(seed.shape()) +
-                      "; accepted: int64 of shape [2], the key and the counter of the random numbers.");
     const Tensor host = seed.place().GetType() == phi::AllocationType::CPU ? seed : seed.copy_to(phi::CPUPlace(), true);
     p.seed = static_cast<uint64_t>(host.data<int64_t>()[0]);
     p.offset = static_cast<uint64_t>(host.data<int64_t>()[1]);
@@ -93,6 +96,9 @@ std::vector<Tensor> forward(const Tensor& x0, const Tensor& residual, const Tens
                             bool is_rms, float dropout, float epsilon, bool with_mask) {
   const Has has(has_bits);
   const Argument x0_argument{"x0", x0}, weight_argument{"weight", weight};
+  // What `has` does not name is not read, but a tensor all the same.
+  check_defined(kOp, {{"residual", residual}, {"bias", bias}, {"rowscale", rowscale}, {"layerscale", layerscale},
+                      {"seed", seed}});
   check_places(kOp, {x0_argument, weight_argument});
   check_float(kOp, x0_argument);
   check_same_or_float32(weight_argument, x0_argument);
@@ -107,6 +113,7 @@ std::vector<Tensor> forward(const Tensor& x0, const Tensor& residual, const Tens
   check_shapes(x0.shape(), residual.shape(), weight.shape(), bias.shape(), rowscale.shape(), layerscale.shape(), has);
   if (!(dropout >= 0.0f && dropout <= 1.0f))
     refuse(kOp, "dropout is " + std::to_string(dropout) + "; accepted: a probability from 0 to 1.");
+  if (draws(dropout)) check_seed(seed);
   const HostCall call(kOp, x0);
 
   const DataType pre_dtype = has.residual ? residual.dtype() : x0.dtype();
@@ -139,14 +146,8 @@ std::vector<Tensor> backward(const Tensor& out_grad, const Tensor& pre_grad, con
   const Has has(has_bits);
   const Argument pre_argument{"pre", pre};
   check_places(kOp, {{"x0", x0}, {"weight", weight}, pre_argument, {"mean", mean}, {"rstd", rstd}});
-  if (out_grad.defined()) {
-    check_places(kOp, {pre_argument, {"the gradient of out", out_grad}});
-    check_same_dtype(kOp, {{"x0", x0}, {"the gradient of out", out_grad}});
-  }
-  if (pre_grad.defined()) {
-    check_places(kOp, {pre_argument, {"the gradient of pre", pre_grad}});
-    check_same_dtype(kOp, {pre_argument, {"the gradient of pre", pre_grad}});
-  }
+  if (out_grad.defined()) check_gradient(kOp, {"the gradient of out", out_grad}, {"x0", x0}, x0.shape());
+  if (pre_grad.defined()) check_gradient(kOp, {"the gradient of pre", pre_grad}, pre_argument, pre.shape());
   const HostCall call("pf_dropout_add_norm_grad", x0);
 
   kernels::DropoutAddNorm p = problem_of(x0, pre.dtype(), weight.dtype(), seed, is_rms, dropout, epsilon);
@@ -159,9 +160,9 @@ std::vector<Tensor> backward(const Tensor& out_grad, const Tensor& pre_grad, con
   p.rowscale = has.rowscale ? dense_rowscale.data() : nullptr;
   p.layerscale = has.layerscale ? dense_layerscale.data() : nullptr;
 
-  // What is missing has no gradient; autograd wants a tensor in its place all the same.
+  // What is missing has no gradient; autograd wants a tensor in its place all the same, which is zeros.
   const auto gradient = [&](bool present, const Shape& shape, DataType dtype) {
-    return paddle::empty(present ? shape : weight.shape(), dtype, x0.place());
+    return present ? paddle::empty(shape, dtype, x0.place()) : paddle::zeros(weight.shape(), dtype, x0.place());
   };
   Tensor x0_grad = gradient(true, x0.shape(), x0.dtype());
   Tensor residual_grad = gradient(has.residual, x0.shape(), pre.dtype());

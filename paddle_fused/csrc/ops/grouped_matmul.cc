@@ -64,8 +64,9 @@ kernels::GroupedMatmulShape kernel_shape(const Shape& x, const Shape& weight) {
 std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& group_list, int group_list_type) {
   check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
   check_shapes(x.shape(), weight.shape(), group_list.shape());
-  const HostCall call(kForward, x);
   const auto shape = kernel_shape(x.shape(), weight.shape());
+  check_size(kForward, {shape.rows, shape.columns});
+  const HostCall call(kForward, x);
   const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
   const Tensor rows = dense(x), matrices = dense(weight);
   Tensor out = paddle::empty({shape.rows, shape.columns}, x.dtype(), x.place());
@@ -88,8 +89,7 @@ std::vector<Tensor> backward(const Tensor& dout, const Tensor& x, const Tensor& 
                              int group_list_type) {
   check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
   check_shapes(x.shape(), weight.shape(), group_list.shape());
-  check_places(kForward, {{"x", x}, {"the gradient of out", dout}});
-  check_same_dtype(kForward, {{"x", x}, {"the gradient of out", dout}});
+  check_gradient(kForward, {"the gradient of out", dout}, {"x", x}, {x.shape()[0], weight.shape()[2]});
   const HostCall call("pf_grouped_matmul_grad", x);
   const auto shape = kernel_shape(x.shape(), weight.shape());
   const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
@@ -104,8 +104,9 @@ std::vector<Tensor> backward(const Tensor& dout, const Tensor& x, const Tensor& 
 std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& group_list, int group_list_type) {
   check(kDweight, {"x", x}, {"dout", dout}, group_list, group_list_type);
   check_dweight_shapes(x.shape(), dout.shape(), group_list.shape());
-  const HostCall call(kDweight, x);
   const kernels::GroupedMatmulShape shape{group_list.numel(), x.shape()[0], x.shape()[1], dout.shape()[1]};
+  check_size(kDweight, {shape.groups, shape.depth, shape.columns});
+  const HostCall call(kDweight, x);
   return {weight_gradient(x, dout, shape, first_rows(kDweight, group_list, group_list_type, shape.rows))};
 }
 

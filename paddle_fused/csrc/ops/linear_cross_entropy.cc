@@ -4,7 +4,7 @@
 // hidden [..., H], weight [H, V] (or [V, H]), labels [...] and first_ids [G] in int64, lse and target [..., G] in
 // float32. The vocabulary comes in G equal blocks, and first_ids holds the id of each block's first entry: where the
 // vocabulary is split over devices, a device learns from its part of first_ids which entries its part of weight holds.
-// `vocabulary` is the size of the whole one, for the check of the labels.
+// `vocabulary` is the size of the whole one, for the check of the labels; -1 if a captured program does not know it.
 #include "kernels/linear_cross_entropy.h"
 
 #include "ops/operator.h"
@@ -60,7 +60,10 @@ struct Arguments {
     if (entries == 0 || blocks == 0 || entries % blocks != 0)
       refuse(kOp, "weight holds " + std::to_string(entries) + " entries of the vocabulary and first_ids " +
                       std::to_string(blocks) + " blocks; accepted: at least one, in blocks of equal size.");
-    check_labels(labels, ignore_index, vocabulary);
+    if (vocabulary < 0 && blocks != 1)
+      refuse(kOp, "vocabulary is " + std::to_string(vocabulary) + " and first_ids names " + std::to_string(blocks) +
+                      " blocks; accepted: the size of the whole vocabulary, or -1 where weight holds all of it.");
+    check_labels(labels, ignore_index, vocabulary < 0 ? entries : vocabulary);
     problem = {element_type(hidden.dtype()), labels.numel(), hidden.shape().back(), entries, blocks,
                transpose_weight, labels.data<int64_t>(), first_ids.data<int64_t>(), ignore_index};
   }
@@ -89,7 +92,9 @@ std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const T
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
   if (!dlse.defined() || !dtarget.defined())
     refuse(kOp, "the loss depends on only one of lse and target; their gradients are computed together. Use both.");
-  check_places(kOp, {{"hidden", hidden}, {"lse", lse}, {"its gradient", dlse}, {"target's gradient", dtarget}});
+  check_places(kOp, {{"hidden", hidden}, {"lse", lse}});
+  check_gradient(kOp, {"the gradient of lse", dlse}, {"lse", lse}, lse.shape());
+  check_gradient(kOp, {"the gradient of target", dtarget}, {"lse", lse}, lse.shape());
   const HostCall call("pf_linear_cross_entropy_grad", hidden);
   const Tensor statistics = dense(lse), lse_gradient = dense(dlse), target_gradient = dense(dtarget);
   Tensor dhidden = paddle::empty(hidden.shape(), hidden.dtype(), hidden.place());

@@ -75,9 +75,15 @@ std::vector<Tensor> forward(const Tensor& tokens, const Tensor& indices, int64_t
 
 // dtokens[t] = sum over k of dpermuted[sorted_indices[t * K + k]], without the rows that were dropped.
 std::vector<Tensor> backward(const Tensor& dpermuted, const Tensor& indices, const Tensor& sorted,
-                             int64_t /*num_out_tokens*/) {
+                             int64_t num_out_tokens) {
   if (!dpermuted.defined()) refuse(kOp, "the loss depends on sorted_indices alone, which has no gradient.");
-  check_places(kOp, {{"the gradient of permuted", dpermuted}, {"sorted_indices", sorted}});
+  const Argument gradient_argument{"the gradient of permuted", dpermuted};
+  check_places(kOp, {gradient_argument, {"sorted_indices", sorted}});
+  check_float(kOp, gradient_argument);
+  const int64_t rows = kept(sorted.numel(), num_out_tokens);
+  if (dpermuted.shape().size() != 2 || dpermuted.shape()[0] != rows)
+    refuse(kOp, "the gradient of permuted has shape " + text(dpermuted.shape()) + "; accepted: [" +
+                    std::to_string(rows) + ", H].");
   const HostCall call("pf_moe_token_permute_grad", dpermuted);
   const Tensor gradient = dense(dpermuted);
   const Shape permuted_shape = dpermuted.shape();

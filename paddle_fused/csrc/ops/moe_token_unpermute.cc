@@ -63,6 +63,7 @@ kernels::MoeShape kernel_shape(const Tensor& permuted, int64_t tokens, int64_t t
 
 Tensor combine(const char* op, const Tensor& permuted, const Tensor& sorted, const kernels::MoeShape& shape,
                const float* probs) {
+  check_size(op, {shape.tokens, shape.width});
   const HostCall call(op, permuted);
   const Tensor rows = dense(permuted), places = dense(sorted);
   entries_of(op, places);
@@ -88,8 +89,8 @@ std::vector<Tensor> restore(const Tensor& permuted, const Tensor& sorted) {
 std::vector<Tensor> unpermute_backward(const Tensor& dout, const Tensor& permuted, const Tensor& sorted,
                                        const Tensor& probs) {
   check(permuted, sorted, probs);
-  check_places(kUnpermute, {{"permuted", permuted}, {"the gradient of out", dout}});
-  check_same_dtype(kUnpermute, {{"permuted", permuted}, {"the gradient of out", dout}});
+  check_gradient(kUnpermute, {"the gradient of out", dout}, {"permuted", permuted},
+                 {probs.shape()[0], permuted.shape()[1]});
   const HostCall call("pf_moe_token_unpermute_grad", permuted);
   const Tensor gradient = dense(dout), rows = dense(permuted);
   const auto shape = kernel_shape(permuted, probs.shape()[0], probs.shape()[1]);
@@ -109,8 +110,8 @@ std::vector<Tensor> unpermute_backward(const Tensor& dout, const Tensor& permute
 
 std::vector<Tensor> restore_backward(const Tensor& dout, const Tensor& permuted, const Tensor& sorted) {
   check(kRestore, permuted, sorted);
-  check_places(kRestore, {{"permuted", permuted}, {"the gradient of out", dout}});
-  check_same_dtype(kRestore, {{"permuted", permuted}, {"the gradient of out", dout}});
+  check_gradient(kRestore, {"the gradient of out", dout}, {"permuted", permuted},
+                 {sorted.numel(), permuted.shape()[1]});
   const HostCall call("pf_moe_token_restore_grad", permuted);
   const Tensor gradient = dense(dout);
   const std::vector<int32_t> entry_at = entries_of(kRestore, dense(sorted));

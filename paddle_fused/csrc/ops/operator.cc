@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "paddle/phi/core/enforce.h"
@@ -41,7 +42,13 @@ void refuse(const char* op, const std::string& sentence) {
   PADDLE_THROW(common::errors::InvalidArgument("%s", std::string(op) + ": " + sentence));
 }
 
+void check_defined(const char* op, std::initializer_list<Argument> arguments) {
+  for (const Argument& argument : arguments)
+    if (!argument.tensor.defined()) refuse(op, std::string(argument.name) + " is missing; accepted: a tensor.");
+}
+
 void check_places(const char* op, std::initializer_list<Argument> arguments) {
+  check_defined(op, arguments);
   bool together = true;
   std::ostringstream where;
   for (const Argument& argument : arguments) {
@@ -67,6 +74,22 @@ void check_same_dtype(const char* op, std::initializer_list<Argument> arguments)
     refuse(op, std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " and " + first.name + " is " +
                    text(first.tensor.dtype()) + "; both must have the same dtype. Cast one of them with tensor.astype.");
   }
+}
+
+void check_gradient(const char* op, const Argument& gradient, const Argument& like, const Shape& shape) {
+  check_places(op, {like, gradient});
+  check_same_dtype(op, {like, gradient});
+  if (gradient.tensor.shape() != shape)
+    refuse(op, std::string(gradient.name) + " has shape " + text(gradient.tensor.shape()) + "; accepted: " +
+                   text(shape) + ", the shape of what it is the gradient of.");
+}
+
+void check_size(const char* op, const Shape& shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
+  int64_t bytes = sizeof(float);
+  for (int64_t size : shape)
+    if (__builtin_mul_overflow(bytes, size, &bytes))
+      refuse(op, "a tensor of shape " + text(shape) + " would come out; accepted: fewer than 2^63 bytes.");
 }
 
 HostCall::HostCall(const char* op, const Tensor& tensor) : counted_(is_npu(tensor.place())) {

@@ -24,7 +24,10 @@ struct Argument {
 // Throws InvalidArgument("<op>: <sentence>").
 [[noreturn]] void refuse(const char* op, const std::string& sentence);
 
-// All arguments are on one device, and its memory is the host's.
+// No argument is missing (None in Python).
+void check_defined(const char* op, std::initializer_list<Argument> arguments);
+
+// No argument is missing, all are on one device, and its memory is the host's.
 void check_places(const char* op, std::initializer_list<Argument> arguments);
 
 // The argument is float32, bfloat16 or float16.
@@ -32,6 +35,12 @@ void check_float(const char* op, const Argument& argument);
 
 // The arguments all have the dtype of the first.
 void check_same_dtype(const char* op, std::initializer_list<Argument> arguments);
+
+// A gradient that autograd handed in: on the device of `like`, of its dtype, and of `shape`, its output's.
+void check_gradient(const char* op, const Argument& gradient, const Argument& like, const Shape& shape);
+
+// A tensor of this shape can be: 64 bits count its bytes. An empty input may have huge sizes.
+void check_size(const char* op, const Shape& shape);
 
 // Counts a call on an npu tensor in the virtual NPU's record, as work of the host: a card has no such operator. What
 // the operator calls meanwhile is its own affair and is not counted. Does nothing for tensors of the CPU place.

@@ -36,8 +36,7 @@ std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& rs
                              float /*epsilon*/) {
   check(x, weight);
   if (!dy.defined()) refuse(kOp, "the loss depends on rstd but not on y; only y has a gradient. Detach rstd.");
-  check_places(kOp, {{"x", x}, {"rstd", rstd}, {"the gradient of y", dy}});
-  check_same_dtype(kOp, {{"x", x}, {"the gradient of y", dy}});
+  check_gradient(kOp, {"the gradient of y", dy}, {"x", x}, x.shape());
   const HostCall call("pf_rms_norm_grad", x);
   const Tensor gradient = dense(dy), input = dense(x), scale = dense(weight);
   Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());

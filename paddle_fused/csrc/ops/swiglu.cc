@@ -36,8 +36,7 @@ std::vector<Tensor> forward(const Tensor& gate, const Tensor& up) {
 
 std::vector<Tensor> backward(const Tensor& gate, const Tensor& up, const Tensor& dy) {
   check(gate, up);
-  check_places(kOp, {{"gate", gate}, {"the gradient of y", dy}});
-  check_same_dtype(kOp, {{"gate", gate}, {"the gradient of y", dy}});
+  check_gradient(kOp, {"the gradient of y", dy}, {"gate", gate}, gate.shape());
   const HostCall call("pf_swiglu_grad", gate);
   Tensor dgate = paddle::empty(gate.shape(), gate.dtype(), gate.place());
   Tensor dup = paddle::empty(up.shape(), up.dtype(), up.place());
@@ -107,8 +106,7 @@ std::vector<Tensor> forward_halves(const Tensor& x) {
 
 std::vector<Tensor> backward_halves(const Tensor& x, const Tensor& dy) {
   check_halves(x);
-  check_places(kHalvesOp, {{"x", x}, {"the gradient of y", dy}});
-  check_same_dtype(kHalvesOp, {{"x", x}, {"the gradient of y", dy}});
+  check_gradient(kHalvesOp, {"the gradient of y", dy}, {"x", x}, half_of(x.shape()));
   const HostCall call("pf_swiglu_halves_grad", x);
   Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
   if (x.numel() == 0) return {dx};

@@ -39,6 +39,7 @@ void check_places(const char* op, std::initializer_list<Argument> arguments) {
   bool on_one_npu = true;
   std::ostringstream where;
   for (const Argument& argument : arguments) {
+    if (!argument.tensor.defined()) refuse(op, std::string(argument.name) + " is missing; accepted: a tensor.");
     const phi::Place& place = argument.tensor.place();
     on_one_npu = on_one_npu && is_npu(place) && place == arguments.begin()->tensor.place();
     where << (&argument == arguments.begin() ? "" : ", ") << argument.name << " is on " << text(place);
@@ -62,7 +63,11 @@ void check_same_dtype(const contract::Rule& rule, const char* op, std::initializ
   }
 }
 
-void check_gradient_dtype(const char* op, const Argument& tensor, const Argument& gradient) {
+void check_gradient(const char* op, const Argument& tensor, const Argument& gradient) {
+  check_places(op, {tensor, gradient});
+  if (gradient.tensor.shape() != tensor.tensor.shape())
+    refuse(op, std::string(gradient.name) + " has shape " + text(gradient.tensor.shape()) + "; accepted: " +
+                   text(tensor.tensor.shape()) + ", the shape of what it is the gradient of.");
   if (gradient.tensor.dtype() == tensor.tensor.dtype()) return;
   refuse(op, std::string(gradient.name) + " is " + text(gradient.tensor.dtype()) + " and " + tensor.name + " is " +
                  text(tensor.tensor.dtype()) + "; both must have the same dtype. Cast the gradient with tensor.astype.");

@@ -41,7 +41,7 @@ void check_dtype(const contract::Rule& rule, const char* op, const Argument& arg
 // The arguments all have the dtype of the first, as `rule` says.
 void check_same_dtype(const contract::Rule& rule, const char* op, std::initializer_list<Argument> arguments);
 
-// A gradient has the dtype of what it is the gradient of.
-void check_gradient_dtype(const char* op, const Argument& tensor, const Argument& gradient);
+// A gradient is on the device of what it is the gradient of, and has its dtype and shape.
+void check_gradient(const char* op, const Argument& tensor, const Argument& gradient);
 
 }  // namespace virtual_npu

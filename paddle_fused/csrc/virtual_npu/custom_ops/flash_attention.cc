@@ -54,6 +54,8 @@ std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSa
     refuse("flash_attention_npu",
            "the loss depends on the softmax statistics but not on attention_score; only attention_score has a "
            "gradient. Detach the other outputs.");
+  check_gradient("flash_attention_npu", {"attention_score", saved.attention_score},
+                 {"the gradient of attention_score", saved.attention_score_grad});
   OperatorCall record("flash_attention_npu_grad", call.query.dtype());
   return backward(call, saved);
 }

@@ -70,8 +70,8 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& query, const paddle::T
 
 std::vector<paddle::Tensor> backward(const paddle::Tensor& query, const paddle::Tensor& query_out_grad,
                                      const paddle::Tensor& cos, const paddle::Tensor& sin) {
-  check_inputs(query_out_grad, cos, sin);
-  check_gradient_dtype(kOp, {"query", query}, {"the gradient of query_out", query_out_grad});
+  check_inputs(query, cos, sin);
+  check_gradient(kOp, {"query", query}, {"the gradient of query_out", query_out_grad});
   OperatorCall call("fused_rope_grad", query.dtype());
   return {rotate(kernels::rotary_backward, query_out_grad, cos, sin)};
 }

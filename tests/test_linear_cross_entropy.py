@@ -226,3 +226,30 @@ def test_why_the_composition_for_a_card_refuses():
     (ran,) = what_ran()
     assert ran.backend == "native"
     assert "captured program" in ran.refused["ascend"]
+
+
+def test_tensors_need_not_be_on_the_default_device(on_npu):
+    cpu = paddle.CPUPlace()
+    hidden, weight = (paddle.to_tensor(np.ones(shape, "float32"), place=cpu) for shape in ([4, 8], [8, 6]))
+    labels = paddle.to_tensor([0, 1, 2, 3], dtype="int64", place=cpu)
+    with use_backend("native", strict=True):
+        loss = paddle_fused.linear_cross_entropy(hidden, weight, labels)
+    assert loss.place.is_cpu_place()
+    np.testing.assert_allclose(loss.item(), np.log(6), rtol=1e-6)
+
+
+def test_a_captured_program_need_not_know_the_vocabulary(on_cpu):
+    spec = paddle.static.InputSpec
+
+    @paddle.jit.to_static(
+        full_graph=True, input_spec=[spec([4, 8]), spec([8, None]), spec([4], dtype="int64")]
+    )
+    def program(hidden, weight, labels):
+        with use_backend("native", strict=True):
+            return paddle_fused.linear_cross_entropy(hidden, weight, labels)
+
+    hidden, weight = paddle.ones([4, 8]), paddle.ones([8, 6])
+    loss = program(hidden, weight, paddle.to_tensor([0, 1, 2, 5], dtype="int64"))
+    np.testing.assert_allclose(loss.item(), np.log(6), rtol=1e-6)
+    with pytest.raises(ValueError, match="a label is 6"):
+        program(hidden, weight, paddle.to_tensor([0, 1, 2, 6], dtype="int64"))

@@ -125,6 +125,8 @@ def _native(hidden, weight, labels, ignore_index, transpose_weight):
     vocabulary = _vocabulary(weight, transpose_weight)
     blocks = _blocks(weight, 0 if transpose_weight else 1)
     first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
+    if not is_captured(labels):
+        first_ids = first_ids.to(labels.place)  # which need not be the default device
     lse, target = native.call(
         "pf_linear_cross_entropy",
         hidden,

@@ -139,3 +139,15 @@ def test_lengths_that_are_values(mask, device):
     with use_backend("composed", strict=True), pytest.raises(BackendError, match="does not know"):
         captured_with(attention)(*tensors, tensor(np.array(ends), device=device))
     assert not what_ran()
+
+
+@pytest.mark.parametrize("layout, rank", [("BSND", 4), ("BNSD", 4), ("BSH", 3), ("SBH", 3)])
+def test_heads_that_are_not_known_are_asked_for(layout, rank):
+    paddle.set_device("cpu")
+    num_heads = 4 if rank == 3 else None
+    program = captured(
+        lambda q, k, v: flash_attention(q, k, v, layout=layout, num_heads=num_heads),
+        *[InputSpec([-1] * rank, "float32")] * 3,
+    )
+    with pytest.raises(ValueError, match="the numbers of heads and the head sizes must be known"):
+        program(*inputs("cpu", random_batch(layout, (6, 6))))

@@ -25,6 +25,7 @@ class Heads(NamedTuple):
 
 def heads_of(layout: str, query_shape, key_shape, value_shape, num_heads: int | None) -> Heads:
     """The heads of tensors whose rank fits the layout. Errors: ValueError if H is no number of heads."""
+    _check_known(layout, query=query_shape, key=key_shape, value=value_shape)
     if layout in _HEADS:
         dim = _HEADS[layout]
         if num_heads is not None and num_heads != query_shape[dim]:
@@ -45,6 +46,17 @@ def heads_of(layout: str, query_shape, key_shape, value_shape, num_heads: int | 
             "D, key's Nkv * D, value's Nkv * Dv."
         )
     return Heads(num_heads, key_heads, head_dim, value_dim)
+
+
+def _check_known(layout: str, **shapes) -> None:
+    dims = (-1,) if layout not in _HEADS else (_HEADS[layout], -1)
+    for name, shape in shapes.items():
+        if any(shape[dim] == -1 for dim in dims):
+            raise ValueError(
+                f"{OPERATOR}: {name} has shape {list(shape)} in layout {layout}; accepted: batch and "
+                "sequence may be -1, the numbers of heads and the head sizes must be known. Write them into "
+                "the InputSpec."
+            )
 
 
 def with_heads(x, layout: str, heads: int):

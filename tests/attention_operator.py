@@ -52,7 +52,8 @@ def attend(
 ) -> list:
     """out, softmax_max, softmax_sum, seed_offset."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    optional = (bias, mask, query_ends, key_ends, prefix)
+    seed = paddle.randint(0, 2**31 - 1, [2], dtype="int64") if dropout > 0 else None
+    optional = (bias, mask, query_ends, key_ends, prefix, seed)
     attributes = (layout, num_heads, scale, dropout, mode, pre, next)
     return native.call("pf_flash_attention", query, key, value, *optional, *attributes)
 

@@ -141,6 +141,43 @@ def test_lengths_that_are_values(mask, device):
     assert not what_ran()
 
 
+def twice(q):
+    return flash_attention(q, q, q, dropout=0.5), flash_attention(q, q, q, dropout=0.5)
+
+
+@every_backend
+def test_equal_calls_drop_differently(backend, device):
+    """Paddle computes one of two equal operators, unless they draw from random numbers of their own."""
+    (q,) = inputs(device, random_batch("BSND", (64, 64))[:1])
+    q.stop_gradient = False
+    results = []
+    with use_backend(backend, strict=True):
+        program = paddle.jit.to_static(twice, full_graph=True)
+        for _ in range(2):
+            paddle.seed(7)
+            outs = program(q)
+            results.append([*outs, *paddle.grad(sum(out.sum() for out in outs), [q])])
+    first, again = results
+    assert (first[0] != first[1]).any()
+    for a, b in zip(first, again, strict=True):
+        assert (a == b).all()
+
+
+def dropped(q, k, v):
+    return flash_attention(q, k, v, dropout=0.5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_captured_dropout_is_the_same_in_both_passes(device):
+    """out is linear in value: <out, w> = <value, gradient of value>."""
+    q, k, v = inputs(device, random_batch("BSND", (64, 64)))
+    v.stop_gradient = False
+    with use_backend("native", strict=True):
+        out = paddle.jit.to_static(dropped, full_graph=True)(q, k, v)
+    (v_grad,) = paddle.grad(out, [v], out.detach())
+    np.testing.assert_allclose((out * out).sum(), (v * v_grad).sum(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("layout, rank", [("BSND", 4), ("BNSD", 4), ("BSH", 3), ("SBH", 3)])
 def test_heads_that_are_not_known_are_asked_for(layout, rank):
     paddle.set_device("cpu")

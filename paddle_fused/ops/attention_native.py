@@ -16,6 +16,8 @@ from .arguments import dtype_name
 from .attention_call import AttentionCall
 from .attention_layout import as_tokens, from_bsnd, with_heads, without_heads
 
+_SEEDS = 2**31 - 1  # randint takes no larger bound
+
 
 def run(query, key, value, bias, call: AttentionCall):
     plan, heads, layout = call.plan, call.heads, call.layout
@@ -33,9 +35,11 @@ def run(query, key, value, bias, call: AttentionCall):
             )
     elif layout == "TND":
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+    # Drawn here and not by the operator: of two equal calls a program would compute one, as of any function.
+    seed = paddle.randint(0, _SEEDS, [2], dtype="int64") if call.dropout > 0 else None
     out, softmax_max, softmax_sum, seed_offset = native.call(
         "pf_flash_attention",
-        *(query, key, value, bias, mask, query_ends, key_ends, prefix),
+        *(query, key, value, bias, mask, query_ends, key_ends, prefix, seed),
         operator_layout,
         heads.query if operator_layout in ("BSH", "SBH") else 0,
         call.scale,

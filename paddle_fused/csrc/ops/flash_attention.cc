@@ -10,18 +10,21 @@
 //   query_ends, key_ends   int64 [sequences], for TND: cumulative lengths without the leading 0. Tokens behind the last
 //                       end belong to no sequence: zeros come out
 //   prefix              int64 [sequences], for the modes 5 and 6
+//   seed                int64 [2] on any device, needed if dropout > 0: seed and offset of the random numbers. The
+//                       operator draws none, so that it is a function of its arguments: programs may merge equal calls
 //   An optional input without elements counts as missing.
 // Attributes: layout (BSH, SBH, BSND, BNSD, TND); num_heads, the query's, for BSH and SBH; scale; dropout, a
 // probability; sparse_mode, pre_tokens and next_tokens: see attention_sparse_modes.h, with a mask and without one.
 // Outputs
 //   out                 query's layout with head size Dv
 //   softmax_max, softmax_sum   float32 [B, N, Sq, 8], or [T, N, 8]; without gradient
-//   seed_offset         int64 [2], what dropout was drawn from; drawn from the place's default generator if dropout > 0
+//   seed_offset         int64 [2], what dropout was drawn from: seed, or zeros
 // The gradient operator gives those of query, key, value and, if there is one, of bias.
 #include "ops/flash_attention.h"
 
+#include <algorithm>
+
 #include "ops/flash_attention_spmd.h"
-#include "paddle/phi/core/generator.h"
 
 namespace paddle_fused::ops::flash_attention {
 namespace {
@@ -31,16 +34,17 @@ Tensor output_like(const Shape& shape, const Tensor& x, DataType dtype, bool wri
   return written ? paddle::empty(shape, dtype, x.place()) : paddle::zeros(shape, dtype, x.place());
 }
 
-// Random numbers are drawn only if they are used, so that attention without dropout leaves the generator alone.
-Tensor draw_seed_offset(const Tensor& query, float dropout) {
-  Tensor drawn = paddle::zeros({2}, DataType::INT64, query.place());
-  if (dropout > 0) {
-    const bool cpu = query.place().GetType() == phi::AllocationType::CPU;
-    const auto& generator = cpu ? phi::DefaultCPUGenerator() : phi::DefaultCustomDeviceGenerator(query.place());
-    drawn.data<int64_t>()[0] = static_cast<int64_t>(generator->Random64());
-    drawn.data<int64_t>()[1] = static_cast<int64_t>(generator->Random64());
-  }
-  return drawn;
+// The seed on the device of the query, or zeros where nothing is dropped.
+Tensor seed_offset_of(const OptionalTensor& seed, const Tensor& query, float dropout) {
+  Tensor seed_offset = paddle::zeros({2}, DataType::INT64, query.place());
+  if (dropout == 0) return seed_offset;
+  if (!seed) refuse(kOp, "dropout is " + std::to_string(dropout) + ", which needs seed: int64 of shape [2].");
+  if (seed->dtype() != DataType::INT64 || seed->shape() != Shape{2})
+    refuse(kOp, "seed is " + text(seed->dtype()) + " of shape " + text(seed->shape()) + "; accepted: int64 of shape [2].");
+  const bool on_host = seed->place().GetType() == phi::AllocationType::CPU;
+  const Tensor host = dense(on_host ? *seed : seed->copy_to(phi::CPUPlace(), true));
+  std::copy_n(host.data<int64_t>(), 2, seed_offset.data<int64_t>());
+  return seed_offset;
 }
 
 void set_seed_offset(const Tensor& seed_offset, kernels::AttentionProblem* problem) {
@@ -50,9 +54,9 @@ void set_seed_offset(const Tensor& seed_offset, kernels::AttentionProblem* probl
 
 std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& bias,
                             const OptionalTensor& mask, const OptionalTensor& query_ends,
-                            const OptionalTensor& key_ends, const OptionalTensor& prefix, const std::string& layout,
-                            int64_t num_heads, float scale, float dropout, int sparse_mode, int64_t pre_tokens,
-                            int64_t next_tokens) {
+                            const OptionalTensor& key_ends, const OptionalTensor& prefix, const OptionalTensor& seed,
+                            const std::string& layout, int64_t num_heads, float scale, float dropout, int sparse_mode,
+                            int64_t pre_tokens, int64_t next_tokens) {
   Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix),
                    layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
   const HostCall host_call(kOp, query);
@@ -61,7 +65,7 @@ std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor
   Tensor out = output_like(attention_out_shape(problem.layout(), s, query.shape()), query, query.dtype(), written);
   Tensor max = output_like(attention_statistics_shape(problem.layout(), s), query, DataType::FLOAT32, written);
   Tensor sum = output_like(attention_statistics_shape(problem.layout(), s), query, DataType::FLOAT32, written);
-  const Tensor seed_offset = draw_seed_offset(query, dropout);
+  const Tensor seed_offset = seed_offset_of(given(seed), query, dropout);
   if (!problem.empty()) {
     set_seed_offset(seed_offset, &problem.kernel);
     kernels::attention_forward(problem.kernel, input_of(problem.layout(), problem.query, s.head_dim),
@@ -70,6 +74,11 @@ std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor
                                output_of(problem.layout(), &out, s.value_head_dim), statistics_of(problem, max, sum));
   }
   return {out, max, sum, seed_offset};
+}
+
+void check_shape(const char* name, const Tensor& x, const Shape& expected) {
+  if (x.shape() != expected)
+    refuse(kOp, std::string(name) + " has shape " + text(x.shape()) + "; accepted: " + text(expected) + ".");
 }
 
 // `maybe_bias` is not optional here: the gradient of a bias without elements has its shape all the same.
@@ -87,8 +96,9 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
                    layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
   check_places(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   check_same_dtype(kOp, {{"query", query}, {"the gradient of out", out_grad}});
-  const HostCall host_call("pf_flash_attention_grad", query);
   const AttentionSizes& s = problem.sizes();
+  check_shape("the gradient of out", out_grad, attention_out_shape(problem.layout(), s, query.shape()));
+  const HostCall host_call("pf_flash_attention_grad", query);
   const bool written = !problem.empty() && problem.covers_all_tokens();
   Tensor query_grad = output_like(query.shape(), query, query.dtype(), written);
   Tensor key_grad = output_like(key.shape(), query, query.dtype(), written);
@@ -137,7 +147,8 @@ std::vector<std::string> attributes() {
 
 PD_BUILD_OP(pf_flash_attention)
     .Inputs({"query", "key", "value", paddle::Optional("bias"), paddle::Optional("mask"),
-             paddle::Optional("query_ends"), paddle::Optional("key_ends"), paddle::Optional("prefix")})
+             paddle::Optional("query_ends"), paddle::Optional("key_ends"), paddle::Optional("prefix"),
+             paddle::Optional("seed")})
     .Outputs({"out", "softmax_max", "softmax_sum", "seed_offset"})
     .Attrs(paddle_fused::ops::flash_attention::attributes())
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::flash_attention::forward))

@@ -56,6 +56,7 @@ const AttentionLayout& layout_of(const Call& call) {
 
 // The sizes of tensors whose shapes fit together.
 AttentionSizes checked_sizes(const Call& call, const AttentionLayout& layout) {
+  check_places(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
   const Shape query = call.query.shape(), key = call.key.shape(), value = call.value.shape();
   const std::string came = "query has shape " + text(query) + ", key " + text(key) + " and value " + text(value) +
                            " in layout " + layout.name;
@@ -95,7 +96,6 @@ Tensor with_dense_rows(const Tensor& x) {
 
 Problem::Problem(const Call& call)
     : layout_(layout_of(call)), sizes_(checked_sizes(call, layout_)) {
-  check_places(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
   check_float(kOp, {"query", call.query});
   check_same_dtype(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
   if (!(call.dropout >= 0 && call.dropout <= 1))
@@ -134,7 +134,7 @@ void Problem::read_sequences(const Call& call) {
     return;
   }
   if (!call.query_ends || !call.key_ends)
-    refuse(kOp, "layout TND needs query_ends and key_ends, the cumulative lengths of the sequences.");
+    refuse(kOp, "layout TND needs query_ends and key_ends, the cumulative lengths of at least one sequence.");
   query_ends_ = read_lengths("query_ends", *call.query_ends);
   kv_ends_ = read_lengths("key_ends", *call.key_ends);
   if (query_ends_.size() != kv_ends_.size())

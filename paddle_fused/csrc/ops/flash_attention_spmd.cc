@@ -67,16 +67,17 @@ TensorDistAttr placed_if_present(const DistMetaTensor& x, const DimsMapping& map
 
 SpmdInfo infer_spmd(const DistMetaTensor& query, const DistMetaTensor& key, const DistMetaTensor& value,
                     const DistMetaTensor& bias, const DistMetaTensor& mask, const DistMetaTensor& query_ends,
-                    const DistMetaTensor& key_ends, const DistMetaTensor& prefix, const std::string& layout,
-                    int64_t /*num_heads*/, float /*scale*/, float /*dropout*/, int /*sparse_mode*/,
-                    int64_t /*pre_tokens*/, int64_t /*next_tokens*/) {
+                    const DistMetaTensor& key_ends, const DistMetaTensor& prefix, const DistMetaTensor& seed,
+                    const std::string& layout, int64_t /*num_heads*/, float /*scale*/, float /*dropout*/,
+                    int /*sparse_mode*/, int64_t /*pre_tokens*/, int64_t /*next_tokens*/) {
   const Split split(layout, query, key, value);
   const DimsMapping tokens = split.tokens();
   return {{placed(query, tokens), placed(key, tokens), placed(value, tokens),
            placed_if_present(bias, present(bias) ? split.scores(bias) : DimsMapping()),
            placed_if_present(mask, present(mask) ? split.scores(mask) : DimsMapping()),
            placed_if_present(query_ends, whole(1)), placed_if_present(key_ends, whole(1)),
-           placed_if_present(prefix, present(prefix) ? split.sequences(prefix) : DimsMapping())},
+           placed_if_present(prefix, present(prefix) ? split.sequences(prefix) : DimsMapping()),
+           placed_if_present(seed, whole(1))},
           {placed(query, tokens), placed(query, split.statistics()), placed(query, split.statistics()),
            placed(query, whole(1))}};
 }
@@ -90,8 +91,9 @@ SpmdInfo infer_gradient_spmd(const DistMetaTensor& query, const DistMetaTensor& 
                              int64_t pre_tokens, int64_t next_tokens) {
   const Split split(layout, query, key, value);
   const DimsMapping tokens = split.tokens();
-  SpmdInfo info = infer_spmd(query, key, value, bias, mask, query_ends, key_ends, prefix, layout, num_heads, scale,
-                             dropout, sparse_mode, pre_tokens, next_tokens);
+  SpmdInfo info = infer_spmd(query, key, value, bias, mask, query_ends, key_ends, prefix, DistMetaTensor(), layout,
+                             num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens);
+  info.first.pop_back();  // the seed: the gradient reads seed_offset instead
   for (const TensorDistAttr& attr :
        {placed(out, tokens), placed(softmax_max, split.statistics()), placed(softmax_sum, split.statistics()),
         placed(seed_offset, whole(1)), placed(out_grad, tokens)})

@@ -8,9 +8,9 @@ namespace paddle_fused::ops::flash_attention {
 
 SpmdInfo infer_spmd(const DistMetaTensor& query, const DistMetaTensor& key, const DistMetaTensor& value,
                     const DistMetaTensor& bias, const DistMetaTensor& mask, const DistMetaTensor& query_ends,
-                    const DistMetaTensor& key_ends, const DistMetaTensor& prefix, const std::string& layout,
-                    int64_t num_heads, float scale, float dropout, int sparse_mode, int64_t pre_tokens,
-                    int64_t next_tokens);
+                    const DistMetaTensor& key_ends, const DistMetaTensor& prefix, const DistMetaTensor& seed,
+                    const std::string& layout, int64_t num_heads, float scale, float dropout, int sparse_mode,
+                    int64_t pre_tokens, int64_t next_tokens);
 
 SpmdInfo infer_gradient_spmd(const DistMetaTensor& query, const DistMetaTensor& key, const DistMetaTensor& value,
                              const DistMetaTensor& bias, const DistMetaTensor& mask, const DistMetaTensor& query_ends,

@@ -52,6 +52,7 @@ void check_places(const char* op, std::initializer_list<Argument> arguments) {
   bool together = true;
   std::ostringstream where;
   for (const Argument& argument : arguments) {
+    if (!argument.tensor.defined()) refuse(op, std::string(argument.name) + " is missing; accepted: a tensor.");
     const phi::Place& place = argument.tensor.place();
     together = together && in_host_memory(place) && place == arguments.begin()->tensor.place();
     where << (&argument == arguments.begin() ? "" : ", ") << argument.name << " is on " << text(place);

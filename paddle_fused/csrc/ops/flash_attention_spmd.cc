@@ -20,12 +20,18 @@ struct Split {
     if (!layout.varlen())
       for (const DimsMapping& mapping : {q, k, v})
         if (batch == kWhole) batch = mapping[layout.batch];
-    // A query head works with one key head: split alike or not at all.
+    // A query head works with one key head: split alike and evenly, or not at all.
     if (!layout.merged() && q[layout.head] == k[layout.head] && q[layout.head] == v[layout.head] &&
-        q[layout.head] != batch)
+        q[layout.head] != batch && divides(q[layout.head], query) && divides(q[layout.head], key))
       head = q[layout.head];
   }
 
+  // Whether a mesh axis gives each device equally many of the heads; a number that is not known yet passes.
+  bool divides(int64_t axis, const DistMetaTensor& x) const {
+    if (axis == kWhole) return true;
+    const int64_t heads = x.dims()[layout.head];
+    return heads < 0 || heads % x.dist_attr().process_mesh().dim_size(axis) == 0;
+  }
   // query, key, value, out and their gradients
   DimsMapping tokens() const {
     DimsMapping mapping = whole(layout.rank);

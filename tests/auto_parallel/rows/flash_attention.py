@@ -13,6 +13,7 @@ def _row(case, dim, placement, names=QKV):
 
 
 _CAUSAL = "BSND, causal(), B 2, S (33, 33), N (4, 2), D (40, 40)"
+_THREE_HEADS = "BNSD, band(6, 3), B 2, S (40, 33), N (3, 3), D (40, 40), bias [2, 3, 1, 33]"
 ROWS = [
     _row(_CAUSAL, 0, "S0"),
     _row(_CAUSAL, 2, "S2"),  # two query heads and one key head
@@ -21,4 +22,5 @@ ROWS = [
     ),
     _row("SBH, prefix([4, 30]), B 2, S (33, 33), N (4, 2), D (1, 1)", 1, "S1"),
     _row("own mask in a band", 0, "S0"),
+    _row(_THREE_HEADS, 1, "R", (*QKV, "bias")),  # not evenly by two
 ]

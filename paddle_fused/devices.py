@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import paddle
 
 
@@ -16,6 +19,31 @@ def device_of(tensor) -> str:
     if place.is_custom_place():
         return place.custom_device_type()
     return "cpu" if place.is_cpu_place() else "gpu" if place.is_gpu_place() else str(place)
+
+
+@contextmanager
+def default_device_of(tensor) -> Iterator[None]:
+    """Inside, new tensors are made on the device of ``tensor``, whatever device is set.
+
+    A program that is being captured makes them where it will run.
+    """
+    before = paddle.device.get_device()
+    device = before if is_captured(tensor) else _name_of(tensor.place)
+    if device == before:
+        yield
+        return
+    paddle.device.set_device(device)
+    try:
+        yield
+    finally:
+        paddle.device.set_device(before)
+
+
+def _name_of(place) -> str:
+    """As ``paddle.device.set_device`` takes it."""
+    if place.is_custom_place():
+        return f"{place.custom_device_type()}:{place.custom_device_id()}"
+    return f"gpu:{place.gpu_device_id()}" if place.is_gpu_place() else "cpu"
 
 
 def is_captured(tensor) -> bool:

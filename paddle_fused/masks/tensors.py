@@ -81,8 +81,15 @@ def _can_be_read(hidden) -> bool:
     return isinstance(hidden, np.ndarray) or (isinstance(hidden, paddle.Tensor) and not hidden.is_dist())
 
 
+def _is_on_another_device(hidden) -> bool:
+    return _can_be_read(hidden) and not hidden.place._equals(paddle.framework._current_expected_place())
+
+
 def _cut(hidden, shape):
-    hidden = paddle.to_tensor(hidden) if isinstance(hidden, np.ndarray) else hidden
+    if isinstance(hidden, np.ndarray):
+        hidden = paddle.to_tensor(hidden)
+    elif _is_on_another_device(hidden):
+        hidden = hidden.to(paddle.device.get_device())
     if hidden.ndim == 2 and shape is not None and tuple(hidden.shape) != shape:
         return hidden[: shape[0], : shape[1]]
     return hidden

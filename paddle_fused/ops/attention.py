@@ -7,6 +7,7 @@ query and of key and value, D and Dv head sizes.
 from __future__ import annotations
 
 from .. import masks
+from ..devices import default_device_of
 from ..dispatch import Backend, FusedOp
 from . import attention_ascend, attention_composed, attention_native
 from .attention_call import AttentionCall, check_lengths, check_tensors
@@ -41,7 +42,7 @@ def flash_attention(
         bias: added to Q K^T before the scale, as CANN's ``pse``: query's dtype, [B, N, Sq, Skv], [B, N, 1,
             Skv] or [1, N, Sq, Skv]. Not in layout TND. It has a gradient.
         dropout: the probability to drop, below 1; nothing is dropped unless ``training``. Random numbers
-            come from the device's generator (``paddle.seed``).
+            come from the generator of query's device (``paddle.seed``).
         scale: 1 / sqrt(D) unless given.
         num_heads: N, for BSH and SBH, where the shapes do not tell.
         cu_seqlens_q, cu_seqlens_k: for TND, as in flash-attention: cumulative lengths from 0 to T, lists of
@@ -120,8 +121,11 @@ def attend(
         returns_statistics=returns_statistics,
         operator=operator,
     )
-    call.check(bias)
-    return FLASH_ATTENTION(query, key, value, bias, call)
+    with default_device_of(query):  # of masks, lengths and random numbers
+        call.check(bias)
+        out, softmax_max, softmax_sum, seed_offset = FLASH_ATTENTION(query, key, value, bias, call)
+    statistics = [softmax_max.detach(), softmax_sum.detach()] if returns_statistics else [None, None]
+    return out, *statistics, seed_offset
 
 
 FLASH_ATTENTION = FusedOp(

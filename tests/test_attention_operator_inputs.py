@@ -1,4 +1,4 @@
-"""What ``pf_flash_attention`` may read: missing inputs, gradients of other shapes, seeds."""
+"""What ``pf_flash_attention`` may read: missing inputs, gradients of other shapes, seeds, huge scores."""
 
 import numpy as np
 import paddle
@@ -91,3 +91,15 @@ def test_dropout_on_a_mesh_draws_a_seed_for_all():
         outs.append(flash_attention(*tensors, dropout=0.5))
     assert outs[1].placements == [dist.Shard(0)]
     assert (dist.unshard_dtensor(outs[1]) == outs[0]).all()
+
+
+def test_scores_below_those_of_hidden_keys_still_count():
+    """Where every score is that far below zero the keys are averaged; where one is not it is chosen."""
+    q, k, v = qkv()
+    huge, tiny = paddle.full([2, 6, 4, 8], 1e19), paddle.full([2, 9, 4, 8], -1e19)
+    out, _, softmax_sum, _ = attend(huge, tiny * 3, v, scale=1.0)
+    assert (softmax_sum == 9).all()
+    np.testing.assert_allclose(out, v.mean(1, keepdim=True).expand_as(out), atol=1e-6)
+    tiny[:, 4] = 0
+    assert (attend(huge, tiny, v, scale=1.0)[0] == v[:, 4:5]).all()
+    assert attend(q * np.nan, k, v)[0].isnan().all()

@@ -11,7 +11,7 @@
 // the mask has the score kHiddenScore, which is finite as on the NPU: a row whose keys inside the band are all hidden
 // becomes their uniform average and sends no gradient to Q, K and the bias. A row with no key inside the band gives
 // zeros and sends no gradient. A bias of -inf takes its key out as the band does; a finite one that brings a score
-// below kHiddenScore hides its key as the mask does.
+// below kHiddenScore hides its key as the mask does, and so does a product of Q and K that is below it.
 #pragma once
 #include <cstdint>
 

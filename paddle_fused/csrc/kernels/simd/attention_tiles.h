@@ -169,11 +169,16 @@ static inline void sums_over_head(int64_t head_dim, const float* a_columns, cons
   }
 }
 
-// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j), for a tile of `count` scores
+// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j), for a tile of `count` scores; none below kHiddenScore
+// but for a bias of -inf
 template <typename T>
 static inline void scale_and_bias(const TilePlace& t, TileStrides strides, int64_t count, float* scores) {
   const Vector scale = broadcast(t.problem->scale);
-  for (int64_t at = 0; at < count; at += kLanes) store(scores + at, load(scores + at) * scale);
+  const Vector lowest = broadcast(kHiddenScore);
+  for (int64_t at = 0; at < count; at += kLanes) {
+    const Vector score = load(scores + at) * scale;
+    store(scores + at, score < lowest ? lowest : score);  // NaN stays
+  }
   const AttentionBias& bias = t.problem->bias;
   if (!bias.data) return;
   const T* tile = static_cast<const T*>(bias.data) + t.segment->batch * bias.batch_stride +

@@ -119,3 +119,18 @@ def test_a_user_s_captured_model_with_gradient():
     model(x, weight).backward()
     assert (captured == weight.grad.numpy()).all()
     assert {ran.backend for ran in what_ran()} == {"native"}
+
+
+@pytest.mark.parametrize("full_graph", [True, False])
+def test_attention_in_a_captured_program(full_graph):
+    from paddle_fused import masks
+
+    mask = masks.causal() & masks.band(3, None)
+
+    def model(x):
+        return paddle_fused.flash_attention(x, x, x, mask) + 1
+
+    paddle.set_device("cpu")
+    x = paddle.randn([1, 9, 2, 16])
+    captured = paddle.jit.to_static(model, full_graph=full_graph)(x)
+    assert (captured.numpy() == model(x).numpy()).all()

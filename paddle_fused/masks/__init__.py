@@ -7,7 +7,8 @@
     print(mask.explain(query.shape))  # which of CANN's modes it becomes, and what that costs
     hidden = mask.to_dense(512)  # bool [512, 512], True = hidden
 
-Everywhere in this package **True = hidden**, as in CANN.
+Everywhere in this package **True = hidden**, as in CANN. Under ``paddle.jit.to_static`` without
+``full_graph=True`` make masks outside of the function: Paddle 3.3.1 cannot follow how they are made.
 """
 
 from .compiler import compile_mask

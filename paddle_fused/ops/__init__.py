@@ -1,9 +1,5 @@
 """The fused operators, one file each: public function, checks, composed definition, backends."""
 
-import sys
+from ..captured import run_as_they_are
 
-import paddle
-
-# Under `paddle.jit.to_static` these functions run as they are: they decide by shapes, dtypes and places,
-# which are known while a program is captured, and Paddle need not rewrite their source.
-paddle.jit.ignore_module([sys.modules[__name__]])
+run_as_they_are(__name__)

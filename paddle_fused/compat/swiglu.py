@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle
 
 from .. import contracts
-from ..ops.arguments import check_tensor, dtype_name, wants_gradient
+from ..ops.arguments import check_int, check_tensor, dtype_name, wants_gradient
 from ..ops.swiglu import swiglu
 
 _OPERATOR = "npu_swiglu"
@@ -22,6 +22,7 @@ def npu_swiglu(input, dim=-1):
     if dtype_name(input) not in contracts.dtypes("swiglu.dtype"):
         contracts.refuse("swiglu.dtype", _OPERATOR, f"input is {dtype_name(input)}")
     shape = list(input.shape)
+    dim = check_int(_OPERATOR, "dim", dim)
     if not -len(shape) <= dim < len(shape):
         contracts.refuse("swiglu.dim", _OPERATOR, f"dim is {dim} and input has shape {shape}")
     if shape[dim] % 2:

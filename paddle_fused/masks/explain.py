@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+import paddle
+
+from ..ops.arguments import check_ints
+from ..ops.attention_layout import check_rank
 from .compiler import compile_mask
-from .intents import Mask
+from .intents import OPERATOR, Mask
 from .modes import NAMES, compressed_mask, compressed_prefix_mask
 from .plan import Plan
 from .shapes import Shapes, shapes_of
@@ -16,7 +20,10 @@ BLOCK = 128  # rows and columns that CANN computes or leaves out together
 def explain(
     mask: Mask | None, shape, key_shape=None, layout="BSND", cu_seqlens_q=None, cu_seqlens_k=None
 ) -> str:
-    shapes = shapes_of(layout, shape, shape if key_shape is None else key_shape, cu_seqlens_q, cu_seqlens_k)
+    shape = _shape_of("shape", shape)
+    key_shape = shape if key_shape is None else _shape_of("key_shape", key_shape)
+    check_rank(OPERATOR, layout, {"query": shape, "key": key_shape})
+    shapes = shapes_of(layout, shape, key_shape, cu_seqlens_q, cu_seqlens_k)
     plan = compile_mask(mask, shapes)
     layout = "TND" if plan.packed else "BSND" if layout == "TND" else layout
     lines = [
@@ -32,6 +39,11 @@ def explain(
     )
     lines.append(f"mask: {mask_bytes(plan):,} bytes (dense: {dense_bytes(mask, shapes):,} bytes)")
     return "\n".join(lines)
+
+
+def _shape_of(name: str, shape) -> tuple[int, ...]:
+    is_tensor = isinstance(shape, (paddle.Tensor, paddle.pir.Value))
+    return check_ints("explain", name, shape.shape if is_tensor else shape)
 
 
 def computed_fraction(plan: Plan, shapes: Shapes) -> float:

@@ -6,13 +6,14 @@ the meaning of each object in plain numpy and is the oracle of the compiler.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import paddle
 
 from .. import contracts
+from ..ops.arguments import check_int, check_ints
 
 ALIGNMENTS = ("bottom_right", "top_left")
 OPERATOR = "flash_attention"
@@ -35,7 +36,10 @@ class Mask:
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
-            return NotImplemented
+            raise ValueError(
+                f"{self!r} & {type(other).__name__}; accepted: masks of paddle_fused.masks on both sides. "
+                "A bool tensor becomes one by masks.dense(tensor), where True hides a key."
+            )
         return Intersection(self.parts + other.parts)
 
     def to_dense(self, query_len: int, key_len: int | None = None) -> np.ndarray:
@@ -61,8 +65,9 @@ class Mask:
     def explain(self, shape: Sequence[int], key_shape: Sequence[int] | None = None, **arguments) -> str:
         """What the compiler makes of the mask, in words: mode, share of the scores that is computed, bytes.
 
-        ``shape`` is the query's shape, ``key_shape`` the key's if it differs; ``arguments`` are ``layout``,
-        ``num_heads``, ``cu_seqlens_q`` and ``cu_seqlens_k`` as in `flash_attention`.
+        ``shape`` is the query's shape, ``key_shape`` the key's if it differs (or the tensors themselves);
+        ``arguments`` are ``layout``, ``cu_seqlens_q`` and ``cu_seqlens_k`` as in `flash_attention`.
+        Errors: ValueError for shapes that are none of the layout, and as `flash_attention`.
         """
         from .explain import explain
 
@@ -250,15 +255,22 @@ def band(left: int | None, right: int | None, align: str = "bottom_right") -> Ma
     """
     if align not in ALIGNMENTS:
         raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
-    left, right = (None if bound is None or bound == -1 else operator.index(bound) for bound in (left, right))
+    left, right = (_bound(name, bound) for name, bound in (("left", left), ("right", right)))
     if left is not None and right is not None and left + right < 0:
         contracts.refuse("attention.band_bottom_right", OPERATOR, f"band({left}, {right}) holds no key")
     for name, bound in (("left", left), ("right", right)):
         if bound is not None and bound < 0:
             raise ValueError(
-                f"{name} is {bound}; accepted: a number of keys from 0 on, or None (or -1) for no bound."
+                f"{name} is {bound}; accepted: a number of keys from 0 on, or None (or -1) for no bound. "
+                "No mask of intent is a band beside the diagonal; sparse_mode 4 of "
+                "paddle_fused.compat.npu_fusion_attention is."
             )
     return Band(left, right, align)
+
+
+def _bound(name: str, bound) -> int | None:
+    bound = None if bound is None else check_int("band", name, bound)
+    return None if bound == -1 else bound
 
 
 def prefix(lengths: int | Sequence[int]) -> Mask:
@@ -267,8 +279,9 @@ def prefix(lengths: int | Sequence[int]) -> Mask:
     ``lengths`` is one int for all of the batch, or B of them. A prompt that sees itself in both directions
     and an answer that sees the past. Errors: ValueError for negative lengths.
     """
-    one_for_all = not isinstance(lengths, Sequence) and not hasattr(lengths, "tolist")
-    values = _lengths("lengths", [lengths] if one_for_all else lengths)
+    lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
+    one_for_all = isinstance(lengths, str) or not isinstance(lengths, Sequence)
+    values = _lengths("prefix", "lengths", [lengths] if one_for_all else lengths)
     return Prefix(values, None if one_for_all else len(values))
 
 
@@ -294,7 +307,8 @@ def documents(
     """
     if align not in ALIGNMENTS:
         raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
-    if query_start is not None and operator.index(query_start) < 0:
+    query_start = None if query_start is None else check_int("documents", "query_start", query_start)
+    if query_start is not None and query_start < 0:
         raise ValueError(f"query_start is {query_start}; accepted: the index of a token, from 0 on.")
     rows, batch_size = _rows("seqlens", seqlens)
     key_rows, key_batch_size = (
@@ -310,8 +324,14 @@ def dense(hidden, invalid_rows: bool = False) -> Mask:
 
     Shapes: [Sq, Skv], [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest
     Skv], one for all sequences. A query that sees nothing is refused unless ``invalid_rows``: then its output
-    is zero, and so is every gradient that comes from it. Errors: ValueError for another dtype or rank.
+    is zero, and so is every gradient that comes from it. A numpy array is copied. Errors: ValueError for
+    what is no tensor, and for another dtype or rank.
     """
+    if not isinstance(hidden, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
+        raise ValueError(
+            f"dense() got {type(hidden).__name__}; accepted: a bool tensor or numpy array. "
+            "Make one with paddle.to_tensor."
+        )
     if str(hidden.dtype).removeprefix("paddle.") != "bool":
         raise ValueError(
             f"dense() got {hidden.dtype}; accepted: bool, where True hides a key. "
@@ -321,19 +341,19 @@ def dense(hidden, invalid_rows: bool = False) -> Mask:
         raise ValueError(
             f"dense() got the shape {list(hidden.shape)}; accepted: [Sq, Skv] or [B, N, Sq, Skv]."
         )
-    return Dense(hidden, bool(invalid_rows))
+    return Dense(hidden.copy() if isinstance(hidden, np.ndarray) else hidden, bool(invalid_rows))
 
 
-def _lengths(name: str, lengths) -> tuple[int, ...]:
-    values = tuple(map(operator.index, lengths.tolist() if hasattr(lengths, "tolist") else lengths))
+def _lengths(operator: str, name: str, lengths) -> tuple[int, ...]:
+    values = check_ints(operator, name, lengths)
     if not values or min(values) < 0:
-        raise ValueError(f"{name} holds {list(values)}; accepted: one or more lengths from 0 on.")
+        raise ValueError(f"{operator}: {name} holds {list(values)}; accepted: one or more lengths from 0 on.")
     return values
 
 
 def _rows(name: str, seqlens) -> tuple[tuple[tuple[int, ...], ...], int | None]:
     """Lengths of each row, and the batch size if they were given row by row."""
-    seqlens = seqlens.tolist() if hasattr(seqlens, "tolist") else list(seqlens)
-    if seqlens and isinstance(seqlens[0], Sequence):
-        return tuple(_lengths(name, row) for row in seqlens), len(seqlens)
-    return (_lengths(name, seqlens),), None
+    seqlens = seqlens.tolist() if hasattr(seqlens, "tolist") else seqlens
+    if isinstance(seqlens, Sequence) and any(isinstance(row, (list, tuple)) for row in seqlens):
+        return tuple(_lengths("documents", f"a row of {name}", row) for row in seqlens), len(seqlens)
+    return (_lengths("documents", name, seqlens),), None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
-from .arguments import FLOATS, check_is_tensor, dtype_name, same_shape
+from .arguments import FLOATS, check_is_tensor, check_number, dtype_name, same_shape
 from .rms_norm import covers_last_dimensions, no_float64, normalised, wide_dtype
 
 OPERATOR = "add_rms_norm"
@@ -47,7 +47,7 @@ def _check(x, residual, weight, epsilon) -> None:
     if not covers_last_dimensions(x.shape, weight.shape):
         came = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
         contracts.refuse("add_rms_norm.shape", OPERATOR, came)
-    if not epsilon >= 0:
+    if not check_number(OPERATOR, "epsilon", epsilon) >= 0:
         contracts.refuse("add_rms_norm.epsilon", OPERATOR, f"epsilon is {epsilon}")
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import operator as operators
+from collections.abc import Iterable
+from numbers import Real
+
+import numpy as np
 import paddle
 
 from .. import contracts
@@ -43,6 +48,39 @@ def check_shape(operator: str, name: str, tensor, expected: list[int], what: str
     """The tensor has the ``expected`` shape, where -1 stands for a size that is not known yet."""
     if not same_shape(tensor.shape, expected):
         raise ValueError(f"{operator}: {name} has shape {list(tensor.shape)}; accepted: {expected}, {what}.")
+
+
+def check_number(operator: str, name: str, value) -> float:
+    """``value`` as a float: a number, or a tensor of one."""
+    number = value.item() if isinstance(value, (paddle.Tensor, np.ndarray)) and value.size == 1 else value
+    if not isinstance(number, Real):
+        raise ValueError(f"{operator}: {name} is {_said(value)}; accepted: a number. Pass an int or a float.")
+    return float(number)
+
+
+def check_int(operator: str, name: str, value) -> int:
+    """``value`` as an int: a whole number of an integer type, or a tensor of one."""
+    number = value.item() if isinstance(value, (paddle.Tensor, np.ndarray)) and value.size == 1 else value
+    if not hasattr(number, "__index__") or isinstance(number, (paddle.Tensor, np.ndarray, paddle.pir.Value)):
+        raise ValueError(f"{operator}: {name} is {_said(value)}; accepted: a whole number. Pass an int.")
+    return operators.index(number)
+
+
+def check_ints(operator: str, name: str, values) -> tuple[int, ...]:
+    """``values`` as ints: a list, a tuple or an integer tensor of rank 1."""
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
+        raise ValueError(
+            f"{operator}: {name} is {_said(values)}; accepted: a list of whole numbers. Pass a list of ints."
+        )
+    return tuple(check_int(operator, f"an element of {name}", value) for value in listed)
+
+
+def _said(value) -> str:
+    """What came, in few words: a tensor by its shape."""
+    if isinstance(value, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
+        return f"a tensor of shape {list(value.shape)}"
+    return repr(value)
 
 
 def same_shape(a, b) -> bool:

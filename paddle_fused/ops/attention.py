@@ -10,6 +10,7 @@ from .. import masks
 from ..devices import default_device_of
 from ..dispatch import Backend, FusedOp
 from . import attention_ascend, attention_composed, attention_native
+from .arguments import check_number
 from .attention_call import AttentionCall, check_lengths, check_tensors
 from .attention_layout import heads_of
 
@@ -103,6 +104,8 @@ def attend(
     The statistics are None unless asked for; seed and offset of dropout are int64 [2], or None from a backend
     that has none. ``operator`` is the name in errors.
     """
+    dropout = check_number(operator, "dropout", dropout)
+    scale = None if scale is None else check_number(operator, "scale", scale)
     check_tensors(query, key, value, bias, layout, dropout, operator)
     shapes = masks.shapes_of(layout, query.shape, key.shape, cu_seqlens_q, cu_seqlens_k)
     heads = heads_of(layout, query.shape, key.shape, value.shape, num_heads)
@@ -114,8 +117,8 @@ def attend(
         mask=mask,
         shapes=shapes,
         plan=plan,
-        scale=heads.head_dim**-0.5 if scale is None else float(scale),
-        dropout=float(dropout),
+        scale=heads.head_dim**-0.5 if scale is None else scale,
+        dropout=dropout,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         returns_statistics=returns_statistics,

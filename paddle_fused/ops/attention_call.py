@@ -102,7 +102,7 @@ def check_tensors(query, key, value, bias, layout: str, dropout: float, operator
         if tensor is not None and tensor.dtype != query.dtype:
             came = f"{name} is {dtype_name(tensor)} and query is {dtype_name(query)}"
             contracts.refuse("attention.same_dtype", operator, came)
-    check_rank(operator, layout, tensors)
+    check_rank(operator, layout, {name: tensor.shape for name, tensor in tensors.items()})
     q, k, v = (list(tensor.shape) for tensor in tensors.values())
     came = f"query has shape {q}, key {k} and value {v} in layout {layout}"
     merged = layout in ("BSH", "SBH")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import contracts
+from .arguments import check_int
 
 OPERATOR = "flash_attention"
 RANKS = {"BSH": 3, "SBH": 3, "BSND": 4, "BNSD": 4, "TND": 3}
@@ -25,6 +26,7 @@ class Heads(NamedTuple):
 
 def heads_of(layout: str, query_shape, key_shape, value_shape, num_heads: int | None) -> Heads:
     """The heads of tensors whose rank fits the layout. Errors: ValueError if H is no number of heads."""
+    num_heads = None if num_heads is None else check_int(OPERATOR, "num_heads", num_heads)
     _check_known(layout, query=query_shape, key=key_shape, value=value_shape)
     if layout in _HEADS:
         dim = _HEADS[layout]
@@ -99,11 +101,11 @@ def from_bsnd(x, layout: str):
     return without_heads(x.transpose([1, 0, 2, 3]) if layout == "SBH" else x, layout)
 
 
-def check_rank(operator: str, layout: str, tensors: dict) -> None:
-    """The layout exists and every tensor has its rank. Errors: ContractError."""
+def check_rank(operator: str, layout: str, shapes: dict) -> None:
+    """The layout exists and every shape has its rank. Errors: ContractError."""
     if layout not in RANKS:
         contracts.refuse("attention.layout", operator, f"the layout is {layout!r}")
-    for name, tensor in tensors.items():
-        if len(tensor.shape) != RANKS[layout]:
-            came = f"{name} has shape {list(tensor.shape)} in layout {layout}"
+    for name, shape in shapes.items():
+        if len(shape) != RANKS[layout]:
+            came = f"{name} has shape {list(shape)} in layout {layout}"
             contracts.refuse("attention.rank", operator, came)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import contracts
-from .arguments import FLOATS, check_is_tensor, dtype_name, same_shape
+from .arguments import FLOATS, check_is_tensor, check_number, dtype_name, same_shape
 
 
 def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale) -> None:
@@ -43,7 +43,7 @@ def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscal
     if layerscale is not None:
         rule("dtype", dtype_name(layerscale) == dtype, "layerscale")
         rule("layerscale", same_shape(layerscale.shape, shape[-1:]), "layerscale")
-    if not 0 <= dropout_p <= 1:
+    if not 0 <= check_number(operator, "dropout_p", dropout_p) <= 1:
         contracts.refuse("dropout_add_norm.dropout", operator, f"dropout_p is {dropout_p}")
-    if not epsilon >= 0:
+    if not check_number(operator, "epsilon", epsilon) >= 0:
         contracts.refuse("dropout_add_norm.epsilon", operator, f"epsilon is {epsilon}")

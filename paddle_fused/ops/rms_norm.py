@@ -6,7 +6,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
-from .arguments import FLOATS, check_is_tensor, dtype_name, same_shape
+from .arguments import FLOATS, check_is_tensor, check_number, dtype_name, same_shape
 
 OPERATOR = "rms_norm"
 
@@ -45,9 +45,10 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
     if not covers_last_dimensions(x.shape, weight.shape):
         came = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
         contracts.refuse("rms_norm.shape", operator, came)
+    epsilon = check_number(operator, "epsilon", epsilon)
     if not epsilon >= 0:
         contracts.refuse("rms_norm.epsilon", operator, f"epsilon is {epsilon}")
-    return RMS_NORM(x, weight, float(epsilon))
+    return RMS_NORM(x, weight, epsilon)
 
 
 def covers_last_dimensions(x, weight) -> bool:

@@ -21,6 +21,19 @@ def layer_norm(dropout_p, epsilon=1e-6):
     return paddle_fused.dropout_add_layer_norm(zeros(2, 4), None, zeros(4), None, dropout_p, epsilon)
 
 
+def tokens(ends):
+    return attention("TND", cu_seqlens_q=ends, cu_seqlens_k=ends)
+
+
+def npu_attention(**arguments):
+    return compat.npu_fusion_attention(*[zeros(1, 8, 2, 4)] * 3, 2, "BSND", **arguments)
+
+
+def restored(shape):
+    rows, indices = zeros(3, 4), paddle.arange(3, dtype="int32")
+    return compat.npu_moe_token_unpermute(rows, indices, restore_shape=shape)
+
+
 WHOLE = r"; accepted: a whole number\. Pass an int\."
 WHOLE_LIST = r"; accepted: a list of whole numbers\. Pass a list of ints\."
 NUMBER = r"; accepted: a number\. Pass an int or a float\."
@@ -65,6 +78,21 @@ CASES = {
     "scale": (lambda: attention(scale="1"), "flash_attention: scale is '1'" + NUMBER),
     "num_heads": (lambda: attention("BSH", num_heads="2"), "flash_attention: num_heads is '2'" + WHOLE),
     "num_heads of a fraction": (lambda: attention("BSH", num_heads=2.0), "num_heads is 2.0" + WHOLE),
+    "cu_seqlens_q of fractions": (
+        lambda: tokens([0.0, 8.0]),
+        "flash_attention: an element of cu_seqlens_q is 0.0" + WHOLE,
+    ),
+    "cu_seqlens_q of floats in a tensor": (
+        lambda: tokens(paddle.to_tensor([0.0, 8.0])),
+        "flash_attention: an element of cu_seqlens_q is 0.0" + WHOLE,
+    ),
+    "cu_seqlens_q of a number": (lambda: tokens(8), "cu_seqlens_q is 8" + WHOLE_LIST),
+    "sparse_mode": (lambda: npu_attention(sparse_mode="3"), "sparse_mode is '3' in layout BSND; accepted: "),
+    "restore_shape": (
+        lambda: restored([4, 4]),
+        r"restore_shape is \[4, 4\]; accepted: None, or the result's shape \[3, 4\]\. .*leave it out",
+    ),
+    "restore_shape of a number": (lambda: restored(3), "restore_shape is 3" + WHOLE_LIST),
     "rms_norm": (
         lambda: paddle_fused.rms_norm(zeros(2, 4), zeros(4), "1e-6"),
         "rms_norm: epsilon is '1e-6'" + NUMBER,
@@ -104,6 +132,10 @@ def test_numbers_of_other_libraries_are_numbers():
     expected = paddle_fused.rms_norm(x, weight, 0.5)
     for epsilon in (np.float32(0.5), np.array(0.5), paddle.to_tensor(0.5)):
         assert bool((paddle_fused.rms_norm(x, weight, epsilon) == expected).all())
+
+
+def test_restore_shape_of_the_result():
+    assert restored([3, 4]).shape == restored(None).shape == [3, 4]
 
 
 def test_explain_takes_tensors():

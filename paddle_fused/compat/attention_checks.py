@@ -65,13 +65,13 @@ def check(
     check_tensors(query, key, value, pse, layout, 1 - keep_prob, OPERATOR)
     mode = chosen.sparse_mode
     if layout == "TND" and mode not in VARLEN_MODES:
-        _refuse("varlen_mode", f"sparse_mode is {mode} in layout TND")
+        _refuse("varlen_mode", f"sparse_mode is {mode!r} in layout TND")
     if layout != "TND" and mode not in DENSE_MODES:
-        _refuse("dense_mode", f"sparse_mode is {mode} in layout {layout}")
+        _refuse("dense_mode", f"sparse_mode is {mode!r} in layout {layout}")
     _check_pse(pse, layout, mode, query, key, ends)
     if mask is None:
         if mode != 0:
-            _refuse("mask_missing", f"sparse_mode is {mode} without atten_mask")
+            _refuse("mask_missing", f"sparse_mode is {mode!r} without atten_mask")
         return
     shapes = masks.shapes_of(layout, query.shape, key.shape, *ends)
     _check_mask(mask, mode, layout, shapes, head_num)

@@ -11,7 +11,7 @@ import paddle
 
 from .. import contracts
 from ..dispatch import name_of
-from ..ops.arguments import check_ruled_tensor, dtype_name
+from ..ops.arguments import check_ints, check_ruled_tensor, dtype_name, same_shape
 from ..ops.grouped_matmul import COUNTS, group_sizes, grouped_matmul, grouped_matmul_dweight
 from ..ops.moe_token_permute import moe_token_permute
 from ..ops.moe_token_unpermute import moe_token_unpermute
@@ -30,11 +30,22 @@ def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=Fals
 def npu_moe_token_unpermute(
     permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None
 ):
-    """``paddle_fused.moe_token_unpermute``; restore_shape belongs to padded_mode, which is refused."""
+    """``paddle_fused.moe_token_unpermute``; padded_mode True is refused.
+
+    restore_shape belongs to padded_mode; a shape that is not the result's is refused.
+    """
     _refuse_padding("npu_moe_token_unpermute", padded_mode)
     operator, dtypes = "npu_moe_token_unpermute", contracts.dtypes("moe.dtype")
     check_ruled_tensor("moe.dtype", operator, "permuted_tokens", permuted_tokens, dtypes)
-    return moe_token_unpermute(permuted_tokens, sorted_indices, probs)
+    out = moe_token_unpermute(permuted_tokens, sorted_indices, probs)
+    if restore_shape is not None and not same_shape(
+        check_ints(operator, "restore_shape", restore_shape), out.shape
+    ):
+        raise ValueError(
+            f"{operator}: restore_shape is {list(restore_shape)}; accepted: None, or the result's shape "
+            f"{list(out.shape)}. It belongs to padded_mode: leave it out."
+        )
+    return out
 
 
 def _refuse_padding(operator: str, padded_mode) -> None:

@@ -5,11 +5,11 @@ Legend: B batch, S sequence, T tokens of all sequences, N heads, D head size, H 
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from .. import contracts
+from ..ops.arguments import check_ints
 from .intents import OPERATOR
 
 BATCH_AND_SEQUENCE = {"BSH": (0, 1), "SBH": (1, 0), "BSND": (0, 1), "BNSD": (0, 2)}  # their dimensions
@@ -66,8 +66,7 @@ def _lengths(name: str, cumulative, tokens: int | None) -> tuple[int, ...] | Non
     """[0, 3, 5] -> (3, 2). None for a value of a static graph."""
     if cumulative is None or type(cumulative).__name__ == "Value":
         return None
-    ends = cumulative.tolist() if hasattr(cumulative, "tolist") else cumulative
-    ends = [operator.index(end) for end in ends]
+    ends = list(check_ints(OPERATOR, name, cumulative))
     if not ends or ends[0] != 0:
         raise ValueError(
             f"{OPERATOR}: {name} is {ends}; accepted: cumulative lengths from 0 on (for lengths 3, 2: [0, "

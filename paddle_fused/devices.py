@@ -21,6 +21,15 @@ def device_of(tensor) -> str:
     return "cpu" if place.is_cpu_place() else "gpu" if place.is_gpu_place() else str(place)
 
 
+def located(tensor) -> str:
+    """``cpu``, ``npu:0``, ...: the device of a tensor; while a program is captured the one that is set."""
+    if is_captured(tensor):
+        return paddle.device.get_device()
+    place = tensor.place
+    known = place.is_custom_place() or place.is_cpu_place() or place.is_gpu_place()
+    return _name_of(place) if known else str(place)
+
+
 @contextmanager
 def default_device_of(tensor) -> Iterator[None]:
     """Inside, new tensors are made on the device of ``tensor``, whatever device is set.
@@ -56,7 +65,11 @@ def elsewhere(expected: tuple[str, ...], tensors) -> str | None:
 
     None among the tensors is skipped.
     """
-    devices = {device_of(tensor) for tensor in tensors if tensor is not None}
-    if len(devices) == 1 and devices <= set(expected):
+    devices = {located(tensor): device_of(tensor) for tensor in tensors if tensor is not None}
+    kinds = set(devices.values())
+    if len(devices) == 1 and kinds <= set(expected):
         return None
-    return f"the tensors are on {' and '.join(sorted(devices))}, not on {' or '.join(expected)}"
+    accepted = " or ".join(expected)
+    if len(devices) == 1:
+        return f"the tensors are on {kinds.pop()}, not on {accepted}"
+    return f"the tensors are on {' and '.join(sorted(devices))}, not all on one of the {accepted} devices"

@@ -207,7 +207,7 @@ def bad_inputs():
         "rank of cos": (lambda: rotary_mul(x, angles[0], angles[0]), r"and of x's rank"),
         "devices": (
             lambda: rotary_mul(x, angles.to("npu:0"), angles),
-            "x is on cpu, cos is on npu, sin is on cpu; accepted: one device",
+            "x is on cpu, cos is on npu:0, sin is on cpu; accepted: one device",
         ),
         "ranks": (lambda: apply_rotary(q, k[0], cos, sin), r"apply_rotary: q has shape .*same tokens"),
         "batches": (lambda: apply_rotary(q, k[:1], cos, sin), r"k \[1, 3, 2, 8\]; accepted: both"),

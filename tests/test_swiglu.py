@@ -101,7 +101,7 @@ def bad_inputs():
         "integers": (lambda: swiglu(x.astype("int32")), "x is int32; accepted: float32"),
         "y of another device": (
             lambda: swiglu(x, x.to("npu:0")),
-            "x is on cpu, y is on npu; accepted: one device",
+            "x is on cpu, y is on npu:0; accepted: one device",
         ),
         "y of another rank": (lambda: swiglu(x, x[0]), r"x has shape \[4, 8\] and y \[8\]"),
     }

@@ -6,7 +6,7 @@ import paddle
 
 from .. import contracts
 from ..ops.adamw import Settings, State, adamw_step
-from ..ops.arguments import check_tensor, dtype_name
+from ..ops.arguments import check_one_device, check_tensor, dtype_name
 
 _OPERATOR = "npu_apply_fused_adamw_v2"
 
@@ -54,6 +54,7 @@ def npu_apply_fused_adamw_v2(
         if tensors[name].dtype != param.dtype:
             came = f"{name} is {dtype_name(tensors[name])} and param {dtype_name(param)}"
             contracts.refuse("adamw.moment_dtype", _OPERATOR, came)
+    check_one_device(_OPERATOR, **tensors)
     step = _step(state_step)
     powers = [paddle.to_tensor([beta**step], "float32", paddle.CPUPlace()) for beta in (beta1, beta2)]
     state = State(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
-from .arguments import FLOATS, check_is_tensor, check_number, dtype_name, same_shape
+from .arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
 from .rms_norm import covers_last_dimensions, no_float64, normalised, wide_dtype
 
 OPERATOR = "add_rms_norm"
@@ -37,6 +37,7 @@ def _check(x, residual, weight, epsilon) -> None:
     names = ("x", "residual", "weight")
     for name, tensor in zip(names, (x, residual, weight), strict=True):
         check_is_tensor(OPERATOR, name, tensor)
+    check_one_device(OPERATOR, x=x, residual=residual, weight=weight)
     dtypes = [dtype_name(tensor) for tensor in (x, residual, weight)]
     if dtypes[0] not in FLOATS or len(set(dtypes)) > 1:
         came = ", ".join(f"{name} is {dtype}" for name, dtype in zip(names, dtypes, strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from .. import contracts
-from ..devices import device_of
+from ..devices import device_of, located
 from ..dispatch import name_of
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -89,8 +89,8 @@ def same_shape(a, b) -> bool:
 
 
 def check_one_device(operator: str, **tensors) -> None:
-    """All tensors are on devices of one kind; None is skipped."""
-    devices = {name: device_of(tensor) for name, tensor in tensors.items() if tensor is not None}
+    """All tensors are on one device, npu:0 and npu:1 being two; None is skipped."""
+    devices = {name: located(tensor) for name, tensor in tensors.items() if tensor is not None}
     if len(set(devices.values())) > 1:
         where = ", ".join(f"{name} is on {device}" for name, device in devices.items())
         raise ValueError(f"{operator}: {where}; accepted: one device for all. Move them with tensor.to.")

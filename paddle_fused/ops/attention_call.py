@@ -11,7 +11,7 @@ from typing import Any
 from .. import contracts, masks
 from ..masks.intents import Dense, Documents
 from ..masks.tensors import check_rows
-from .arguments import check_tensor, dtype_name
+from .arguments import check_one_device, check_tensor, dtype_name
 from .attention_layout import Heads, check_rank
 
 
@@ -98,6 +98,7 @@ def check_tensors(query, key, value, bias, layout: str, dropout: float, operator
         check_tensor(operator, name, tensor)
     if bias is not None:
         check_tensor(operator, "bias", bias)
+    check_one_device(operator, **tensors, bias=bias)
     for name, tensor in {**tensors, "bias": bias}.items():
         if tensor is not None and tensor.dtype != query.dtype:
             came = f"{name} is {dtype_name(tensor)} and query is {dtype_name(query)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import contracts
-from .arguments import FLOATS, check_is_tensor, check_number, dtype_name, same_shape
+from .arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
 
 
 def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale) -> None:
@@ -19,6 +19,7 @@ def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscal
     for name, tensor in tensors.items():
         if tensor is not None or name in ("x0", "weight"):
             check_is_tensor(operator, name, tensor)
+    check_one_device(operator, **tensors)
 
     def rule(key: str, is_kept: bool, *names: str) -> None:
         if not is_kept:

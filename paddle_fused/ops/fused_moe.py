@@ -9,7 +9,7 @@ import paddle
 
 from .. import native
 from ..dispatch import BACKENDS, Backend, FusedOp
-from .arguments import FLOATS, check_shape, check_tensor, dtype_name
+from .arguments import FLOATS, check_is_tensor, check_one_device, check_shape, check_tensor, dtype_name
 from .grouped_matmul import COUNTS, GROUPED_MATMUL, check_product
 from .moe_token_permute import MOE_TOKEN_PERMUTE, check_tokens
 from .moe_token_unpermute import MOE_TOKEN_UNPERMUTE
@@ -47,6 +47,8 @@ def fused_moe(
     LLaMA-Factory and MindSpeed.
     """
     check_tensor(OPERATOR, "hidden", hidden)
+    check_is_tensor(OPERATOR, "gate_up_weight", gate_up_weight)
+    check_one_device(OPERATOR, hidden=hidden, gate_up_weight=gate_up_weight)
     check_product(hidden, gate_up_weight)
     experts, width, both = gate_up_weight.shape
     if both % 2:
@@ -56,6 +58,7 @@ def fused_moe(
         )
     check_tensor(OPERATOR, "down_weight", down_weight, dtypes=(dtype_name(hidden),))
     check_shape(OPERATOR, "down_weight", down_weight, [experts, both // 2, width], "[E, I, H]")
+    check_one_device(OPERATOR, hidden=hidden, down_weight=down_weight)
     if isinstance(router, (list, tuple)):
         probs, indices = _given(hidden, router, experts, top_k)
     else:
@@ -71,6 +74,7 @@ def _given(hidden, router, experts: int, top_k: int | None):
     probs, indices = router
     check_tokens(hidden, indices)
     check_tensor(OPERATOR, "probs", probs, dtypes=FLOATS)
+    check_one_device(OPERATOR, hidden=hidden, probs=probs)
     if len(probs.shape) != 2 or top_k not in (None, probs.shape[1]):
         raise ValueError(
             f"{OPERATOR}: probs has shape {list(probs.shape)} and top_k is {top_k}; accepted: [T, K] and K, "
@@ -89,6 +93,7 @@ def _given(hidden, router, experts: int, top_k: int | None):
 
 def _chosen(hidden, logits, experts: int, top_k: int | None, norm_topk_prob: bool):
     check_tensor(OPERATOR, "router", logits, dtypes=FLOATS)
+    check_one_device(OPERATOR, hidden=hidden, router=logits)
     check_shape(OPERATOR, "router", logits, [hidden.shape[0], experts], "logits [T, E]")
     if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= experts:
         raise ValueError(

@@ -12,7 +12,7 @@ import paddle
 from .. import ascend, contracts, native
 from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
-from .arguments import check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "grouped_matmul"
 CUMULATIVE, COUNTS = 0, 1
@@ -42,7 +42,7 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
     Source: aclnnGroupedMatmulV4 with one tensor each and group type 0; MindSpeed's npu_gmm and npu_gmm_v2.
     """
     check_product(x, weight)
-    _check_groups(group_list, group_list_type, weight.shape[0], x.shape[0])
+    _check_groups(group_list, group_list_type, weight.shape[0], x)
     return GROUPED_MATMUL(x, weight, group_list, int(group_list_type))
 
 
@@ -65,13 +65,14 @@ def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIV
     if x.shape[0] != dout.shape[0] and -1 not in (x.shape[0], dout.shape[0]):
         came = f"x has shape {list(x.shape)} and dout {list(dout.shape)}"
         contracts.refuse("grouped_matmul.shape", OPERATOR, came)
-    _check_groups(group_list, group_list_type, -1, x.shape[0])
+    _check_groups(group_list, group_list_type, -1, x)
     return GROUPED_MATMUL_DWEIGHT(x, dout, group_list, int(group_list_type))
 
 
 def _check_matrices(x, other, name: str, rank: int) -> None:
     check_ruled_tensor("grouped_matmul.dtype", OPERATOR, "x", x)
     check_ruled_tensor("grouped_matmul.dtype", OPERATOR, name, other)
+    check_one_device(OPERATOR, **{"x": x, name: other})
     if x.dtype != other.dtype:
         came = f"x is {dtype_name(x)} and {name} {dtype_name(other)}"
         contracts.refuse("grouped_matmul.dtype", OPERATOR, came)
@@ -83,7 +84,7 @@ def _check_matrices(x, other, name: str, rank: int) -> None:
             contracts.refuse("grouped_matmul.last_dim", OPERATOR, f"a tensor has shape {list(tensor.shape)}")
 
 
-def _check_groups(group_list, group_list_type, groups: int, rows: int) -> None:
+def _check_groups(group_list, group_list_type, groups: int, x) -> None:
     if group_list_type not in (CUMULATIVE, COUNTS):
         came = f"group_list_type is {group_list_type!r}"
         contracts.refuse("grouped_matmul.group_list_type", OPERATOR, came)
@@ -92,6 +93,7 @@ def _check_groups(group_list, group_list_type, groups: int, rows: int) -> None:
     else:
         integers = contracts.dtypes("grouped_matmul.group_list_dtype")
         check_ruled_tensor("grouped_matmul.group_list", OPERATOR, "group_list", group_list, integers)
+        check_one_device(OPERATOR, x=x, group_list=group_list)
         if len(group_list.shape) != 1:
             came = f"group_list has shape {list(group_list.shape)}"
             contracts.refuse("grouped_matmul.group_list", OPERATOR, came)
@@ -101,8 +103,8 @@ def _check_groups(group_list, group_list_type, groups: int, rows: int) -> None:
         contracts.refuse("grouped_matmul.groups", OPERATOR, f"{max(length, groups)} groups came")
     if length != groups and -1 not in (length, groups):
         contracts.refuse("grouped_matmul.group_list", OPERATOR, f"{length} came for {groups} groups")
-    if known and rows >= 0:
-        group_sizes(group_list, group_list_type, rows)
+    if known and x.shape[0] >= 0:
+        group_sizes(group_list, group_list_type, x.shape[0])
 
 
 def _is_list(group_list) -> bool:

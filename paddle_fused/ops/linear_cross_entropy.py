@@ -14,7 +14,7 @@ from paddle.autograd import PyLayer
 from .. import ascend, native
 from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
-from .arguments import check_shape, check_tensor, dtype_name, no_16_bit_on_cpu
+from .arguments import check_one_device, check_shape, check_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "linear_cross_entropy"
 REDUCTIONS = ("mean", "sum", "none")
@@ -59,6 +59,7 @@ def linear_cross_entropy(
     check_tensor(OPERATOR, "hidden", hidden)
     check_tensor(OPERATOR, "weight", weight, (dtype_name(hidden),))
     check_tensor(OPERATOR, "labels", labels, ("int64",))
+    check_one_device(OPERATOR, hidden=hidden, weight=weight, labels=labels)
     if len(hidden.shape) == 0:
         raise ValueError(f"{OPERATOR}: hidden has no dimension; accepted: [..., H].")
     layouts = ("[V, H]", "[H, V]") if transpose_weight else ("[H, V]", "[V, H]")

@@ -9,7 +9,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
-from .arguments import check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "moe_token_permute"
 
@@ -47,6 +47,7 @@ def check_tokens(tokens, indices) -> None:
     check_ruled_tensor("moe.dtype", OPERATOR, "tokens", tokens)
     integers = contracts.dtypes("moe.indices_dtype")
     check_ruled_tensor("moe.indices_dtype", OPERATOR, "indices", indices, integers)
+    check_one_device(OPERATOR, tokens=tokens, indices=indices)
     if len(tokens.shape) != 2:
         contracts.refuse("moe.tokens", OPERATOR, f"tokens have shape {list(tokens.shape)}")
     shape = list(indices.shape)

@@ -9,7 +9,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
-from .arguments import check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "moe_token_unpermute"
 
@@ -46,6 +46,7 @@ def moe_token_unpermute(permuted, sorted_indices, probs=None):
         contracts.refuse("moe.permuted", OPERATOR, came)
     if probs is not None:
         _check_probs(entries, probs)
+    check_one_device(OPERATOR, permuted=permuted, sorted_indices=sorted_indices, probs=probs)
     _check_values(sorted_indices)
     return MOE_TOKEN_UNPERMUTE(permuted, sorted_indices, probs)
 

@@ -6,7 +6,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
-from .arguments import FLOATS, check_is_tensor, check_number, dtype_name, same_shape
+from .arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
 
 OPERATOR = "rms_norm"
 
@@ -37,6 +37,7 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
     """(y, rstd) for the public function ``operator``. rstd: x's rank, 1 where x is normalised, float32."""
     check_is_tensor(operator, "x", x)
     check_is_tensor(operator, "weight", weight)
+    check_one_device(operator, x=x, weight=weight)
     if dtype_name(x) not in FLOATS:
         contracts.refuse("rms_norm.dtype", operator, f"x is {dtype_name(x)}")
     if dtype_name(weight) not in (dtype_name(x), "float32"):

@@ -72,6 +72,7 @@ def apply_rotary(q, k, cos, sin, position_ids=None):
     """
     for name, tensor in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
         check_tensor(APPLY, name, tensor)
+    check_one_device(APPLY, q=q, k=k, cos=cos, sin=sin)
     tokens = list(q.shape[:-2])
     if len(tokens) not in (1, 2) or len(k.shape) != len(q.shape) or not same_shape(k.shape[:-2], tokens):
         raise ValueError(
@@ -94,6 +95,7 @@ def apply_rotary(q, k, cos, sin, position_ids=None):
         cos, sin = (t[:sequence].reshape([*([1] * (len(tokens) - 1)), sequence, 1, -1]) for t in (cos, sin))
     else:
         _check_positions(position_ids, tokens, cos.shape[0])
+        check_one_device(APPLY, q=q, position_ids=position_ids)
         rows = position_ids.flatten()
         shape = [*position_ids.shape, 1, q.shape[-1]]
         cos, sin = (_gather(table, rows).reshape(shape) for table in (cos, sin))

@@ -95,6 +95,20 @@ def test_gradients_flow_through_lists():
     _assert_close([weight.grad for weight in weights], expected)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_list_may_not_hold_is_named(number):
+    lists = [[_random(3, 4)], [_random(4, 6)]]
+    lists[number] = [None]
+    name = ("x", "weight")[number]
+    with pytest.raises(ValueError, match=rf"npu_grouped_matmul: {name}\[0\] is NoneType; accepted: a paddle"):
+        npu_grouped_matmul(*lists)
+
+
+def test_a_group_list_is_a_list_or_a_tensor():
+    with pytest.raises(ValueError, match="npu_grouped_matmul: group_list is ndarray; accepted: a paddle"):
+        npu_grouped_matmul([_random(3, 4)], [_random(4, 6)], group_list=np.array([3]))
+
+
 def test_permute_and_unpermute_take_torch_npu_s_arguments():
     tokens, indices = _random(3, 4), paddle.to_tensor([[0, 1], [1, 0], [2, 0]])
     permuted, places = npu_moe_token_permute(tokens, indices, None, False)

@@ -11,13 +11,15 @@ import paddle
 
 from .. import contracts
 from ..dispatch import name_of
-from ..ops.arguments import check_ints, check_ruled_tensor, dtype_name, same_shape
-from ..ops.grouped_matmul import COUNTS, group_sizes, grouped_matmul, grouped_matmul_dweight
+from ..ops.arguments import check_ints, check_one_device, check_ruled_tensor, dtype_name, same_shape
+from ..ops.grouped_matmul import COUNTS, CUMULATIVE, group_sizes, grouped_matmul, grouped_matmul_dweight
 from ..ops.moe_token_permute import moe_token_permute
 from ..ops.moe_token_unpermute import moe_token_unpermute
 
 ONE_RESULT = (2, 3)  # values of split_item
 ROWS, DEPTH, UNGROUPED = 0, 2, -1  # values of group_type
+_GMM = "npu_grouped_matmul"
+_MOST_DIMENSIONS = {"x": 6, "weight": 3}
 
 
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
@@ -100,14 +102,13 @@ def npu_grouped_matmul(
         "activation_quant_offset": activation_quant_offset,
         "tuning_config": tuning_config,
     }
+    _check_list("x", x)
+    _check_list("weight", weight)
     _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype)
-    x, weight = list(x), list(weight)
-    for name, tensors in (("x", x), ("weight", weight)):
-        if not 1 <= len(tensors) <= contracts.limit("grouped_matmul.list"):
-            _refuse("list", f"{name} holds {len(tensors)} tensors")
-        rule, operator = "grouped_matmul.dtype", "npu_grouped_matmul"
-        for tensor in tensors:
-            check_ruled_tensor(rule, operator, f"a tensor of {name}", tensor, contracts.dtypes(rule))
+    _check_group_list(group_list, group_list_type)
+    devices = {f"{name}[{i}]": t for name, ts in (("x", x), ("weight", weight)) for i, t in enumerate(ts)}
+    listed = group_list is None or isinstance(group_list, (list, tuple))
+    check_one_device(_GMM, **devices, group_list=None if listed else group_list)
     if split_item not in (0, 1, 2, 3):
         _refuse("split_item", f"split_item is {split_item}")
     if group_type not in (None, ROWS, DEPTH, UNGROUPED):
@@ -121,24 +122,53 @@ def npu_grouped_matmul(
 
 
 def _refuse(rule: str, came: str):
-    contracts.refuse(f"grouped_matmul.{rule}", "npu_grouped_matmul", came)
+    contracts.refuse(f"grouped_matmul.{rule}", _GMM, came)
+
+
+def _check_list(name: str, tensors) -> None:
+    if not isinstance(tensors, (list, tuple)):
+        _refuse("list", f"{name} is {type(tensors).__name__}")
+    if not 1 <= len(tensors) <= contracts.limit("grouped_matmul.list"):
+        _refuse("list", f"{name} holds {len(tensors)} tensors")
+    rule = "grouped_matmul.dtype"
+    for i, tensor in enumerate(tensors):
+        check_ruled_tensor(rule, _GMM, f"{name}[{i}]", tensor, contracts.dtypes(rule))
+    _check_ranks(name, tensors, 2, _MOST_DIMENSIONS[name])
+
+
+def _check_ranks(name: str, tensors, lowest: int, highest: int) -> None:
+    for i, tensor in enumerate(tensors):
+        if not lowest <= len(tensor.shape) <= highest:
+            _refuse("ranks", f"{name}[{i}] has shape {list(tensor.shape)}")
+
+
+def _check_group_list(group_list, group_list_type) -> None:
+    if group_list_type not in (None, CUMULATIVE, COUNTS):
+        _refuse("group_list_type", f"group_list_type is {group_list_type!r}")
+    if group_list is None or isinstance(group_list, (list, tuple)):
+        return
+    integers = contracts.dtypes("grouped_matmul.group_list_dtype")
+    check_ruled_tensor("grouped_matmul.group_list", _GMM, "group_list", group_list, integers)
+    if len(group_list.shape) != 1:
+        _refuse("group_list", f"group_list has shape {list(group_list.shape)}")
 
 
 def _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype) -> None:
     given = [name for name, value in quantised.items() if value is not None]
     if given:
         _refuse("quantised", f"{', '.join(given)} came")
-    if bias is not None and len(bias):
-        _refuse("bias", f"{len(bias)} tensors of bias came")
+    if bias is not None and not (isinstance(bias, (list, tuple)) and not bias):
+        _refuse("bias", f"bias is {type(bias).__name__}")
     if act_type not in (None, 0):
         _refuse("act_type", f"act_type is {act_type}")
-    if output_dtype is not None and x and name_of(output_dtype) != dtype_name(x[0]):
+    if output_dtype is not None and name_of(output_dtype) != dtype_name(x[0]):
         _refuse("output_dtype", f"output_dtype is {output_dtype} and x is {dtype_name(x[0])}")
 
 
 def _pairs(x, weight, one: bool):
     if len(x) != len(weight):
         _refuse("list", f"{len(x)} tensors of x and {len(weight)} of weight came, and no group_list")
+    _check_ranks("weight", weight, 2, 2)
     return _joined([_product(*pair) for pair in zip(x, weight, strict=True)], one)
 
 
@@ -150,6 +180,9 @@ def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: boo
         _refuse("group_length", "group_list holds one number")
     if not listed and max(len(x), len(weight)) > 1 and dtype_name(x[0]) == "float32":
         _refuse("float32_lists", f"{len(x)} tensors of x and {len(weight)} of weight came in float32")
+    _check_ranks("x", x, 2, 2)
+    if len(weight) > 1:
+        _check_ranks("weight", weight, 2, 2)
     if len(x) > 1:
         sizes = group_sizes(group_list, group_list_type, sum(tensor.shape[0] for tensor in x))
         if sizes != [tensor.shape[0] for tensor in x]:
@@ -166,6 +199,8 @@ def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: boo
 def _groups_of_depth(x, weight, group_list, group_list_type, one: bool):
     if len(x) > 1 or isinstance(group_list, (list, tuple)):
         _refuse("group_type", f"group_type is 2 with {len(x)} tensors of x and a {type(group_list).__name__}")
+    _check_ranks("x", x, 2, 2)
+    _check_ranks("weight", weight, 2, 2)
     if group_list is not None:
         if not one or len(weight) > 1:
             _refuse("split_item", f"split_item is 0 or 1, or weight {len(weight)} tensors, with group_type 2")

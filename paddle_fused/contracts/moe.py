@@ -179,6 +179,14 @@ RULES = (
         _GMM_DOC,
     ),
     Rule(
+        "grouped_matmul.ranks",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "tensors of 2 dimensions; without groups x of 2 to 6, with groups of rows one weight of 3",
+        "Reshape them.",
+        _GMM_DOC,
+    ),
+    Rule(
         "grouped_matmul.split_item",
         ("npu_grouped_matmul",),
         PARAM_INVALID,

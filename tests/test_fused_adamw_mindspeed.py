@@ -1,5 +1,7 @@
 """npu_apply_fused_adamw_v2: one step of AdamW as MindSpeed calls it."""
 
+import itertools
+
 import numpy as np
 import paddle
 import pytest
@@ -51,3 +53,45 @@ def test_mindspeed_s_function_is_a_step_of_the_optimizer(on_cpu):
         grad = paddle.to_tensor(gradient(step).astype("float32"))
         npu_apply_fused_adamw_v2(weight, grad, m, v, None, step + 1, LEARNING_RATE, weight_decay=DECAY)
     np.testing.assert_allclose(weight.numpy(), param.numpy(), rtol=0, atol=2.0**-22)
+
+
+REFUSED = {
+    "beta1 of 1": ({"beta1": 1.0}, "beta1 is 1; accepted: at least 0 and below 1"),
+    "a negative beta2": ({"beta2": -0.1}, "beta2 is -0.1; accepted: at least 0 and below 1"),
+    "no number of a beta": ({"beta1": float("nan")}, "beta1 is nan; accepted: at least 0 and below 1"),
+    "a negative eps": ({"eps": -1e-8}, "eps is -1e-08; accepted: a finite number that is at least 0"),
+    "an infinite eps": ({"eps": float("inf")}, "eps is inf; accepted: a finite number that is at least 0"),
+    "no number of a rate": ({"lr": float("nan")}, "lr is nan; accepted: a finite number"),
+    "a rate in words": ({"lr": "0.1"}, "lr is '0.1'; accepted: a number"),
+    "an infinite decay": ({"weight_decay": float("inf")}, "weight_decay is inf; accepted: a finite number"),
+    "a step in words": ({"state_step": "1"}, "state_step is '1'; accepted: a number"),
+    "no step": ({"state_step": None}, "state_step is None; accepted: a number"),
+    "an infinite step": ({"state_step": float("inf")}, "state_step is inf; accepted: step with one element"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_numbers_that_adamw_does_not_take_are_refused(case, on_cpu):
+    changes, message = REFUSED[case]
+    param, *tensors = (paddle.ones([4]) for _ in range(4))
+    with pytest.raises(ValueError, match=f"npu_apply_fused_adamw_v2: {message}"):
+        npu_apply_fused_adamw_v2(param, *tensors, None, **{"state_step": 1, **changes})
+    assert (param == 1).all()
+
+
+@pytest.mark.parametrize("alias", [lambda x: x, lambda x: x.detach()], ids=["itself", "its view"])
+def test_two_names_of_one_tensor_are_refused(alias, device):
+    tensors = dict.fromkeys(("param", "grad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+    for first, second in itertools.combinations(tensors, 2):
+        tensors = {name: paddle.ones([4]) for name in tensors}
+        tensors[second] = alias(tensors[first])
+        message = f"npu_apply_fused_adamw_v2: {first} and {second} are one tensor; accepted: one for each"
+        with pytest.raises(ValueError, match=message):
+            npu_apply_fused_adamw_v2(**tensors, state_step=1, amsgrad=True)
+
+
+def test_neighbours_in_one_buffer_are_tensors_of_their_own(device):
+    """As optimizers that keep all states in one buffer hand them over."""
+    param, grad, m, v = paddle.ones([4, 8]).unbind()
+    npu_apply_fused_adamw_v2(param, grad, m, v, None, 1)
+    assert (param < 1).all()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from itertools import combinations
+
 import paddle
 
 from .. import contracts
 from ..ops.adamw import Settings, State, adamw_step
-from ..ops.arguments import check_one_device, check_tensor, dtype_name
+from ..ops.arguments import check_number, check_one_device, check_tensor, dtype_name
 
 _OPERATOR = "npu_apply_fused_adamw_v2"
 
@@ -31,7 +34,8 @@ def npu_apply_fused_adamw_v2(
 
     The tensors have one shape; float32, bfloat16 or float16: the moments param's, the others any of these.
     state_step: the number of this step, from 1: a tensor of one element, int64 or float32, or a number.
-    Raises ContractError (a ValueError) with CANN's error number. Returns None.
+    lr, weight_decay and eps are finite, eps not negative, the betas from 0 to below 1. Returns None.
+    Raises ContractError (a ValueError) with CANN's error number, or ValueError.
 
     Source: MindSpeed docs/ops/npu_apply_fused_adamw_v2.md; aclnnApplyAdamWV2.
     """
@@ -55,6 +59,8 @@ def npu_apply_fused_adamw_v2(
             came = f"{name} is {dtype_name(tensors[name])} and param {dtype_name(param)}"
             contracts.refuse("adamw.moment_dtype", _OPERATOR, came)
     check_one_device(_OPERATOR, **tensors)
+    _check_memory(tensors)
+    lr, beta1, beta2, weight_decay, eps = _numbers(lr, beta1, beta2, weight_decay, eps)
     step = _step(state_step)
     powers = [paddle.to_tensor([beta**step], "float32", paddle.CPUPlace()) for beta in (beta1, beta2)]
     state = State(
@@ -68,13 +74,40 @@ def npu_apply_fused_adamw_v2(
     adamw_step(param, grad, state, Settings(beta1, beta2, eps, 1.0, weight_decay, maximize))
 
 
+def _check_memory(tensors) -> None:
+    """Every tensor has memory of its own: all but the gradient are written."""
+    for (name, tensor), (other_name, other) in combinations(tensors.items(), 2):
+        if tensor is other or (tensor.size and tensor.data_ptr() == other.data_ptr()):
+            raise ValueError(
+                f"{_OPERATOR}: {name} and {other_name} are one tensor; accepted: one for each. Clone it."
+            )
+
+
+def _numbers(lr, beta1, beta2, weight_decay, eps) -> list[float]:
+    """The five as floats. Errors: ValueError for what is no number, or none that AdamW takes."""
+    below_1, at_least_0 = "at least 0 and below 1", "a finite number that is at least 0"
+    checks = (
+        ("lr", lr, "a finite number", math.isfinite),
+        ("beta1", beta1, below_1, lambda beta: 0 <= beta < 1),
+        ("beta2", beta2, below_1, lambda beta: 0 <= beta < 1),
+        ("weight_decay", weight_decay, "a finite number", math.isfinite),
+        ("eps", eps, at_least_0, lambda value: math.isfinite(value) and value >= 0),
+    )
+    numbers = []
+    for name, value, accepted, fits in checks:
+        numbers.append(check_number(_OPERATOR, name, value))
+        if not fits(numbers[-1]):
+            raise ValueError(f"{_OPERATOR}: {name} is {numbers[-1]:g}; accepted: {accepted}.")
+    return numbers
+
+
 def _step(state_step) -> float:
     if isinstance(state_step, paddle.Tensor):
         known = dtype_name(state_step) in contracts.dtypes("adamw.step_dtype")
         if not known or state_step.size != 1:
             came = f"state_step is {dtype_name(state_step)} of shape {list(state_step.shape)}"
             contracts.refuse("adamw.step", _OPERATOR, came)
-    step = float(state_step)
-    if not step > 0:
+    step = check_number(_OPERATOR, "state_step", state_step)
+    if not 0 < step < math.inf:
         contracts.refuse("adamw.step", _OPERATOR, f"state_step is {step:g}")
     return step

@@ -231,14 +231,14 @@ REFUSED = {
         lambda: compile_mask(masks.causal("top_left") & masks.band(2, None), batch(4, 9)),
     ),
     "blind queries": (
-        "attention.hidden_rows",
+        "attention.hidden_rows_of_intents",
         None,
         lambda: compile_mask(
             masks.prefix(3) & masks.documents([2, 2], key_seqlens=[0, 4], causal=False), batch(4)
         ),
     ),
     "blind queries in TND": (
-        "attention.hidden_rows",
+        "attention.hidden_rows_of_intents",
         None,
         lambda: compile_mask(masks.band(1, 1, "top_left"), packed([5], [2])),
     ),
@@ -250,7 +250,7 @@ REFUSED = {
     ),
     "queries without keys": ("attention.no_keys", 561002, lambda: compile_mask(None, packed([3, 2], [3, 0]))),
     "lengths that go down": (
-        "attention.lengths_order",
+        "attention.lengths_order_from_0",
         None,
         lambda: shapes_of(T, [3], [3], [0, 4, 3], [0, 4, 3]),
     ),
@@ -260,7 +260,7 @@ REFUSED = {
         lambda: shapes_of(T, [4], [4], [0, 3], [0, 3]),
     ),
     "unequal counts": ("attention.lengths_count", 561002, lambda: shapes_of(T, [4], [4], [0, 4], [0, 1, 4])),
-    "one list": ("attention.lengths", None, lambda: shapes_of(T, [4], [4], [0, 4])),
+    "one list": ("attention.lengths_from_0", None, lambda: shapes_of(T, [4], [4], [0, 4])),
 }
 
 

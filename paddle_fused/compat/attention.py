@@ -11,6 +11,7 @@ import paddle
 
 from .. import masks
 from ..masks.explicit import SparseMode
+from ..ops.arguments import check_int, check_number
 from ..ops.attention import attend
 from ..ops.attention_layout import heads_of
 from .attention_checks import OPERATOR, check, lengths_of
@@ -61,8 +62,8 @@ def npu_fusion_attention(
         pre_tockens, next_tockens: the band of modes 0, 4, 7 and 8. Without a mask they have no effect.
         inner_precise: 2 gives zeros where a mask hides all keys; otherwise such rows are refused.
         prefix: lengths for modes 5 and 6, one for each batch element.
-        actual_seq_qlen, actual_seq_kvlen: for TND: cumulative lengths without a leading 0; zeros at the end
-            are places that are not used.
+        actual_seq_qlen, actual_seq_kvlen: for TND: cumulative lengths without a leading 0, lists of ints or
+            tensors; zeros at the end are places that are not used.
         gen_mask_parallel, sync: no effect; how a card makes its dropout mask.
         padding_mask, softmax_layout, sink, dropout_mask, seed, offset: accepted at their defaults only
             (softmax_layout "TND" too: the statistics of TND are [T, N, 8] in this order).
@@ -84,6 +85,8 @@ def npu_fusion_attention(
         unused["softmax_layout"] = softmax_layout
     if unused:
         raise ValueError(f"{OPERATOR}: {', '.join(unused)} came; no backend has it. Leave it out.")
+    head_num = check_int(OPERATOR, "head_num", head_num)
+    keep_prob, scale = check_number(OPERATOR, "keep_prob", keep_prob), check_number(OPERATOR, "scale", scale)
     query_lens, key_lens = lengths_of(input_layout, actual_seq_qlen, actual_seq_kvlen)
     ends = [None if lens is None else [0, *accumulate(lens)] for lens in (query_lens, key_lens)]
     chosen = SparseMode(
@@ -112,10 +115,11 @@ def npu_fusion_attention(
         cu_seqlens_k=ends[1],
         returns_statistics=True,
         operator=OPERATOR,
+        heads_name="head_num",
     )
     drawn = keep_prob < 1 and seed_offset is not None and paddle.in_dynamic_mode()
     seed, offset = seed_offset.tolist() if drawn else (0, 0)
-    heads = heads_of(input_layout, query.shape, key.shape, value.shape, head_num)
+    heads = heads_of(input_layout, query.shape, key.shape, value.shape, head_num, OPERATOR, "head_num")
     shapes = masks.shapes_of(input_layout, query.shape, key.shape, *ends)
     if input_layout == "TND":
         numel = heads.query * sum(q * k for q, k in zip(query_lens, key_lens, strict=True))

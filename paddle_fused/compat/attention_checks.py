@@ -12,7 +12,7 @@ import paddle
 from .. import contracts, masks
 from ..contracts.attention_masks import COMPRESSED_MODES, DENSE_MODES, VARLEN_MODES
 from ..masks.explicit import SparseMode
-from ..ops.arguments import check_tensor, dtype_name
+from ..ops.arguments import check_ints, check_tensor, dtype_name
 from ..ops.attention_call import check_tensors
 
 OPERATOR = "npu_fusion_attention"
@@ -31,14 +31,17 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
                 f"{layout}."
             )
         return None, None
+    query_ends, key_ends = (
+        None if ends is None else list(check_ints(OPERATOR, name, ends))
+        for name, ends in (("actual_seq_qlen", query_ends), ("actual_seq_kvlen", key_ends))
+    )
+    came = f"actual_seq_qlen is {query_ends} and actual_seq_kvlen is {key_ends}"
     if not query_ends or not key_ends:
-        _refuse("lengths", f"actual_seq_qlen is {query_ends} and actual_seq_kvlen is {key_ends}")
-    came = f"actual_seq_qlen is {list(query_ends)} and actual_seq_kvlen is {list(key_ends)}"
+        _refuse("lengths", came)
     if len(query_ends) != len(key_ends):
         _refuse("lengths_count", came)
     if len(query_ends) > contracts.limit("attention.sequences"):
         _refuse("sequences", f"actual_seq_qlen holds {len(query_ends)} sequences")
-    query_ends, key_ends = list(query_ends), list(key_ends)
     while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # places that are not used
         query_ends.pop()
         key_ends.pop()
@@ -64,6 +67,8 @@ def check(
         _refuse("inner_precise", f"inner_precise is {inner_precise}")
     check_tensors(query, key, value, pse, layout, 1 - keep_prob, OPERATOR)
     mode = chosen.sparse_mode
+    if layout == "TND":
+        _check_tokens(query, key, ends)
     if layout == "TND" and mode not in VARLEN_MODES:
         _refuse("varlen_mode", f"sparse_mode is {mode!r} in layout TND")
     if layout != "TND" and mode not in DENSE_MODES:
@@ -83,6 +88,17 @@ def check(
         band = f"pre_tockens {chosen.pre_tokens} and next_tockens {chosen.next_tokens} hide everything from"
         rule = "band_top_left" if mode == 0 else "band_bottom_right"
         _refuse(rule, f"{band} {shapes.query_len} queries and {shapes.key_len} keys")
+
+
+def _check_tokens(query, key, ends) -> None:
+    """The sequences hold all tokens, and keys for every query."""
+    names = ("actual_seq_qlen", "actual_seq_kvlen")
+    for name, side, tensor in zip(names, ends, (query, key), strict=True):
+        if tensor.shape[0] not in (-1, side[-1]):
+            _refuse("lengths_total", f"{name} is {side[1:]} for {tensor.shape[0]} tokens")
+    for (start, end), (key_start, key_end) in zip(*map(pairwise, ends), strict=True):
+        if end > start and key_end == key_start:
+            _refuse("no_keys", f"a sequence with {end - start} queries and no keys")
 
 
 def _lens(shapes) -> tuple[int, int]:

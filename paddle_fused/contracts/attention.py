@@ -44,6 +44,8 @@ VARLEN_BUT_PLUGIN = BUT_PLUGIN[1:]
 # flash_attention has intents instead of modes, and cannot break their rules.
 FUSION = BUT_PLUGIN[:-1]
 VARLEN_FUSION = FUSION[1:]
+INTENTS = ("flash_attention",)
+BUT_INTENTS = tuple(operator for operator in ALL if operator not in INTENTS)
 
 SCORE_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md"
 VARLEN_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md"
@@ -205,10 +207,18 @@ RULES = (
     # ---- sequences of different lengths
     Rule(
         "attention.lengths",
-        VARLEN_BUT_PLUGIN,
+        VARLEN_FUSION,
         None,
         "cumulative lengths of query and key, as many of one as of the other, for layout TND",
         "For lengths 3, 2 pass [3, 5].",
+        _TORCH,
+    ),
+    Rule(
+        "attention.lengths_from_0",
+        INTENTS,
+        None,
+        "cu_seqlens_q and cu_seqlens_k, both, for layout TND",
+        "For lengths 3, 2 pass [0, 3, 5], or the mask masks.documents([3, 2]).",
         _TORCH,
     ),
     Rule(
@@ -221,9 +231,17 @@ RULES = (
     ),
     Rule(
         "attention.lengths_order",
-        VARLEN,
+        (*VARLEN_FUSION, PLUGIN),
         None,
         "cumulative lengths, which never decrease (for lengths 3, 2: [3, 5])",
+        "Take their cumulative sum.",
+        TILING_SOURCE,
+    ),
+    Rule(
+        "attention.lengths_order_from_0",
+        INTENTS,
+        None,
+        "cumulative lengths, which never decrease (for lengths 3, 2: [0, 3, 5])",
         "Take their cumulative sum.",
         TILING_SOURCE,
     ),

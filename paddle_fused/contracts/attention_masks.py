@@ -4,10 +4,11 @@ Legend: B batch, N heads, S sequence length; q and kv: of query, of key and valu
 """
 
 from .attention import (
-    ALL,
+    BUT_INTENTS,
     BUT_PLUGIN,
     DENSE,
     FUSION,
+    INTENTS,
     SCORE_DOC,
     TILING_SOURCE,
     VARLEN,
@@ -125,10 +126,18 @@ RULES = (
     ),
     Rule(
         "attention.hidden_rows",
-        ALL,
+        BUT_INTENTS,
         None,
         "a visible key for every query, or inner_precise 2 in layouts other than TND",
         "A card gives wrong numbers in rows whose keys are all hidden.",
+        VARLEN_DOC,
+    ),
+    Rule(
+        "attention.hidden_rows_of_intents",
+        INTENTS,
+        None,
+        "a visible key for every query, or masks.dense(hidden, invalid_rows=True) in layouts other than TND",
+        "With invalid_rows such queries get zeros; a card gives wrong numbers there.",
         VARLEN_DOC,
     ),
     # ---- prefix

@@ -149,7 +149,9 @@ def _full_plan(parts, s: Sequence, shapes) -> Plan:
     shape = shapes.query_len, shapes.key_len
     zero_rows = s.has_blind_query or any(getattr(part, "invalid_rows", False) for part in parts)
     if not has_tensor and not zero_rows and full.to_dense(*shape).all(-1).any():
-        contracts.refuse("attention.hidden_rows", OPERATOR, f"{full!r} leaves queries that see no key")
+        contracts.refuse(
+            "attention.hidden_rows_of_intents", OPERATOR, f"{full!r} leaves queries that see no key"
+        )
     common = {"packed": False, "mask": "full", "full": full, "full_shape": shape, "zero_rows": zero_rows}
     if not s.acts_like(None, None):
         pre, next_ = tokens(s.low, s.high, 0)

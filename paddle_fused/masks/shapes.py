@@ -38,7 +38,7 @@ def shapes_of(layout: str, query_shape, key_shape, cu_seqlens_q=None, cu_seqlens
         query_len, key_len = _known(query_shape[0]), _known(key_shape[0])
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
             came = "one of cu_seqlens_q and cu_seqlens_k is missing"
-            contracts.refuse("attention.lengths", OPERATOR, came)
+            contracts.refuse("attention.lengths_from_0", OPERATOR, came)
         query_lens = _lengths("cu_seqlens_q", cu_seqlens_q, query_len)
         equal = cu_seqlens_q is cu_seqlens_k and cu_seqlens_q is not None
         key_lens = (
@@ -74,7 +74,7 @@ def _lengths(name: str, cumulative, tokens: int | None) -> tuple[int, ...] | Non
         )
     lengths = tuple(end - start for start, end in pairwise(ends))
     if min(lengths, default=0) < 0:
-        contracts.refuse("attention.lengths_order", OPERATOR, f"{name} is {ends}")
+        contracts.refuse("attention.lengths_order_from_0", OPERATOR, f"{name} is {ends}")
     if tokens is not None and ends[-1] != tokens:
         contracts.refuse("attention.lengths_total", OPERATOR, f"{name} is {ends} for {tokens} tokens")
     return lengths

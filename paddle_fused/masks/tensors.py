@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 
 from .. import contracts
-from .intents import Dense, Intersection, Mask
+from .intents import OPERATOR, Dense, Intersection, Mask
 from .modes import compressed_mask, compressed_prefix_mask
 from .plan import Plan
 
@@ -73,7 +73,9 @@ def check_rows(plan: Plan, operator: str) -> None:
     for query_len, key_len in lengths:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
             came = f"{plan.full!r} hides all keys of a query"
-            contracts.refuse("attention.hidden_rows", operator, came)
+            # Each names the way that it has to let such queries be.
+            rule = "hidden_rows_of_intents" if operator == OPERATOR else "hidden_rows"
+            contracts.refuse(f"attention.{rule}", operator, came)
     tensors[0].seen.add((others, lengths, versions))
 
 

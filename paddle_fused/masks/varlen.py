@@ -123,7 +123,7 @@ def _check_queries(active: list[Sequence]) -> None:
             contracts.refuse("attention.mode3_varlen", OPERATOR, f"{lengths}, causal from the bottom right")
         if s.has_blind_query:
             came = f"{lengths} and the band {s.low} <= j - i <= {s.high} leaves queries that see no key"
-            contracts.refuse("attention.hidden_rows", OPERATOR, came)
+            contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, came)
 
 
 def _shared_mask_plan(active, tensors, common) -> Plan | None:

@@ -6,6 +6,8 @@ query and of key and value, D and Dv head sizes.
 
 from __future__ import annotations
 
+import math
+
 from .. import masks
 from ..devices import default_device_of
 from ..dispatch import Backend, FusedOp
@@ -98,17 +100,20 @@ def attend(
     cu_seqlens_k,
     returns_statistics: bool,
     operator: str = OPERATOR,
+    heads_name: str = "num_heads",
 ):
     """flash_attention with all results: out, softmax_max, softmax_sum, seed and offset.
 
     The statistics are None unless asked for; seed and offset of dropout are int64 [2], or None from a backend
-    that has none. ``operator`` is the name in errors.
+    that has none. ``operator`` and ``heads_name`` (for num_heads) are the names in errors.
     """
     dropout = check_number(operator, "dropout", dropout)
     scale = None if scale is None else check_number(operator, "scale", scale)
+    if scale is not None and not math.isfinite(scale):
+        raise ValueError(f"{operator}: scale is {scale}; accepted: a finite number, or None for 1 / sqrt(D).")
     check_tensors(query, key, value, bias, layout, dropout, operator)
     shapes = masks.shapes_of(layout, query.shape, key.shape, cu_seqlens_q, cu_seqlens_k)
-    heads = heads_of(layout, query.shape, key.shape, value.shape, num_heads)
+    heads = heads_of(layout, query.shape, key.shape, value.shape, num_heads, operator, heads_name)
     check_lengths(mask, layout, cu_seqlens_q, operator)
     plan = masks.compile_mask(mask, shapes, may_pack=bias is None)
     call = AttentionCall(

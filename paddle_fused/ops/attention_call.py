@@ -88,7 +88,7 @@ def check_lengths(mask, layout: str, cu_seqlens_q, operator: str) -> None:
     parts = () if mask is None else mask.parts
     if layout == "TND" and cu_seqlens_q is None and not any(isinstance(part, Documents) for part in parts):
         came = "layout TND came without cu_seqlens_q and cu_seqlens_k"
-        contracts.refuse("attention.lengths", operator, came)
+        contracts.refuse("attention.lengths_from_0", operator, came)
 
 
 def check_tensors(query, key, value, bias, layout: str, dropout: float, operator: str) -> None:

@@ -24,38 +24,49 @@ class Heads(NamedTuple):
     value_dim: int
 
 
-def heads_of(layout: str, query_shape, key_shape, value_shape, num_heads: int | None) -> Heads:
-    """The heads of tensors whose rank fits the layout. Errors: ValueError if H is no number of heads."""
-    num_heads = None if num_heads is None else check_int(OPERATOR, "num_heads", num_heads)
-    _check_known(layout, query=query_shape, key=key_shape, value=value_shape)
+def heads_of(
+    layout: str,
+    query_shape,
+    key_shape,
+    value_shape,
+    num_heads: int | None,
+    operator: str = OPERATOR,
+    name: str = "num_heads",
+) -> Heads:
+    """The heads of tensors whose rank fits the layout. Errors: ValueError if H is no number of heads.
+
+    ``name`` is what ``operator`` calls num_heads.
+    """
+    num_heads = None if num_heads is None else check_int(operator, name, num_heads)
+    _check_known(operator, layout, query=query_shape, key=key_shape, value=value_shape)
     if layout in _HEADS:
         dim = _HEADS[layout]
         if num_heads is not None and num_heads != query_shape[dim]:
             raise ValueError(
-                f"{OPERATOR}: num_heads is {num_heads}, but query of shape {list(query_shape)} in layout "
-                f"{layout} has {query_shape[dim]}. Leave it out."
+                f"{operator}: {name} is {num_heads}, but query of shape {list(query_shape)} in layout "
+                f"{layout} has {query_shape[dim]} heads. Pass {query_shape[dim]}."
             )
         return Heads(query_shape[dim], key_shape[dim], query_shape[-1], value_shape[-1])
     if num_heads is None:
-        raise ValueError(f"{OPERATOR}: layout {layout} needs num_heads, the number of query heads.")
+        raise ValueError(f"{operator}: layout {layout} needs {name}, the number of query heads.")
     head_dim, rest = divmod(query_shape[-1], num_heads) if num_heads > 0 else (0, 1)
     key_heads, key_rest = divmod(key_shape[-1], head_dim) if head_dim else (0, 1)
     value_dim, value_rest = divmod(value_shape[-1], key_heads) if key_heads else (0, 1)
     if rest or key_rest or value_rest:
         raise ValueError(
-            f"{OPERATOR}: with num_heads {num_heads} the last dimensions of query {list(query_shape)}, key "
-            f"{list(key_shape)} and value {list(value_shape)} are not whole heads: query's is num_heads * "
+            f"{operator}: with {name} {num_heads} the last dimensions of query {list(query_shape)}, key "
+            f"{list(key_shape)} and value {list(value_shape)} are not whole heads: query's is N * "
             "D, key's Nkv * D, value's Nkv * Dv."
         )
     return Heads(num_heads, key_heads, head_dim, value_dim)
 
 
-def _check_known(layout: str, **shapes) -> None:
+def _check_known(operator: str, layout: str, **shapes) -> None:
     dims = (-1,) if layout not in _HEADS else (_HEADS[layout], -1)
     for name, shape in shapes.items():
         if any(shape[dim] == -1 for dim in dims):
             raise ValueError(
-                f"{OPERATOR}: {name} has shape {list(shape)} in layout {layout}; accepted: batch and "
+                f"{operator}: {name} has shape {list(shape)} in layout {layout}; accepted: batch and "
                 "sequence may be -1, the numbers of heads and the head sizes must be known. Write them into "
                 "the InputSpec."
             )

@@ -86,23 +86,32 @@ BROKEN = {
     "no_keys": [
         lambda: flash((1, 4, 2, 8), (1, 0, 2, 8)),
         lambda: packed([2, 2], [4, 0]),
+        lambda: fusion_packed(0, [2, 2], [4, 0], mask=None),
     ],
     "keep_prob": [lambda: flash(dropout=1.0), lambda: fusion(keep_prob=0.0)],
     "inner_precise": [lambda: fusion(inner_precise=3)],
     "lengths": [
+        lambda: npu_fusion_attention(*[zeros(4, 2, 8)] * 3, 2, "TND"),
+        lambda: npu_fusion_attention(
+            *[zeros(4, 2, 8)] * 3, 2, "TND", actual_seq_qlen=[], actual_seq_kvlen=[4]
+        ),
+    ],
+    "lengths_from_0": [
         lambda: flash_attention(*[zeros(4, 2, 8)] * 3, masks.causal(), layout="TND"),
         lambda: flash_attention(*[zeros(4, 2, 8)] * 3, layout="TND", cu_seqlens_q=[0, 4]),
-        lambda: npu_fusion_attention(*[zeros(4, 2, 8)] * 3, 2, "TND"),
     ],
     "lengths_count": [
         lambda: packed([4], [2, 2]),
         lambda: fusion_packed(3, [4], [2, 2]),
     ],
-    "lengths_order": [
-        lambda: packed([4, -1, 2], tokens=5),
-        lambda: fusion_packed(3, [4, -1, 2]),
+    "lengths_order": [lambda: fusion_packed(3, [4, -1, 2])],
+    "lengths_order_from_0": [lambda: packed([4, -1, 2], tokens=5)],
+    "lengths_total": [
+        lambda: packed([2, 1], tokens=4),
+        lambda: npu_fusion_attention(
+            *[zeros(4, 2, 8)] * 3, 2, "TND", actual_seq_qlen=[3], actual_seq_kvlen=[4]
+        ),
     ],
-    "lengths_total": [lambda: packed([2, 1], tokens=4)],
     "sequences": [
         lambda: packed([0] * 2049),
         lambda: fusion_packed(3, [1] * 2049),
@@ -151,10 +160,12 @@ BROKEN = {
         lambda: fusion(4, masks.compressed(), pre_tockens=-3, next_tockens=2),
         lambda: fusion_packed(4, [4], pre_tockens=-1),
     ],
-    "hidden_rows": [
+    "hidden_rows_of_intents": [
         lambda: flash(mask=masks.dense(all_hidden_in_row_1())),
         lambda: packed([4, 2], mask=masks.dense(all_hidden_in_row_1())),
         lambda: packed([5], [2], mask=masks.band(1, 1, "top_left")),
+    ],
+    "hidden_rows": [
         lambda: fusion(1, paddle.to_tensor(all_hidden_in_row_1())),
         lambda: fusion_packed(4, [4], [3], pre_tockens=3, next_tockens=0),
     ],

@@ -1,0 +1,68 @@
+"""npu_fusion_attention's arguments: which forms they have, and errors in its own names."""
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_fused import flash_attention
+from paddle_fused.compat import npu_fusion_attention
+
+ENDS = [2, 5]
+FORMS = {
+    "tuple": tuple,
+    "int64 tensor": paddle.to_tensor,
+    "int32 tensor": lambda ends: paddle.to_tensor(ends, dtype="int32"),
+    "numpy array": np.array,
+}
+
+
+def packed(query_ends, key_ends, heads=2):
+    x = paddle.arange(5 * 2 * 4, dtype="float32").reshape([5, 2, 4]) / 40
+    lengths = {"actual_seq_qlen": query_ends, "actual_seq_kvlen": key_ends}
+    return npu_fusion_attention(x, x, x, heads, "TND", **lengths)[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lengths_in_every_form(form, on_cpu):
+    ends = FORMS[form](ENDS)
+    assert (packed(ends, ends) == packed(ENDS, ENDS)).all()
+
+
+def batch(layout="BSND", heads=2, **arguments):
+    x = paddle.zeros([1, 8, 2, 4] if layout == "BSND" else [1, 8, 8])
+    return npu_fusion_attention(x, x, x, heads, layout, **arguments)
+
+
+WHOLE = r"; accepted: a whole number\. Pass an int\."
+REFUSED = {
+    "floats": (lambda: packed([2.0, 5.0], ENDS), "an element of actual_seq_qlen is 2.0" + WHOLE),
+    "a float tensor": (
+        lambda: packed(ENDS, paddle.to_tensor([2.0, 5.0])),
+        "an element of actual_seq_kvlen is 2.0" + WHOLE,
+    ),
+    "a number": (lambda: packed(5, ENDS), "actual_seq_qlen is 5; accepted: a list of whole numbers"),
+    "too few tokens": (lambda: packed([2, 4], ENDS), r"actual_seq_qlen is \[2, 4\] for 5 tokens"),
+    "queries without keys": (lambda: packed([2, 5], [5, 5]), "a sequence with 3 queries and no keys"),
+    "other heads": (
+        lambda: batch(heads=3),
+        r"head_num is 3, but query of shape \[1, 8, 2, 4\] in layout BSND has 2 heads\. Pass 2\.",
+    ),
+    "heads of BSH": (lambda: batch("BSH", 3), "with head_num 3 the last dimensions of query"),
+    "no heads": (lambda: batch(heads=None), "head_num is None" + WHOLE),
+    "a keep_prob that is none": (lambda: batch(keep_prob="1"), "keep_prob is '1'; accepted: a number"),
+    "an infinite scale": (lambda: batch(scale=float("inf")), "scale is inf; accepted: a finite number"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_errors_are_in_its_own_names(case):
+    call, message = REFUSED[case]
+    with pytest.raises(ValueError, match="npu_fusion_attention: " + message):
+        call()
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -float("inf")])
+def test_flash_attention_refuses_a_scale_that_is_not_finite(scale):
+    x = paddle.zeros([1, 8, 2, 4])
+    with pytest.raises(ValueError, match=f"flash_attention: scale is {scale}; accepted: a finite number"):
+        flash_attention(x, x, x, scale=scale)

@@ -136,5 +136,5 @@ def test_composed_model_runs_through_to_static(stock_folders, composed):
 
 
 def test_flash_attention_refuses_float32(stock_folders):
-    with pytest.raises(ValueError, match="bfloat16 or float16"):
+    with pytest.raises(ValueError, match="accepted: float16 or bfloat16"):
         run(stock_folders[0], "npu:0", "float32", **FUSED)

@@ -18,7 +18,7 @@ from pathlib import Path
 from . import virtual_npu
 
 # Half the distance from 1 to the next number: the largest relative error of one rounding.
-ROUNDING = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
 @dataclass(frozen=True)

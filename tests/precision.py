@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import paddle
 
+from paddle_fused.parity import ROUNDING
+
 DTYPES = ("float32", "bfloat16", "float16")
-# Half the distance from 1 to the next number: the largest relative error of one rounding.
-ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
 def npu(array: np.ndarray, dtype: str, requires_grad: bool = True) -> paddle.Tensor:

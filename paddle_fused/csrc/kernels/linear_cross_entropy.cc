@@ -9,7 +9,6 @@
 #include "kernels/cast.h"
 #include "kernels/linear_cross_entropy_table.h"
 #include "kernels/matmul.h"
-#include "kernels/matmul_table.h"
 #include "kernels/parallel.h"
 #include "kernels/workspace.h"
 
@@ -17,11 +16,11 @@ namespace paddle_fused::kernels {
 namespace {
 
 constexpr int64_t kZero = 0;  // a single matrix begins at its operand's data
-constexpr int64_t kTileFloats = 4 << 20;
+constexpr int64_t kTileFloats = 4 << 20, kNarrowestTile = 192;
 
 // Columns of the logits that exist at a time: 16 MiB of them, or the narrowest product that is still fast.
 int64_t tile_columns(int64_t rows) {
-  return std::max<int64_t>(1, kTileFloats / std::max<int64_t>(rows, 1) / kMatmulColumns) * kMatmulColumns;
+  return std::max<int64_t>(1, kTileFloats / std::max<int64_t>(rows, 1) / kNarrowestTile) * kNarrowestTile;
 }
 
 // The tokens that count, and the logits of one tile after another.

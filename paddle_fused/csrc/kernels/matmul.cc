@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/matmul_table.h"
 #include "kernels/workspace.h"
@@ -11,39 +12,101 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// The part of a result that is built up at a time: packed panels are shared by all of its tiles, and its sums wait in
-// fp32 for the next block of the depth.
-constexpr int64_t kPartRows = 16 * kMatmulRows, kPartColumns = 4 * kMatmulColumns;
-constexpr int64_t kTileFloats = kMatmulRows * kMatmulColumns;
+// Elements of B that are packed at a time, and of the result whose sums wait for more depth: they share the last cache
+// with what is read and written meanwhile.
+constexpr int64_t kPackedElements = 1 << 20, kWaitingSums = 1 << 20;
+// Panels of B that are packed together: rows of that many columns are read from memory in one go.
+constexpr int64_t kPackedTogether = 8;
 
 int64_t blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
+int64_t round_up(int64_t size, int64_t unit) { return blocks(size, unit) * unit; }
 
+// `count` panels dealt out evenly: part number i of `parts` holds those from begin(i) up to begin(i + 1).
+struct EvenParts {
+  int64_t count, parts;
+
+  int64_t begin(int64_t i) const { return i * count / parts; }
+  int64_t largest() const { return blocks(count, parts); }
+};
+
+// One product with all its terms. A part of the result is built up at a time: B is packed for it, shared by all
+// threads; then each thread takes blocks of A's rows, packs them, and multiplies them by B's panels one after another.
+// If one block holds all rows, B's panels are used once: every thread packs some just before it multiplies by them.
+// Sums of a panel and a block of rows stay in the first cache, unless the depth is packed in several steps: they then
+// wait, for the whole part, for the next one.
 class Product {
  public:
-  Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b)
-      : problem_(problem), a_(a), b_(b), table_(PF_SELECT_TABLE(matmul_table)) {
-    const int64_t row_tiles = blocks(std::min(problem.rows, kPartRows), kMatmulRows);
-    const int64_t column_tiles = blocks(std::min(problem.columns, kPartColumns), kMatmulColumns);
-    sums_floats_ = row_tiles * column_tiles * kTileFloats;
-    panels_floats_ = column_tiles * kMatmulColumns * kMatmulDepth;
+  Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, int threads)
+      : problem_(problem), a_(a), b_(b), threads_(threads), table_(PF_SELECT_TABLE(matmul_table)) {
+    const int64_t height = table_.panel_rows, width = table_.panel_columns;
+    steps_per_term_ = blocks(problem.depth, kMatmulDepth);
+    steps_ = problem.terms * steps_per_term_;
+    depth_ = round_up(blocks(problem.depth, steps_per_term_), kMatmulSummed);
+    few_rows_ = problem.rows <= table_.block_panels * height;
+    const int64_t depth = std::min(depth_, problem.depth);
+    const int64_t a_panel = panel_floats(height, depth), b_panel = panel_floats(width, depth);
+    part_rows_ = round_up(problem.rows, height);
+    part_columns_ = round_up(problem.columns, width);
+    if (!few_rows_) part_columns_ = std::min(part_columns_, at_least_one(kPackedElements / depth, width));
+    if (steps_ > 1) {
+      part_columns_ = std::min(part_columns_, at_least_one(kWaitingSums / height, width));
+      part_rows_ = std::min(part_rows_, at_least_one(kWaitingSums / part_columns_, height));
+      waiting_floats_ = round_up(part_rows_ * part_columns_, kLine);
+    }
+    // What a thread has to itself: its block of A, the sums of one panel of B, and of few rows some panels of B.
+    sums_floats_ = round_up(table_.block_panels * height * width, kLine);
+    block_floats_ = round_up(table_.block_panels * a_panel + table_.slack / 4, kLine);
+    const int64_t together = kPackedTogether * b_panel;
+    own_floats_ = sums_floats_ + block_floats_ + (few_rows_ ? together : 0);
+    packed_floats_ = few_rows_ ? 0 : part_columns_ / width * b_panel;
   }
 
-  int64_t workspace_floats() const { return sums_floats_ + panels_floats_; }
+  int64_t workspace_floats() const { return packed_floats_ + waiting_floats_ + threads_ * own_floats_; }
 
   // `out` is where the result number `output` begins.
   void run(int64_t output, const MatmulPart& out, float* workspace) const {
-    for (int64_t row = 0; row < problem_.rows; row += kPartRows)
-      for (int64_t column = 0; column < problem_.columns; column += kPartColumns) {
-        const Part part{row, column, std::min(kPartRows, problem_.rows - row),
-                        std::min(kPartColumns, problem_.columns - column)};
-        run_part(output, part, out, workspace, workspace + sums_floats_);
+    for (int64_t column = 0; column < problem_.columns; column += part_columns_)
+      for (int64_t row = 0; row < problem_.rows; row += part_rows_) {
+        const Part part{row, column, std::min(part_rows_, problem_.rows - row),
+                        std::min(part_columns_, problem_.columns - column)};
+        for (int64_t step = 0; step < steps_; ++step) {
+          const int64_t k = step % steps_per_term_ * depth_;
+          const Step now{part,      output * problem_.terms + step / steps_per_term_,
+                         k,         std::min(depth_, problem_.depth - k),
+                         step > 0,  step + 1 == steps_,
+                         workspace, workspace + packed_floats_};
+          few_rows_ ? run_few_rows(now, out) : run_step(now, out);
+        }
       }
   }
 
  private:
+  static constexpr int64_t kLine = 16;  // floats of a cache line
+
   struct Part {
     int64_t row, column, rows, columns;
   };
+  struct Step {
+    const Part& part;
+    int64_t matrix, k, depth;
+    bool accumulate, last;
+    float *packed, *waiting;
+  };
+  // A thread's memory.
+  struct Own {
+    float *sums, *a_panels, *b_panels;
+  };
+
+  static int64_t at_least_one(int64_t size, int64_t unit) { return std::max<int64_t>(1, size / unit) * unit; }
+
+  int64_t panel_floats(int64_t width, int64_t depth) const {
+    return round_up(depth, table_.depth_multiple) * width * table_.packed_size / 4;
+  }
+
+  Own own(const Step& step) const {
+    float* sums = step.waiting + waiting_floats_ + omp_get_thread_num() * own_floats_;
+    return {sums, sums + sums_floats_, sums + sums_floats_ + block_floats_};
+  }
 
   static MatmulBlock block(const MatmulOperand& x, ElementType type, int64_t matrix, int64_t row, int64_t column,
                            int64_t rows, int64_t columns) {
@@ -52,44 +115,103 @@ class Product {
             columns};
   }
 
-  void run_part(int64_t output, const Part& part, const MatmulPart& out, float* sums, float* panels) const {
-    const MatmulTypes& type = problem_.type;
-    const auto pack_panel = table_.pack_panel[static_cast<int>(type.b)];
-    const auto multiply = table_.multiply[static_cast<int>(type.a)];
-    const auto store = table_.store[static_cast<int>(type.out)];
-    const int64_t width = table_.panel_columns, panel_floats = width * kMatmulDepth;
-    const int64_t panel_count = blocks(part.columns, width);
-    const int64_t column_tiles = blocks(part.columns, kMatmulColumns);
-    const int64_t tiles = blocks(part.rows, kMatmulRows) * column_tiles;
-    const int64_t steps_per_term = blocks(problem_.depth, kMatmulDepth), steps = problem_.terms * steps_per_term;
-    for (int64_t step = 0; step < steps; ++step) {
-      const int64_t matrix = output * problem_.terms + step / steps_per_term;
-      const int64_t k = step % steps_per_term * kMatmulDepth, depth = std::min(kMatmulDepth, problem_.depth - k);
-#pragma omp parallel for schedule(static) if (tiles > 1)
-      for (int64_t p = 0; p < panel_count; ++p) {
-        const int64_t columns = std::min(width, part.columns - p * width);
-        pack_panel(block(b_, type.b, matrix, k, part.column + p * width, depth, columns), panels + p * panel_floats);
+  void run_step(const Step& step, const MatmulPart& out) const {
+    const int64_t column_panels = blocks(step.part.columns, table_.panel_columns);
+    const EvenParts rows = blocks_of_rows(blocks(step.part.rows, table_.panel_rows));
+    const EvenParts columns = blocks_of_columns(column_panels, rows.parts);
+#pragma omp parallel num_threads(threads_) if (threads_ > 1)
+    {
+#pragma omp for schedule(static)
+      for (int64_t c = 0; c < column_panels; c += kPackedTogether)
+        pack_b(step, c, std::min(kPackedTogether, column_panels - c),
+               step.packed + c * panel_floats(table_.panel_columns, step.depth));
+#pragma omp for schedule(monotonic : dynamic) nowait
+      for (int64_t t = 0; t < rows.parts * columns.parts; ++t) {
+        const int64_t row = t / columns.parts, column = t % columns.parts;
+        const Own mine = own(step);
+        pack_a(step, rows.begin(row), rows.begin(row + 1), mine.a_panels);
+        for (int64_t c = columns.begin(column); c < columns.begin(column + 1); ++c)
+          multiply(step, rows.begin(row), rows.begin(row + 1), c, mine,
+                   step.packed + c * panel_floats(table_.panel_columns, step.depth), out);
       }
-#pragma omp parallel for schedule(static) if (tiles > 1)
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t row = t / column_tiles * kMatmulRows, column = t % column_tiles * kMatmulColumns;
-        const int64_t rows = std::min(kMatmulRows, part.rows - row);
-        const int64_t columns = std::min(kMatmulColumns, part.columns - column);
-        float* tile = sums + t * kTileFloats;
-        multiply(block(a_, type.a, matrix, part.row + row, k, rows, depth), panels + column * kMatmulDepth, columns,
-                 tile, step > 0);
-        if (step + 1 < steps) continue;
-        const int64_t first = (part.row + row) * out.row_stride + part.column + column;
-        store(tile, rows, columns, static_cast<char*>(out.data) + first * element_size(type.out), out.row_stride,
-              out.accumulate);
+    }
+  }
+
+  void run_few_rows(const Step& step, const MatmulPart& out) const {
+    const int64_t row_panels = blocks(step.part.rows, table_.panel_rows);
+    const int64_t column_panels = blocks(step.part.columns, table_.panel_columns);
+    const int64_t together = std::clamp<int64_t>(column_panels / threads_, 1, kPackedTogether);
+#pragma omp parallel num_threads(threads_) if (threads_ > 1)
+    {
+      const Own mine = own(step);
+      pack_a(step, 0, row_panels, mine.a_panels);
+#pragma omp for schedule(monotonic : dynamic) nowait
+      for (int64_t first = 0; first < column_panels; first += together) {
+        const int64_t count = std::min(together, column_panels - first);
+        pack_b(step, first, count, mine.b_panels);
+        for (int64_t c = 0; c < count; ++c)
+          multiply(step, 0, row_panels, first + c, mine,
+                   mine.b_panels + c * panel_floats(table_.panel_columns, step.depth), out);
       }
+    }
+  }
+
+  // Blocks of rows that a thread's caches hold, as many for one thread as for another.
+  EvenParts blocks_of_rows(int64_t panels) const {
+    const int64_t fewest = blocks(panels, table_.block_panels);
+    return {panels, std::min(panels, round_up(fewest, threads_))};
+  }
+  // If these cannot be dealt out evenly, neither are the columns left whole.
+  EvenParts blocks_of_columns(int64_t panels, int64_t row_blocks) const {
+    return {panels, std::min<int64_t>(panels, threads_ / std::gcd<int64_t>(row_blocks, threads_))};
+  }
+
+  // Panels [begin, end) of A's rows.
+  void pack_a(const Step& step, int64_t begin, int64_t end, float* panels) const {
+    const int64_t row = begin * table_.panel_rows, rows = std::min(end * table_.panel_rows, step.part.rows) - row;
+    const ElementType type = problem_.type.a;
+    table_.pack_a[static_cast<int>(type)](
+        block(a_, type, step.matrix, step.part.row + row, step.k, rows, step.depth), panels);
+  }
+
+  // `count` panels of B's columns from `first` on.
+  void pack_b(const Step& step, int64_t first, int64_t count, float* panels) const {
+    const int64_t column = first * table_.panel_columns;
+    const int64_t columns = std::min(count * table_.panel_columns, step.part.columns - column);
+    const ElementType type = problem_.type.b;
+    table_.pack_b[static_cast<int>(type)](
+        block(b_, type, step.matrix, step.k, step.part.column + column, step.depth, columns), panels);
+  }
+
+  // Panels [begin, end) of A's rows times one panel of B's columns.
+  void multiply(const Step& step, int64_t begin, int64_t end, int64_t column_panel, const Own& own,
+                const float* b_panel, const MatmulPart& out) const {
+    const int64_t tile_floats = table_.panel_rows * table_.panel_columns;
+    const int64_t panels = blocks(step.part.rows, table_.panel_rows);
+    const int64_t first_row = begin * table_.panel_rows;
+    const int64_t all_rows = std::min(end * table_.panel_rows, step.part.rows) - first_row;
+    float* sums = steps_ > 1 ? step.waiting + (column_panel * panels + begin) * tile_floats : own.sums;
+    table_.multiply(own.a_panels, all_rows, b_panel, step.depth, sums, step.accumulate);
+    if (!step.last) return;
+    const auto store = table_.store[static_cast<int>(problem_.type.out)];
+    const int64_t column = column_panel * table_.panel_columns;
+    const int64_t columns = std::min(table_.panel_columns, step.part.columns - column);
+    char* to = static_cast<char*>(out.data);
+    for (int64_t m = 0; m < all_rows; m += table_.panel_rows) {
+      const int64_t place = (step.part.row + first_row + m) * out.row_stride + step.part.column + column;
+      store(sums + m * table_.panel_columns, std::min(table_.panel_rows, all_rows - m), columns,
+            to + place * element_size(problem_.type.out), out.row_stride, out.accumulate);
     }
   }
 
   const MatmulProblem& problem_;
   const MatmulOperand &a_, &b_;
+  const int threads_;
   const MatmulTable& table_;
-  int64_t sums_floats_, panels_floats_;
+  bool few_rows_;
+  int64_t steps_per_term_, steps_, depth_;
+  int64_t part_rows_, part_columns_;
+  int64_t sums_floats_, block_floats_, own_floats_, packed_floats_, waiting_floats_ = 0;
 };
 
 }  // namespace
@@ -101,14 +223,13 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
     std::memset(out, 0, problem.outputs * out_bytes);
     return;
   }
-  const Product product(problem, a, b);
-  // Many results are shared among the threads whole; of few results every thread computes some tiles. (A parallel loop
-  // within a parallel loop runs on one thread.)
+  // Many results are shared among the threads whole; few results are computed by all threads, one after another.
   const int most = omp_get_max_threads();
-  const int threads = problem.outputs >= 4 * most ? most : 1;
-  const int64_t floats = (product.workspace_floats() + 15) / 16 * 16;
-  const Workspace workspace = allocate(floats * threads);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  const bool whole = problem.outputs >= 4 * most;
+  const Product product(problem, a, b, whole ? 1 : most);
+  const int64_t floats = round_up(product.workspace_floats(), 16);
+  const KeptWorkspace workspace(floats * (whole ? most : 1));
+#pragma omp parallel for schedule(static) if (whole)
   for (int64_t i = 0; i < problem.outputs; ++i) {
     const MatmulPart result{static_cast<char*>(out) + i * out_bytes, problem.columns, false};
     product.run(i, result, workspace.get() + omp_get_thread_num() * floats);
@@ -123,8 +244,8 @@ void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const Mat
       std::memset(static_cast<char*>(out.data) + row * out.row_stride * size, 0, problem.columns * size);
     return;
   }
-  const Product product(problem, a, b);
-  const Workspace workspace = allocate(product.workspace_floats());
+  const Product product(problem, a, b, omp_get_max_threads());
+  const KeptWorkspace workspace(product.workspace_floats());
   product.run(0, out, workspace.get());
 }
 

@@ -1,4 +1,4 @@
-// What kernels/matmul.cc hands to the code of one instruction set: the pieces of one block of the product.
+// What kernels/matmul.cc hands to the code of one instruction set: packing, the product of packed panels, the result.
 #pragma once
 #include <cstdint>
 
@@ -6,9 +6,11 @@
 
 namespace paddle_fused::kernels {
 
-// A tile of the result, in fp32, with the parts of A and B that are multiplied at a time, stays in a core's L2 cache.
-// kMatmulColumns is a multiple of the panel's width on every instruction set.
-constexpr int64_t kMatmulRows = 64, kMatmulColumns = 192, kMatmulDepth = 128;
+// Products that are summed in registers before they are added to a sum in memory. Rounding errors grow with it; it is
+// the same on every instruction set, so that those with fused multiply-add give the same bits.
+constexpr int64_t kMatmulSummed = 128;
+// Depth that is packed at a time, a multiple of kMatmulSummed.
+constexpr int64_t kMatmulDepth = 1024;
 
 // Part of an operand: `data` is its first element.
 struct MatmulBlock {
@@ -17,17 +19,26 @@ struct MatmulBlock {
   int64_t rows, columns;
 };
 
+// A panel is a strip of an operand as wide as the register tile, in the order in which the product reads it: for each
+// step in depth panel_rows elements of A or panel_columns elements of B. What stands in it, floats or pairs of 16-bit
+// elements, is the business of the instruction set alone.
 struct MatmulTable {
-  // Columns per panel. A packed panel holds kMatmulDepth rows of that many floats.
-  int64_t panel_columns;
+  int64_t panel_rows, panel_columns;  // of the register tile
+  int64_t packed_size;                // bytes of an element in a panel
+  int64_t depth_multiple;             // a panel's depth is rounded up to it
+  int64_t block_panels;               // so many panels of A, kMatmulDepth deep, stay in a core's L2 cache
+  int64_t slack;                      // bytes that packing may write beyond a panel's end
 
-  // All are indexed by the ElementType of what they read or write in memory. Packs a block of B, at most kMatmulDepth rows and panel_columns columns, into a panel.
-  void (*pack_panel[3])(const MatmulBlock& b, float* panel);
-  // tile (+)= block of A, at most kMatmulRows by kMatmulDepth, times the given panels of `columns` columns together.
-  // tile holds kMatmulRows rows of kMatmulColumns floats; its rows and columns beyond those asked for are undefined.
-  void (*multiply[3])(const MatmulBlock& a, const float* panels, int64_t columns, float* tile, bool accumulate);
-  // Rounds a part of a tile into the result, or adds it to what stands there.
-  void (*store[3])(const float* tile, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
+  // All are indexed by the ElementType of what they read or write in memory. A block becomes consecutive panels; what
+  // stands in rows (or columns) that the last one lacks must not be used.
+  void (*pack_a[3])(const MatmulBlock& a, void* panels);
+  void (*pack_b[3])(const MatmulBlock& b, void* panels);
+  // sums (+)= A B for consecutive panels of A that hold `rows` rows, and one panel of B. Sums are register tiles one
+  // after another, row by row.
+  void (*multiply)(const void* a_panels, int64_t rows, const void* b_panel, int64_t depth, float* sums,
+                   bool accumulate);
+  // Rounds the first rows and columns of a register tile into the result, or adds them to what stands there.
+  void (*store[3])(const float* sums, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
                    bool accumulate);
 };
 PF_DECLARE_TABLE(MatmulTable, matmul_table)

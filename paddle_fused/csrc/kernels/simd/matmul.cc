@@ -1,13 +1,14 @@
 #include "kernels/matmul_table.h"
 #include "kernels/simd/load_store.h"
-#include "kernels/simd/tile_matmul.h"
+#include "kernels/simd/register_tile.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
-
-constexpr int64_t kPanel = kMaxVectors * kLanes;
-static_assert(kMatmulColumns % kPanel == 0 && kMatmulRows % kTileRows == 0);
 
 template <typename T>
 void widen(const T* from, int64_t count, float* to) {
@@ -15,70 +16,165 @@ void widen(const T* from, int64_t count, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 
-// to[r * to_stride + c] = from[r * row_stride + c * column_stride]
-template <typename T>
-void widen_rows(const T* from, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, float* to,
-                int64_t to_stride) {
-  if (column_stride == 1) {
-    for (int64_t r = 0; r < rows; ++r) widen(from + r * row_stride, columns, to + r * to_stride);
-    return;
+#if defined(__F16C__)
+// The processor's own conversion, which reads subnormal halves whatever its settings are.
+void widen(const Float16* from, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  for (; i < count; ++i) to[i] = to_float(from[i]);
+}
+#endif
+
+typedef float Quad __attribute__((vector_size(16)));
+typedef float UnalignedQuad __attribute__((vector_size(16), aligned(4), may_alias));
+
+static inline Quad load_quad(const float* p) { return *reinterpret_cast<const UnalignedQuad*>(p); }
+
+// Four floats of each of the lines 0, 4, 8, ... of a vector's lanes.
+static inline Vector load_quads(const float* from, int64_t line_stride) {
+  const Quad q0 = load_quad(from);
+#if defined(__AVX2__)
+  const Quad q1 = load_quad(from + 4 * line_stride);
+  const auto low = __builtin_shufflevector(q0, q1, 0, 1, 2, 3, 4, 5, 6, 7);
+#if defined(__AVX512F__)
+  const Quad q2 = load_quad(from + 8 * line_stride), q3 = load_quad(from + 12 * line_stride);
+  const auto high = __builtin_shufflevector(q2, q3, 0, 1, 2, 3, 4, 5, 6, 7);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  return low;
+#endif
+#else
+  return q0;
+#endif
+}
+
+// Interleaves, in every 128 bits, the lower (or upper) halves of a and b, in units of `unit` floats.
+template <int unit, bool upper>
+static inline Vector interleave(Vector a, Vector b) {
+  IntVector order;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int within = lane % 4, part = within / unit;  // parts alternate between a and b
+    const int from = (upper ? 2 : 0) + part / 2 * unit + within % unit;
+    order[lane] = lane / 4 * 4 + from + (part % 2 ? kLanes : 0);
   }
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t r = 0; r < rows; ++r) to[r * to_stride + c] = to_float(from[r * row_stride + c * column_stride]);
+  return __builtin_shuffle(a, b, order);
+}
+
+// to[k * width + line] = from[line * stride + k] for kLanes lines and `depth` values of k. Lines stand `stride` apart;
+// those beyond the last one may be written before they are overwritten.
+static inline void transpose_lines(const float* from, int64_t stride, int64_t depth, float* to, int64_t width) {
+  int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    const Vector l0 = load_quads(from + k, stride), l1 = load_quads(from + stride + k, stride);
+    const Vector l2 = load_quads(from + 2 * stride + k, stride), l3 = load_quads(from + 3 * stride + k, stride);
+    const Vector a = interleave<1, false>(l0, l1), b = interleave<1, true>(l0, l1);
+    const Vector c = interleave<1, false>(l2, l3), d = interleave<1, true>(l2, l3);
+    store(to + k * width, interleave<2, false>(a, c));
+    store(to + (k + 1) * width, interleave<2, true>(a, c));
+    store(to + (k + 2) * width, interleave<2, false>(b, d));
+    store(to + (k + 3) * width, interleave<2, true>(b, d));
+  }
+  for (; k < depth; ++k)
+    for (int line = 0; line < kLanes; ++line) to[k * width + line] = from[line * stride + k];
+}
+
+// panel[k * kWidth + line] = from[line * stride + k], `lines` up to kWidth.
+template <int kWidth, typename T>
+void pack_lines(const T* from, int64_t stride, int64_t lines, int64_t depth, float* panel) {
+  constexpr int kPadded = (kWidth + kLanes - 1) / kLanes * kLanes, kPiece = 64;
+  // Widened pieces of the lines. Lines that are not there hold some numbers.
+  alignas(64) float piece[kPadded * kPiece];
+  for (int64_t i = lines * kPiece; i < kPadded * kPiece; ++i) piece[i] = 0;
+  for (int64_t k = 0; k < depth; k += kPiece) {
+    const int64_t count = depth - k < kPiece ? depth - k : kPiece;
+    for (int64_t line = 0; line < lines; ++line) widen(from + line * stride + k, count, piece + line * kPiece);
+    for (int v = 0; v < kPadded; v += kLanes)
+      transpose_lines(piece + v * kPiece, kPiece, count, panel + k * kWidth + v, kWidth);
+  }
+}
+
+// Panel after panel: panel[k * kWidth + i] = from[k * stride + i], 0 beyond the last i. Memory is read in its order.
+template <int kWidth, typename T>
+void pack_rows(const T* from, int64_t stride, int64_t count, int64_t depth, float* panels) {
+  const int64_t full = count / kWidth * kWidth;
+  for (int64_t k = 0; k < depth; ++k) {
+    const T* row = from + k * stride;
+    for (int64_t i = 0; i < full; i += kWidth) widen(row + i, kWidth, panels + i * depth + k * kWidth);
+    if (full == count) continue;
+    float* last = panels + full * depth + k * kWidth;
+    for (int64_t i = full; i < count; ++i) last[i - full] = to_float(row[i]);
+    for (int64_t i = count; i < full + kWidth; ++i) last[i - full] = 0;
+  }
+}
+
+// Panels of kWidth lines each.
+template <int kWidth, typename T>
+void pack(const void* data, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth, void* to) {
+  const T* from = static_cast<const T*>(data);
+  float* panels = static_cast<float*>(to);
+  if (line_stride == 1 && depth_stride != 1) return pack_rows<kWidth>(from, depth_stride, lines, depth, panels);
+  for (int64_t line = 0; line < lines; line += kWidth) {
+    const T* first = from + line * line_stride;
+    float* panel = panels + line * depth;
+    const int64_t count = lines - line < kWidth ? lines - line : kWidth;
+    if (depth_stride == 1) {
+      pack_lines<kWidth>(first, line_stride, count, depth, panel);
+      continue;
+    }
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t i = 0; i < kWidth; ++i)
+        panel[k * kWidth + i] = i < count ? to_float(first[k * depth_stride + i * line_stride]) : 0.0f;
+  }
 }
 
 template <typename T>
-void pack_panel(const MatmulBlock& b, float* panel) {
-  widen_rows(static_cast<const T*>(b.data), b.row_stride, b.column_stride, b.rows, b.columns, panel, kPanel);
-  // Full vectors are computed; what stands in the columns beyond the last one must only be numbers.
-  const int64_t padded = (b.columns + kLanes - 1) / kLanes * kLanes;
-  if (b.columns == padded) return;
-  for (int64_t k = 0; k < b.rows; ++k)
-    for (int64_t n = b.columns; n < padded; ++n) panel[k * kPanel + n] = 0;
+void pack_a(const MatmulBlock& a, void* panels) {
+  pack<kRegisterRows, T>(a.data, a.row_stride, a.column_stride, a.rows, a.columns, panels);
+}
+template <typename T>
+void pack_b(const MatmulBlock& b, void* panels) {
+  pack<kRegisterColumns, T>(b.data, b.column_stride, b.row_stride, b.columns, b.rows, panels);
 }
 
-template <typename T>
-void multiply(const MatmulBlock& a, const float* panels, int64_t columns, float* tile, bool accumulate) {
-  alignas(64) float packed[kMatmulRows * kMatmulDepth];
-  const T* from = static_cast<const T*>(a.data);
-  const int64_t rows = (a.rows + kTileRows - 1) / kTileRows * kTileRows;
-  // A keeps its order in memory: the product reads one element at a time of each of kTileRows rows.
-  MatrixA matrix{packed, kMatmulDepth, 1};
-  if (a.column_stride == 1) {
-    widen_rows(from, a.row_stride, 1, a.rows, a.columns, packed, kMatmulDepth);
-  } else {
-    matrix = {packed, 1, kMatmulRows};
-    widen_rows(from, a.column_stride, a.row_stride, a.columns, a.rows, packed, kMatmulRows);
-  }
-  for (int64_t m = a.rows; m < rows; ++m)
-    for (int64_t k = 0; k < a.columns; ++k) packed[m * matrix.row_stride + k * matrix.depth_stride] = 0;
-  for (int64_t n = 0; n < columns; n += kPanel) {
-    const int64_t left = (columns - n + kLanes - 1) / kLanes * kLanes;
-    tile_matmul(rows, left < kPanel ? left : kPanel, a.columns, matrix, panels + n * kMatmulDepth, kPanel, tile + n,
-                kMatmulColumns, accumulate);
+void multiply(const void* a_panels, int64_t rows, const void* b_panel, int64_t depth, float* sums, bool accumulate) {
+  const float *a = static_cast<const float*>(a_panels), *b = static_cast<const float*>(b_panel);
+  for (int64_t k = 0; k < depth; k += kMatmulSummed) {
+    const int64_t summed = depth - k < kMatmulSummed ? depth - k : kMatmulSummed;
+    for (int64_t m = 0; m < rows; m += kRegisterRows)
+      multiply_panels(a + m * depth + k * kRegisterRows, rows - m, b + k * kRegisterColumns, summed,
+                      sums + m * kRegisterColumns, accumulate || k > 0);
   }
 }
 
 template <typename T>
-void store_tile(const float* tile, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
+void store_tile(const float* sums, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
                 bool accumulate) {
   for (int64_t m = 0; m < rows; ++m) {
-    const float* from = tile + m * kMatmulColumns;
+    const float* from = sums + m * kRegisterColumns;
     T* to = static_cast<T*>(out) + m * out_row_stride;
     if (accumulate) {
 #pragma omp simd
       for (int64_t n = 0; n < columns; ++n) from_float(to_float(to[n]) + from[n], to + n);
-    } else {
+    } else if (columns == kRegisterColumns) {
 #pragma omp simd
+      for (int64_t n = 0; n < kRegisterColumns; ++n) from_float(from[n], to + n);
+    } else {
       for (int64_t n = 0; n < columns; ++n) from_float(from[n], to + n);
     }
   }
 }
 
 constexpr MatmulTable kTable = {
-    kPanel,
-    {pack_panel<float>, pack_panel<BFloat16>, pack_panel<Float16>},
-    {multiply<float>, multiply<BFloat16>, multiply<Float16>},
+    kRegisterRows,
+    kRegisterColumns,
+    sizeof(float),
+    1,
+    72 / kRegisterRows,
+    kLanes * sizeof(float),
+    {pack_a<float>, pack_a<BFloat16>, pack_a<Float16>},
+    {pack_b<float>, pack_b<BFloat16>, pack_b<Float16>},
+    multiply,
     {store_tile<float>, store_tile<BFloat16>, store_tile<Float16>},
 };
 

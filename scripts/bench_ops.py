@@ -1,0 +1,156 @@
+"""The fused operators against the machine's limit, plain Paddle and PyTorch.
+
+    python scripts/bench_ops.py                                 everything (long: compiling takes most of it)
+    python scripts/bench_ops.py --quick                         small sizes, to see that it works
+    python scripts/bench_ops.py --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager"
+    python scripts/bench_ops.py --json new.jsonl --chart new.png --compare old.jsonl
+
+Contenders, each a process of its own: fused cpu and fused npu (this project's host kernels on the CPU place
+and on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own
+kernel where it has one), torch eager and torch compile. Where torch is not installed (``pip install
+".[bench]"``, or ``--torch-python`` for another environment) its columns say so.
+
+First the limits are measured: bandwidth of copies and updates, matrix products. Then for every case every
+contender's outputs and gradients are compared with float64 (samples of rows or columns), on the tensors that
+are timed afterwards, in turns (A B A B ...). "limit" is the larger of bytes / bandwidth and operations / rate
+of the fastest matrix product, bytes and operations being what the operator cannot do without. Forward runs
+without recording for a backward; fwd+bwd ends with the gradients of all inputs.
+
+Idle contenders are stopped, so that their waiting threads take nothing from the one that is timed. --malloc
+on makes the C library keep freed memory, for all contenders alike.
+
+Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arguments; a missed goal is
+printed.
+"""
+
+import argparse
+import sys
+
+from benchmarks import cases, contenders, limits, machine, measure, report, verify
+from benchmarks.contenders import CONTENDERS, FUSED, TORCH
+from benchmarks.timing import summary
+
+GEMM_SIZE = {True: 256, False: 2048}  # quick or not
+WITH_MEMORY = ("linear_cross_entropy",)
+
+
+def main():
+    arguments = parse()
+    try:
+        older = report.read(arguments.compare) if arguments.compare else None
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    records = []
+    try:
+        for malloc in ("off", "on") if arguments.malloc == "both" else (arguments.malloc,):
+            records += bench(arguments, malloc)
+    except (verify.Wrong, contenders.Failed) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if arguments.json and records:
+            report.write(records, arguments.json)
+    report.show(*report.goals(records))
+    if older is not None:
+        report.show(report.comparison(older, records))
+    if arguments.chart:
+        from benchmarks import chart  # matplotlib takes a while to import
+
+        chart.share_of_limit(records, arguments.contenders, arguments.chart)
+    return 0
+
+
+def bench(arguments, malloc):
+    """The records of all cases with the malloc setting on or off; the table is printed."""
+    quick, rounds, names = arguments.quick, arguments.rounds, arguments.contenders
+    start = (arguments.threads, malloc, arguments.torch_python)
+    chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
+    bandwidth = limits.measure(arguments.threads, rounds, (8, 32) if quick else limits.SETS_MIB)
+    with contenders.Processes(
+        dict.fromkeys([*names, "paddle", "fused npu", "torch eager"]), *start
+    ) as processes:
+        flops = measure.gemm_rates(processes, GEMM_SIZE[quick], rounds)
+        facts = machine.facts(arguments.threads) | {
+            "kind": "machine",
+            "malloc": malloc,
+            "versions": {name: processes[name].version or processes[name].unavailable for name in names},
+            "bandwidth": bandwidth,
+            "gemm": flops,
+        }
+        report.show(report.facts(facts))
+        found_limits = measure.Limits(bandwidth, flops)
+        records, full = [facts], {}
+        for case in chosen:
+            print(case, file=sys.stderr)
+            floor = found_limits.floor(case)
+            result = measure.times(case, {name: processes[name] for name in names}, rounds)
+            records += [
+                report.time_record(
+                    case, malloc, name, floor, result["seconds"].get(name), result["skipped"].get(name)
+                )
+                for name in names
+            ]
+            medians = {name: summary(seconds).median for name, seconds in result["seconds"].items()}
+            records += goal_records(case, malloc, floor, medians, full)
+    for case in chosen:
+        if case.work.operator in WITH_MEMORY:
+            records += memory_records(case, malloc, names, start)
+    report.show(report.table(records, names, f"malloc setting {malloc}"))
+    return records
+
+
+def goal_records(case, malloc, floor, medians, full):
+    """``full`` collects the times of attention without a mask, for those with one, which come afterwards."""
+    fused = {name: medians[name] for name in FUSED if name in medians}
+    torch = min((medians[name] for name in TORCH if name in medians), default=None)
+    mask = getattr(case.work, "mask", None)
+    for name, seconds in fused.items():
+        key = (name, case.work.tokens, case.dtype, case.backward) if mask else None
+        if mask == "full":
+            full[key] = seconds
+        without = full.get(key)
+        for goal in cases.goals(case, seconds, floor, torch, without):
+            yield report.goal_record(case, malloc, name, goal)
+
+
+def memory_records(case, malloc, names, start):
+    """The goal of the peak memory, and a record for every contender."""
+    operator = case.work.operator
+    small = cases.Case(type(case.work)(*cases.QUICK[operator][0]), case.dtype, case.backward)
+    with contenders.Processes(names, *start) as fresh:
+        for name, peak in measure.peak_memory(case, small, fresh).items():
+            goal = cases.memory_goal(case, peak)
+            if name in FUSED:
+                yield report.goal_record(case, malloc, name, goal)
+            print(f"{case}: {name} needs {peak / 2**20:.1f} MiB, {goal.value:.3f} of the logits")
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--only", metavar="PATTERN", help="cases whose name holds or matches this")
+    parser.add_argument("--dtype", choices=cases.BOTH, help="default: both")
+    parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each contender (default 9)")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--malloc", choices=("on", "off", "both"), default="on", help="default on")
+    parser.add_argument("--contenders", metavar="NAMES", default=",".join(CONTENDERS), help="comma-separated")
+    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
+    parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
+    parser.add_argument("--chart", metavar="FILE.png", help="draw the shares of the limit")
+    parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
+    arguments = parser.parse_args()
+    arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]
+    for name in arguments.contenders:
+        if name not in CONTENDERS:
+            parser.error(f"--contenders: {name!r} is none; accepted: {', '.join(CONTENDERS)}")
+    if arguments.threads < 1 or arguments.rounds < 1:
+        parser.error("--threads and --rounds must be at least 1")
+    arguments.dtypes = (arguments.dtype,) if arguments.dtype else cases.BOTH
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

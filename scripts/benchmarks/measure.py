@@ -1,0 +1,125 @@
+"""One case on all contenders: prepare, verify, time in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from . import limits, timing, verify
+from .cases import Case
+from .machine import available_memory
+from .work import ITEM_SIZE, OPERATORS, filled
+
+MEMORY_SHARE = 0.7  # of the available memory, for all processes together
+GEMM = {"float32": ("paddle", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
+SMALL_GEMM = 256
+CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
+
+
+class Limits:
+    """What the machine can do at most: bytes per second for sets of several sizes, operations per second."""
+
+    def __init__(self, bandwidth: dict[str, dict[int, float]], flops: dict[str, float]):
+        self.bandwidth, self.flops = bandwidth, flops
+
+    def floor(self, case: Case) -> float:
+        """Seconds below which the case cannot come."""
+        cost = case.cost
+        ways = ("update",) if cost.in_place else ("copy", "copy_nontemporal")
+        rate = max(limits.rate(self.bandwidth[way], cost.bytes) for way in ways)
+        return max(cost.bytes / rate, cost.flops / self.flops[case.dtype])
+
+
+def gemm_rates(processes: dict, size: int, rounds: int) -> dict[str, float]:
+    """Operations per second of the fastest matrix product of each dtype that a contender has.
+
+    Where nobody multiplies in bfloat16 its rate is float32's.
+    """
+    rates = {}
+    for dtype, names in GEMM.items():
+        asked = {name: processes[name] for name in names}
+        for n in (SMALL_GEMM, size):
+            case = Case(OPERATORS["linear"](n, n, n), dtype, False)
+            found = times(case, asked, rounds)["seconds"]
+            medians = {name: timing.summary(seconds).median for name, seconds in found.items()}
+            best = min(medians.values(), default=float("inf"))
+            asked = {name: processes[name] for name in medians if medians[name] <= CONTEST * best}
+        rates[dtype] = case.cost.flops / best if medians else rates["float32"]
+    return rates
+
+
+def times(case: Case, processes: dict, rounds: int) -> dict:
+    """{"seconds": {contender: [...]}, "skipped": {contender: reason}}.
+
+    All contenders hold the case's tensors at the same time and take turns. If they need more memory than
+    there is, they are split: the first ones take turns, then the others. Raises Wrong and Failed.
+    """
+    result = {"seconds": {}, "skipped": {}}
+    arrays = filled(case.work, case.dtype)
+    for batch in _batches(case, processes, result["skipped"]):
+        first_call = {}
+        try:
+            for name in batch:
+                reason = prepare(case, name, processes[name], arrays)
+                if reason is None:
+                    first_call[name] = processes[name].ask("time", calls=1)["ok"]
+                else:
+                    result["skipped"][name] = reason
+            _time(batch, processes, first_call, rounds, result)
+        finally:
+            for name in batch:
+                processes[name].ask("release")
+    return result
+
+
+def _batches(case: Case, processes: dict, skipped: dict) -> list[list[str]]:
+    allowed = MEMORY_SHARE * available_memory()
+    batches, used = [[]], 0
+    for name, process in processes.items():
+        needed = case.work.memory(process.contender.kind, ITEM_SIZE[case.dtype], case.backward)
+        if needed > allowed:
+            skipped[name] = f"needs about {needed / 1e9:.0f} GB"
+            continue
+        if used + needed > allowed:
+            batches, used = [*batches, []], 0
+        batches[-1].append(name)
+        used += needed
+    return batches
+
+
+def prepare(case: Case, name: str, process, arrays: dict) -> str | None:
+    """Makes the tensors, verifies one run on them; returns why the contender cannot do this, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "samples.npz"
+        for request in ({"do": "prepare", **case.request}, {"do": "verify", "file": str(file)}):
+            answer = process.ask(**request)
+            if "unavailable" in answer:
+                return answer["unavailable"]
+        verify.check(name, case, arrays, file)
+    return None
+
+
+def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
+    """{contender: bytes that one run needs beside its inputs and results}, in processes that have run nothing
+    yet.
+
+    ``small`` runs first, for what is loaded or made once.
+    """
+    found = {}
+    for name, process in processes.items():
+        if prepare(small, name, process, filled(small.work, small.dtype)) is None:
+            process.ask("prepare", **case.request)
+            found[name] = process.ask("memory")["ok"]
+            process.ask("release")
+    return found
+
+
+def _time(batch, processes, first_call, rounds, result):
+    calls = {name: timing.calls_of_a_turn(seconds) for name, seconds in first_call.items()}
+    counts = {
+        name: timing.rounds_within(seconds * calls[name], rounds) for name, seconds in first_call.items()
+    }
+    if calls:
+        result["seconds"] |= timing.interleaved(
+            lambda name: processes[name].ask("time", calls=calls[name])["ok"], calls, counts, warm_up=0
+        )

@@ -1,0 +1,73 @@
+"""The contenders that are Paddle: fused on the CPU place or the virtual NPU, composed, and own kernels."""
+
+import numpy as np
+
+from benchmarks.work import Unavailable
+
+
+class PaddleWorker:
+    """``device``: "cpu" or "npu". ``contender``: "fused", "composed" or "paddle", see Work.paddle."""
+
+    def __init__(self, device: str, contender: str, threads: int):
+        import paddle_fused
+        from paddle_fused import virtual_npu
+
+        if device == "npu":
+            virtual_npu.activate()
+        import paddle
+
+        paddle.set_device(device)
+        paddle.base.core.set_num_threads(threads)
+        paddle.seed(0)
+        if contender != "paddle":
+            # Strict: what is timed is this backend, or nothing.
+            paddle_fused.use_backend("native" if contender == "fused" else "composed", strict=True)
+        self.paddle, self.contender, self.is_npu = paddle, contender, device == "npu"
+        self.refusal = paddle_fused.BackendError
+        self.version = f"paddle {paddle.__version__}"
+
+    def prepare(self, work, arrays, dtype, backward):
+        """The function to time: it returns outputs and gradients by name."""
+        if self.contender == "paddle" and dtype != "float32":
+            raise Unavailable("Paddle's kernels for the CPU have no bfloat16")
+        tensors = {}
+        for name in list(arrays):
+            tensors[name] = self._tensor(arrays.pop(name), "float32" if name in work.keep_float32 else dtype)
+        for name in work.variables:
+            tensors[name].stop_gradient = not backward
+        run = work.paddle(tensors, self.contender)
+        variables = [tensors[name] for name in work.variables] if backward else []
+        arriving = [tensors.get(f"d{name}") for name in work.outputs]
+
+        def both():
+            outputs = run()
+            found = dict(zip(work.outputs, outputs, strict=True))
+            if variables:
+                gradients = self.paddle.grad(outputs, variables, arriving)
+                found.update(
+                    (f"d{name}", value) for name, value in zip(work.variables, gradients, strict=True)
+                )
+            return found
+
+        def refused_or_run():
+            try:
+                return both()
+            except self.refusal as error:
+                reasons = "; ".join(error.reasons.values())
+                raise Unavailable(reasons.splitlines()[0]) from error
+
+        return refused_or_run
+
+    def _tensor(self, array, dtype):
+        tensor = self.paddle.to_tensor(array)
+        return tensor.astype(dtype) if array.dtype == np.float32 and dtype != "float32" else tensor
+
+    def wait(self):
+        if self.is_npu:
+            self.paddle.device.synchronize()
+
+    def sample(self, work, name, tensor):
+        return tensor.astype("float32").numpy()[work.samples(name)]
+
+    def nbytes(self, tensor):
+        return tensor.size * tensor.element_size()

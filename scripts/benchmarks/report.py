@@ -1,0 +1,168 @@
+"""Results: records, the table, JSON lines, and the comparison with older ones.
+
+A record is a flat dictionary. ``kind`` is "machine" (the facts and the limits), "time" (one contender on one
+case: median and spread in seconds, share of the limit, or the reason why there is none) or "goal".
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from . import timing
+
+CASE = ("operator", "sizes", "dtype", "way", "malloc")  # what a time is of
+KEY = (*CASE, "contender")
+
+
+def time_record(
+    case, malloc: str, contender: str, floor: float, seconds: list[float] | None, reason: str = ""
+):
+    """The record of a contender's times on a case, or of the reason why there are none."""
+    record = {
+        "kind": "time",
+        "operator": case.work.operator,
+        "sizes": case.work.label,
+        "dtype": case.dtype,
+        "way": case.way,
+        "malloc": malloc,
+        "contender": contender,
+        "limit": floor,
+        "bytes": case.cost.bytes,
+        "flops": case.cost.flops,
+    }
+    if seconds is None:
+        return {**record, "skipped": reason}
+    median, spread = timing.summary(seconds)
+    return {**record, "median": median, "spread": spread, "rounds": len(seconds), "share": floor / median}
+
+
+def goal_record(case, malloc: str, contender: str, goal) -> dict:
+    return {
+        "kind": "goal",
+        "operator": case.work.operator,
+        "sizes": case.work.label,
+        "dtype": case.dtype,
+        "way": case.way,
+        "malloc": malloc,
+        "contender": contender,
+        "goal": goal.text,
+        "value": goal.value,
+        "at_most": goal.at_most,
+        "met": goal.is_met,
+    }
+
+
+def write(records: list[dict], file: str) -> None:
+    Path(file).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def read(file: str) -> list[dict]:
+    """The records of a file that `write` wrote; ValueError if it is none."""
+    try:
+        records = [json.loads(line) for line in Path(file).read_text().splitlines() if line]
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} cannot be read as JSON lines: {error}.") from error
+    if not any(isinstance(record, dict) and record.get("kind") == "time" for record in records):
+        raise ValueError(f"{file} holds no times; accepted: a file that --json wrote.")
+    return records
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits."""
+    value = seconds * 1e3
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def facts(machine: dict) -> str:
+    """The machine's record in one or two lines."""
+    instructions = " ".join(machine["instructions"]) or "baseline"
+    lines = [
+        f"{machine['processor']}, {machine['cores']} cores, {instructions}, {machine['memory_gb']} GB; "
+        f"{machine['threads']} threads, commit {machine['commit']}"
+    ]
+    if "versions" in machine:
+        lines.append(", ".join(f"{name}: {version}" for name, version in machine["versions"].items()))
+    if "bandwidth" in machine:
+        for way, rates in machine["bandwidth"].items():
+            sets = ", ".join(f"{int(size) >> 20} MiB {rate / 1e9:.1f}" for size, rate in rates.items())
+            lines.append(f"limit {way} (GB/s): {sets}")
+        rates = ", ".join(f"{dtype} {rate / 1e9:.0f}" for dtype, rate in machine["gemm"].items())
+        lines.append(f"limit matrix product (GF/s): {rates}")
+    return "\n".join(lines)
+
+
+def table(records: list[dict], contenders: list[str], title: str) -> Table:
+    """Milliseconds (spread) of every contender, and its share of the limit in percent."""
+    made = Table(title=title, title_justify="left")
+    for heading in ("work", "limit ms"):
+        made.add_column(heading, justify="left" if heading == "work" else "right", overflow="fold")
+    for name in contenders:
+        made.add_column(f"{name}\nms ± spread, share", justify="right", overflow="fold")
+    for case, of in by_case(records).items():
+        operator, sizes, dtype, way, _ = case
+        cells = [_cell(of.get(name)) for name in contenders]
+        limit = next(iter(of.values()))["limit"]
+        made.add_row(f"{operator} {sizes}\n{dtype} {way}", milliseconds(limit), *cells)
+    return made
+
+
+def _cell(record: dict | None) -> str:
+    if record is None:
+        return ""
+    if "skipped" in record:
+        return record["skipped"]
+    spread = milliseconds(record["spread"])
+    return f"{milliseconds(record['median'])} ± {spread}\n{record['share']:.0%}"
+
+
+def by_case(records: list[dict]) -> dict[tuple, dict[str, dict]]:
+    """{case: {contender: its record}} of the times."""
+    found: dict[tuple, dict[str, dict]] = {}
+    for record in records:
+        if record["kind"] == "time":
+            found.setdefault(tuple(record[name] for name in CASE), {})[record["contender"]] = record
+    return found
+
+
+def goals(records: list[dict]) -> list[str]:
+    """A line for each goal."""
+    lines = []
+    for record in records:
+        if record["kind"] != "goal":
+            continue
+        work = " ".join(record[name] for name in ("operator", "sizes", "dtype", "way"))
+        lines.append(
+            f"goal {'met   ' if record['met'] else 'MISSED'} {record['goal']} {record['value']:.3f} "
+            f"(at most {record['at_most']:.3f}): {work}, {record['contender']}, malloc {record['malloc']}"
+        )
+    return lines
+
+
+def comparison(old: list[dict], new: list[dict]) -> Table:
+    """The ratio new / old of all medians that both have; below 1 the new one is faster."""
+    before = {tuple(record[name] for name in KEY): record for record in old if "median" in record}
+    made = Table(title="compared with the older run: new / old time", title_justify="left")
+    for heading in ("work", "contender", "old ms", "new ms", "new / old"):
+        made.add_column(heading, justify="left" if heading in ("work", "contender") else "right")
+    for record in new:
+        earlier = before.get(tuple(record.get(name) for name in KEY))
+        if earlier is None or "median" not in record:
+            continue
+        medians = [milliseconds(found["median"]) for found in (earlier, record)]
+        work = " ".join(record[name] for name in CASE[:4])
+        ratio = f"{record['median'] / earlier['median']:.3f}"
+        made.add_row(f"{work}, malloc {record['malloc']}", record["contender"], *medians, ratio)
+    return made
+
+
+def show(*parts) -> None:
+    """Prints tables and lines; into a file or a pipe without cutting the tables to a terminal's width."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    for part in parts:
+        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))

@@ -1,0 +1,21 @@
+"""The operators that are measured: each file says what its operator costs, what is right, how it is run."""
+
+from .adamw import AdamW
+from .attention import Attention
+from .base import ITEM_SIZE, Cost, Unavailable, Work, filled
+from .cross_entropy import CrossEntropy, Linear, LinearCrossEntropy
+from .dropout_add_norm import DropoutAddLayerNorm, DropoutAddRmsNorm
+from .moe import Moe
+from .rms_norm import AddRmsNorm, RmsNorm
+from .rotary import Rotary
+from .swiglu import SwiGLU
+
+OPERATORS: dict[str, type[Work]] = {
+    work.operator: work
+    for work in (
+        RmsNorm, AddRmsNorm, SwiGLU, Rotary, DropoutAddLayerNorm, DropoutAddRmsNorm, AdamW,
+        CrossEntropy, Linear, LinearCrossEntropy, Attention, Moe,
+    )
+}  # fmt: skip
+
+__all__ = ["ITEM_SIZE", "OPERATORS", "Attention", "Cost", "Linear", "Unavailable", "Work", "filled"]

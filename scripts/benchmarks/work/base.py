@@ -1,0 +1,119 @@
+"""What every piece of work has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+ITEM_SIZE = {"float32": 4, "bfloat16": 2}
+SAMPLES = 16  # rows, or columns, that are compared with the golden value
+
+
+class Unavailable(Exception):
+    """A contender cannot do this work; the message says why."""
+
+
+class Cost(NamedTuple):
+    """What the work cannot do without: bytes read and written once, and floating-point operations.
+
+    ``in_place``: most of what is written has been read, so that the limit is the bandwidth of an update.
+    """
+
+    bytes: int
+    flops: int = 0
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """One operator on tensors of one size.
+
+    ``outputs``: names of what it computes. ``variables``: the inputs whose gradients are computed; the
+    gradient of input ``x`` is called ``dx``, and the array ``dout`` is the gradient that arrives at output
+    ``out`` (1 if there is no such array).
+    """
+
+    operator: ClassVar[str]
+    outputs: ClassVar[tuple[str, ...]] = ("out",)
+    variables: ClassVar[tuple[str, ...]] = ()
+    keep_float32: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def sizes(self) -> dict:
+        return asdict(self)
+
+    @property
+    def label(self) -> str:
+        """The sizes, for people."""
+        return "x".join(str(size) for size in self.sizes.values())
+
+    def arrays(self, random: np.random.Generator) -> dict[str, np.ndarray]:
+        """Inputs and arriving gradients: float32, or integers."""
+        raise NotImplementedError
+
+    def samples(self, name: str) -> tuple:
+        """The index of what is compared of output or gradient ``name``."""
+        raise NotImplementedError
+
+    def golden(self, arrays: dict, found: dict, backward: bool) -> dict[str, np.ndarray]:
+        """The samples in float64. ``found`` holds a contender's: what it dropped at random is seen there."""
+        raise NotImplementedError
+
+    def cost(self, item_size: int, backward: bool) -> Cost:
+        raise NotImplementedError
+
+    def memory(self, contender: str, item_size: int, backward: bool) -> int:
+        """About how many bytes ``contender`` needs at a time."""
+        return 3 * self.cost(item_size, backward).bytes
+
+    def paddle(self, tensors: dict, contender: str) -> Callable[[], tuple]:
+        """A function that computes the outputs; contender: "fused", "composed", or "paddle" (own kernel)."""
+        raise NotImplementedError
+
+    def torch(self, tensors: dict) -> Callable[..., tuple]:
+        """A function of the tensors (a dict) that computes the outputs, for eager and compiled."""
+        raise NotImplementedError
+
+    def from_torch(self, name: str, array: np.ndarray) -> np.ndarray:
+        """``array``, laid out as ours, if torch's layout is another."""
+        return array
+
+    to_torch = from_torch
+
+
+def filled(work: Work, dtype: str) -> dict[str, np.ndarray]:
+    """The arrays of ``work``, the same in every process, rounded to ``dtype`` (and still float32)."""
+    arrays = work.arrays(np.random.Generator(np.random.PCG64(0)))
+    if dtype == "bfloat16":
+        for name, array in arrays.items():
+            if array.dtype == np.float32 and name not in work.keep_float32:
+                arrays[name] = to_bfloat16(array)
+    return arrays
+
+
+def to_bfloat16(array: np.ndarray) -> np.ndarray:
+    """Rounded to the nearest bfloat16, ties to even. No NaN."""
+    bits = array.view(np.uint32)
+    return ((bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def uniform(random: np.random.Generator, *shape: int) -> np.ndarray:
+    """float32 with mean 0 and variance 1."""
+    drawn = random.random(shape, dtype=np.float32)
+    drawn -= np.float32(0.5)
+    drawn *= np.float32(12**0.5)
+    return drawn
+
+
+def spread_over(size: int, count: int = SAMPLES) -> np.ndarray:
+    """``count`` indices from the first to the last."""
+    return np.unique(np.linspace(0, size - 1, count).astype(int))
+
+
+def blocks(rows: int, width: int) -> list[slice]:
+    """Slices of the rows that hold some million elements each: float64 of a whole tensor is too much."""
+    step = max(1, 2**22 // width)
+    return [slice(start, start + step) for start in range(0, rows, step)]

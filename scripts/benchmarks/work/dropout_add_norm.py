@@ -1,0 +1,100 @@
+"""pre = dropout(x0) + residual and its LayerNorm or RMSNorm, both returned, as in a transformer's block.
+
+Bytes: forward reads x0 and residual and writes out and pre, and one byte of the mask for an element; backward
+reads pre, the mask and both arriving gradients, and writes the gradients of x0 and of residual.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Cost, Unavailable, Work, spread_over, uniform
+
+DROPOUT = 0.1
+EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class DropoutAddLayerNorm(Work):
+    tokens: int
+    hidden: int
+
+    operator = "dropout_add_layer_norm"
+    outputs = ("out", "pre")
+    variables = ("x0", "residual", "weight", "bias")
+    is_rms = False
+
+    def arrays(self, random):
+        shape = (self.tokens, self.hidden)
+        drawn = {name: uniform(random, *shape) for name in ("x0", "residual", "dout", "dpre")}
+        drawn["weight"] = 1 + np.float32(0.1) * uniform(random, self.hidden)
+        return {**drawn, "bias": uniform(random, self.hidden)}
+
+    def samples(self, name):
+        return (spread_over(self.hidden if name in ("dweight", "dbias") else self.tokens),)
+
+    def golden(self, arrays, found, backward):
+        """Which elements were dropped is seen in pre. weight's gradient needs all of pre: not compared."""
+        rows = self.samples("out")[0]
+        x0, residual, dout, dpre = (
+            arrays[name][rows].astype(np.float64) for name in ("x0", "residual", "dout", "dpre")
+        )
+        weight = arrays["weight"].astype(np.float64)
+        kept = np.abs(found["pre"] - residual) > np.abs(x0) / (1 - DROPOUT) / 2
+        # What the rounding of pre hides is seen in the gradient of x0.
+        is_seen = np.abs(x0) > np.abs(found["pre"]) / 32
+        kept = np.where(is_seen, kept, found["dx0"] != 0) if backward else kept
+        fraction = kept[is_seen].mean()
+        deviation = (DROPOUT * (1 - DROPOUT) / is_seen.sum()) ** 0.5
+        if abs(fraction - (1 - DROPOUT)) > 6 * deviation:
+            raise ValueError(f"dropout kept {fraction:.4f} of the elements instead of {1 - DROPOUT:g}")
+        factor = kept / (1 - DROPOUT)
+        pre = x0 * factor + residual
+        seen = found["pre"].astype(np.float64)  # the norm is that of the rounded sum
+        centred = seen if self.is_rms else seen - seen.mean(-1, keepdims=True)
+        rstd = 1 / np.sqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
+        normal, dnormal = centred * rstd, dout * weight
+        inner = dnormal - normal * (dnormal * normal).mean(-1, keepdims=True)
+        if not self.is_rms:
+            inner = inner - dnormal.mean(-1, keepdims=True)
+        total = inner * rstd + dpre
+        truth = {
+            "out": normal * weight + arrays["bias"],
+            "pre": pre,
+            "dx0": total * factor,
+            "dresidual": total,
+        }
+        if backward:
+            columns = self.samples("dbias")[0]
+            truth["dbias"] = arrays["dout"][:, columns].sum(0, dtype=np.float64)
+        return truth
+
+    def cost(self, item_size, backward):
+        elements = self.tokens * self.hidden
+        return Cost(elements * ((9 if backward else 4) * item_size + (2 if backward else 1)))
+
+    def paddle(self, tensors, contender):
+        import paddle_fused
+
+        if contender == "paddle":
+            raise Unavailable("Paddle's fused_bias_dropout_residual_layer_norm has no kernel on the CPU")
+        function = getattr(paddle_fused, self.operator)
+        x0, residual, weight, bias = (tensors[name] for name in self.variables)
+        return lambda: function(x0, residual, weight, bias, DROPOUT, EPSILON, prenorm=True)
+
+    def torch(self, tensors):
+        import torch.nn.functional as F
+
+        def run(t):
+            pre = F.dropout(t["x0"], DROPOUT) + t["residual"]
+            if self.is_rms:
+                return F.rms_norm(pre, (self.hidden,), t["weight"], EPSILON) + t["bias"], pre
+            return F.layer_norm(pre, (self.hidden,), t["weight"], t["bias"], EPSILON), pre
+
+        return run
+
+
+@dataclass(frozen=True)
+class DropoutAddRmsNorm(DropoutAddLayerNorm):
+    operator = "dropout_add_rms_norm"
+    is_rms = True

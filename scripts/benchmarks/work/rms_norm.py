@@ -1,0 +1,121 @@
+"""RMSNorm, and RMSNorm of a sum. T tokens, H hidden.
+
+Bytes: forward reads x and writes out; backward reads x and dout and writes dx. With the addition forward
+reads x and residual and writes both outputs; backward reads the sum and both arriving gradients and writes
+one, which is that of x and of residual. The weight is small, and rstd is one number for a row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Cost, Unavailable, Work, blocks, spread_over, uniform
+
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class RmsNorm(Work):
+    tokens: int
+    hidden: int
+
+    operator = "rms_norm"
+    variables = ("x", "weight")
+
+    def arrays(self, random):
+        shape = (self.tokens, self.hidden)
+        return {
+            "x": uniform(random, *shape),
+            "weight": 1 + np.float32(0.1) * uniform(random, self.hidden),
+            "dout": uniform(random, *shape),
+        }
+
+    def samples(self, name):
+        return (spread_over(self.hidden if name == "dweight" else self.tokens),)
+
+    def golden(self, arrays, found, backward):
+        x, dout = arrays["x"], arrays["dout"]
+        out, dx = norm_rows(x, arrays["weight"], dout, self.samples("out")[0])
+        dweight = norm_dweight(x, dout, self.samples("dweight")[0]) if backward else None
+        return {"out": out, "dx": dx, "dweight": dweight}
+
+    def cost(self, item_size, backward):
+        return Cost(self.tokens * self.hidden * item_size * (5 if backward else 2))
+
+    def paddle(self, tensors, contender):
+        import paddle_fused
+
+        if contender == "paddle":
+            raise Unavailable("Paddle's fused_rms_norm has no gradient on the CPU")
+        x, weight = tensors["x"], tensors["weight"]
+        return lambda: (paddle_fused.rms_norm(x, weight, EPSILON),)
+
+    def torch(self, tensors):
+        from torch.nn.functional import rms_norm
+
+        return lambda t: (rms_norm(t["x"], (self.hidden,), t["weight"], EPSILON),)
+
+
+@dataclass(frozen=True)
+class AddRmsNorm(RmsNorm):
+    operator = "add_rms_norm"
+    outputs = ("out", "sum")
+    variables = ("x", "residual", "weight")
+
+    def arrays(self, random):
+        shape = (self.tokens, self.hidden)
+        return {
+            **super().arrays(random),
+            "residual": uniform(random, *shape),
+            "dsum": uniform(random, *shape),
+        }
+
+    def golden(self, arrays, found, backward):
+        # The sum is rounded, and its norm is taken afterwards: found["sum"] is compared with the exact sum,
+        # and the norm is that of the rounded one, which adding in float32 gives for both dtypes.
+        rows = self.samples("out")[0]
+        total = arrays["x"] + arrays["residual"]
+        out, dx = norm_rows(total, arrays["weight"], arrays["dout"], rows)
+        dx = dx + arrays["dsum"][rows]
+        truth = {"out": out, "sum": total[rows], "dx": dx, "dresidual": dx}
+        if backward:
+            truth["dweight"] = norm_dweight(total, arrays["dout"], self.samples("dweight")[0])
+        return truth
+
+    def cost(self, item_size, backward):
+        return Cost(self.tokens * self.hidden * item_size * (8 if backward else 4))
+
+    def paddle(self, tensors, contender):
+        import paddle_fused
+
+        if contender == "paddle":
+            raise Unavailable("Paddle's fused_rms_norm has no gradient on the CPU")
+        x, residual, weight = (tensors[name] for name in self.variables)
+        return lambda: paddle_fused.add_rms_norm(x, residual, weight, EPSILON)
+
+    def torch(self, tensors):
+        from torch.nn.functional import rms_norm
+
+        def run(t):
+            total = t["x"] + t["residual"]
+            return rms_norm(total, (self.hidden,), t["weight"], EPSILON), total
+
+        return run
+
+
+def norm_rows(x, weight, dout, rows):
+    """(out, dx) in float64 of some rows."""
+    x, weight, dout = x[rows].astype(np.float64), weight.astype(np.float64), dout[rows].astype(np.float64)
+    rstd = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON)
+    normal, dnormal = x * rstd, dout * weight
+    return normal * weight, rstd * (dnormal - normal * (dnormal * normal).mean(-1, keepdims=True))
+
+
+def norm_dweight(x, dout, columns):
+    """The sum over all rows of dout * x * rstd in float64, of some columns."""
+    total = np.zeros(len(columns))
+    for rows in blocks(*x.shape):
+        wide = x[rows].astype(np.float64)
+        rstd = 1 / np.sqrt((wide * wide).mean(-1, keepdims=True) + EPSILON)
+        total += (dout[rows][:, columns] * (wide[:, columns] * rstd)).sum(0)
+    return total

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/workspace.h"
+
 namespace paddle_fused::kernels {
 
 // Memory for each thread of a loop. Make it before the loop: an exception (no memory) in a parallel region ends the
@@ -40,12 +42,18 @@ std::vector<float> sum_over_row_blocks(int64_t rows, int64_t count, const Body& 
   constexpr int64_t kSmallestBlock = 16, kMostBlocks = 64;
   const int64_t block = std::max(kSmallestBlock, (rows + kMostBlocks - 1) / kMostBlocks);
   const int64_t blocks = (rows + block - 1) / block;
-  std::vector<float> partial(blocks * count, 0.0f), total(count, 0.0f);
+  const Workspace partial = allocate(blocks * count);
+  std::vector<float> total(count, 0.0f);
 #pragma omp parallel for schedule(static) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; ++b)
-    body(b * block, std::min(rows, (b + 1) * block), partial.data() + b * count);
-  for (int64_t b = 0; b < blocks; ++b)
-    for (int64_t i = 0; i < count; ++i) total[i] += partial[b * count + i];
+  for (int64_t b = 0; b < blocks; ++b) {
+    float* sums = partial.get() + b * count;
+    std::fill_n(sums, count, 0.0f);
+    body(b * block, std::min(rows, (b + 1) * block), sums);
+  }
+  for_each_range(count, blocks, [&](int64_t begin, int64_t end) {
+    for (int64_t b = 0; b < blocks; ++b)
+      for (int64_t i = begin; i < end; ++i) total[i] += partial.get()[b * count + i];
+  });
   return total;
 }
 

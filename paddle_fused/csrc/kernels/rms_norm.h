@@ -21,9 +21,10 @@ PF_EXPORT void add_rms_norm_forward(ElementType type, const void* x, const void*
                                     float epsilon, int64_t rows, int64_t width, void* y, void* sum, float* rstd);
 
 // dsum is added to dx: the gradient that reaches x (or x + residual) beside y. nullptr: there is none.
+// dresidual gets what dx gets, in memory of its own, unless it is nullptr.
 // The same bits for any number of threads: rows are summed in fixed blocks, the blocks in order.
 PF_EXPORT void rms_norm_backward(ElementType type, ElementType gamma_type, const void* dy, const void* x,
                                  const float* rstd, const void* gamma, const void* dsum, int64_t rows, int64_t width,
-                                 void* dx, float* dgamma);
+                                 void* dx, void* dresidual, float* dgamma);
 
 }  // namespace paddle_fused::kernels

@@ -5,15 +5,18 @@
 
 namespace paddle_fused::kernels {
 
+// The width in whole registers of any target.
+constexpr int64_t rms_norm_sums(int64_t width) { return (width + 31) / 32 * 32; }
+
 // Indexed by ElementType, then by whether gamma is float32 whatever x is; each entry works on `rows` consecutive rows.
-// backward adds to dgamma.
+// again: memory for a row of x. stream: the outputs pass by the caches. dgamma has rms_norm_sums(width) elements, zeros before; backward sums in it.
 struct RmsNormTable {
-  void (*forward[3][2])(const void* x, const void* gamma, float epsilon, int64_t rows, int64_t width, void* y,
-                        float* rstd);
+  void (*forward[3][2])(const void* x, const void* gamma, float epsilon, int64_t rows, int64_t width, bool stream,
+                        void* y, float* rstd);
   void (*add_forward[3])(const void* x, const void* residual, const void* gamma, float epsilon, int64_t rows,
-                         int64_t width, void* y, void* sum, float* rstd);
+                         int64_t width, bool stream, void* again, void* y, void* sum, float* rstd);
   void (*backward[3][2])(const void* dy, const void* x, const float* rstd, const void* gamma, const void* dsum,
-                         int64_t rows, int64_t width, void* dx, float* dgamma);
+                         int64_t rows, int64_t width, bool stream, void* dx, void* dresidual, float* dgamma);
 };
 PF_DECLARE_TABLE(RmsNormTable, rms_norm_table)
 

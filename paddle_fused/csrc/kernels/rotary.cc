@@ -1,5 +1,6 @@
 #include "kernels/rotary.h"
 
+#include "kernels/cache.h"
 #include "kernels/parallel.h"
 #include "kernels/rotary_table.h"
 
@@ -15,6 +16,7 @@ void rotate(void (*run)(const RotaryRun&), ElementType type, const RotaryShape& 
   const int64_t row_bytes = shape.head_dim * element_size(type);
   const auto& [outer, middle, inner] = shape.dims;
   const auto& [angle_outer, angle_middle, angle_inner] = shape.angle_dims;
+  const bool stream = outgrows_cache(2 * outer * middle * inner * row_bytes);
   for_each_range(outer * middle * inner, shape.head_dim, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t k = begin % inner, j = begin / inner % middle, i = begin / inner / middle;
@@ -23,7 +25,7 @@ void rotate(void (*run)(const RotaryRun&), ElementType type, const RotaryShape& 
           ((i % angle_outer) * angle_middle + j % angle_middle) * angle_inner + k % angle_inner;
       run({static_cast<const char*>(x) + begin * row_bytes, static_cast<const char*>(cos) + angle * row_bytes,
            static_cast<const char*>(sin) + angle * row_bytes, static_cast<char*>(y) + begin * row_bytes, rows,
-           shape.head_dim, angle_inner == 1 ? 0 : shape.head_dim});
+           shape.head_dim, angle_inner == 1 ? 0 : shape.head_dim, stream});
       begin += rows;
     }
   });

@@ -12,6 +12,7 @@ struct RotaryRun {
   const void* sin;
   void* y;
   int64_t rows, head_dim, angle_stride;
+  bool stream;  // y passes by the caches
 };
 
 // Adds the products of consecutive rows of x and dy to the head_dim sums of dcos and of dsin.

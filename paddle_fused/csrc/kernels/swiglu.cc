@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cache.h"
 #include "kernels/parallel.h"
 #include "kernels/swiglu_table.h"
 
@@ -24,24 +25,29 @@ void for_each_piece(ElementType type, const SwigluShape& shape, const Body& body
 }
 
 const char* at(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
-char* at(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
+char* at(void* base, int64_t bytes) { return base ? static_cast<char*>(base) + bytes : nullptr; }
+
+// Whether a call that reads and writes so many tensors [rows, width] has its outputs pass by the caches.
+bool streams(int tensors, ElementType type, const SwigluShape& shape) {
+  return outgrows_cache(tensors * shape.rows * shape.width * element_size(type));
+}
 
 }  // namespace
 
 void swiglu_forward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, void* y) {
   const auto run = PF_SELECT_TABLE(swiglu_table).forward[static_cast<int>(type)];
+  const bool stream = streams(3, type, shape);
   for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
-    run(at(gate, in), at(up, in), count, at(y, out));
+    run(at(gate, in), at(up, in), count, stream, at(y, out));
   });
 }
 
 void swiglu_backward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, const void* dy,
                      void* dgate, void* dup) {
-  const auto gate_gradient = PF_SELECT_TABLE(swiglu_table).gate_gradient[static_cast<int>(type)];
-  const auto up_gradient = PF_SELECT_TABLE(swiglu_table).up_gradient[static_cast<int>(type)];
+  const auto run = PF_SELECT_TABLE(swiglu_table).backward[static_cast<int>(type)];
+  const bool stream = streams(3 + (dgate != nullptr) + (dup != nullptr), type, shape);
   for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
-    if (dgate) gate_gradient(at(gate, in), at(up, in), at(dy, out), count, at(dgate, in));
-    if (dup) up_gradient(at(gate, in), at(dy, out), count, at(dup, in));
+    run(at(gate, in), at(up, in), at(dy, out), count, stream, at(dgate, in), at(dup, in));
   });
 }
 

@@ -5,11 +5,12 @@
 
 namespace paddle_fused::kernels {
 
-// Indexed by ElementType; each entry works on `count` consecutive elements.
+// Indexed by ElementType; each entry works on `count` consecutive elements. stream: the outputs pass by the caches.
+// backward: dgate and dup may be null.
 struct SwigluTable {
-  void (*forward[3])(const void* gate, const void* up, int64_t count, void* y);
-  void (*gate_gradient[3])(const void* gate, const void* up, const void* dy, int64_t count, void* dgate);
-  void (*up_gradient[3])(const void* gate, const void* dy, int64_t count, void* dup);
+  void (*forward[3])(const void* gate, const void* up, int64_t count, bool stream, void* y);
+  void (*backward[3])(const void* gate, const void* up, const void* dy, int64_t count, bool stream, void* dgate,
+                      void* dup);
 };
 PF_DECLARE_TABLE(SwigluTable, swiglu_table)
 

@@ -46,17 +46,18 @@ std::vector<Tensor> backward(const Tensor& dy, const Tensor& dsum, const Tensor&
   const HostCall call("pf_add_rms_norm_grad", sum);
   const Tensor dense_dy = dense(zeros), dense_sum = dense(sum), dense_weight = dense(weight);
   const Tensor dense_dsum = dsum.defined() ? dense(dsum) : dsum;
+  // Not one tensor twice: Paddle adds further gradients to a tensor in place.
   Tensor dx = paddle::empty(sum.shape(), sum.dtype(), sum.place());
+  Tensor dresidual = paddle::empty(sum.shape(), sum.dtype(), sum.place());
   Tensor dweight = paddle::empty(weight.shape(), weight.dtype(), sum.place());
   const int64_t width = weight.numel();
   std::vector<float> weight_sums(width);
   const auto type = element_type(sum.dtype());
   kernels::rms_norm_backward(type, type, dense_dy.data(), dense_sum.data(), rstd.data<float>(), dense_weight.data(),
                              dsum.defined() ? dense_dsum.data() : nullptr, sum.numel() / width, width, dx.data(),
-                             weight_sums.data());
+                             dresidual.data(), weight_sums.data());
   kernels::cast(kernels::ElementType::kFloat32, weight_sums.data(), type, dweight.data(), width);
-  // Not the same tensor twice: Paddle adds further gradients to a tensor in place.
-  return {dx, dx.copy_to(dx.place(), true), dweight};
+  return {dx, dresidual, dweight};
 }
 
 std::vector<Shape> infer_shapes(const Shape& x, const Shape& /*residual*/, const Shape& weight, float /*epsilon*/) {

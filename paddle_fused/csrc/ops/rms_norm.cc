@@ -45,7 +45,7 @@ std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& rs
   std::vector<float> sums(width);
   kernels::rms_norm_backward(element_type(x.dtype()), element_type(weight.dtype()), gradient.data(), input.data(),
                              rstd.data<float>(), scale.data(), nullptr, x.numel() / width, width, dx.data(),
-                             sums.data());
+                             nullptr, sums.data());
   kernels::cast(kernels::ElementType::kFloat32, sums.data(), element_type(weight.dtype()), dweight.data(), width);
   return {dx, dweight};
 }

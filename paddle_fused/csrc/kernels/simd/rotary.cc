@@ -1,38 +1,92 @@
 #include "kernels/rotary_table.h"
-#include "kernels/simd/load_store.h"
+#include "kernels/simd/vectors.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// Where the elements of pair i stand in a row.
+// Where the elements of pair i stand in a row, and how many pairs two registers each of a and b hold (or one of each).
+// load and store take them from and to a row, beginning with pair i.
 struct Half {
   static int64_t a(int64_t i, int64_t) { return i; }
   static int64_t b(int64_t i, int64_t pairs) { return i + pairs; }
+
+  static constexpr int64_t kPairs = kPair;
+  struct Operands {
+    Pair a, b;
+  };
+  template <typename T>
+  static inline Operands load(const T* row, int64_t i, int64_t pairs) {
+    return {PF_TARGET::load<T>(row + i, Whole{}), PF_TARGET::load<T>(row + i + pairs, Whole{})};
+  }
+  template <typename T, typename Where>
+  static inline void store(T* row, int64_t i, int64_t pairs, const Operands& y, Where where) {
+    PF_TARGET::store<T>(row + i, y.a, Whole{}, where);
+    PF_TARGET::store<T>(row + i + pairs, y.b, Whole{}, where);
+  }
 };
 struct Interleave {
   static int64_t a(int64_t i, int64_t) { return 2 * i; }
   static int64_t b(int64_t i, int64_t) { return 2 * i + 1; }
+
+  static constexpr int64_t kPairs = kFloats;
+  struct Operands {
+    Floats a, b;
+  };
+  template <typename T>
+  static inline Operands load(const T* row, int64_t i, int64_t) {
+    const Pair v = load_own_order(row + 2 * i);
+    const Pair pairs = kIsEvenOdd<T> ? v : split(v);
+    return {pairs.a, pairs.b};
+  }
+  template <typename T, typename Where>
+  static inline void store(T* row, int64_t i, int64_t, const Operands& y, Where where) {
+    const Pair pairs{y.a, y.b};
+    store_own_order<T>(row + 2 * i, kIsEvenOdd<T> ? pairs : join(pairs), where);
+  }
 };
 
-template <typename T, typename Mode, bool kBackward>
-void rotate(const RotaryRun& run) {
+// The backward pass is the transposed matrix: the sines change places and signs.
+template <bool kBackward, typename Operands>
+static inline Operands rotated(const Operands& x, const Operands& cos, const Operands& sin) {
+  if (kBackward) return {x.a * cos.a + x.b * sin.b, x.b * cos.b - x.a * sin.a};
+  return {x.a * cos.a - x.b * sin.a, x.b * cos.b + x.a * sin.b};
+}
+
+template <typename T, typename Mode, bool kBackward, typename Where>
+static inline void rotate_rows(const RotaryRun& run, Where where) {
+  struct Scalars {
+    float a, b;
+  };
   const int64_t pairs = run.head_dim / 2;
   for (int64_t row = 0; row < run.rows; ++row) {
     const T* __restrict x = static_cast<const T*>(run.x) + row * run.head_dim;
     const T* __restrict cos = static_cast<const T*>(run.cos) + row * run.angle_stride;
     const T* __restrict sin = static_cast<const T*>(run.sin) + row * run.angle_stride;
     T* __restrict y = static_cast<T*>(run.y) + row * run.head_dim;
-#pragma omp simd
-    for (int64_t i = 0; i < pairs; ++i) {
+    int64_t i = 0;
+    for (; i + Mode::kPairs <= pairs; i += Mode::kPairs)
+      Mode::store(y, i, pairs,
+                  rotated<kBackward>(Mode::load(x, i, pairs), Mode::load(cos, i, pairs), Mode::load(sin, i, pairs)),
+                  where);
+    for (; i < pairs; ++i) {
       const int64_t ia = Mode::a(i, pairs), ib = Mode::b(i, pairs);
-      const float a = to_float(x[ia]), b = to_float(x[ib]);
-      // The backward pass is the transposed matrix: the sines change places and signs.
-      const float times_b = to_float(sin[kBackward ? ib : ia]), times_a = to_float(sin[kBackward ? ia : ib]);
-      const float sign = kBackward ? -1.0f : 1.0f;
-      from_float(a * to_float(cos[ia]) - sign * (b * times_b), y + ia);
-      from_float(b * to_float(cos[ib]) + sign * (a * times_a), y + ib);
+      const auto scalars = [=](const T* v) { return Scalars{to_float(v[ia]), to_float(v[ib])}; };
+      const Scalars result = rotated<kBackward>(scalars(x), scalars(cos), scalars(sin));
+      from_float(result.a, y + ia);
+      from_float(result.b, y + ib);
     }
+  }
+}
+
+template <typename T, typename Mode, bool kBackward>
+void rotate(const RotaryRun& run) {
+  // Half a row: the halves are stored each on its own.
+  if (run.stream && streams_to(run.y, run.head_dim / 2 * static_cast<int64_t>(sizeof(T)))) {
+    rotate_rows<T, Mode, kBackward>(run, Streamed{});
+    finish_streams();
+  } else {
+    rotate_rows<T, Mode, kBackward>(run, Cached{});
   }
 }
 

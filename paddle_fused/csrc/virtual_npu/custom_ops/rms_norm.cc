@@ -75,7 +75,7 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Ten
   const int64_t width = gamma.numel();
   kernels::rms_norm_backward(element_type(x.dtype()), element_type(gamma.dtype()), gradient.data(), input.data(),
                              rstd.data<float>(), scale.data(), nullptr, x.numel() / width, width, dx.data(),
-                             dgamma.data<float>());
+                             nullptr, dgamma.data<float>());
   return {dx, dgamma};
 }
 

@@ -1,0 +1,36 @@
+#include "kernels/cache.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+namespace paddle_fused::kernels {
+namespace {
+
+// Linux names the caches of a core by level: the last one's size, as "32768K". sysconf is second: on virtual machines
+// it may count the cache once for every core of the host.
+int64_t last_cache_bytes() {
+  int64_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    int64_t size = 0;
+    char unit = 0;
+    if (file >> size >> unit) largest = std::max(largest, unit == 'M' ? size << 20 : size << 10);
+  }
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  if (largest == 0) largest = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+#endif
+  constexpr int64_t kUsual = int64_t{32} << 20;
+  return largest ? largest : kUsual;
+}
+
+}  // namespace
+
+bool outgrows_cache(int64_t bytes) {
+  static const int64_t cache = last_cache_bytes();
+  return bytes >= cache;
+}
+
+}  // namespace paddle_fused::kernels

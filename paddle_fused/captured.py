@@ -1,16 +1,18 @@
-"""How Paddle's two ways of capturing programs treat this package's functions: they run as they are.
+"""Paddle's two ways of capturing programs: what they do with this package's functions, and a cure they need.
 
-They decide by shapes, dtypes and places, which are known while a program is captured, so Paddle need not
-rewrite their source (``full_graph=True``) nor follow their bytecode (the default of ``paddle.jit.to_static``,
-which rebuilds dataclasses field by field and fails with frozen ones).
+The functions run as they are. They decide by shapes, dtypes and places, which are known while a program is
+captured, so Paddle need not rewrite their source (``full_graph=True``) nor follow their bytecode (the default
+of ``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails with frozen ones).
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
 import paddle
+from paddle.base.libpaddle import pir
 from paddle.jit.sot.opcode_translator import skip_files
 
 
@@ -19,3 +21,26 @@ def run_as_they_are(module: str) -> None:
     paddle.jit.ignore_module([sys.modules[module]])
     skip_files.skip_file_names.add(f"{Path(__file__).parent}/")
     skip_files.setup_skip_files()
+
+
+@functools.cache
+def arguments_of_blocks_are_copies() -> None:
+    """Paddle 3.3: a process that captures many programs ends with a segmentation fault now and then.
+
+    ``Block.kwargs`` and ``Block.args`` give Python the very memory in which a block keeps the Values of its
+    arguments, and ``to_static`` keeps them in a reference cycle when the program is long gone. pybind11 has
+    one Python object for an address: where a list of Values of a new program, such as the outputs of a custom
+    operator, comes to stand in that memory, Python gets the old object for one of them, and reads freed
+    memory as soon as the list is gone. Here Python gets Values of its own.
+    """
+    if not paddle.__version__.startswith("3.3."):
+        return
+    borrowed_args, borrowed_kwargs = pir.Block.args, pir.Block.kwargs
+
+    def args(block):
+        return [pir.Value(value) for value in borrowed_args(block)]
+
+    def kwargs(block):
+        return {name: pir.Value(value) for name, value in borrowed_kwargs(block).items()}
+
+    pir.Block.args, pir.Block.kwargs = args, kwargs

@@ -17,12 +17,10 @@ numbers differ, and 0 otherwise: a missed goal is printed, since a busy machine 
 import argparse
 import gc
 import json
-import os
-import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
+
+from benchmarks import machine, timing
 
 from paddle_fused import virtual_npu
 
@@ -39,25 +37,14 @@ class Disagreement(Exception):
     """The two places computed different numbers: there is nothing to time."""
 
 
-def interleaved(measure, rounds):
-    """Times of `measure(place)` for each place, the places taking turns; the first turn of each warms up."""
-    times = {place: [] for place in PLACES}
-    for turn in range(rounds + 1):
-        for place in PLACES:
-            seconds = measure(place)
-            if turn:
-                times[place].append(seconds)
-    return times
-
-
-def summary(times, scale):
-    """Medians, spreads (half the interquartile range), difference and ratio; seconds times `scale`."""
-    result = {}
-    for place, seconds in times.items():
-        quarters = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
-        result[place] = {"median": quarters[1] * scale, "spread": (quarters[2] - quarters[0]) / 2 * scale}
-    npu, cpu = result["npu"]["median"], result["cpu"]["median"]
-    return {**result, "overhead": npu - cpu, "ratio": npu / cpu}
+def comparison(measure, rounds, scale):
+    """Summaries of `measure(place)` for both places, which take turns, difference and ratio."""
+    found = {
+        place: timing.summary(seconds, scale)._asdict()
+        for place, seconds in timing.interleaved(measure, PLACES, rounds).items()
+    }
+    npu, cpu = found["npu"]["median"], found["cpu"]["median"]
+    return {**found, "overhead": npu - cpu, "ratio": npu / cpu}
 
 
 def operators(paddle):
@@ -95,7 +82,7 @@ def bench_operators(rounds, calls=OP_CALLS):
             seconds_per_call(place)
         if not np.array_equal(outputs["cpu"], outputs["npu"]):
             raise Disagreement(f"{name} of two 4x4 fp32 tensors differs between the CPU place and the npu.")
-        result[name] = summary(interleaved(seconds_per_call, rounds), scale=1e6)
+        result[name] = comparison(seconds_per_call, rounds, scale=1e6)
     return result
 
 
@@ -158,24 +145,7 @@ def bench_step(rounds, hidden=512, layers=4, length=512, steps_to_verify=3):
                 f"The Llama's loss differs at step {step}: {cpu:.7f} on the CPU place, {npu:.7f} on the npu."
             )
     gc.collect()
-    return summary(interleaved(lambda place: training[place].step()[0], rounds), scale=1e3)
-
-
-def machine():
-    """What the figures depend on: processor, cores, threads of the kernels, commit."""
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
-    git = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    return {
-        "processor": models[0] if models else "unknown",
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": int(os.environ.get("OMP_NUM_THREADS", "1").split(",")[0]),
-        "commit": commit or "unknown",
-    }
+    return comparison(lambda place: training[place].step()[0], rounds, scale=1e3)
 
 
 def bench(step_rounds, op_rounds=OP_ROUNDS, **llama):
@@ -189,11 +159,11 @@ def bench(step_rounds, op_rounds=OP_ROUNDS, **llama):
     finally:
         paddle.set_device(before)
     return {
-        "machine": machine(),
+        "machine": machine.facts(machine.threads_in_environment()),
         "ops_us": ops,
         "step_ms": step,
         "goals": {
-            "ops": all(timing["overhead"] <= OP_GOAL_US for timing in ops.values()),
+            "ops": all(both["overhead"] <= OP_GOAL_US for both in ops.values()),
             "step": step["ratio"] <= STEP_GOAL_RATIO,
         },
     }
@@ -205,10 +175,10 @@ def text(result):
         f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, commit {facts['commit']}",
         f"{'':18}{'cpu':>18}{'npu':>18}{'overhead':>12}{'ratio':>8}",
     ]
-    timings = [(f"{name} 4x4 (us)", timing) for name, timing in result["ops_us"].items()]
-    for label, timing in [*timings, ("Llama step (ms)", result["step_ms"])]:
-        both = "".join(f"{timing[p]['median']:10.2f} ±{timing[p]['spread']:6.2f}" for p in PLACES)
-        lines.append(f"{label:18}{both}{timing['overhead']:12.2f}{timing['ratio']:8.3f}")
+    compared = [(f"{name} 4x4 (us)", both) for name, both in result["ops_us"].items()]
+    for label, both in [*compared, ("Llama step (ms)", result["step_ms"])]:
+        places = "".join(f"{both[p]['median']:10.2f} ±{both[p]['spread']:6.2f}" for p in PLACES)
+        lines.append(f"{label:18}{places}{both['overhead']:12.2f}{both['ratio']:8.3f}")
     for goal, met in (
         (f"at most {OP_GOAL_US:g} us overhead per operator", result["goals"]["ops"]),
         (f"at most {STEP_GOAL_RATIO:g} times the CPU place's step", result["goals"]["step"]),

@@ -15,15 +15,17 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parent.parent
+from .limits import SCRIPTS
+
 MALLOC_TUNABLES = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"
 PR_SET_PDEATHSIG = 1
 
@@ -72,18 +74,23 @@ class Process:
         self.contender = contender
         settings = json.dumps({**dict(contender.settings), "threads": threads})
         python = torch_python if contender.framework == "torch" else sys.executable
+        self._command = [python, "-m", "benchmarks.worker", contender.framework, settings]
+        self._environment = environment(contender.framework, threads, malloc)
+        self.unavailable: str | None = None
+        self.version = ""
+        self._start()
+
+    def _start(self):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.worker", contender.framework, settings],
-            env=environment(contender.framework, threads, malloc),
+            self._command,
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             preexec_fn=_end_with_parent,
         )
-        self.unavailable: str | None = None
-        self.version = ""
 
     def started(self) -> None:
         """Waits until the process can be asked."""
@@ -91,20 +98,34 @@ class Process:
         self.unavailable, self.version = answer.get("unavailable"), answer.get("ok", "")
         self._process.send_signal(signal.SIGSTOP)
 
-    def ask(self, do: str, **request) -> dict:
-        """The answer: {"ok": value} or {"unavailable": reason}. Failed if the contender ended or raised."""
+    def ask(self, do: str, patience: float | None = None, **request) -> dict:
+        """The answer: {"ok": value} or {"unavailable": reason}. Failed if the contender ended or raised.
+
+        Without an answer after ``patience`` seconds the process is started anew and the answer is that.
+        """
         if self.unavailable:
             return {"unavailable": self.unavailable}
         self._process.send_signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):  # it has ended: reading says so
             print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
-        answer = self._answer()
+        answer = self._answer(patience)
+        if answer is None:
+            self.end()
+            self._start()
+            self.started()
+            return {"unavailable": f"more than {patience:g} s"}
         self._process.send_signal(signal.SIGSTOP)
         if "error" in answer:
             raise Failed(f"{self.contender.name}: {answer['error']}")
         return answer
 
-    def _answer(self) -> dict:
+    def _answer(self, patience: float | None = None) -> dict | None:
+        """What the process answers, or None when ``patience`` seconds are over."""
+        began = time.monotonic()
+        while not select.select([self._process.stdout], [], [], 0.5)[0]:
+            if patience is not None and time.monotonic() - began > patience:
+                return None
+            self._process.send_signal(signal.SIGCONT)  # if anybody else has stopped it
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)

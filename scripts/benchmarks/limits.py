@@ -19,9 +19,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
+SCRIPTS = Path(__file__).resolve().parent.parent
 MIB = 2**20
 SETS_MIB = (8, 32, 64, 128, 512)  # read and written together
 _NEVER = 2**40
@@ -36,7 +38,7 @@ def measure(threads: int, rounds: int, sets_mib: tuple[int, ...] = SETS_MIB) -> 
     found: dict[str, dict[int, float]] = {}
     for way, tunables in COPIES.items():
         command = [sys.executable, "-m", "benchmarks.limits", str(threads), str(rounds), *map(str, sets_mib)]
-        environment = {**os.environ, "GLIBC_TUNABLES": tunables, "PYTHONPATH": os.pathsep.join(sys.path[:1])}
+        environment = {**os.environ, "GLIBC_TUNABLES": tunables, "PYTHONPATH": str(SCRIPTS)}
         answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         rates = {
             name: {int(size): rate for size, rate in of.items()}

@@ -13,6 +13,7 @@ from .work import ITEM_SIZE, OPERATORS, filled
 MEMORY_SHARE = 0.7  # of the available memory, for all processes together
 GEMM = {"float32": ("paddle", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
+PATIENCE = 60.0  # seconds for the first run of a contender: who needs more is not timed
 CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
 
 
@@ -92,7 +93,7 @@ def prepare(case: Case, name: str, process, arrays: dict) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.npz"
         for request in ({"do": "prepare", **case.request}, {"do": "verify", "file": str(file)}):
-            answer = process.ask(**request)
+            answer = process.ask(**request, patience=PATIENCE)
             if "unavailable" in answer:
                 return answer["unavailable"]
         verify.check(name, case, arrays, file)

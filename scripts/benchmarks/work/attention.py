@@ -6,6 +6,7 @@ N D (scores again, two products for the scores' gradient and three gradients' wo
 only the blocks that hold a visible score count.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,7 @@ class Attention(Work):
             return past & (np.searchsorted(ends, queries, "right") == np.searchsorted(ends, keys, "right"))
         return past
 
+    @functools.cache  # noqa: B019 (works are few)
     def computed(self) -> float:
         """The fraction of the blocks that hold a visible score."""
         i, j = np.arange(self.tokens)[:, None], np.arange(self.tokens)[None]

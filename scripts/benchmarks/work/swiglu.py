@@ -36,7 +36,7 @@ class SwiGLU(Work):
     def paddle(self, tensors, contender):
         x, y = tensors["x"], tensors["y"]
         if contender == "paddle":
-            from paddle.incubate.nn.functional import swiglu
+            from paddle.nn.functional import swiglu
         else:
             from paddle_fused import swiglu
         return lambda: (swiglu(x, y),)

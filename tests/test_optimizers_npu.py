@@ -39,12 +39,12 @@ def test_master_weights_follow_the_rule(name, dtype):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_float32_follows_the_rule_and_equals_the_cpu_place(name):
+def test_float32_follows_the_rule_and_where_the_kernel_is_paddles_equals_the_cpu_place(name):
     make, rule = RULES[name]
     on_device = float32(run(make, "float32")[0])
     np.testing.assert_allclose(on_device, golden(rule()), rtol=0, atol=MASTER_TOLERANCE)
-    if "lr_ratio" in name:
-        return  # Paddle refuses it on the CPU place
+    if name.startswith("adamw"):
+        return  # the kernel of 16 bits, in one pass on all threads: rounded elsewhere
     paddle.set_device("cpu")
     np.testing.assert_array_equal(on_device, float32(run(make, "float32")[0]))
 

@@ -67,7 +67,8 @@ class Installer {
     plugin_kernels_ = found == plugin.end() ? nullptr : &found->second;
   }
 
-  void run() {
+  // Returns the bridged CPU kernels that a plugin kernel stands in front of.
+  KernelKeyMap run() {
     bool generic = false;  // Paddle itself has a kernel of this name for every custom device
     for (const auto& [key, kernel] : kernels_)
       generic |= key.backend() == Backend::CUSTOM && key.layout() != DataLayout::STRIDED;
@@ -80,17 +81,18 @@ class Installer {
         if (!kernels_.count({Backend::CPU, key.layout(), low})) bridge(key, kernel, low, low);
     }
     for (auto& [key, kernel] : added_) kernels_[key] = kernel;
+    return std::move(behind_);
   }
 
  private:
-  bool taken(DataLayout layout, DataType dtype) const {
-    const KernelKey npu(npu_backend(), layout, dtype);
-    return kernels_.count({Backend::CUSTOM, layout, dtype}) || kernels_.count(npu) ||
-           (plugin_kernels_ && plugin_kernels_->count(npu));
+  bool taken(const KernelKey& npu) const {
+    return kernels_.count({Backend::CUSTOM, npu.layout(), npu.dtype()}) || kernels_.count(npu);
   }
+  bool has_plugin_kernel(const KernelKey& npu) const { return plugin_kernels_ && plugin_kernels_->count(npu); }
 
   void bridge(const KernelKey& key, const Kernel& cpu, DataType dtype, DataType promoted) {
-    if (taken(key.layout(), dtype) || cpu.kernel_registered_type_ != phi::KernelRegisteredType::FUNCTION) return;
+    const KernelKey npu_key(npu_backend(), key.layout(), dtype);
+    if (taken(npu_key) || cpu.kernel_registered_type_ != phi::KernelRegisteredType::FUNCTION) return;
     Signature signature;
     if (!signature.read(cpu.args_def()) || entry_count() == VIRTUAL_NPU_THUNKS) return;
     const int number = entry_count();
@@ -103,13 +105,16 @@ class Installer {
     route(&npu, number);
     replace_backend(&npu, Backend::CPU);
     if (entry.promotes()) replace_dtype(&npu, DataType::FLOAT32, promoted);
-    added_.emplace_back(KernelKey(npu_backend(), key.layout(), dtype), npu);
+    if (has_plugin_kernel(npu_key))
+      behind_[npu_key] = npu;
+    else
+      added_.emplace_back(npu_key, npu);
   }
 
   // The pass that places kernels in a PIR program looks at the concrete backend only.
   void alias(const KernelKey& key, const Kernel& generic) {
     const KernelKey npu(npu_backend(), key.layout(), key.dtype());
-    if (kernels_.count(npu) || (plugin_kernels_ && plugin_kernels_->count(npu))) return;
+    if (kernels_.count(npu) || has_plugin_kernel(npu)) return;
     Kernel kernel(generic);
     replace_backend(&kernel, Backend::CUSTOM);
     added_.emplace_back(npu, kernel);
@@ -119,6 +124,7 @@ class Installer {
   KernelKeyMap& kernels_;
   KernelKeyMap* plugin_kernels_;
   std::vector<std::pair<KernelKey, Kernel>> added_;
+  KernelKeyMap behind_;
 };
 
 void record_plugin_kernels() {
@@ -141,8 +147,14 @@ void record_plugin_kernels() {
 }  // namespace
 
 void install_bridge() {
-  for (auto& [name, kernels] : phi::KernelFactory::Instance().kernels())
-    if (!never_bridged().count(name)) Installer(name, kernels).run();
+  auto& all = phi::KernelFactory::Instance().kernels();
+  std::vector<std::pair<std::string, KernelKeyMap>> behind;
+  for (auto& [name, kernels] : all) {
+    if (never_bridged().count(name)) continue;
+    KernelKeyMap stock = Installer(name, kernels).run();
+    if (!stock.empty()) behind.emplace_back(bridged_name(name), std::move(stock));
+  }
+  for (auto& [name, kernels] : behind) all[name] = std::move(kernels);
   record_plugin_kernels();
   if (entry_count() == VIRTUAL_NPU_THUNKS)
     std::fprintf(stderr, "virtual npu: more kernels than thunks; some stay without an npu counterpart\n");

@@ -1,5 +1,6 @@
 // Fills Paddle's kernel table for the backend "npu".
 #pragma once
+#include <string>
 
 namespace virtual_npu {
 
@@ -7,5 +8,9 @@ namespace virtual_npu {
 // kernel on shadows of the npu tensors; where the CPU has a float32 kernel but none for bfloat16 or float16, that one
 // serves them too, by casting. Kernels written for npu are wrapped so that their calls are recorded.
 void install_bridge();
+
+// The name under which the bridged CPU kernel is found where a kernel written for npu stands in front of it, which may
+// leave to it what it does not do itself.
+inline std::string bridged_name(const std::string& kernel) { return "virtual_npu_bridged_" + kernel; }
 
 }  // namespace virtual_npu

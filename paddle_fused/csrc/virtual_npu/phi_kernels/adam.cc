@@ -1,5 +1,5 @@
-// adam and adamw in bfloat16 and float16, with or without master weights, in one pass over memory; adam on sparse
-// gradients, in float32 too.
+// adam and adamw in bfloat16 and float16, with or without master weights, adamw in float32 and adam on sparse gradients:
+// in one pass over memory, on all threads.
 #include "kernels/adam.h"
 
 #include <algorithm>
@@ -140,6 +140,11 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
   const Settings settings{beta1.to<float>(),         beta2.to<float>(), epsilon.to<float>(),  lr_ratio,
                           with_decay ? coeff : 0.0f, multi_precision,   use_global_beta_pow, amsgrad};
   if (has_float32_state(state, settings)) return update(context, state, settings);
+  if (!is_16_bit_float(param.dtype()))
+    PADDLE_THROW(common::errors::InvalidArgument(
+        "adamw: the parameter is float32, the gradient %s and the first moment %s; beside a float32 parameter the state "
+        "must be float32 and the gradient of 16 or 32 bits. Cast them with tensor.astype.",
+        phi::DataTypeToString(grad.dtype()), phi::DataTypeToString(moment1.dtype())));
   OnMasterWeights<Adamw>::run(context, param, grad, learning_rate, moment1, moment2, moment2_max, beta1_pow, beta2_pow,
                               master_param, skip_update, beta1, beta2, epsilon, lr_ratio, coeff, with_decay, lazy_mode,
                               min_row_size_to_use_multithread, multi_precision, use_global_beta_pow, amsgrad, param_out,
@@ -197,7 +202,8 @@ struct AdamOnRows {
 };
 
 const OptimizerRegistration<Adam, &adam> adam_registration;
-const OptimizerRegistration<Adamw, &adamw> adamw_registration;
+const OptimizerRegistration<Adamw, &adamw> adamw_registration({phi::DataType::BFLOAT16, phi::DataType::FLOAT16,
+                                                               phi::DataType::FLOAT32});
 const OptimizerRegistration<AdamOnRows, &adam_on_rows> adam_on_rows_registration({phi::DataType::BFLOAT16,
                                                                                   phi::DataType::FLOAT16,
                                                                                   phi::DataType::FLOAT32});

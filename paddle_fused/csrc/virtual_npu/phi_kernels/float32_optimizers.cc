@@ -1,5 +1,5 @@
-// momentum, merged_momentum and adamw in float32 and float64, whose CPU kernels in Paddle ignore rescale_grad (always,
-// or where there is weight decay) and lr_ratio.
+// momentum and merged_momentum in float32 and float64 and adamw in float64, whose CPU kernels in Paddle ignore
+// rescale_grad (always, or where there is weight decay) and lr_ratio.
 #include <string>
 #include <vector>
 
@@ -112,7 +112,6 @@ const OptimizerRegistration<Momentum, &momentum<float>> momentum_float32({phi::D
 const OptimizerRegistration<Momentum, &momentum<double>> momentum_float64({phi::DataType::FLOAT64});
 const OptimizerRegistration<MergedMomentum, &merged_momentum<float>> merged_float32({phi::DataType::FLOAT32});
 const OptimizerRegistration<MergedMomentum, &merged_momentum<double>> merged_float64({phi::DataType::FLOAT64});
-const OptimizerRegistration<Adamw, &adamw<float>> adamw_float32({phi::DataType::FLOAT32});
 const OptimizerRegistration<Adamw, &adamw<double>> adamw_float64({phi::DataType::FLOAT64});
 
 }  // namespace

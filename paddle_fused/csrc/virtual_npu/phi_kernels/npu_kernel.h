@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_factory.h"
 
@@ -7,7 +9,7 @@ namespace virtual_npu {
 // The npu kernel `name` for `type`, as the typed function that dygraph calls. A look-up in Paddle's table: keep the
 // answer.
 template <typename Function>
-Function npu_kernel(const phi::CustomContext& context, const char* name, phi::DataType type) {
+Function npu_kernel(const phi::CustomContext& context, const std::string& name, phi::DataType type) {
   const phi::KernelKey key(phi::TransToPhiBackend(context.GetPlace()), phi::DataLayout::ALL_LAYOUT, type);
   return phi::KernelFactory::Instance().SelectKernelOrThrowError(name, key).kernel.GetVariadicKernelFn<Function>();
 }

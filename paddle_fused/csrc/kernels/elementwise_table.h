@@ -1,0 +1,15 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+struct ElementwiseTable {
+  // binary[BinaryOp][ElementType]; steps are 0 or 1, not both 0.
+  void (*binary[2][3])(const void* x, bool x_step, const void* y, bool y_step, int64_t count, void* out);
+  void (*scale[3])(float scale, float bias, int64_t count, const void* x, void* out);
+};
+PF_DECLARE_TABLE(ElementwiseTable, elementwise_table)
+
+}  // namespace paddle_fused::kernels

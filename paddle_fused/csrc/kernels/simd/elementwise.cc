@@ -1,0 +1,51 @@
+#include "kernels/elementwise_table.h"
+#include "kernels/simd/load_store.h"
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+namespace {
+
+struct Add {
+  static float of(float a, float b) { return a + b; }
+};
+struct Multiply {
+  static float of(float a, float b) { return a * b; }
+};
+
+template <typename Op, typename T>
+void binary(const void* x_data, bool x_step, const void* y_data, bool y_step, int64_t count, void* out_data) {
+  const T* x = static_cast<const T*>(x_data);
+  const T* y = static_cast<const T*>(y_data);
+  T* out = static_cast<T*>(out_data);
+  if (x_step && y_step) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) from_float(Op::of(to_float(x[i]), to_float(y[i])), out + i);
+    return;
+  }
+  // Both operations commute.
+  const float one = to_float(x_step ? *y : *x);
+  const T* many = x_step ? x : y;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) from_float(Op::of(to_float(many[i]), one), out + i);
+}
+
+template <typename T>
+void scale(float factor, float bias, int64_t count, const void* x_data, void* out_data) {
+  const T* x = static_cast<const T*>(x_data);
+  T* out = static_cast<T*>(out_data);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) from_float(factor * to_float(x[i]) + bias, out + i);
+}
+
+constexpr ElementwiseTable kTable = {
+    {{binary<Add, float>, binary<Add, BFloat16>, binary<Add, Float16>},
+     {binary<Multiply, float>, binary<Multiply, BFloat16>, binary<Multiply, Float16>}},
+    {scale<float>, scale<BFloat16>, scale<Float16>},
+};
+
+}  // namespace
+
+const ElementwiseTable& elementwise_table() { return kTable; }
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

@@ -13,6 +13,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.utils.cpp_extension import extension_utils
 
+from . import host_memory
 from .devices import elsewhere, is_captured
 
 LIBRARY = Path(__file__).resolve().parent / "lib" / "libpaddle_fused_ops.so"
@@ -107,4 +108,5 @@ def _load_error() -> str | None:
         extension_utils.load_op_meta_info_and_register_op(str(LIBRARY))
     except (RuntimeError, OSError) as error:
         return f"{LIBRARY.name} could not be loaded: {str(error).strip().splitlines()[-1]}"
+    host_memory.keep_freed_memory()
     return None

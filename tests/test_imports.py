@@ -21,7 +21,8 @@ PUBLIC = {
     for name in ("", ".virtual_npu", ".info", ".parity", ".masks", ".compat", ".contracts")
 }
 UNDER_OPERATORS = tuple(
-    f"paddle_fused.{name}" for name in ("dispatch", "contracts", "ascend", "native", "devices", "captured")
+    f"paddle_fused.{name}"
+    for name in ("dispatch", "contracts", "ascend", "native", "host_memory", "devices", "captured")
 )
 OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
 BEFORE_PADDLE = (

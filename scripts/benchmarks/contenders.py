@@ -169,6 +169,7 @@ def environment(framework: str, threads: int, malloc: str) -> dict[str, str]:
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SCRIPTS), inherited])),
         "GLIBC_TUNABLES": MALLOC_TUNABLES if malloc == "on" else "",
+        "PADDLE_FUSED_MALLOC": "system",  # one way of setting it for all
         "VIRTUAL_NPU_QUIET": "1",
         "VIRTUAL_NPU_DEVICES": "1",
         "GLOG_minloglevel": "2",

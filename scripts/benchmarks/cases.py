@@ -38,7 +38,7 @@ SIZES = {
     ],
     "moe": [(4096, 1024, 2816, 8, 2)],
 }
-FORWARD_ONLY = ("adamw",)
+FORWARD_ONLY = ("adamw", "decoder")  # what is a step in itself
 
 
 @dataclass(frozen=True)

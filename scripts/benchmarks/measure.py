@@ -31,14 +31,14 @@ class Limits:
         return max(cost.bytes / rate, cost.flops / self.flops[case.dtype])
 
 
-def gemm_rates(processes: dict, size: int, rounds: int) -> dict[str, float]:
+def gemm_rates(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> dict[str, float]:
     """Operations per second of the fastest matrix product of each dtype that a contender has.
 
     Where nobody multiplies in bfloat16 its rate is float32's.
     """
     rates = {}
-    for dtype, names in GEMM.items():
-        asked = {name: processes[name] for name in names}
+    for dtype in dtypes:
+        asked = {name: processes[name] for name in GEMM[dtype]}
         for n in (SMALL_GEMM, size):
             case = Case(OPERATORS["linear"](n, n, n), dtype, False)
             found = times(case, asked, rounds)["seconds"]

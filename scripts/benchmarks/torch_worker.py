@@ -25,7 +25,7 @@ class TorchWorker:
         run = work.torch(tensors)
         if self.compiled:
             torch.compiler.reset()
-            run = torch.compile(run, dynamic=False)
+            run = work.compiled_by_torch(run)
         variables = [tensors[name] for name in work.variables] if backward else []
         arriving = [tensors.get(f"d{name}") for name in work.outputs]
 

@@ -14,10 +14,15 @@ class Wrong(Exception):
     """A contender computed something else."""
 
 
+def samples(file) -> dict[str, np.ndarray]:
+    """What a contender's process has saved, in float64."""
+    with np.load(file) as loaded:
+        return {name: loaded[name].astype(np.float64) for name in loaded.files}
+
+
 def check(who: str, case, arrays: dict, file) -> None:
     """Compares the samples in ``file`` with the golden values; raises Wrong."""
-    with np.load(file) as loaded:
-        found = {name: loaded[name].astype(np.float64) for name in loaded.files}
+    found = samples(file)
     try:
         truth = case.work.golden(arrays, found, case.backward)
     except ValueError as error:

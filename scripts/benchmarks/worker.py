@@ -1,11 +1,12 @@
 """A contender's process: reads requests from stdin, one JSON object in a line, and answers each with one.
 
-    python -m benchmarks.worker paddle '{"backend": "native", "device": "cpu", ...}'
+    python -m benchmarks.worker paddle '{"device": "cpu", "contender": "fused", "threads": 2}'
 
 Requests: ``{"do": "prepare", "operator": ..., "sizes": ..., "dtype": ..., "backward": ...}`` makes the
 tensors; ``verify`` runs once on them and saves the samples of outputs and gradients; ``time`` runs ``calls``
 times on the same tensors; ``memory`` says how much one run needs beside inputs and results; ``release`` drops
-the tensors. An answer is ``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error": message}``.
+all tensors. With ``"slot": name`` several pieces of work are prepared side by side. An answer is
+``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error": message}``.
 """
 
 import ctypes
@@ -28,43 +29,38 @@ class Worker:
 
     def __init__(self, framework):
         self.framework = framework
-        self.work = self.run = None
+        self.prepared = {}
 
-    def prepare(self, operator, sizes, dtype, backward):
-        self.release()
-        self.work = OPERATORS[operator](**sizes)
-        self.run = self.framework.prepare(self.work, filled(self.work, dtype), dtype, backward)
+    def prepare(self, operator, sizes, dtype, backward, slot=""):
+        work = OPERATORS[operator](**sizes)
+        self.prepared[slot] = work, self.framework.prepare(work, filled(work, dtype), dtype, backward)
 
-    def verify(self, file):
-        """The seconds of the first run; it includes what is done once, such as compiling."""
-        began = time.perf_counter()
-        found = self.run()
+    def verify(self, file, slot=""):
+        work, run = self.prepared[slot]
+        found = run()
         self.framework.wait()
-        seconds = time.perf_counter() - began
-        np.savez(
-            file, **{name: self.framework.sample(self.work, name, value) for name, value in found.items()}
-        )
-        return seconds
+        np.savez(file, **{name: self.framework.sample(work, name, value) for name, value in found.items()})
 
-    def time(self, calls):
+    def time(self, calls, slot=""):
         """Seconds of one call."""
+        _, run = self.prepared[slot]
         began = time.perf_counter()
         for _ in range(calls):
-            self.run()
+            run()
         self.framework.wait()
         return (time.perf_counter() - began) / calls
 
-    def memory(self):
+    def memory(self, slot=""):
         """Peak of the resident memory during one run - before it - results, in bytes."""
         release_free_memory()
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
         before = _status("VmRSS")
-        results = self.run()
+        results = self.prepared[slot][1]()
         self.framework.wait()
         return _status("VmHWM") - before - sum(map(self.framework.nbytes, results.values()))
 
     def release(self):
-        self.work = self.run = None
+        self.prepared.clear()
         gc.collect()
         release_free_memory()
 

@@ -4,6 +4,7 @@ from .adamw import AdamW
 from .attention import Attention
 from .base import ITEM_SIZE, Cost, Unavailable, Work, filled
 from .cross_entropy import CrossEntropy, Linear, LinearCrossEntropy
+from .decoder import Decoder
 from .dropout_add_norm import DropoutAddLayerNorm, DropoutAddRmsNorm
 from .moe import Moe
 from .rms_norm import AddRmsNorm, RmsNorm
@@ -14,8 +15,8 @@ OPERATORS: dict[str, type[Work]] = {
     work.operator: work
     for work in (
         RmsNorm, AddRmsNorm, SwiGLU, Rotary, DropoutAddLayerNorm, DropoutAddRmsNorm, AdamW,
-        CrossEntropy, Linear, LinearCrossEntropy, Attention, Moe,
+        CrossEntropy, Linear, LinearCrossEntropy, Attention, Moe, Decoder,
     )
 }  # fmt: skip
 
-__all__ = ["ITEM_SIZE", "OPERATORS", "Attention", "Cost", "Linear", "Unavailable", "Work", "filled"]
+__all__ = ["ITEM_SIZE", "OPERATORS", "Attention", "Cost", "Decoder", "Unavailable", "Work", "filled"]

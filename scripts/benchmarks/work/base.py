@@ -77,6 +77,12 @@ class Work:
         """A function of the tensors (a dict) that computes the outputs, for eager and compiled."""
         raise NotImplementedError
 
+    def compiled_by_torch(self, run: Callable[..., tuple]) -> Callable[..., tuple]:
+        """``run`` of `torch` as torch.compile makes it."""
+        import torch
+
+        return torch.compile(run, dynamic=False)
+
     def from_torch(self, name: str, array: np.ndarray) -> np.ndarray:
         """``array``, laid out as ours, if torch's layout is another."""
         return array

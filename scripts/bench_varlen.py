@@ -1,0 +1,205 @@
+"""Sequences of different lengths: a decoder by the strategies of padding and packing.
+
+    python scripts/bench_varlen.py
+    python scripts/bench_varlen.py --width 256 --depth 4 --json varlen.jsonl
+
+A batch of sequences whose lengths are uniform below --longest is evaluated (attention in both directions),
+and trained (causal attention, one step of SGD), in float32. Strategies: padding to the longest sequence that
+there may be, dynamic padding to the longest of the batch, and packing the sequences one after the other,
+where attention is told the lengths (varlen), or gets a block-diagonal mask, or is called for each sequence
+(loop). Padded sequences run in PyTorch (eager and compiled) and in plain Paddle, packed ones with
+paddle_fused on the CPU place and on the virtual NPU, and in PyTorch as a loop, since it has no other way to
+train on a CPU.
+
+The losses of all, before and after the first step of training, must agree with each other, and the first with
+one computed in float64. Then all take turns. The floor is the arithmetic without padding at the rate of the
+fastest matrix product. Goals: the packed strategies of paddle_fused at least 2.6 times (evaluation) and 2.1
+times (training) as fast as PyTorch's padding.
+
+Exit status: 1 if the losses differ or a contender fails, 2 for wrong arguments; a missed goal is printed.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from benchmarks import cases, contenders, machine, measure, report, timing, verify
+from benchmarks.contenders import FUSED, TORCH
+from benchmarks.work import Decoder, filled
+
+PADDED_BY = (*TORCH, "paddle")
+TABLE = {  # strategy: who can do it
+    "padding": PADDED_BY,
+    "dynamic padding": PADDED_BY,
+    "packed loop": ("torch eager",),
+    "packed varlen": FUSED,
+    "packed mask": FUSED,
+}
+BASELINE = ("padding", "torch eager")
+GOALS = {False: 2.6, True: 2.1}  # in training or not
+AFTER_A_STEP = 1e-4  # relative difference of the losses after one step, computed in float32 throughout
+GEMM_SIZE = 1024
+
+
+def main():
+    arguments = parse()
+    names = dict.fromkeys(name for of in TABLE.values() for name in of)
+    start = (arguments.threads, arguments.malloc, arguments.torch_python)
+    older = None
+    try:
+        older = report.read(arguments.compare) if arguments.compare else None
+        with contenders.Processes(names, *start) as processes:
+            records = bench(arguments, processes)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (verify.Wrong, contenders.Failed) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        report.write(records, arguments.json)
+    report.show(*report.goals(records))
+    if older is not None:
+        report.show(report.comparison(older, records))
+    return 0
+
+
+def bench(arguments, processes):
+    flops = measure.gemm_rates(processes, GEMM_SIZE, arguments.rounds, ("float32",))
+    facts = machine.facts(arguments.threads) | {"kind": "machine", "malloc": arguments.malloc, "gemm": flops}
+    facts["versions"] = {name: process.version or process.unavailable for name, process in processes.items()}
+    report.show(report.facts(facts))
+    records = [facts]
+    for is_training in (False, True):
+        made = {strategy: case(strategy, is_training, arguments) for strategy in TABLE}
+        who = [(strategy, name) for strategy, of in TABLE.items() for name in of]
+        try:
+            skipped = prepare(made, who, processes)
+            seconds = take_turns([key for key in who if key not in skipped], processes, arguments.rounds)
+        finally:
+            for process in processes.values():
+                process.ask("release")
+        floor = made["padding"].cost.flops / flops["float32"]
+        records += [
+            report.time_record(
+                made[key[0]], arguments.malloc, key[1], floor, seconds.get(key), skipped.get(key)
+            )
+            for key in who
+        ]
+        records += goals(made, seconds, arguments.malloc)
+        show(is_training, who, seconds, skipped, floor)
+    return records
+
+
+def case(strategy, is_training, arguments):
+    sizes = (arguments.batch, arguments.longest, arguments.width, arguments.depth, arguments.vocabulary)
+    return cases.Case(Decoder(strategy, is_training, *sizes), "float32", False)
+
+
+def prepare(made, who, processes):
+    """Prepares and verifies; returns {(strategy, contender): reason} of those that cannot do it."""
+    work = made["padding"].work
+    truth = float(work.golden(filled(work, "float32"), {}, False)["loss"])
+    skipped, after = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "samples.npz"
+        for key in who:
+            strategy, name = key
+            process, of = processes[name], made[strategy]
+            answer = process.ask("prepare", slot=strategy, **of.request)
+            if "unavailable" in answer:
+                skipped[key] = answer["unavailable"]
+                continue
+            losses = []
+            for _ in range(1 + of.work.is_training):
+                process.ask("verify", slot=strategy, file=str(file))
+                losses.append(float(verify.samples(file)["loss"]))
+            agree(f"{of} {name}", losses[0], truth, verify.TOLERANCE["float32"])
+            after[key] = losses[-1]
+    for key, loss in after.items():
+        agree(
+            f"{made[key[0]]} {key[1]}, after a step",
+            loss,
+            float(np.median(list(after.values()))),
+            AFTER_A_STEP,
+        )
+    return skipped
+
+
+def agree(what, loss, expected, tolerance):
+    if not abs(loss - expected) <= tolerance * abs(expected):  # also true of NaN
+        raise verify.Wrong(f"{what}: the loss is {loss:.7f} and should be {expected:.7f}.")
+
+
+def take_turns(who, processes, rounds):
+    def seconds(key):
+        return processes[key[1]].ask("time", calls=1, slot=key[0])["ok"]
+
+    return timing.interleaved(seconds, who, rounds, warm_up=0)  # verifying has warmed up
+
+
+def goals(made, seconds, malloc):
+    if BASELINE not in seconds:
+        return
+    baseline = timing.summary(seconds[BASELINE]).median
+    for key, of in seconds.items():
+        if key[1] in FUSED:
+            work = made[key[0]].work
+            ratio = timing.summary(of).median / baseline
+            goal = cases.Goal("time / padding in torch eager", ratio, 1 / GOALS[work.is_training])
+            yield report.goal_record(made[key[0]], malloc, key[1], goal)
+
+
+def show(is_training, who, seconds, skipped, floor):
+    from rich.table import Table
+
+    medians = {key: timing.summary(of) for key, of in seconds.items()}
+    baseline = medians.get(BASELINE)
+    title = f"{'training' if is_training else 'evaluation'}: arithmetic alone {report.milliseconds(floor)} ms"
+    table = Table(title=title, title_justify="left")
+    for heading in ("strategy", "contender", "ms ± spread", "times as fast as padding in torch eager"):
+        table.add_column(heading, justify="left" if heading in ("strategy", "contender") else "right")
+    for key in who:
+        if key in medians:
+            time = " ± ".join(map(report.milliseconds, medians[key]))
+            ratio = f"{baseline.median / medians[key].median:.2f}" if baseline else ""
+            table.add_row(*key, time, ratio)
+        else:
+            table.add_row(*key, skipped[key], "")
+    report.show(table)
+
+
+def parse(words=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    for name, default, what in (
+        ("batch", 32, "sequences"),
+        ("longest", 1024, "their lengths are uniform below this"),
+        ("width", 128, "a multiple of 64, the head size"),
+        ("depth", 2, "layers"),
+        ("vocabulary", 1024, "tokens"),
+        ("rounds", 3, "turns of each"),
+        ("threads", machine.cores(), "default: all cores"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} (default {default})")
+    parser.add_argument(
+        "--malloc", choices=("on", "off"), default="on", help="as in bench_ops.py; default on"
+    )
+    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
+    parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
+    parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
+    arguments = parser.parse_args(words)
+    smallest = {"batch": 1, "longest": 2, "width": 64, "depth": 1, "vocabulary": 2, "rounds": 1, "threads": 1}
+    for name, least in smallest.items():
+        if getattr(arguments, name) < least:
+            parser.error(f"--{name} must be at least {least}")
+    if arguments.width % 64:
+        parser.error("--width must be a multiple of 64")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""scripts/bench_varlen.py runs in tiny sizes and verifies its losses; speed is not asserted."""
+
+from pathlib import Path
+
+import bench_varlen
+import numpy as np
+import pytest
+from benchmarks import report, verify
+from benchmarks.contenders import FUSED, Processes
+from benchmarks.work import OPERATORS, filled
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "bench_varlen.py"
+TINY = (
+    "--batch",
+    "3",
+    "--longest",
+    "20",
+    "--width",
+    "64",
+    "--depth",
+    "2",
+    "--vocabulary",
+    "50",
+    "--rounds",
+    "1",
+)
+
+
+@pytest.fixture(scope="module")
+def first_run(run_python, tmp_path_factory):
+    file = tmp_path_factory.mktemp("bench_varlen") / "new.jsonl"
+    return run_python(SCRIPT, *TINY, "--json", file, timeout=300), file
+
+
+def test_every_strategy_has_its_rows(first_run):
+    done, _ = first_run
+    assert done.returncode == 0, done.stderr
+    for strategy, names in bench_varlen.TABLE.items():
+        for name in names:
+            rows = [line for line in done.stdout.splitlines() if strategy in line and f" {name} " in line]
+            assert len(rows) == 2, (strategy, name)  # evaluation and training
+            assert ("not installed" in rows[0]) == name.startswith("torch")
+
+
+def test_records(first_run):
+    times = [record for record in report.read(str(first_run[1])) if record["kind"] == "time"]
+    assert len(times) == 2 * sum(map(len, bench_varlen.TABLE.values()))
+    assert all(record["median"] > 0 for record in times if "skipped" not in record)
+
+
+def test_goals_compare_with_padding_in_torch():
+    arguments = bench_varlen.parse([*TINY])
+    made = {strategy: bench_varlen.case(strategy, True, arguments) for strategy in bench_varlen.TABLE}
+    seconds = {
+        bench_varlen.BASELINE: [2.1],
+        ("packed varlen", "fused cpu"): [1.0],
+        ("packed mask", "fused npu"): [1.1],
+    }
+    found = list(bench_varlen.goals(made, seconds, "on"))
+    assert [record["met"] for record in found] == [True, False]
+    assert list(bench_varlen.goals(made, {}, "on")) == []
+
+
+def test_other_losses_stop(monkeypatch):
+    arguments = bench_varlen.parse([*TINY])
+    made = {strategy: bench_varlen.case(strategy, False, arguments) for strategy in bench_varlen.TABLE}
+    golden = OPERATORS["decoder"].golden
+    monkeypatch.setattr(OPERATORS["decoder"], "golden", lambda *a: {"loss": golden(*a)["loss"] * 1.0001})
+    who = [("packed varlen", name) for name in FUSED]
+    with Processes(FUSED, 1, "off", "python3") as processes, pytest.raises(verify.Wrong, match="the loss is"):
+        bench_varlen.prepare(made, who, processes)
+
+
+def test_batches_hold_the_same_tokens():
+    work = OPERATORS["decoder"]
+    arrays = filled(work("padding", True, 5, 16, 64, 1, 9), "float32")
+    packed, *_ = work("packed varlen", True, 5, 16, 64, 1, 9).batched(arrays)
+    for strategy, size in (("padding", 16), ("dynamic padding", arrays["lengths"].max())):
+        tokens, targets, positions, lengths = work(strategy, True, 5, 16, 64, 1, 9).batched(arrays)
+        assert tokens.shape == targets.shape == positions.shape == (5, size)
+        assert np.array_equal(tokens[tokens != 0], packed)
+        assert np.array_equal((tokens != 0).sum(1), lengths)
+
+
+def test_wrong_arguments_are_refused(run_python):
+    done = run_python(SCRIPT, "--width", "100")
+    assert done.returncode == 2
+    assert "multiple of 64" in done.stderr

@@ -35,11 +35,12 @@ def first_run(run_python, tmp_path_factory):
 def test_every_strategy_has_its_rows(first_run):
     done, _ = first_run
     assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()]
     for strategy, names in bench_varlen.TABLE.items():
         for name in names:
-            rows = [line for line in done.stdout.splitlines() if strategy in line and f" {name} " in line]
-            assert len(rows) == 2, (strategy, name)  # evaluation and training
-            assert ("not installed" in rows[0]) == name.startswith("torch")
+            found = [row for row in rows if row[:2] == [strategy, name]]
+            assert len(found) == 2, (strategy, name)  # evaluation and training
+            assert ("not installed" in found[0]) == name.startswith("torch")
 
 
 def test_records(first_run):

@@ -1,4 +1,4 @@
-"""The decoder in torch: scaled_dot_product_attention on padded sequences, or one packed sequence at a time."""
+"""The decoder in torch: scaled_dot_product_attention on padded sequences, or on one packed sequence."""
 
 import torch
 import torch.nn.functional as F

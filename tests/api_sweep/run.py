@@ -13,12 +13,11 @@ import paddle
 
 from api_sweep.case import Case, map_draws
 from api_sweep.inputs import Draw
+from paddle_fused.captured import arguments_of_blocks_are_copies
 
 SEED = 2026
 
-# Kept alive: Paddle 3.3.1 crashes in pir::OpOperandImpl::owner, on the CPU place too, when compiled programs
-# are freed one after the other.
-_compiled: list[Callable[..., Any]] = []
+arguments_of_blocks_are_copies()  # else one of the many captures ends the process now and then
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,6 @@ def run(case: Case, place: str) -> Result:
 
     if case.static:
         program = paddle.jit.to_static(program, full_graph=True)
-        _compiled.append(program)
     produced = _flatten(program(tensors)) + _flatten(buffers)
     gradients = []
     if case.compares_gradient:

@@ -6,9 +6,6 @@
 
 namespace paddle_fused::kernels {
 
-// Queries and keys per tile; a multiple of every vector width, and of 4 (see dropout in simd/attention_tiles.h).
-constexpr int64_t kAttentionTile = 64;
-
 struct AttentionSegment {
   int64_t batch;                   // index for batch strides; 0 if there are cumulative lengths
   int64_t query_start, query_len;  // tokens, counted within the batch entry
@@ -20,8 +17,16 @@ struct AttentionSegment {
 struct AttentionBlock {
   const AttentionProblem* problem;
   AttentionSegment segment;
-  int64_t head;   // query head (forward, query gradient) or key-value head (key and value gradient)
+  int64_t head;   // query head, or key-value head of a block of keys
   int64_t begin;  // first query, or first key
+};
+
+// A block of keys of the backward pass. Blocks add to the gradient of a tile of queries in the order of their keys,
+// whatever the threads do. Tiles are counted over the query heads that share the keys.
+struct AttentionKeyBlock {
+  AttentionBlock block;
+  float* query_grads;  // of every tile; nullptr: this is the only block of keys
+  int64_t* turns;      // for every tile the first key of the block that may add to it
 };
 
 // One tile of the bias' gradient: the sum over all segments, heads and queries of these ranges that see its keys.
@@ -44,21 +49,27 @@ struct AttentionBackward {
   SoftmaxStatistics statistics;
   AttentionOutput query_grad, key_grad, value_grad;
   AttentionBiasGrad bias_grad;
-  float* delta;  // rowsum(dO * O), [query_heads, all query tokens]; the query pass writes it, the key pass reads it
+  float* delta;  // rowsum(dO * O), [query_heads, all query tokens]
   int64_t delta_head_stride;
 };
 
-// Every function is indexed by ElementType; `workspace` holds workspace_floats(problem) floats, aligned to 64 bytes.
+// Arrays are indexed by ElementType; `workspace` holds workspace_floats(problem) floats, aligned to 64 bytes.
 struct AttentionForwardTable {
+  int64_t queries;  // of a block
   int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*run[3])(const AttentionBlock& block, const AttentionForward& tensors, float* workspace);
 };
 struct AttentionBackwardTable {
+  int64_t keys, tile_queries;  // of a block, of a tile
+  int64_t (*tile_floats)(const AttentionProblem& problem);  // of query_grads, for each tile
+  int64_t (*prepare_floats)(const AttentionProblem& problem);
   int64_t (*workspace_floats)(const AttentionProblem& problem);
-  void (*query_grad[3])(const AttentionBlock& block, const AttentionBackward& tensors, float* workspace);
-  void (*kv_grad[3])(const AttentionBlock& block, const AttentionBackward& tensors, float* workspace);
+  // For every tile of queries, before the first block of keys. The workspace has prepare_floats.
+  void (*prepare[3])(const AttentionBlock& tile, const AttentionBackward& tensors, float* workspace);
+  void (*run[3])(const AttentionKeyBlock& block, const AttentionBackward& tensors, float* workspace);
 };
 struct AttentionBiasGradTable {
+  int64_t queries, keys;  // of a tile
   int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*run[3])(const AttentionBiasBlock& block, const AttentionBackward& tensors, float* workspace);
 };

@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include "kernels/attention_table.h"
 #include "kernels/simd/attention_gradients.h"
 
@@ -5,123 +7,152 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// The query pass and the key pass.
+int64_t query_tile_floats(const AttentionProblem& p) { return kQueryTile * head_width(p.head_dim); }
+
+int64_t prepare_floats(const AttentionProblem& p) { return kQueryTile * (2 * p.value_head_dim + 1) + 3 * 16; }
+
 int64_t workspace_floats(const AttentionProblem& p) {
-  const int64_t width = padded(p.head_dim), value_width = padded(p.value_head_dim);
-  const int64_t query_pass = kTile * (p.head_dim + p.value_head_dim + 2 * width + value_width + 3 * kTile + 1) +
-                             RowStatistics::floats();
-  return larger(query_pass, KeyTile<float>::floats(p) + kTile * (width + value_width + 1));
+  return GradientTile<float>::floats(p) + kKeyPanel * (2 * panels_of(p.head_dim) + panels_of(p.value_head_dim)) +
+         query_tile_floats(p) + kKeyBlock + 5 * 16;
 }
 
-// dQ of one block of queries.
+// delta of one tile of queries, and their gradient if they see no key.
 template <typename T>
-void query_grad(const AttentionBlock& block, const AttentionBackward& x, float* workspace) {
+void prepare(const AttentionBlock& block, const AttentionBackward& x, float* workspace) {
   const AttentionProblem& p = *block.problem;
   const AttentionSegment& s = block.segment;
-  const int64_t head_dim = p.head_dim, width = padded(head_dim);
-  const int64_t value_head_dim = p.value_head_dim, value_width = padded(value_head_dim);
-  const int64_t queries = smaller(kTile, s.query_len - block.begin);
-  const int64_t kv_head = block.head / (p.query_heads / p.kv_heads);
-  const int64_t first_query = s.query_start + block.begin;
-
+  const int64_t queries = smaller(kQueryTile, s.query_len - block.begin), first = s.query_start + block.begin;
   Arena arena{workspace};
-  float* query_columns = arena.take(head_dim * kTile);
-  float* out_grad_columns = arena.take(value_head_dim * kTile);
-  float* key_rows = arena.take(kTile * width);
-  float* value_rows = arena.take(kTile * value_width);
-  float* grad_rows = arena.take(kTile * width);
-  float* scores = arena.take(kTile * kTile);
-  float* score_grads = arena.take(kTile * kTile);
-  float* factors = arena.take(kTile * kTile);
-  RowStatistics rows(&arena);
-  float* scales = arena.take(kTile);
-
-  fill(grad_rows, kTile * width, 0);
-  load_columns(rows_of<T>(x.query, s.batch, first_query, block.head), x.query.token_stride, queries, head_dim,
-               query_columns);
-  load_columns(rows_of<T>(x.out_grad, s.batch, first_query, block.head), x.out_grad.token_stride, queries,
-               value_head_dim, out_grad_columns);
-  float* out_columns = value_rows;  // not in use yet
-  load_columns(rows_of<T>(x.out, s.batch, first_query, block.head), x.out.token_stride, queries, value_head_dim,
-               out_columns);
+  float* out_columns = arena.take(kQueryTile * p.value_head_dim);
+  float* out_grad_columns = arena.take(kQueryTile * p.value_head_dim);
+  float* sums = arena.take(kQueryTile);
+  load_transposed(rows_of<T>(x.out, s.batch, first, block.head), x.out.token_stride, queries, p.value_head_dim,
+                  out_columns);
+  load_transposed(rows_of<T>(x.out_grad, s.batch, first, block.head), x.out_grad.token_stride, queries,
+                  p.value_head_dim, out_grad_columns);
   // In the order of dP's sums, so that dP - delta is exactly zero in a row that sees one key only.
-  sums_over_head<T>(value_head_dim, out_columns, out_grad_columns, scales);
+  sums_over_head<T>(queries, p.value_head_dim, out_columns, out_grad_columns, sums);
   float* deltas = x.delta + block.head * x.delta_head_stride + s.first_row + block.begin;
-  for (int64_t i = 0; i < queries; ++i) deltas[i] = scales[i];
-  TilePlace place{&p, &s, block.head, block.begin, queries, 0, 0};
-  rows.read(place, x.statistics, deltas);
-  fill(scales, kTile, p.scale);
-
-  const SeenKeys seen(s, block.begin, queries);
-  for (place.key = seen.first(); place.key < seen.end; place.key = seen.after(place.key)) {
-    const int64_t keys = place.keys = smaller(kTile, s.kv_len - place.key);
-    const MaskState mask = mask_state(place);
-    if (mask == MaskState::kAllHidden) continue;  // hidden scores are constants
-    load_rows(rows_of<T>(x.key, s.batch, s.kv_start + place.key, kv_head), x.key.token_stride, keys, head_dim,
-              key_rows);
-    load_rows(rows_of<T>(x.value, s.batch, s.kv_start + place.key, kv_head), x.value.token_stride, keys,
-              value_head_dim, value_rows);
-    matmul_over_head<T>(keys, head_dim, {key_rows, width, 1}, query_columns, scores);
-    matmul_over_head<T>(keys, value_head_dim, {value_rows, value_width, 1}, out_grad_columns, score_grads);
-    scale_and_bias<T>(place, kQueriesContiguous, keys * kTile, scores);
-    hide(place, mask, kQueriesContiguous, scores);
-    if (p.keep_probability < 1) {
-      dropout_factors(place, kQueriesContiguous, factors);
-      multiply(score_grads, factors, keys * kTile);
-    }
-    for (int64_t i = 0; i < kTile; i += kLanes) {
-      const Vector max = load(rows.max + i), weight = load(rows.score_weight + i), delta = load(rows.delta + i);
-      for (int64_t j = 0; j < keys; ++j) {
-        const Vector probability = exp_vector(load(scores + j * kTile + i) - max) * weight;
-        store(scores + j * kTile + i, probability * (load(score_grads + j * kTile + i) - delta));
-      }
-    }
-    tile_matmul(queries, width, keys, {scores, 1, kTile}, key_rows, width, grad_rows, width, true);
-  }
-  store_rows(grad_rows, queries, head_dim, width, scales, rows_of<T>(x.query_grad, s.batch, first_query, block.head),
-             x.query_grad.token_stride);
+  for (int64_t i = 0; i < queries; ++i) deltas[i] = sums[i];
+  if (!keys_seen(s, block.begin, queries, 0, s.kv_len).empty()) return;
+  T* grad = rows_of<T>(x.query_grad, s.batch, first, block.head);
+  for (int64_t i = 0; i < queries; ++i)
+    for (int64_t d = 0; d < p.head_dim; ++d) from_float(0.0f, grad + i * x.query_grad.token_stride + d);
 }
 
-// dK and dV of one block of keys, summed over the query heads that share them.
+void wait_until(const int64_t* turn, int64_t expected) {
+  constexpr int kPatience = 1000;
+  for (int tries = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != expected; ++tries)
+    if (tries > kPatience) sched_yield();
+}
+
+// dK and dV of one block of keys, summed over the query heads that share them, and what these keys contribute to dQ.
 template <typename T>
-void kv_grad(const AttentionBlock& block, const AttentionBackward& x, float* workspace) {
-  const AttentionProblem& p = *block.problem;
-  const AttentionSegment& s = block.segment;
-  const int64_t group = p.query_heads / p.kv_heads;
-  const int64_t keys = smaller(kTile, s.kv_len - block.begin), first_key = s.kv_start + block.begin;
+struct KeyBlock {
+  const AttentionProblem& p;
+  const AttentionSegment& s;
+  const AttentionBackward& x;
+  const AttentionKeyBlock& block;
+  const int64_t keys;
+  Arena arena;
+  GradientTile<T> tile;
+  float *key_rows, *key_grad, *value_grad, *query_grad, *scales;
 
-  Arena arena{workspace};
-  KeyTile<T> tile(p, x, &arena);
-  const int64_t width = tile.width, value_width = tile.value_width;
-  float* key_grad_rows = arena.take(kTile * width);
-  float* value_grad_rows = arena.take(kTile * value_width);
-  float* scales = arena.take(kTile);
-  fill(key_grad_rows, kTile * width, 0);
-  fill(value_grad_rows, kTile * value_width, 0);
-  tile.load_keys(s, block.head, block.begin, keys);
-
-  const TileRange range = queries_seeing(s, block.begin, keys);
-  for (int64_t head = block.head * group; head < (block.head + 1) * group; ++head) {
-    for (int64_t query = range.begin; query < range.end; query += kTile) {
-      const int64_t queries = smaller(kTile, s.query_len - query);
-      if (!tile.recompute({&p, &s, head, query, queries, block.begin, keys})) continue;
-      tile_matmul(keys, value_width, queries, {tile.scores, 1, kTile}, tile.out_grad_rows, value_width,
-                  value_grad_rows, value_width, true);
-      tile_matmul(keys, width, queries, {tile.score_grads, 1, kTile}, tile.query_rows, width, key_grad_rows, width,
-                  true);
-    }
+  KeyBlock(const AttentionKeyBlock& b, const AttentionBackward& tensors, float* workspace)
+      : p(*b.block.problem),
+        s(b.block.segment),
+        x(tensors),
+        block(b),
+        keys(smaller(kKeyBlock, s.kv_len - b.block.begin)),
+        arena{workspace},
+        tile(p, x, &arena),
+        key_rows(arena.take(panels_of(p.head_dim) * kKeyPanel)),
+        key_grad(arena.take(panels_of(p.head_dim) * kKeyPanel)),
+        value_grad(arena.take(panels_of(p.value_head_dim) * kKeyPanel)),
+        query_grad(arena.take(query_tile_floats(p))),
+        scales(arena.take(kKeyBlock)) {
+    fill(key_grad, panels_of(p.head_dim) * kKeyPanel, 0);
+    fill(value_grad, panels_of(p.value_head_dim) * kKeyPanel, 0);
+    fill(scales, kKeyBlock, 1);
+    const int64_t kv_head = block.block.head, begin = block.block.begin;
+    tile.load_keys(s, kv_head, begin, keys);
+    load_head(rows_of<T>(x.key, s.batch, s.kv_start + begin, kv_head), x.key.token_stride, keys, p.head_dim, key_rows,
+              kKeyPanel);
   }
-  fill(scales, kTile, p.scale);
-  store_rows(key_grad_rows, keys, p.head_dim, width, scales, rows_of<T>(x.key_grad, s.batch, first_key, block.head),
-             x.key_grad.token_stride);
-  fill(scales, kTile, 1);
-  store_rows(value_grad_rows, keys, p.value_head_dim, value_width, scales,
-             rows_of<T>(x.value_grad, s.batch, first_key, block.head), x.value_grad.token_stride);
+
+  void run() {
+    const int64_t begin = block.block.begin, kv_head = block.block.head;
+    const int64_t group = p.query_heads / p.kv_heads, tiles = (s.query_len + kQueryTile - 1) / kQueryTile;
+    const Range seeing = queries_seeing(s, begin, keys, 0, s.query_len);
+    // From the last tile to the first: under a causal mask all blocks see the last one, so that each can follow close
+    // behind the one before it.
+    for (int64_t number = group * tiles; number-- > 0;) {
+      const int64_t query = number % tiles * kQueryTile, queries = smaller(kQueryTile, s.query_len - query);
+      if (query + queries <= seeing.begin || query >= seeing.end) continue;
+      add({&p, &s, kv_head * group + number / tiles, query, queries, begin, keys}, number);
+    }
+    store_head(key_grad, kKeyPanel, keys, p.head_dim, scales,
+               rows_of<T>(x.key_grad, s.batch, s.kv_start + begin, kv_head), x.key_grad.token_stride);
+    store_head(value_grad, kKeyPanel, keys, p.value_head_dim, scales,
+               rows_of<T>(x.value_grad, s.batch, s.kv_start + begin, kv_head), x.value_grad.token_stride);
+  }
+
+  // The tile's dK, dV and dQ. The first block of keys that a tile of queries sees begins its dQ, the last writes it.
+  void add(const TilePlace& t, int64_t number) {
+    const Range seen = keys_seen(s, t.query, t.queries, 0, s.kv_len);
+    const bool first = seen.begin / kKeyBlock * kKeyBlock == t.key, last = seen.end <= t.key + keys;
+    tile.load_queries(t, p.scale);
+    int64_t begin = kScorePanels, end = 0;
+    for (int64_t panel = 0; panel * kScoreWidth < keys; ++panel) {
+      const Range rows = tile.rows_seeing(t, panel);
+      if (!rows.empty()) tile.recompute(t, panel, rows);
+      fill(tile.score_grads_of(panel, 0), rows.begin * kScoreWidth, 0);
+      fill(tile.score_grads_of(panel, rows.end), (t.queries - rows.end) * kScoreWidth, 0);
+      if (rows.empty()) continue;
+      begin = smaller(begin, panel);
+      end = panel + 1;
+      const int64_t in_panel = smaller(kScoreWidth, keys - panel * kScoreWidth), depth = rows.end - rows.begin;
+      const int64_t at = panel * kScoreWidth * kHeadWidth, row = rows.begin * kHeadWidth;
+      transposed_product(in_panel, p.value_head_dim, depth, tile.scores + rows.begin * kScoreWidth,
+                         tile.out_grads + row, kQueryPanel, value_grad + at, kKeyPanel, true);
+      transposed_product(in_panel, p.head_dim, depth, tile.score_grads_of(panel, rows.begin), tile.queries + row,
+                         kQueryPanel, key_grad + at, kKeyPanel, true);
+    }
+    if (!first) wait_until(block.turns + number, t.key);
+    float* sums = block.query_grads ? block.query_grads + number * query_tile_floats(p) : query_grad;
+    const int64_t panel = kQueryTile * kHeadWidth;
+    if (begin < end)
+      row_product(t.queries, p.head_dim, smaller(end * kScoreWidth, keys) - begin * kScoreWidth,
+                  tile.score_grads_of(begin, 0), kScorePanel, key_rows + begin * kScoreWidth * kHeadWidth, kKeyPanel,
+                  sums, panel, !first);
+    else if (first)
+      fill(sums, query_tile_floats(p), 0);
+    if (last)
+      store_head(sums, panel, t.queries, p.head_dim, scales,
+                 rows_of<T>(x.query_grad, s.batch, s.query_start + t.query, t.head), x.query_grad.token_stride);
+    else
+      __atomic_store_n(block.turns + number, next_to_add(t, seen), __ATOMIC_RELEASE);
+  }
+
+  // The first key of the next block that sees some of the tile's queries. Between the prefix and the band none does.
+  int64_t next_to_add(const TilePlace& t, const Range& seen) const {
+    const int64_t next = t.key + kKeyBlock, band = larger(0, t.query - s.band.pre) / kKeyBlock * kKeyBlock;
+    return next >= s.band.prefix && next < band ? smaller(band, (seen.end - 1) / kKeyBlock * kKeyBlock) : next;
+  }
+};
+
+template <typename T>
+void run(const AttentionKeyBlock& block, const AttentionBackward& x, float* workspace) {
+  KeyBlock<T>(block, x, workspace).run();
 }
 
-constexpr AttentionBackwardTable kTable = {workspace_floats,
-                                           {query_grad<float>, query_grad<BFloat16>, query_grad<Float16>},
-                                           {kv_grad<float>, kv_grad<BFloat16>, kv_grad<Float16>}};
+constexpr AttentionBackwardTable kTable = {kKeyBlock,
+                                           kQueryTile,
+                                           query_tile_floats,
+                                           prepare_floats,
+                                           workspace_floats,
+                                           {prepare<float>, prepare<BFloat16>, prepare<Float16>},
+                                           {run<float>, run<BFloat16>, run<Float16>}};
 
 }  // namespace
 

@@ -1,37 +1,30 @@
 // Pieces shared by the forward and the backward pass of attention, for simd/*.cc only.
 //
-// A tile holds one value for each pair of kAttentionTile queries and kAttentionTile keys. Element (i, j) of query i and
-// key j stands at tile[i * query_stride + j * key_stride]; one of the strides is 1. Passes that own a block of queries
-// keep the queries contiguous, passes that own a block of keys keep the keys contiguous: then the operand that stays
-// is the one that is transposed, once, and maxima and sums over keys need no horizontal vector operation.
+// Scores are computed panel by panel (see attention_products.h): element (i, j) of query i and key j stands at
+// scores[i * query_stride + j * key_stride], where one of the strides is 1. Passes that own a block of queries keep the
+// queries contiguous, passes that own a block of keys keep the keys contiguous: then the operand that stays is the one
+// that is transposed, once, and maxima and sums over keys need no horizontal vector operation.
 #pragma once
 #include <cstdint>
 
 #include "kernels/attention_table.h"
-#include "kernels/simd/load_store.h"
+#include "kernels/simd/attention_products.h"
 #include "kernels/simd/philox.h"
-#include "kernels/simd/tile_matmul.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-constexpr int64_t kTile = kAttentionTile;
-
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t padded(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
-
-struct TileStrides {
+struct ScoreStrides {
   int64_t query, key;
 };
-constexpr TileStrides kQueriesContiguous{1, kTile}, kKeysContiguous{kTile, 1};
+constexpr ScoreStrides kQueriesContiguous{1, kScoreWidth}, kKeysContiguous{kScoreWidth, 1};
 
 // Hands out consecutive pieces of a thread's workspace.
 struct Arena {
   float* next;
   float* take(int64_t floats) {
     float* piece = next;
-    next += (floats + 15) / 16 * 16;
+    next += rounded_up(floats, 16);
     return piece;
   }
 };
@@ -46,74 +39,28 @@ static inline T* rows_of(const AttentionOutput& x, int64_t batch, int64_t token,
   return static_cast<T*>(x.data) + batch * x.batch_stride + token * x.token_stride + head * x.head_stride;
 }
 
-// rows[i][d] = x[i][d]; columns up to padded(head_dim) and rows up to a multiple of kTileRows become zero.
-template <typename T>
-static inline void load_rows(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* rows) {
-  const int64_t width = padded(head_dim);
-  for (int64_t i = 0; i < count; ++i) {
-    const T* from = x + i * token_stride;
-    float* to = rows + i * width;
-#pragma omp simd
-    for (int64_t d = 0; d < head_dim; ++d) to[d] = to_float(from[d]);
-    for (int64_t d = head_dim; d < width; ++d) to[d] = 0;
-  }
-  for (int64_t i = count; i % kTileRows != 0; ++i)
-    for (int64_t d = 0; d < width; ++d) rows[i * width + d] = 0;
-}
-
-// columns[d][i] = x[i][d], kTile columns; those from `count` on become zero.
-template <typename T>
-static inline void load_columns(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* columns) {
-  for (int64_t d = 0; d < head_dim; ++d) {
-    for (int64_t i = 0; i < count; ++i) columns[d * kTile + i] = to_float(x[i * token_stride + d]);
-    for (int64_t i = count; i < kTile; ++i) columns[d * kTile + i] = 0;
-  }
-}
-
-// x[i][d] = row_scale[i] * rows[i][d]; the rows are `width` apart.
-template <typename T>
-static inline void store_rows(const float* rows, int64_t count, int64_t head_dim, int64_t width,
-                              const float* row_scale, T* x, int64_t token_stride) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float* from = rows + i * width;
-    T* to = x + i * token_stride;
-    const float scale = row_scale[i];
-#pragma omp simd
-    for (int64_t d = 0; d < head_dim; ++d) from_float(scale * from[d], to + d);
-  }
-}
-
 static inline void fill(float* x, int64_t count, float value) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// The tiles of keys that some query in [begin, begin + queries) sees: those of the prefix, then those of the band.
-struct SeenKeys {
-  int64_t prefix_end, band_begin, end;
-
-  SeenKeys(const AttentionSegment& s, int64_t begin, int64_t queries)
-      : prefix_end(s.band.prefix),
-        band_begin(larger(0, begin - s.band.pre) / kTile * kTile),
-        end(larger(prefix_end, smaller(s.kv_len, begin + queries + s.band.next))) {}
-
-  int64_t first() const { return prefix_end > 0 ? 0 : band_begin; }
-  int64_t after(int64_t key) const {
-    const int64_t next = key + kTile;
-    return next >= prefix_end && next < band_begin ? band_begin : next;
-  }
-};
-
-// Multiples of kTile around the queries that see some key in [begin, begin + keys).
-struct TileRange {
+struct Range {
   int64_t begin, end;
+  bool empty() const { return begin >= end; }
 };
-static inline TileRange queries_seeing(const AttentionSegment& s, int64_t begin, int64_t keys) {
-  if (begin < s.band.prefix) return {0, s.query_len};
-  const int64_t first = larger(0, begin - s.band.next);
-  return {first / kTile * kTile, smaller(s.query_len, begin + keys + s.band.pre)};
+
+// From the first to the last key in [begin, end) that some query of [query, query + queries) may see.
+static inline Range keys_seen(const AttentionSegment& s, int64_t query, int64_t queries, int64_t begin, int64_t end) {
+  const int64_t first = begin < s.band.prefix ? begin : larger(begin, query - s.band.pre);
+  return {first, smaller(end, larger(s.band.prefix, query + queries + s.band.next))};
 }
 
-// One tile's place: `queries` queries from `query` and `keys` keys from `key` of one segment, seen by one query head.
+// From the first to the last query in [begin, end) that may see some key of [key, key + keys).
+static inline Range queries_seeing(const AttentionSegment& s, int64_t key, int64_t keys, int64_t begin, int64_t end) {
+  if (key < s.band.prefix) return {begin, end};
+  return {larger(begin, key - s.band.next), smaller(end, key + keys + s.band.pre)};
+}
+
+// `queries` queries from `query` and `keys` keys from `key` of one segment, seen by one query head.
 struct TilePlace {
   const AttentionProblem* problem;
   const AttentionSegment* segment;
@@ -123,7 +70,35 @@ struct TilePlace {
     const AttentionMask& m = problem->mask;
     return m.data + segment->batch * m.batch_stride + head * m.head_stride + (query + i) * m.query_stride + key;
   }
+  // Every query sees every key, as far as the band is concerned.
+  bool inside_band() const {
+    const AttentionBand& band = segment->band;
+    return key + keys <= band.prefix ||
+           (query + queries - 1 - band.pre <= key && key + keys - 1 <= query + band.next);
+  }
 };
+
+// e^x with a relative error of about 2^-23, as exp_fast (math.h) but for x <= 88 only, which leaves fewer instructions:
+// the scores of attention are never above their maximum. The polynomial yields 2 e^r; 2^(n - 1) is zero for n = -126,
+// so that results below 1.8e-38 are zero and none is subnormal. NaN passes through.
+static inline Vector exp_below_overflow(Vector x) {
+  const Vector lowest = broadcast(-87.2f);
+  const Vector clamped = x < lowest ? lowest : x;
+  constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23 rounds to an integer n, 126 makes the bits of 2^(n-1)
+  const Vector shifted = clamped * 1.44269504f + kRound;
+  const Vector n = shifted - kRound;
+  Vector r = clamped - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vector e = broadcast(2 * 1.9875691500e-4f);
+  e = e * r + 2 * 1.3981999507e-3f;
+  e = e * r + 2 * 8.3334519073e-3f;
+  e = e * r + 2 * 4.1665795894e-2f;
+  e = e * r + 2 * 1.6666665459e-1f;
+  e = e * r + 2 * 5.0000001201e-1f;
+  e = e * r + 2.0f;
+  e = e * r + 2.0f;
+  return e * reinterpret_cast<Vector>(reinterpret_cast<IntVector>(shifted) << 23);
+}
 
 enum class MaskState { kNothingHidden, kSomeHidden, kAllHidden };
 
@@ -141,38 +116,10 @@ static inline MaskState mask_state(const TilePlace& t) {
   return hidden == t.queries * t.keys ? MaskState::kAllHidden : MaskState::kSomeHidden;
 }
 
-// Products of a head that are summed before they are added to the others. Rounding errors grow with the length of such
-// a sum, and float32 tensors show them; the sums of 16-bit tensors need no such care.
-template <typename T>
-constexpr int64_t kSummedProducts = sizeof(T) == 4 ? 16 : int64_t{1} << 20;
-
-// c(m, n) = sum over d of a(m, d) b(d, n), both kTile wide: Q K^T, or dO V^T.
-template <typename T>
-static inline void matmul_over_head(int64_t rows, int64_t head_dim, const MatrixA& a, const float* b, float* c) {
-  for (int64_t d = 0; d < head_dim; d += kSummedProducts<T>)
-    tile_matmul(rows, kTile, smaller(kSummedProducts<T>, head_dim - d),
-                {a.data + d * a.depth_stride, a.row_stride, a.depth_stride}, b + d * kTile, kTile, c, kTile, d > 0);
-}
-
-// sums[i] = sum over d of a(d, i) b(d, i), in the order of matmul_over_head.
-template <typename T>
-static inline void sums_over_head(int64_t head_dim, const float* a_columns, const float* b_columns, float* sums) {
-  for (int64_t i = 0; i < kTile; i += kLanes) {
-    Vector total{};
-    for (int64_t begin = 0; begin < head_dim; begin += kSummedProducts<T>) {
-      Vector sum{};
-      for (int64_t d = begin; d < smaller(head_dim, begin + kSummedProducts<T>); ++d)
-        sum += load(a_columns + d * kTile + i) * load(b_columns + d * kTile + i);
-      total += sum;
-    }
-    store(sums + i, total);
-  }
-}
-
-// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j), for a tile of `count` scores; none below kHiddenScore
+// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j), for `count` scores in memory; none below kHiddenScore
 // but for a bias of -inf
 template <typename T>
-static inline void scale_and_bias(const TilePlace& t, TileStrides strides, int64_t count, float* scores) {
+static inline void scale_and_bias(const TilePlace& t, ScoreStrides strides, int64_t count, float* scores) {
   const Vector scale = broadcast(t.problem->scale);
   const Vector lowest = broadcast(kHiddenScore);
   for (int64_t at = 0; at < count; at += kLanes) {
@@ -194,7 +141,7 @@ static inline void scale_and_bias(const TilePlace& t, TileStrides strides, int64
 }
 
 // Writes kHiddenScore over the scores hidden by the mask and minus infinity over those outside of the band.
-static inline void hide(const TilePlace& t, MaskState mask, TileStrides strides, float* scores) {
+static inline void hide(const TilePlace& t, MaskState mask, ScoreStrides strides, float* scores) {
   if (mask != MaskState::kNothingHidden) {
     for (int64_t i = 0; i < t.queries; ++i) {
       const uint8_t* row = t.mask_row(i);
@@ -206,8 +153,7 @@ static inline void hide(const TilePlace& t, MaskState mask, TileStrides strides,
   }
   const AttentionBand& band = t.segment->band;
   const int64_t prefix = larger(0, smaller(t.keys, band.prefix - t.key));
-  const bool in_band = t.query + t.queries - 1 - band.pre <= t.key && t.key + t.keys - 1 <= t.query + band.next;
-  if (in_band || prefix == t.keys) return;
+  if (t.inside_band()) return;
   for (int64_t i = 0; i < t.queries; ++i) {
     const int64_t first = larger(0, smaller(t.keys, t.query + i - band.pre - t.key));
     const int64_t end = larger(first, smaller(t.keys, t.query + i + band.next + 1 - t.key));
@@ -219,7 +165,7 @@ static inline void hide(const TilePlace& t, MaskState mask, TileStrides strides,
 
 // factors(i, j) = 1/keep where a random word is below keep * 2^32, else 0. One counter serves four neighbouring keys:
 // the offset is its low half, its high half numbers (row, key group), a row being one query token of one head.
-static inline void dropout_factors(const TilePlace& t, TileStrides strides, float* factors) {
+static inline void dropout_factors(const TilePlace& t, ScoreStrides strides, float* factors) {
   const AttentionProblem& p = *t.problem;
   const uint64_t threshold = static_cast<uint64_t>(p.keep_probability * 4294967296.0);
   const float kept = p.keep_probability > 0 ? static_cast<float>(1.0 / p.keep_probability) : 0.0f;
@@ -229,7 +175,7 @@ static inline void dropout_factors(const TilePlace& t, TileStrides strides, floa
     const uint64_t first_group = row * groups_per_row + t.key / 4;
     float* to = factors + i * strides.query;
 #pragma omp simd
-    for (int64_t group = 0; group < kTile / 4; ++group) {
+    for (int64_t group = 0; group < (t.keys + 3) / 4; ++group) {
       uint32_t words[4];
       philox(p.offset, first_group + group, p.seed, words);
       for (int w = 0; w < 4; ++w) to[(group * 4 + w) * strides.key] = words[w] < threshold ? kept : 0.0f;

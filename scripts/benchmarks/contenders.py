@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .limits import SCRIPTS
@@ -36,11 +36,14 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Contender:
-    """``framework``: "paddle" or "torch"; ``settings``: the arguments of its worker, beside the threads."""
+    """``framework``: "paddle" or "torch"; ``settings``: the arguments of its worker, beside the threads;
+    ``worker``: the module that its process runs.
+    """
 
     name: str
     framework: str
     settings: tuple[tuple[str, object], ...]
+    worker: str = "benchmarks.worker"
 
     @property
     def kind(self) -> str:
@@ -48,19 +51,19 @@ class Contender:
         return dict(self.settings).get("contender", "torch")
 
 
-def _contender(name, framework, **settings):
-    return Contender(name, framework, tuple(settings.items()))
+def contender(name: str, framework: str, worker: str = Contender.worker, **settings) -> Contender:
+    return Contender(name, framework, tuple(settings.items()), worker)
 
 
 CONTENDERS = {
-    contender.name: contender
-    for contender in (
-        _contender("fused cpu", "paddle", device="cpu", contender="fused"),
-        _contender("fused npu", "paddle", device="npu", contender="fused"),
-        _contender("torch eager", "torch", compiled=False),
-        _contender("torch compile", "torch", compiled=True),
-        _contender("composed", "paddle", device="cpu", contender="composed"),
-        _contender("paddle", "paddle", device="cpu", contender="paddle"),
+    one.name: one
+    for one in (
+        contender("fused cpu", "paddle", device="cpu", contender="fused"),
+        contender("fused npu", "paddle", device="npu", contender="fused"),
+        contender("torch eager", "torch", compiled=False),
+        contender("torch compile", "torch", compiled=True),
+        contender("composed", "paddle", device="cpu", contender="composed"),
+        contender("paddle", "paddle", device="cpu", contender="paddle"),
     )
 }
 FUSED = ("fused cpu", "fused npu")
@@ -74,7 +77,7 @@ class Process:
         self.contender = contender
         settings = json.dumps({**dict(contender.settings), "threads": threads})
         python = torch_python if contender.framework == "torch" else sys.executable
-        self._command = [python, "-m", "benchmarks.worker", contender.framework, settings]
+        self._command = [python, "-m", contender.worker, contender.framework, settings]
         self._environment = environment(contender.framework, threads, malloc)
         self.unavailable: str | None = None
         self.version = ""
@@ -142,10 +145,17 @@ class Process:
 
 
 class Processes:
-    """The processes of some contenders, by name, started together."""
+    """The processes of some contenders of ``table``, by name, started together."""
 
-    def __init__(self, names: Iterable[str], threads: int, malloc: str, torch_python: str):
-        self.by_name = {name: Process(CONTENDERS[name], threads, malloc, torch_python) for name in names}
+    def __init__(
+        self,
+        names: Iterable[str],
+        threads: int,
+        malloc: str,
+        torch_python: str,
+        table: Mapping[str, Contender] = CONTENDERS,
+    ):
+        self.by_name = {name: Process(table[name], threads, malloc, torch_python) for name in names}
 
     def __enter__(self) -> dict[str, Process]:
         try:

@@ -28,7 +28,7 @@ class Worker:
     """What the requests do. ``framework`` makes tensors of arrays, and functions of work."""
 
     def __init__(self, framework):
-        self.framework = framework
+        self.framework, self.version = framework, framework.version
         self.prepared = {}
 
     def prepare(self, operator, sizes, dtype, backward, slot=""):
@@ -87,14 +87,14 @@ def framework_of(name: str, settings: dict):
     return TorchWorker(**settings)
 
 
-def main():
+def serve(make):
+    """Answers the requests on stdin by the methods of the worker that ``make`` returns, until stdin ends."""
     # What libraries print to stdout must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    name, settings = sys.argv[1:]
     try:
-        worker = Worker(framework_of(name, json.loads(settings)))
-        answer = {"ok": worker.framework.version}
+        worker = make()
+        answer = {"ok": worker.version}
     except Unavailable as reason:
         answer = {"unavailable": str(reason)}
     print(json.dumps(answer), file=answers)
@@ -111,4 +111,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    _name, _settings = sys.argv[1:]
+    serve(lambda: Worker(framework_of(_name, json.loads(_settings))))

@@ -1,9 +1,10 @@
 """The fused operators against the machine's limit, plain Paddle and PyTorch.
 
     python scripts/bench_ops.py                                 everything (long: compiling takes most of it)
-    python scripts/bench_ops.py --quick                         small sizes, to see that it works
-    python scripts/bench_ops.py --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager"
-    python scripts/bench_ops.py --json new.jsonl --chart new.png --compare old.jsonl
+    python scripts/bench_ops.py --quick                         small sizes, to see that it works python
+    scripts/bench_ops.py --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager" python
+    scripts/bench_ops.py --json new.jsonl --chart new.png --compare old.jsonl python scripts/bench_ops.py
+    --growth growth.png             how costs grow with sizes (first contender, dtype)
 
 Contenders, each a process of its own: fused cpu and fused npu (this project's host kernels on the CPU place
 and on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own
@@ -26,11 +27,12 @@ printed.
 import argparse
 import sys
 
-from benchmarks import cases, contenders, limits, machine, measure, report, verify
+from benchmarks import cases, contenders, growth, limits, machine, measure, report, verify
 from benchmarks.contenders import CONTENDERS, FUSED, TORCH
 from benchmarks.timing import summary
 
 GEMM_SIZE = {True: 256, False: 2048}  # quick or not
+GEMM_BY = ("paddle", "fused npu", "torch eager")  # their products are the limit
 WITH_MEMORY = ("linear_cross_entropy",)
 
 
@@ -41,6 +43,8 @@ def main():
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    if arguments.growth:
+        return growth_of_costs(arguments)
     records = []
     try:
         for malloc in ("off", "on") if arguments.malloc == "both" else (arguments.malloc,):
@@ -67,9 +71,7 @@ def bench(arguments, malloc):
     start = (arguments.threads, malloc, arguments.torch_python)
     chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
     bandwidth = limits.measure(arguments.threads, rounds, (8, 32) if quick else limits.SETS_MIB)
-    with contenders.Processes(
-        dict.fromkeys([*names, "paddle", "fused npu", "torch eager"]), *start
-    ) as processes:
+    with contenders.Processes(dict.fromkeys([*names, *GEMM_BY]), *start) as processes:
         flops = measure.gemm_rates(processes, GEMM_SIZE[quick], rounds)
         facts = machine.facts(arguments.threads) | {
             "kind": "machine",
@@ -98,6 +100,32 @@ def bench(arguments, malloc):
             records += memory_records(case, malloc, names, start)
     report.show(report.table(records, names, f"malloc setting {malloc}"))
     return records
+
+
+def growth_of_costs(arguments):
+    """Prints and draws how the first contender's times grow with sizes, and how the model's floor does."""
+    name, malloc = arguments.contenders[0], "off" if arguments.malloc == "off" else "on"
+    bandwidth = limits.measure(arguments.threads, arguments.rounds)
+    start = (arguments.threads, malloc, arguments.torch_python)
+    measured = {}
+    try:
+        with contenders.Processes(dict.fromkeys([name, *GEMM_BY]), *start) as processes:
+            flops = measure.gemm_rates(processes, GEMM_SIZE[False], arguments.rounds)
+            found_limits = measure.Limits(bandwidth, flops)
+            for family, of in growth.families(arguments.dtypes[0]).items():
+                for case in of:
+                    print(case, file=sys.stderr)
+                    result = measure.times(case, {name: processes[name]}, arguments.rounds)
+                    if name in result["seconds"]:
+                        seconds = summary(result["seconds"][name]).median
+                        measured.setdefault(family, []).append((case, seconds, found_limits.floor(case)))
+    except (verify.Wrong, contenders.Failed) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    facts = machine.facts(arguments.threads) | {"bandwidth": bandwidth, "gemm": flops}
+    report.show(report.facts(facts), f"{name}, malloc setting {malloc}:", *growth.lines(measured))
+    growth.draw(measured, arguments.growth)
+    return 0
 
 
 def goal_records(case, malloc, floor, medians, full):
@@ -140,6 +168,7 @@ def parse():
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
     parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
     parser.add_argument("--chart", metavar="FILE.png", help="draw the shares of the limit")
+    parser.add_argument("--growth", metavar="FILE.png", help="draw how costs grow with sizes, instead")
     parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
     arguments = parser.parse_args()
     arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]

@@ -8,11 +8,12 @@ from pathlib import Path
 from . import limits, timing, verify
 from .cases import Case
 from .machine import available_memory
-from .work import ITEM_SIZE, OPERATORS, filled
+from .work import ITEM_SIZE, OPERATORS
 
 MEMORY_SHARE = 0.7  # of the available memory, for all processes together
 GEMM = {"float32": ("paddle", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
+GEMM_ROUNDS = 5  # at least
 PATIENCE = 60.0  # seconds for the first run of a contender: who needs more is not timed
 CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
 
@@ -41,7 +42,7 @@ def gemm_rates(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> d
         asked = {name: processes[name] for name in GEMM[dtype]}
         for n in (SMALL_GEMM, size):
             case = Case(OPERATORS["linear"](n, n, n), dtype, False)
-            found = times(case, asked, rounds)["seconds"]
+            found = times(case, asked, max(rounds, GEMM_ROUNDS))["seconds"]
             medians = {name: timing.summary(seconds).median for name, seconds in found.items()}
             best = min(medians.values(), default=float("inf"))
             asked = {name: processes[name] for name in medians if medians[name] <= CONTEST * best}
@@ -56,12 +57,12 @@ def times(case: Case, processes: dict, rounds: int) -> dict:
     there is, they are split: the first ones take turns, then the others. Raises Wrong and Failed.
     """
     result = {"seconds": {}, "skipped": {}}
-    arrays = filled(case.work, case.dtype)
+    golden = verify.Golden(case)
     for batch in _batches(case, processes, result["skipped"]):
         first_call = {}
         try:
             for name in batch:
-                reason = prepare(case, name, processes[name], arrays)
+                reason = prepare(case, name, processes[name], golden)
                 if reason is None:
                     first_call[name] = processes[name].ask("time", calls=1)["ok"]
                 else:
@@ -88,7 +89,7 @@ def _batches(case: Case, processes: dict, skipped: dict) -> list[list[str]]:
     return batches
 
 
-def prepare(case: Case, name: str, process, arrays: dict) -> str | None:
+def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None:
     """Makes the tensors, verifies one run on them; returns why the contender cannot do this, or None."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.npz"
@@ -96,19 +97,18 @@ def prepare(case: Case, name: str, process, arrays: dict) -> str | None:
             answer = process.ask(**request, patience=PATIENCE)
             if "unavailable" in answer:
                 return answer["unavailable"]
-        verify.check(name, case, arrays, file)
+        golden.check(name, file)
     return None
 
 
 def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
-    """{contender: bytes that one run needs beside its inputs and results}, in processes that have run nothing
-    yet.
+    """{contender: bytes that one run needs beside its inputs and results}.
 
-    ``small`` runs first, for what is loaded or made once.
+    The processes have run nothing yet; ``small`` runs first, for what is loaded or made once.
     """
-    found = {}
+    found, golden = {}, verify.Golden(small)
     for name, process in processes.items():
-        if prepare(small, name, process, filled(small.work, small.dtype)) is None:
+        if prepare(small, name, process, golden) is None:
             process.ask("prepare", **case.request)
             found[name] = process.ask("memory")["ok"]
             process.ask("release")

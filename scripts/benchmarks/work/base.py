@@ -40,6 +40,7 @@ class Work:
     outputs: ClassVar[tuple[str, ...]] = ("out",)
     variables: ClassVar[tuple[str, ...]] = ()
     keep_float32: ClassVar[tuple[str, ...]] = ()
+    is_random: ClassVar[bool] = False  # whether what is right depends on random numbers of the contender
 
     @property
     def sizes(self) -> dict:

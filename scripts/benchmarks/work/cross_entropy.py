@@ -1,9 +1,8 @@
-"""Cross entropy of logits; of a linear layer's logits; and the linear layer alone. T tokens, H hidden, V
-vocabulary.
+"""Cross entropy of logits; of a linear layer's logits; the linear layer. T tokens, H hidden, V vocabulary.
 
 Cross entropy reads the logits; its backward reads them again and writes their gradient. With the linear layer
-nothing of the logits' size needs to be in memory, and the arithmetic is the limit: 2 T H V operations
-forward, and 6 more backward, since the logits are computed again.
+nothing of the logits' size needs to be in memory, and arithmetic is the limit: 2 T H V operations forward, 4
+more for both gradients. (Who computes the logits again in the backward, to save memory, does 2 more.)
 """
 
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ class LinearCrossEntropy(Work):
     def cost(self, item_size, backward):
         sizes = self.tokens * self.hidden + self.hidden * self.vocabulary
         multiplied = 2 * self.tokens * self.hidden * self.vocabulary
-        return Cost(sizes * item_size * (3 if backward else 1), multiplied * (4 if backward else 1))
+        return Cost(sizes * item_size * (3 if backward else 1), multiplied * (3 if backward else 1))
 
     def memory(self, contender, item_size, backward):
         return 4 * self.tokens * self.vocabulary * 4 + 3 * self.cost(item_size, backward).bytes

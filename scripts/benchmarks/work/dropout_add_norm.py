@@ -22,6 +22,7 @@ class DropoutAddLayerNorm(Work):
     operator = "dropout_add_layer_norm"
     outputs = ("out", "pre")
     variables = ("x0", "residual", "weight", "bias")
+    is_random = True
     is_rms = False
 
     def arrays(self, random):

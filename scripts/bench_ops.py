@@ -70,7 +70,7 @@ def bench(arguments, malloc):
     quick, rounds, names = arguments.quick, arguments.rounds, arguments.contenders
     start = (arguments.threads, malloc, arguments.torch_python)
     chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
-    bandwidth = limits.measure(arguments.threads, rounds, (8, 32) if quick else limits.SETS_MIB)
+    bandwidth = limits.measure(arguments.threads, rounds, sets(quick))
     with contenders.Processes(dict.fromkeys([*names, *GEMM_BY]), *start) as processes:
         flops = measure.gemm_rates(processes, GEMM_SIZE[quick], rounds)
         facts = machine.facts(arguments.threads) | {
@@ -102,17 +102,22 @@ def bench(arguments, malloc):
     return records
 
 
+def sets(quick):
+    """MiB of the sets whose bandwidth is measured."""
+    return (8, 32) if quick else limits.SETS_MIB
+
+
 def growth_of_costs(arguments):
     """Prints and draws how the first contender's times grow with sizes, and how the model's floor does."""
     name, malloc = arguments.contenders[0], "off" if arguments.malloc == "off" else "on"
-    bandwidth = limits.measure(arguments.threads, arguments.rounds)
+    bandwidth = limits.measure(arguments.threads, arguments.rounds, sets(arguments.quick))
     start = (arguments.threads, malloc, arguments.torch_python)
     measured = {}
     try:
         with contenders.Processes(dict.fromkeys([name, *GEMM_BY]), *start) as processes:
-            flops = measure.gemm_rates(processes, GEMM_SIZE[False], arguments.rounds)
+            flops = measure.gemm_rates(processes, GEMM_SIZE[arguments.quick], arguments.rounds)
             found_limits = measure.Limits(bandwidth, flops)
-            for family, of in growth.families(arguments.dtypes[0]).items():
+            for family, of in growth.families(arguments.dtypes[0], arguments.quick).items():
                 for case in of:
                     print(case, file=sys.stderr)
                     result = measure.times(case, {name: processes[name]}, arguments.rounds)

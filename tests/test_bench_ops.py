@@ -71,6 +71,15 @@ def test_compare_prints_ratios(first_run, run_python):
     float(rows[0].split("│")[-2])
 
 
+def test_growth_of_costs(run_python, tmp_path):
+    picture = tmp_path / "growth.png"
+    names = ["--contenders", "fused cpu", "--rounds", 1]
+    done = run_python(SCRIPT, "--quick", "--growth", picture, *names, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "rms_norm over T, 32x256 to 64x256, fwd+bwd: model x 2.00, measured x " in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_what_is_no_record_is_refused(run_python, tmp_path):
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text("{}\n")

@@ -18,14 +18,19 @@ FAMILIES = {
     ("linear_cross_entropy", "V"): [(512, 1024, vocabulary) for vocabulary in (4000, 8000, 16000)],
     ("moe", "T"): [(tokens, 512, 1024, 8, 2) for tokens in (512, 1024, 2048)],
 }
+QUICK = {
+    ("rms_norm", "T"): [(32, 256), (64, 256)],
+    ("attention", "S"): [(64, 2, 32, "causal"), (128, 2, 32, "causal")],
+}
 
 
-def families(dtype: str) -> dict[tuple[str, str], list[Case]]:
+def families(dtype: str, quick: bool) -> dict[tuple[str, str], list[Case]]:
+    """The cases of each family, each twice as large as the one before."""
     return {
         (operator, letter): [
             Case(OPERATORS[operator](*numbers), dtype, backward=operator != "adamw") for numbers in sizes
         ]
-        for (operator, letter), sizes in FAMILIES.items()
+        for (operator, letter), sizes in (QUICK if quick else FAMILIES).items()
     }
 
 
@@ -58,9 +63,13 @@ def draw(measured: dict[tuple[str, str], list[tuple[Case, float, float]]], file:
         sizes = [2**position for position in range(len(points))]  # each is twice the one before
         axes.loglog(sizes, [1e3 * seconds for _, seconds, _ in points], "o-", label="measured")
         axes.loglog(sizes, [1e3 * floor for *_, floor in points], "k--", label="floor of the model")
-        axes.set_xticks(sizes, [case.work.label.removesuffix(" causal") for case, *_ in points], fontsize=7)
+        numbers = [list(case.work.sizes.values()) for case, *_ in points]
+        grows = next(i for i, number in enumerate(numbers[0]) if number != numbers[-1][i])
+        axes.set_xticks(sizes, [number[grows] for number in numbers])
         axes.minorticks_off()
-        axes.set_title(f"{operator} over {letter}, {points[0][0].way}", fontsize=9)
+        axes.set_title(
+            f"{operator}, {points[0][0].way}: {points[0][0].work.label} and larger {letter}", fontsize=8
+        )
         axes.set_ylabel("ms")
         axes.legend(fontsize=7)
     for axes in panels.flat[len(measured) :]:

@@ -27,9 +27,10 @@ SCRIPTS = Path(__file__).resolve().parent.parent
 MIB = 2**20
 SETS_MIB = (8, 32, 64, 128, 512)  # read and written together
 _NEVER = 2**40
+_VECTORS = f"glibc.cpu.x86_rep_movsb_threshold={_NEVER}"  # else the processor's own string copy
 COPIES = {
-    "copy": f"glibc.cpu.x86_non_temporal_threshold={_NEVER}:glibc.cpu.x86_rep_movsb_threshold={_NEVER}",
-    "copy_nontemporal": "glibc.cpu.x86_non_temporal_threshold=0x4040",
+    "copy": f"{_VECTORS}:glibc.cpu.x86_non_temporal_threshold={_NEVER}",
+    "copy_nontemporal": f"{_VECTORS}:glibc.cpu.x86_non_temporal_threshold={MIB}",
 }
 
 

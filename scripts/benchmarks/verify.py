@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from .contenders import FUSED
 from .work import filled
 
 # The largest relative error (2-norm of the difference / 2-norm of the truth) of what is compared. Sums of
 # some thousand products of rounded numbers stay several times below; a formula that lacks a term is far
 # above.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1.5e-2}
+# The peers may be less accurate: torch 2.13 sums the gradients of biases in bfloat16 (5e-2 over 2048 rows).
+# Their results are compared to see that they do the same work.
+PEERS_MAY = 10
 
 
 class Wrong(Exception):
@@ -43,8 +47,9 @@ class Golden:
         for name in compared:
             truth = self._truth[name]
             error = np.linalg.norm(found[name] - truth) / max(np.linalg.norm(truth), 1e-30)
-            if not error <= TOLERANCE[case.dtype]:  # also true of NaN
+            accepted = TOLERANCE[case.dtype] * (1 if who in FUSED else PEERS_MAY)
+            if not error <= accepted:  # also true of NaN
                 raise Wrong(
                     f"{case}: {who} computes {name} with a relative error of {error:.2e}; accepted is "
-                    f"{TOLERANCE[case.dtype]:g}."
+                    f"{accepted:g}."
                 )

@@ -160,6 +160,15 @@ def test_loss_of_no_rows():
     assert paddle.grad([loss], [logits], [dloss])[0].shape == [0, 5]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_mean_loss_of_many_rows(dtype):
+    logits = npu(np.random.default_rng(0).standard_normal((4096, 33)), dtype, requires_grad=False)
+    labels = paddle.zeros([4096], "int64")
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    truth = values(losses).mean()
+    assert abs(float(F.cross_entropy(logits, labels)) - truth) <= 2 * ROUNDING[dtype] * truth
+
+
 @pytest.mark.parametrize("label", [-1, 5, 2**40])
 def test_label_out_of_range(label):
     logits, _ = inputs((2, 5), -1, "float32")

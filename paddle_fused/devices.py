@@ -13,21 +13,12 @@ def device_of(tensor) -> str:
 
     While a program is captured its values have no place yet: then it is the device that is set.
     """
-    if is_captured(tensor):
-        return paddle.device.get_device().partition(":")[0]
-    place = tensor.place
-    if place.is_custom_place():
-        return place.custom_device_type()
-    return "cpu" if place.is_cpu_place() else "gpu" if place.is_gpu_place() else str(place)
+    return located(tensor).partition(":")[0]
 
 
 def located(tensor) -> str:
     """``cpu``, ``npu:0``, ...: the device of a tensor; while a program is captured the one that is set."""
-    if is_captured(tensor):
-        return paddle.device.get_device()
-    place = tensor.place
-    known = place.is_custom_place() or place.is_cpu_place() or place.is_gpu_place()
-    return _name_of(place) if known else str(place)
+    return paddle.device.get_device() if is_captured(tensor) else _name_of(tensor.place)
 
 
 @contextmanager
@@ -49,10 +40,12 @@ def default_device_of(tensor) -> Iterator[None]:
 
 
 def _name_of(place) -> str:
-    """As ``paddle.device.set_device`` takes it."""
+    """As ``paddle.device.set_device`` takes it; the place's text if it takes no such place."""
+    if place.is_cpu_place():
+        return "cpu"
     if place.is_custom_place():
         return f"{place.custom_device_type()}:{place.custom_device_id()}"
-    return f"gpu:{place.gpu_device_id()}" if place.is_gpu_place() else "cpu"
+    return f"gpu:{place.gpu_device_id()}" if place.is_gpu_place() else str(place)
 
 
 def is_captured(tensor) -> bool:
@@ -65,11 +58,9 @@ def elsewhere(expected: tuple[str, ...], tensors) -> str | None:
 
     None among the tensors is skipped.
     """
-    devices = {located(tensor): device_of(tensor) for tensor in tensors if tensor is not None}
-    kinds = set(devices.values())
-    if len(devices) == 1 and kinds <= set(expected):
-        return None
+    devices = {located(tensor) for tensor in tensors if tensor is not None}
     accepted = " or ".join(expected)
-    if len(devices) == 1:
-        return f"the tensors are on {kinds.pop()}, not on {accepted}"
-    return f"the tensors are on {' and '.join(sorted(devices))}, not all on one of the {accepted} devices"
+    if len(devices) > 1:
+        return f"the tensors are on {' and '.join(sorted(devices))}, not all on one of the {accepted} devices"
+    (kind,) = (device.partition(":")[0] for device in devices)
+    return None if kind in expected else f"the tensors are on {kind}, not on {accepted}"

@@ -60,8 +60,8 @@ class BackendError(ValueError):
     def of(cls, operator: str, reasons: dict[str, str]) -> BackendError:
         lines = [f"{operator}: no backend that may run accepts these tensors."]
         lines += [f"  {backend}: {reason}." for backend, reason in reasons.items()]
-        if _choice.strict:
-            lines.append(f"  use_backend({_choice.name!r}, strict=True) allows no other backend.")
+        if _preference.strict:
+            lines.append(f"  use_backend({_preference.name!r}, strict=True) allows no other backend.")
         raised = cls("\n".join(lines))
         raised.operator, raised.reasons = operator, reasons
         return raised
@@ -82,13 +82,13 @@ class Ran(NamedTuple):
     refused: dict[str, str]
 
 
-class _Choice(NamedTuple):
+class _Preference(NamedTuple):
     name: str
     strict: bool
 
 
-_choice = _Choice(AUTO, False)
-_ran: dict[tuple, int] = {}
+_preference = _Preference(AUTO, False)
+_ran: dict[Choice, int] = {}
 OPERATORS: dict[str, FusedOp] = {}  # every operator that has been imported, by its public name
 
 
@@ -106,20 +106,20 @@ class use_backend:
     """
 
     def __init__(self, name: str, strict: bool = False):
-        global _choice
+        global _preference
         if name not in (AUTO, *BACKENDS):
             raise ValueError(
                 f"use_backend: {name!r} is not a backend; accepted: {', '.join((AUTO, *BACKENDS))}."
             )
-        self._before = _choice
-        _choice = _Choice(name, bool(strict))
+        self._before = _preference
+        _preference = _Preference(name, bool(strict))
 
     def __enter__(self) -> use_backend:
         return self
 
     def __exit__(self, *_error) -> None:
-        global _choice
-        _choice = self._before
+        global _preference
+        _preference = self._before
 
 
 def what_ran() -> list[Ran]:
@@ -133,6 +133,19 @@ def what_ran() -> list[Ran]:
 def reset_what_ran() -> None:
     """Empties the record of ``what_ran``."""
     _ran.clear()
+
+
+class Choice(NamedTuple):
+    """Which backend is to run a call; ``ran`` puts it on the record of ``what_ran``."""
+
+    operator: str
+    backend: str
+    mode: str
+    dtype: str
+    refused: tuple[tuple[str, str], ...]
+
+    def ran(self) -> None:
+        _ran[self] = _ran.get(self, 0) + 1
 
 
 @dataclass
@@ -162,6 +175,13 @@ class FusedOp:
         return found
 
     def __call__(self, *arguments):
+        choice = self.choose(*arguments)
+        outputs = self.backends[choice.backend].run(*arguments)
+        choice.ran()
+        return outputs
+
+    def choose(self, *arguments) -> Choice:
+        """The first backend that accepts the arguments: for callers that then run many calls as one."""
         if _asking:
             raise Asked(self.name, self.answers(*arguments))
         refused: dict[str, str] = {}
@@ -170,11 +190,7 @@ class FusedOp:
             reason = backend.refuses(*arguments)
             if reason is None:
                 dtype = name_of(arguments[0].dtype)
-                mode = backend.mode_of(arguments)
-                outputs = backend.run(*arguments)
-                key = (self.name, name, mode, dtype, tuple(refused.items()))
-                _ran[key] = _ran.get(key, 0) + 1
-                return outputs
+                return Choice(self.name, name, backend.mode_of(arguments), dtype, tuple(refused.items()))
             refused[name] = reason
         raise BackendError.of(self.name, refused)
 
@@ -204,7 +220,7 @@ def ask(call: Callable[[], Any]) -> Asked:
 
 
 def _order() -> tuple[str, ...]:
-    name, strict = _choice
+    name, strict = _preference
     if name == AUTO:
         return BACKENDS[:2] if strict else BACKENDS
     return (name,) if strict else (name, *(other for other in BACKENDS if other != name))

@@ -25,7 +25,7 @@ def refuses(*tensors) -> str | None:
     reason = elsewhere(("cpu", "npu"), tensors)
     if reason is not None:
         return reason
-    if any(_is_npu(tensor) for tensor in tensors if tensor is not None):
+    if elsewhere(("cpu",), tensors) is not None:  # on an npu
         if not _npu_is_virtual():
             return "the tensors are in the memory of a card, where host kernels cannot read"
         if os.environ.get("VIRTUAL_NPU_STRICT") == "1":
@@ -43,10 +43,12 @@ def can_read(tensor) -> bool:
 def call(operator: str, *arguments) -> list:
     """The outputs of a host operator, in dygraph and while a program is captured.
 
-    ``arguments``: tensors (None for an optional one that is missing), then attributes, as registered.
+    ``arguments``: tensors or lists of them (None for an optional one that is missing), then attributes, as
+    registered.
     """
     _load_error()
-    filled = (_nothing(arguments[0]) if argument is None else argument for argument in arguments)
+    like = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
+    filled = (_nothing(like) if argument is None else argument for argument in arguments)
     return paddle._C_ops._run_custom_op(operator, *filled)
 
 
@@ -87,10 +89,6 @@ def with_every_gradient(*outputs) -> tuple:
     if any(isinstance(output, paddle.Tensor) and output.is_dist() for output in outputs):
         return _EveryGradient.apply(*outputs)
     return outputs
-
-
-def _is_npu(tensor) -> bool:
-    return elsewhere(("npu",), [tensor]) is None
 
 
 @functools.cache

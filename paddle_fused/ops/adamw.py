@@ -9,7 +9,7 @@ import paddle
 from paddle.base import framework
 
 from .. import ascend, contracts, native
-from ..devices import is_captured
+from ..devices import is_captured, located
 from ..dispatch import Backend, FusedOp
 from .arguments import check_shape, check_tensor, dtype_name
 
@@ -131,6 +131,23 @@ def _native(param, grad, state: State, settings: Settings) -> None:
     )  # fmt: skip
 
 
+def _native_many(calls: list[tuple[Any, Any, State, Settings]]) -> None:
+    """Calls of ``_native`` in dygraph as one. They share settings, learning rate, device, and which of the
+    optional tensors they have.
+    """
+    params, grads, states, settings = zip(*calls, strict=True)
+    s, first = settings[0], states[0]
+
+    def of_all(name):
+        return [getattr(state, name) for state in states] if getattr(first, name) is not None else None
+
+    native.call(
+        "pf_adamw_many_", [param.detach() for param in params], list(grads), first.learning_rate,
+        *map(of_all, ("moment1", "moment2", "moment2_max", "beta1_pow", "beta2_pow", "master")),
+        1 - s.beta1, 1 - s.beta2, s.epsilon, s.lr_ratio, s.weight_decay, s.maximize,
+    )  # fmt: skip
+
+
 def _native_refuses(param, grad, state, settings):
     if state.skip_update is not None:
         return "pf_adamw_ does not skip an update, as this program wants where gradients are infinite"
@@ -188,6 +205,22 @@ ADAMW = FusedOp(
 )
 
 
+def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
+    """``ADAMW`` of every call; the host kernels take many at once, as each costs more than a small update."""
+    together: dict[tuple, list[tuple]] = {}
+    for choice, call in [(ADAMW.choose(*call), call) for call in calls]:
+        param, _, state, settings = call
+        if choice.backend == "native":
+            rate, largest, master = state.learning_rate, state.moment2_max, state.master
+            alike = (settings, id(rate), located(param), largest is None, master is None)
+            together.setdefault(alike, []).append(call)
+        else:
+            ADAMW.backends[choice.backend].run(*call)
+        choice.ran()
+    for alike in together.values():
+        _native_many(alike)
+
+
 class FusedAdamW(paddle.optimizer.AdamW):
     """``paddle.optimizer.AdamW`` whose step runs on the first backend that can take it; a drop-in for it.
 
@@ -239,6 +272,18 @@ class FusedAdamW(paddle.optimizer.AdamW):
         )  # fmt: skip
         self._lr_ratio = lr_ratio
         self._maximize = bool(maximize)
+        self._calls: list[tuple] | None = None  # while a step collects those of its parameters
+
+    def _create_optimization_pass(self, parameters_and_grads, param_group_idx=0):
+        if not framework.in_dygraph_mode():
+            return super()._create_optimization_pass(parameters_and_grads, param_group_idx)
+        self._calls = []
+        try:
+            done = super()._create_optimization_pass(parameters_and_grads, param_group_idx)
+            _steps(self._calls)
+        finally:
+            self._calls = None
+        return done
 
     def _append_optimize_op(self, block, param_and_grad):
         if not framework.in_dynamic_or_pir_mode():
@@ -271,4 +316,7 @@ class FusedAdamW(paddle.optimizer.AdamW):
             weight_decay=float(self._weight_decay) if decays else 0.0,
             maximize=self._maximize,
         )
-        ADAMW(param, grad, state, settings)
+        if self._calls is None:
+            ADAMW(param, grad, state, settings)
+        else:
+            self._calls.append((param, grad, state, settings))

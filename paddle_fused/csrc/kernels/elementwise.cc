@@ -43,18 +43,34 @@ bool broadcast(const std::vector<int64_t>& x, const std::vector<int64_t>& y, con
   return true;
 }
 
+namespace {
+
+using Run = void (*)(const void*, bool, const void*, bool, int64_t, void*);
+
+Run run_of(BinaryOp op, ElementType type) {
+  return PF_SELECT_TABLE(elementwise_table).binary[static_cast<int>(op)][static_cast<int>(type)];
+}
+
+// One loop over all elements.
+void flat(Run run, int64_t bytes, int64_t count, const void* x, bool x_step, const void* y, bool y_step, void* out) {
+  for_each_range(count, 1, [&](int64_t begin, int64_t end) {
+    run(at(x, x_step * begin, bytes), x_step, at(y, y_step * begin, bytes), y_step, end - begin,
+        static_cast<char*>(out) + begin * bytes);
+  });
+}
+
+}  // namespace
+
+void binary(BinaryOp op, ElementType type, int64_t count, const void* x, const void* y, void* out) {
+  flat(run_of(op, type), element_size(type), count, x, true, y, true, out);
+}
+
 void binary(BinaryOp op, ElementType type, const Broadcast& loops, const void* x, const void* y, void* out) {
-  const auto run = PF_SELECT_TABLE(elementwise_table).binary[static_cast<int>(op)][static_cast<int>(type)];
+  const Run run = run_of(op, type);
   const int64_t bytes = element_size(type), width = loops.sizes.back();
   const bool x_step = loops.x_strides.back() != 0, y_step = loops.y_strides.back() != 0;
   const size_t outer = loops.sizes.size() - 1;
-  if (outer == 0) {
-    for_each_range(width, 1, [&](int64_t begin, int64_t end) {
-      run(at(x, x_step * begin, bytes), x_step, at(y, y_step * begin, bytes), y_step, end - begin,
-          static_cast<char*>(out) + begin * bytes);
-    });
-    return;
-  }
+  if (outer == 0) return flat(run, bytes, width, x, x_step, y, y_step, out);
   int64_t rows = 1;
   for (size_t d = 0; d < outer; ++d) rows *= loops.sizes[d];
   for_each_range(rows, width, [&](int64_t begin, int64_t end) {

@@ -25,6 +25,9 @@ PF_EXPORT bool broadcast(const std::vector<int64_t>& x, const std::vector<int64_
 // `out` may be x or y, where that has out's shape.
 PF_EXPORT void binary(BinaryOp op, ElementType type, const Broadcast& loops, const void* x, const void* y, void* out);
 
+// The same for operands of one shape, `count` elements.
+PF_EXPORT void binary(BinaryOp op, ElementType type, int64_t count, const void* x, const void* y, void* out);
+
 // out[i] = scale x[i] + bias; out may be x.
 PF_EXPORT void scale(ElementType type, float scale, float bias, int64_t count, const void* x, void* out);
 

@@ -1,5 +1,5 @@
 // pf_adamw_(param, grad, learning_rate, moment1, moment2, moment2_max?, beta1_pow, beta2_pow, master?): one step of AdamW
-// in place, by kernels/adam. moment2_max is there with AMSGrad, master where the weights are kept in float32 beside a
+// in place, by kernels/adam; pf_adamw_many_ the same for lists of them, in one call. moment2_max is there with AMSGrad, master where the weights are kept in float32 beside a
 // parameter of 16 bits. The step is counted by the powers of beta, which are those of Paddle's own optimizers. Betas close
 // to 1 come as their distance from it: attributes are single precision.
 #include "kernels/adam.h"
@@ -11,7 +11,7 @@ namespace {
 
 using OptionalTensor = paddle::optional<Tensor>;
 
-constexpr char kOp[] = "pf_adamw_";
+constexpr char kOp[] = "pf_adamw_", kMany[] = "pf_adamw_many_";
 
 // An array of the update: on the parameter's device, of its shape, of a type that the kernel knows.
 void check_array(const Tensor& param, const char* name, const Tensor& array) {
@@ -67,6 +67,34 @@ void adamw(Tensor& param, const Tensor& grad, const Tensor& learning_rate, Tenso
   *beta2_pow.data<float>() = static_cast<float>(power2 * beta2);
 }
 
+using Tensors = std::vector<Tensor>;
+using OptionalTensors = paddle::optional<Tensors>;
+
+void adamw_many(Tensors& params, const Tensors& grads, const Tensor& learning_rate, Tensors& moments1,
+                Tensors& moments2, OptionalTensors& moments2_max, Tensors& beta1_pows, Tensors& beta2_pows,
+                OptionalTensors& masters, float one_minus_beta1, float one_minus_beta2, float epsilon, float lr_ratio,
+                float weight_decay, bool maximize) {
+  const auto check_count = [&](const char* name, const Tensors& list) {
+    if (list.size() != params.size())
+      refuse(kMany, std::string(name) + " are " + std::to_string(list.size()) + " tensors and params " +
+                        std::to_string(params.size()) + "; accepted: as many.");
+  };
+  check_count("grads", grads);
+  check_count("moments1", moments1);
+  check_count("moments2", moments2);
+  if (moments2_max) check_count("moments2_max", *moments2_max);
+  check_count("beta1_pows", beta1_pows);
+  check_count("beta2_pows", beta2_pows);
+  if (masters) check_count("masters", *masters);
+  for (size_t i = 0; i < params.size(); ++i) {
+    OptionalTensor largest, master;
+    if (moments2_max) largest = (*moments2_max)[i];
+    if (masters) master = (*masters)[i];
+    adamw(params[i], grads[i], learning_rate, moments1[i], moments2[i], largest, beta1_pows[i], beta2_pows[i], master,
+          one_minus_beta1, one_minus_beta2, epsilon, lr_ratio, weight_decay, maximize);
+  }
+}
+
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -85,3 +113,21 @@ PD_BUILD_OP(pf_adamw_)
                     {"beta2_pow", "beta2_pow_out"},
                     {paddle::Optional("master"), paddle::Optional("master_out")}})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw));
+
+PD_BUILD_OP(pf_adamw_many_)
+    .Inputs({paddle::Vec("params"), paddle::Vec("grads"), "learning_rate", paddle::Vec("moments1"),
+             paddle::Vec("moments2"), paddle::Optional(paddle::Vec("moments2_max")), paddle::Vec("beta1_pows"),
+             paddle::Vec("beta2_pows"), paddle::Optional(paddle::Vec("masters"))})
+    .Outputs({paddle::Vec("params_out"), paddle::Vec("moments1_out"), paddle::Vec("moments2_out"),
+              paddle::Optional(paddle::Vec("moments2_max_out")), paddle::Vec("beta1_pows_out"),
+              paddle::Vec("beta2_pows_out"), paddle::Optional(paddle::Vec("masters_out"))})
+    .Attrs({"one_minus_beta1: float", "one_minus_beta2: float", "epsilon: float", "lr_ratio: float",
+            "weight_decay: float", "maximize: bool"})
+    .SetInplaceMap({{paddle::Vec("params"), paddle::Vec("params_out")},
+                    {paddle::Vec("moments1"), paddle::Vec("moments1_out")},
+                    {paddle::Vec("moments2"), paddle::Vec("moments2_out")},
+                    {paddle::Optional(paddle::Vec("moments2_max")), paddle::Optional(paddle::Vec("moments2_max_out"))},
+                    {paddle::Vec("beta1_pows"), paddle::Vec("beta1_pows_out")},
+                    {paddle::Vec("beta2_pows"), paddle::Vec("beta2_pows_out")},
+                    {paddle::Optional(paddle::Vec("masters")), paddle::Optional(paddle::Vec("masters_out"))}})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw_many));

@@ -29,12 +29,6 @@ struct Multiply {
   static constexpr char kName[] = "multiply", kGradient[] = "multiply_grad";
 };
 
-// out = a op b for tensors of one shape.
-template <typename T>
-void of_one_shape(BinaryOp op, const DenseTensor& a, const DenseTensor& b, T* out) {
-  kernels::binary(op, element_type(a.dtype()), {{a.numel()}, {1}, {1}}, a.data<T>(), b.data<T>(), out);
-}
-
 template <typename Op, typename T>
 void bridged_grad(const phi::CustomContext& context, const DenseTensor& x, const DenseTensor& y,
                   const DenseTensor& out_grad, int axis, DenseTensor* x_grad, DenseTensor* y_grad) {
@@ -74,6 +68,10 @@ void pass_on(const DenseTensor& out_grad, T* gradient) {
 template <typename Op, typename T, typename Context>
 void binary(const Context& context, const DenseTensor& x, const DenseTensor& y, DenseTensor* out) {
   const auto shape = [](const DenseTensor& tensor) { return common::vectorize(tensor.dims()); };
+  if (x.dtype() == y.dtype() && x.dims() == y.dims() && x.numel() > 0) {
+    T* result = context.template Alloc<T>(out);
+    return kernels::binary(Op::kOp, element_type(x.dtype()), x.numel(), x.data<T>(), y.data<T>(), result);
+  }
   kernels::Broadcast loops;
   if (x.dtype() != y.dtype() || !kernels::broadcast(shape(x), shape(y), shape(*out), &loops)) {
     using Function = void (*)(const phi::DeviceContext&, const DenseTensor&, const DenseTensor&, DenseTensor*);
@@ -104,8 +102,10 @@ void binary_grad(const Context& context, const DenseTensor& x, const DenseTensor
     if (dy) pass_on(out_grad, dy);
     if (dx) pass_on(out_grad, dx);
   } else {
-    if (dy) of_one_shape(BinaryOp::kMultiply, out_grad, x, dy);
-    if (dx) of_one_shape(BinaryOp::kMultiply, out_grad, y, dx);
+    const T* dout = out_grad.data<T>();
+    const auto type = element_type(out_grad.dtype());
+    if (dy) kernels::binary(BinaryOp::kMultiply, type, out_grad.numel(), dout, x.data<T>(), dy);
+    if (dx) kernels::binary(BinaryOp::kMultiply, type, out_grad.numel(), dout, y.data<T>(), dx);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/adam.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -33,8 +34,23 @@ AdamScalars adam_scalars(double beta1, double beta2, double epsilon, double lear
 }
 
 void adam(const AdamScalars& scalars, const AdamArrays& arrays, int64_t count) {
+  adam({{scalars, arrays, count}});
+}
+
+void adam(const std::vector<AdamTensor>& tensors) {
   const auto run = PF_SELECT_TABLE(adam_table).run;
-  for_each_range(count, 1, [&](int64_t begin, int64_t end) { run(scalars, arrays, begin, end); });
+  // Threads share the elements of all tensors evenly, whatever their sizes.
+  std::vector<int64_t> ends;
+  int64_t total = 0;
+  for (const AdamTensor& tensor : tensors) ends.push_back(total += tensor.count);
+  for_each_range(total, 1, [&](int64_t begin, int64_t end) {
+    size_t t = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin();
+    for (; begin < end; ++t) {
+      const int64_t first = ends[t] - tensors[t].count, until = std::min(end, ends[t]);
+      run(tensors[t].scalars, tensors[t].arrays, begin - first, until - first);
+      begin = until;
+    }
+  });
 }
 
 }  // namespace paddle_fused::kernels

@@ -8,6 +8,7 @@
 // depend on the number of threads.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "kernels/elements.h"
 #include "kernels/isa.h"
@@ -43,5 +44,13 @@ struct AdamArrays {
 };
 
 PF_EXPORT void adam(const AdamScalars& scalars, const AdamArrays& arrays, int64_t count);
+
+// Many parameters in one pass: each with its own scalars, its arrays of `count` elements.
+struct AdamTensor {
+  AdamScalars scalars;
+  AdamArrays arrays;
+  int64_t count;
+};
+PF_EXPORT void adam(const std::vector<AdamTensor>& tensors);
 
 }  // namespace paddle_fused::kernels

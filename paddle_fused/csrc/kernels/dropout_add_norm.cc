@@ -1,7 +1,6 @@
 #include "kernels/dropout_add_norm.h"
 
-#include <vector>
-
+#include "kernels/cache.h"
 #include "kernels/cast.h"
 #include "kernels/dropout_add_norm_table.h"
 #include "kernels/parallel.h"
@@ -9,58 +8,49 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// weight, bias and layerscale in float32 for the time of a call.
-class Vectors {
- public:
-  explicit Vectors(const DropoutAddNorm& p)
-      : weight_(floats(p.weight, p.weight_type, p.width)),
-        bias_(floats(p.bias, p.weight_type, p.width)),
-        layerscale_(floats(p.layerscale, p.type, p.width)) {}
+template <typename Function>
+Function choose(const Function (&functions)[3][2][2], const DropoutAddNorm& p) {
+  return functions[static_cast<int>(p.type)][p.pre_type == ElementType::kFloat32]
+                  [p.weight_type == ElementType::kFloat32];
+}
 
-  NormVectors view() const {
-    return {weight_.data(), bias_.empty() ? nullptr : bias_.data(), layerscale_.empty() ? nullptr : layerscale_.data()};
-  }
-
- private:
-  static std::vector<float> floats(const void* x, ElementType type, int64_t count) {
-    if (!x) return {};
-    std::vector<float> y(count);
-    cast(type, x, ElementType::kFloat32, y.data(), count);
-    return y;
-  }
-
-  std::vector<float> weight_, bias_, layerscale_;
-};
+// Whether a call that reads and writes so many tensors of x0's and of pre's type has its outputs pass by the caches.
+bool streams(const DropoutAddNorm& p, int of_type, int of_pre_type) {
+  return outgrows_cache(p.rows * p.width * (of_type * element_size(p.type) + of_pre_type * element_size(p.pre_type)));
+}
 
 }  // namespace
 
 void dropout_add_norm_forward(const DropoutAddNorm& problem, void* out, void* pre, uint8_t* mask, float* mean,
                               float* rstd) {
-  const auto run = PF_SELECT_TABLE(dropout_add_norm_table).forward;
-  const Vectors vectors(problem);
+  const auto run = choose(PF_SELECT_TABLE(dropout_add_norm_table).forward, problem);
+  const bool stream = streams(problem, 2, 1 + (problem.residual != nullptr));
   ThreadWorkspace<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(problem.width));
   for_each_range(problem.rows, problem.width, [&](int64_t begin, int64_t end) {
-    run(problem, vectors.view(), begin, end, workspace.of_this_thread(), out, pre, mask, mean, rstd);
+    run(problem, begin, end, workspace.of_this_thread(), stream, out, pre, mask, mean, rstd);
   });
 }
 
 void dropout_add_norm_backward(const DropoutAddNorm& problem, const void* out_grad, const void* pre_grad,
                                const void* pre, const float* mean, const float* rstd,
                                const DropoutAddNormGradients& gradients) {
-  const auto run = PF_SELECT_TABLE(dropout_add_norm_table).backward;
-  const Vectors vectors(problem);
-  const int64_t width = problem.width;
-  ThreadWorkspace<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(width));
-  const auto sums = sum_over_row_blocks(problem.rows, 3 * width, [&](int64_t begin, int64_t end, float* partial) {
-    run(problem, vectors.view(), begin, end, workspace.of_this_thread(), out_grad, pre_grad, pre, mean, rstd, gradients,
-        {partial, partial + width, partial + 2 * width});
+  const auto run = choose(PF_SELECT_TABLE(dropout_add_norm_table).backward, problem);
+  const int64_t width = problem.width, row = dropout_add_norm_row(width);
+  const bool stream = streams(problem, (out_grad != nullptr) + (gradients.x0 != nullptr),
+                              1 + (pre_grad != nullptr) + (gradients.residual != nullptr));
+  ThreadWorkspace<float> workspace(kDropoutAddNormRows * row);
+  const int64_t bias = row, layerscale = bias + (gradients.bias ? row : 0);
+  const int64_t count = layerscale + (gradients.layerscale ? row : 0);
+  const auto sums = sum_over_row_blocks(problem.rows, count, [&](int64_t begin, int64_t end, float* partial) {
+    run(problem, begin, end, workspace.of_this_thread(), stream, out_grad, pre_grad, pre, mean, rstd, gradients,
+        {partial, gradients.bias ? partial + bias : nullptr, gradients.layerscale ? partial + layerscale : nullptr});
   });
   const auto store = [&](int64_t position, ElementType type, void* gradient) {
-    if (gradient) cast(ElementType::kFloat32, sums.data() + position * width, type, gradient, width);
+    if (gradient) cast(ElementType::kFloat32, sums.data() + position, type, gradient, width);
   };
   store(0, problem.weight_type, gradients.weight);
-  store(1, problem.weight_type, gradients.bias);
-  store(2, problem.type, gradients.layerscale);
+  store(bias, problem.weight_type, gradients.bias);
+  store(layerscale, problem.type, gradients.layerscale);
 }
 
 }  // namespace paddle_fused::kernels

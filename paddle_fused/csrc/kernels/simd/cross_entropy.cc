@@ -1,12 +1,14 @@
 #include "kernels/cross_entropy_table.h"
 #include "kernels/simd/math.h"
+#include "kernels/simd/vector_math.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
 // One row of a tensor [outer, classes, inner]: the classes lie `stride` elements apart. The loops below are written
-// once and compiled for the dense case (Dense::stride is the constant 1, so they vectorise) and for any stride.
+// once and compiled for the dense case (Dense::stride is the constant 1, so they vectorise) and for any stride. The
+// usual case, dense logits, has loops of its own.
 struct Dense {
   static constexpr int64_t stride = 1;
 };
@@ -18,6 +20,44 @@ struct Strided {
 constexpr float kSmallestLog = -1e20f;
 
 static inline float bounded(float log_p) { return log_p < kSmallestLog ? kSmallestLog : log_p; }
+
+template <typename T>
+static inline float maximum_of(const T* x, int64_t count) {
+  Floats first = all(to_float(x[0])), second = first;
+  int64_t i = 0;
+  for (; i + kPair <= count; i += kPair) {
+    const Pair v = load<T>(x + i, Whole{});
+    first = larger(v.a, first);
+    second = larger(v.b, second);
+  }
+  first = larger(first, second);
+  float maximum = first[0];
+  for (int lane = 1; lane < kFloats; ++lane) maximum = first[lane] > maximum ? first[lane] : maximum;
+  for (; i < count; ++i) maximum = to_float(x[i]) > maximum ? to_float(x[i]) : maximum;
+  return maximum;
+}
+
+// Softmax of dense logits; returns log p of the label, or nothing of use where the label is not one of the classes. The
+// row is in the second cache from the first loop on; exponentials[classes, in whole Pairs] keeps it from being computed
+// twice.
+template <typename T, typename Where>
+static inline float softmax_of_row(const T* x, int64_t classes, int64_t label, float* exponentials, T* softmax,
+                                   Where where) {
+  const float maximum = maximum_of(x, classes);
+  const double total = sum_of_pairs(classes, [=](int64_t i, auto part) {
+    const Pair e = exp_not_positive(load<T>(x + i, part) - maximum);
+    store<float>(exponentials + i, e, Whole{}, Cached{});
+    return only<T>(e, part);
+  });
+  const float log_p =
+      label >= 0 && label < classes ? to_float(x[label]) - maximum - __builtin_logf(static_cast<float>(total)) : 0.0f;
+  const float scale = static_cast<float>(1.0 / total);
+  for_each_pair(0, classes, [=](int64_t i, auto part) {
+    store<T>(softmax + i, load<float>(exponentials + i, Whole{}) * scale, part, where);
+    __builtin_prefetch(x + classes + i);
+  });
+  return log_p;
+}
 
 template <typename T, typename Layout>
 void forward_row(const CrossEntropyProblem& problem, Layout layout, const T* x, const T* soft, int64_t label,
@@ -52,18 +92,42 @@ void forward_row(const CrossEntropyProblem& problem, Layout layout, const T* x, 
 }
 
 template <typename T>
-void forward(const CrossEntropyProblem& problem, const void* x_data, int64_t r, float* row, void* softmax_data,
-             void* loss_data) {
+void forward(const CrossEntropyProblem& problem, const void* x_data, int64_t r, float* row, bool stream,
+             void* softmax_data, void* loss_data) {
   const int64_t first = r / problem.inner * problem.classes * problem.inner + r % problem.inner;
   const T* x = static_cast<const T*>(x_data) + first;
   const T* soft = problem.soft_labels ? static_cast<const T*>(problem.soft_labels) + first : nullptr;
   const int64_t label = problem.hard_labels ? problem.hard_labels[r] : 0;
   T* softmax = static_cast<T*>(softmax_data) + first;
   T* loss = static_cast<T*>(loss_data) + r;
-  if (problem.inner == 1)
+  if (problem.inner == 1 && problem.use_softmax && !soft) {
+    float log_p = 0.0f;
+    if (stream && streams_to(softmax, 0)) {
+      log_p = softmax_of_row(x, problem.classes, label, row, softmax, Streamed{});
+      finish_streams();
+    } else {
+      log_p = softmax_of_row(x, problem.classes, label, row, softmax, Cached{});
+    }
+    from_float(label == problem.ignore_index ? 0.0f : -bounded(log_p), loss);
+  } else if (problem.inner == 1)
     forward_row(problem, Dense{}, x, soft, label, row, softmax, loss);
   else
     forward_row(problem, Strided{problem.inner}, x, soft, label, row, softmax, loss);
+}
+
+// dx = softmax * factor for one row; dx may be softmax.
+template <typename T>
+static inline void scale_row(Dense, const T* softmax, int64_t classes, float factor, T* dx) {
+  for_each_pair(0, classes, [=](int64_t i, auto part) {
+    store<T>(dx + i, load<T>(softmax + i, part) * factor, part, Cached{});
+  });
+}
+template <typename T>
+static inline void scale_row(Strided layout, const T* softmax, int64_t classes, float factor, T* dx) {
+  for (int64_t c = 0; c < classes; ++c) {
+    const int64_t i = c * layout.stride;
+    from_float(to_float(softmax[i]) * factor, dx + i);
+  }
 }
 
 template <typename T, typename Layout>
@@ -89,8 +153,7 @@ void backward_row(const CrossEntropyProblem& problem, Layout layout, const T* so
   if (others == 0.0f) {
     for (int64_t c = 0; c < classes; ++c) from_float(0.0f, dx + c * stride);
   } else {
-#pragma omp simd
-    for (int64_t c = 0; c < classes; ++c) from_float(to_float(softmax[c * stride]) * others, dx + c * stride);
+    scale_row(layout, softmax, classes, others, dx);
   }
   if (counts) from_float(problem.use_softmax ? (p - 1.0f) * g : -g / p, dx + label * stride);
 }

@@ -1,219 +1,219 @@
 #include "kernels/dropout_add_norm_table.h"
-#include "kernels/simd/math.h"
-#include "kernels/simd/philox.h"
+#include "kernels/simd/dropout_factors.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// A row is turned into floats, worked on in the processor's cache, and stored once: so one body serves every combination
-// of the tensors' types.
-template <typename T>
-static inline void load_as(const void* from, int64_t first, int64_t count, float* to) {
-  const T* x = static_cast<const T*>(from) + first;
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = to_float(x[i]);
-}
-static inline void load_row(ElementType type, const void* from, int64_t first, int64_t count, float* to) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return load_as<float>(from, first, count, to);
-    case ElementType::kBFloat16:
-      return load_as<BFloat16>(from, first, count, to);
-    case ElementType::kFloat16:
-      return load_as<Float16>(from, first, count, to);
-  }
-}
-
-template <typename T>
-static inline void store_as(const float* from, int64_t first, int64_t count, void* to) {
-  T* x = static_cast<T*>(to) + first;
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) from_float(from[i], x + i);
-}
-static inline void store_row(ElementType type, const float* from, int64_t first, int64_t count, void* to) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return store_as<float>(from, first, count, to);
-    case ElementType::kBFloat16:
-      return store_as<BFloat16>(from, first, count, to);
-    case ElementType::kFloat16:
-      return store_as<Float16>(from, first, count, to);
-  }
-}
-
-template <typename T>
-static inline void round_as(const float* from, int64_t count, float* to) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) {
-    T rounded;
-    from_float(from[i], &rounded);
-    to[i] = to_float(rounded);
-  }
-}
-static inline void round_row(ElementType type, const float* from, int64_t count, float* to) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return round_as<float>(from, count, to);
-    case ElementType::kBFloat16:
-      return round_as<BFloat16>(from, count, to);
-    case ElementType::kFloat16:
-      return round_as<Float16>(from, count, to);
-  }
-}
-
-static inline void multiply(float* x, const float* y, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) x[i] *= y[i];
-}
-
-static inline void add(float* x, const float* y, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) x[i] += y[i];
-}
-
-static inline float row_scale(const DropoutAddNorm& p, int64_t row) {
-  float scale = 1.0f;
-  if (p.rowscale) load_row(p.type, p.rowscale, row, 1, &scale);
-  return scale;
-}
-
-// x *= scale * layerscale
-static inline void scale_row(const NormVectors& v, float scale, int64_t count, float* x) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) x[i] *= scale;
-  if (v.layerscale) multiply(x, v.layerscale, count);
-}
+// A row is read once, worked on in the processor's caches and stored once. In all that follows T is the type of x0 and
+// out, P that of pre, W that of the weight.
 
 static inline bool drops(const DropoutAddNorm& p) { return p.keep_probability < 1.0; }
 
-// factors[i] = 1 / keep where a random word is below keep * 2^32, else 0. One counter serves four neighbours: the offset
-// is its low half, its high half numbers (row, group of four). Writes up to the next multiple of four.
-static inline void dropout_factors(const DropoutAddNorm& p, int64_t row, float* factors) {
-  const uint64_t threshold = static_cast<uint64_t>(p.keep_probability * 4294967296.0);
-  const float kept = p.keep_probability > 0 ? static_cast<float>(1.0 / p.keep_probability) : 0.0f;
-  const int64_t groups = (p.width + 3) / 4;
-#pragma omp simd
-  for (int64_t group = 0; group < groups; ++group) {
-    uint32_t words[4];
-    philox(p.offset, static_cast<uint64_t>(row * groups + group), p.seed, words);
-    for (int w = 0; w < 4; ++w) factors[group * 4 + w] = words[w] < threshold ? kept : 0.0f;
-  }
+template <typename T>
+static inline const T* at(const void* base, int64_t element) {
+  return base ? static_cast<const T*>(base) + element : nullptr;
+}
+template <typename T>
+static inline T* at(void* base, int64_t element) {
+  return base ? static_cast<T*>(base) + element : nullptr;
 }
 
-static inline void store_mask(const DropoutAddNorm& p, int64_t row, const float* factors, uint8_t* mask) {
-  uint8_t* to = mask + row * p.width;
-  for (int64_t i = 0; i < p.width; ++i) to[i] = factors ? factors[i] != 0.0f : 1;
+template <typename T>
+static inline float row_scale(const DropoutAddNorm& p, int64_t row) {
+  return p.rowscale ? to_float(*at<T>(p.rowscale, row)) : 1.0f;
 }
 
-void forward(const DropoutAddNorm& p, const NormVectors& v, int64_t begin, int64_t end, float* workspace, void* out,
-             void* pre, uint8_t* mask, float* mean, float* rstd) {
+template <typename Main>
+static inline void bring_in_order(float* sums, int64_t width) {
+  for (int64_t i = 0; sums && i < width; i += kPair)
+    store<Main>(sums + i, load<float>(sums + i, Whole{}), Whole{}, Cached{});
+}
+
+template <typename Main>
+static inline void store_mask(const float* factors, int64_t width, uint8_t* mask) {
+  for_each_pair(0, width, [=](int64_t i, auto) {
+    float elements[kPair];
+    store<Main>(elements, load<float>(factors + i, Whole{}), Whole{}, Cached{});
+    for (int64_t k = 0; k < kPair && i + k < width; ++k) mask[i + k] = elements[k] != 0.0f;
+  });
+}
+
+template <typename T, typename P, typename W, typename Where>
+static inline void forward_rows(const DropoutAddNorm& p, int64_t begin, int64_t end, float* workspace, T* out, P* pre,
+                                uint8_t* mask, float* mean, float* rstd, Where where) {
+  using Main = MainOf<T, P, W>;
   const int64_t width = p.width;
+  const bool is_rms = p.norm == NormKind::kRmsNorm, dropped = drops(p);
+  const T* layerscale = at<T>(p.layerscale, 0);
+  const W *weight = at<W>(p.weight, 0), *bias = at<W>(p.bias, 0);
+  // Both in the order of Main's Pairs.
   float* z = workspace;
-  float* other = z + dropout_add_norm_row(width);
+  float* factors = z + dropout_add_norm_row(width);
+  const Dropout dropout = dropout_of(dropped ? p.keep_probability : 0.0, p.seed, p.offset);
   for (int64_t row = begin; row < end; ++row) {
-    load_row(p.type, p.x0, row * width, width, z);
-    if (p.rowscale || p.layerscale) scale_row(v, row_scale(p, row), width, z);
-    if (drops(p)) {
-      dropout_factors(p, row, other);
-      multiply(z, other, width);
-    }
-    if (mask) store_mask(p, row, drops(p) ? other : nullptr, mask);
-    if (p.residual) {
-      load_row(p.pre_type, p.residual, row * width, width, other);
-      add(z, other, width);
-    }
-    store_row(p.pre_type, z, row * width, width, pre);
-    round_row(p.pre_type, z, width, z);
+    const int64_t first = row * width;
+    const T* x0 = at<T>(p.x0, first);
+    const P* residual = at<P>(p.residual, first);
+    P* pre_row = pre + first;
+    T* out_row = out + first;
+    const float scale = row_scale<T>(p, row);
+    if (dropped) dropout_factors<Main>(dropout, row, width, factors);
+    if (mask && dropped) store_mask<Main>(factors, width, mask + first);
+    if (mask && !dropped) __builtin_memset(mask + first, 1, static_cast<size_t>(width));
 
+    const double total = sum_of_pairs(width, [&](int64_t i, auto part) {
+      Pair v = load<Main>(x0 + i, part) * scale;
+      if (layerscale) v = v * load<Main>(layerscale + i, part);
+      if (dropped) v = v * load<float>(factors + i, Whole{});
+      if (residual) v = v + load<Main>(residual + i, part);
+      store<Main>(pre_row + i, v, part, where);
+      v = rounded<Main, P>(v);
+      store<float>(z + i, v, Whole{}, Cached{});
+      return is_rms ? v * v : v;
+    });
     float m = 0.0f;
-    if (p.norm == NormKind::kLayerNorm) {
-      m = static_cast<float>(sum(width, [z](int64_t i) { return z[i]; }) / static_cast<double>(width));
+    double squares = total;
+    if (!is_rms) {
+      m = static_cast<float>(total / static_cast<double>(width));
       mean[row] = m;
+      squares = sum_of_pairs(width, [=](int64_t i, auto part) {
+        const Pair v = only<Main>(load<float>(z + i, Whole{}) - m, part);
+        return v * v;
+      });
     }
-    const double squares = sum(width, [z, m](int64_t i) { return (z[i] - m) * (z[i] - m); });
     const float r = 1.0f / __builtin_sqrtf(static_cast<float>(squares / static_cast<double>(width)) + p.epsilon);
     rstd[row] = r;
-#pragma omp simd
-    for (int64_t i = 0; i < width; ++i) z[i] = (z[i] - m) * r;
-    if (p.norm == NormKind::kRmsNorm) round_row(p.weight_type, z, width, z);
-    multiply(z, v.weight, width);
-    if (v.bias) add(z, v.bias, width);
-    store_row(p.type, z, row * width, width, out);
+    for_each_pair(0, width, [=](int64_t i, auto part) {
+      Pair v = (load<float>(z + i, Whole{}) - m) * r;
+      if (is_rms) v = rounded<Main, W>(v);
+      v = v * load<Main>(weight + i, part);
+      if (bias) v = v + load<Main>(bias + i, part);
+      store<Main>(out_row + i, v, part, where);
+      __builtin_prefetch(x0 + width + i);
+      if (residual) __builtin_prefetch(residual + width + i);
+    });
   }
+}
+
+// The gradients of rowscale and layerscale, which need x0. d[width] is the gradient of x0 * rowscale * layerscale; its
+// order and that of the sums is that of Main's Pairs.
+template <typename T, typename Main>
+static inline void gradients_of_scales(const DropoutAddNorm& p, int64_t row, const float* d, T* drowscale,
+                                       float* layerscale_sums) {
+  const T *x0 = at<T>(p.x0, row * p.width), *layerscale = at<T>(p.layerscale, 0);
+  const float scale = row_scale<T>(p, row);
+  const double total = sum_of_pairs(p.width, [=](int64_t i, auto part) {
+    const Pair v = load<Main>(x0 + i, part) * load<float>(d + i, Whole{});
+    if (layerscale_sums)
+      store<float>(layerscale_sums + i, load<float>(layerscale_sums + i, Whole{}) + v * scale, Whole{}, Cached{});
+    return layerscale ? v * load<Main>(layerscale + i, part) : v;
+  });
+  if (drowscale) from_float(static_cast<float>(total), drowscale + row);
 }
 
 // With n = (z - mean) * rstd and g = dout * weight:
 //   dz = (g - mean(g) - n * mean(g * n)) * rstd + dpre        (mean(g) in the layer norm only)
-static inline void gradient_of_norm(const DropoutAddNorm& p, const NormVectors& v, float mean, float rstd,
-                                    const NormVectorSums& sums, float* n, float* g, float* rounded) {
+template <typename T, typename P, typename W, typename Where>
+static inline void backward_rows(const DropoutAddNorm& p, int64_t begin, int64_t end, float* workspace,
+                                 const void* out_grad, const void* pre_grad, const void* pre, const float* mean,
+                                 const float* rstd, const DropoutAddNormGradients& to, const NormVectorSums& sums,
+                                 Where where) {
+  using Main = MainOf<T, P, W>;
   const int64_t width = p.width;
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) n[i] = (n[i] - mean) * rstd;
-  const bool is_rms = p.norm == NormKind::kRmsNorm;
-  if (is_rms) round_row(p.weight_type, n, width, rounded);
-  const float* scaled = is_rms ? rounded : n;
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    sums.weight[i] += g[i] * scaled[i];
-    sums.bias[i] += g[i];
-  }
-  multiply(g, v.weight, width);
-  const double count = static_cast<double>(width);
-  const float mean_g = is_rms ? 0.0f : static_cast<float>(sum(width, [g](int64_t i) { return g[i]; }) / count);
-  const float projected = static_cast<float>(sum(width, [g, n](int64_t i) { return g[i] * n[i]; }) / count);
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) g[i] = (g[i] - mean_g - n[i] * projected) * rstd;
-}
-
-void backward(const DropoutAddNorm& p, const NormVectors& v, int64_t begin, int64_t end, float* workspace,
-              const void* out_grad, const void* pre_grad, const void* pre, const float* mean, const float* rstd,
-              const DropoutAddNormGradients& to, const NormVectorSums& sums) {
-  const int64_t width = p.width;
-  float* g = workspace;
-  float* n = g + dropout_add_norm_row(width);
-  float* other = n + dropout_add_norm_row(width);
+  const bool is_rms = p.norm == NormKind::kRmsNorm, dropped = drops(p), scales = to.rowscale || to.layerscale;
+  const T* layerscale = at<T>(p.layerscale, 0);
+  const W* weight = at<W>(p.weight, 0);
+  // Both in the order of Main's Pairs, as are the sums until all rows are added.
+  float* d = workspace;
+  float* factors = d + dropout_add_norm_row(width);
+  const Dropout dropout = dropout_of(dropped ? p.keep_probability : 0.0, p.seed, p.offset);
   for (int64_t row = begin; row < end; ++row) {
     const int64_t first = row * width;
-    if (out_grad) {
-      load_row(p.pre_type, pre, first, width, n);
-      load_row(p.type, out_grad, first, width, g);
-      gradient_of_norm(p, v, p.norm == NormKind::kLayerNorm ? mean[row] : 0.0f, rstd[row], sums, n, g, other);
-    } else {
-      for (int64_t i = 0; i < width; ++i) g[i] = 0.0f;
+    const T* dout = at<T>(out_grad, first);
+    const P *dpre = at<P>(pre_grad, first), *z = at<P>(pre, first);
+    T* dx0 = at<T>(to.x0, first);
+    P* dresidual = at<P>(to.residual, first);
+    const float m = is_rms ? 0.0f : mean[row], r = rstd[row], scale = row_scale<T>(p, row);
+    float mean_g = 0.0f, projected = 0.0f;
+    if (dout) {
+      Sum g_total, projected_total;
+      for_each_block(width, [&](int64_t from, int64_t until) {
+        Pair g_sum{};
+        add_block(projected_total, from, until, [&](int64_t i, auto part) {
+          const Pair n = (load<Main>(z + i, part) - m) * r, dy = load<Main>(dout + i, part);
+          const Pair scaled = is_rms ? rounded<Main, W>(n) : n;
+          store<float>(sums.weight + i, load<float>(sums.weight + i, Whole{}) + dy * scaled, Whole{}, Cached{});
+          if (sums.bias) store<float>(sums.bias + i, load<float>(sums.bias + i, Whole{}) + dy, Whole{}, Cached{});
+          const Pair g = dy * load<Main>(weight + i, part);
+          g_sum = g_sum + g;
+          return g * n;
+        });
+        add_lanes(g_total, g_sum);
+      });
+      if (!is_rms) mean_g = static_cast<float>(total(g_total) / static_cast<double>(width));
+      projected = static_cast<float>(total(projected_total) / static_cast<double>(width));
     }
-    if (pre_grad) {
-      load_row(p.pre_type, pre_grad, first, width, other);
-      add(g, other, width);
-    }
-    if (to.residual) store_row(p.pre_type, g, first, width, to.residual);
-    if (drops(p)) {
-      dropout_factors(p, row, other);
-      multiply(g, other, width);
-    }
-    const float scale = row_scale(p, row);
-    if (to.rowscale || to.layerscale) {
-      load_row(p.type, p.x0, first, width, other);
-      multiply(other, g, width);
-      const float* layerscale = v.layerscale;
-      if (to.rowscale) {
-        const double total = layerscale
-                                 ? sum(width, [other, layerscale](int64_t i) { return other[i] * layerscale[i]; })
-                                 : sum(width, [other](int64_t i) { return other[i]; });
-        const float rounded = static_cast<float>(total);
-        store_row(p.type, &rounded, row, 1, to.rowscale);
+    if (dropped) dropout_factors<Main>(dropout, row, width, factors);
+    for_each_pair(0, width, [=](int64_t i, auto part) {
+      Pair v{};
+      if (dout) {
+        const Pair n = (load<Main>(z + i, part) - m) * r;
+        v = (load<Main>(dout + i, part) * load<Main>(weight + i, part) - mean_g - n * projected) * r;
       }
-#pragma omp simd
-      for (int64_t i = 0; i < width; ++i) sums.layerscale[i] += other[i] * scale;
-    }
-    if (to.x0) {
-      if (p.rowscale || p.layerscale) scale_row(v, scale, width, g);
-      store_row(p.type, g, first, width, to.x0);
-    }
+      if (dpre) v = v + load<Main>(dpre + i, part);
+      if (dresidual) store<Main>(dresidual + i, v, part, where);
+      if (dropped) v = v * load<float>(factors + i, Whole{});
+      if (scales) store<float>(d + i, v, Whole{}, Cached{});
+      v = v * scale;
+      if (layerscale) v = v * load<Main>(layerscale + i, part);
+      if (dx0) store<Main>(dx0 + i, v, part, where);
+      __builtin_prefetch(z + width + i);
+      __builtin_prefetch(dout + width + i);
+    });
+    if (scales) gradients_of_scales<T, Main>(p, row, d, at<T>(to.rowscale, 0), sums.layerscale);
+  }
+  bring_in_order<Main>(sums.weight, width);
+  bring_in_order<Main>(sums.bias, width);
+  bring_in_order<Main>(sums.layerscale, width);
+}
+
+template <typename T, typename P, typename W>
+void forward(const DropoutAddNorm& p, int64_t begin, int64_t end, float* workspace, bool stream, void* out, void* pre,
+             uint8_t* mask, float* mean, float* rstd) {
+  T* to = static_cast<T*>(out);
+  P* z = static_cast<P*>(pre);
+  if (stream && streams_to(to, p.width * sizeof(T)) && streams_to(z, p.width * sizeof(P))) {
+    forward_rows<T, P, W>(p, begin, end, workspace, to, z, mask, mean, rstd, Streamed{});
+    finish_streams();
+  } else {
+    forward_rows<T, P, W>(p, begin, end, workspace, to, z, mask, mean, rstd, Cached{});
   }
 }
 
-constexpr DropoutAddNormTable kTable = {forward, backward};
+template <typename T, typename P, typename W>
+void backward(const DropoutAddNorm& p, int64_t begin, int64_t end, float* workspace, bool stream, const void* out_grad,
+              const void* pre_grad, const void* pre, const float* mean, const float* rstd,
+              const DropoutAddNormGradients& to, const NormVectorSums& sums) {
+  if (stream && streams_to(to.x0, p.width * sizeof(T)) && streams_to(to.residual, p.width * sizeof(P))) {
+    backward_rows<T, P, W>(p, begin, end, workspace, out_grad, pre_grad, pre, mean, rstd, to, sums, Streamed{});
+    finish_streams();
+  } else {
+    backward_rows<T, P, W>(p, begin, end, workspace, out_grad, pre_grad, pre, mean, rstd, to, sums, Cached{});
+  }
+}
+
+using F = float;
+using B = BFloat16;
+using H = Float16;
+constexpr DropoutAddNormTable kTable = {
+    {{{forward<F, F, F>, forward<F, F, F>}, {forward<F, F, F>, forward<F, F, F>}},
+     {{forward<B, B, B>, forward<B, B, F>}, {forward<B, F, B>, forward<B, F, F>}},
+     {{forward<H, H, H>, forward<H, H, F>}, {forward<H, F, H>, forward<H, F, F>}}},
+    {{{backward<F, F, F>, backward<F, F, F>}, {backward<F, F, F>, backward<F, F, F>}},
+     {{backward<B, B, B>, backward<B, B, F>}, {backward<B, F, B>, backward<B, F, F>}},
+     {{backward<H, H, H>, backward<H, H, F>}, {backward<H, F, H>, backward<H, F, F>}}},
+};
 
 }  // namespace
 

@@ -16,6 +16,17 @@ PF_INLINE Floats at_least(Floats x, float bound) {
 #endif
 }
 
+// x where it is above y, else y; where x is NaN, too.
+PF_INLINE Floats larger(Floats x, Floats y) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(0xffff, x, y);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(x, y);
+#else
+  return x > y ? x : y;
+#endif
+}
+
 // `negative` where the sign bit of x is set, else `positive`.
 PF_INLINE Floats by_sign(Floats x, Floats negative, Floats positive) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -40,6 +51,8 @@ PF_INLINE Floats exp_not_positive(Floats x) {
   const Words power = (reinterpret_cast<Words>(shifted) + 127u) << 23;
   return p * reinterpret_cast<Floats>(power);
 }
+
+PF_INLINE Pair exp_not_positive(Pair x) { return {exp_not_positive(x.a), exp_not_positive(x.b)}; }
 
 PF_INLINE Floats negative_magnitude(Floats x) {
   return reinterpret_cast<Floats>(reinterpret_cast<Words>(x) | 0x80000000u);

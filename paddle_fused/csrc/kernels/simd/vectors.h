@@ -109,17 +109,19 @@ constexpr bool kIsEvenOdd<BFloat16> = true;
 template <>
 constexpr bool kIsEvenOdd<BFloat16BesideFloat> = true;
 
-// The Main of a kernel whose tensors have the types T and G.
-template <typename T, typename G>
+// The Main of a kernel whose tensors have the types T and Others, each of them T or float.
+template <typename T, typename... Others>
 struct Mixed {
   using Main = T;
 };
-template <>
-struct Mixed<BFloat16, float> {
+template <typename... Others>
+struct Mixed<BFloat16, float, Others...> {
   using Main = BFloat16BesideFloat;
 };
-template <typename T, typename G>
-using MainOf = typename Mixed<T, G>::Main;
+template <typename... Others>
+struct Mixed<BFloat16, BFloat16, Others...> : Mixed<BFloat16, Others...> {};
+template <typename T, typename... Others>
+using MainOf = typename Mixed<T, Others...>::Main;
 
 // ---- how many elements of a Pair are there: all, or the first `count`, the rest being zeros that are not stored
 
@@ -165,8 +167,8 @@ PF_INLINE Pair load(const T* p, Part part) {
 
 // ---- roundings and stores
 
-// bfloat16 in the upper halves, anything in the lower ones. A carry could turn a NaN whose bits are nearly all ones into
-// zero. Only float32 tensors hold such: the NaNs of bfloat16 have zeros below, and those of arithmetic, too.
+// bfloat16 in the upper halves, anything in the lower ones. A carry could turn a NaN whose bits are nearly all ones
+// into zero. Only float32 tensors hold such: the NaNs of bfloat16 have zeros below, and those of arithmetic, too.
 template <typename Main>
 PF_INLINE Words upper_bfloat16(Floats f) {
   const Words u = reinterpret_cast<Words>(f);
@@ -217,7 +219,8 @@ template <typename Main, typename Where>
 PF_INLINE void store_own_order(Float16* p, Pair v, Where where) {
 #if defined(__AVX512F__)
   const __m512i low = _mm512_castsi256_si512(_mm512_maskz_cvtps_ph(0xffff, v.a, _MM_FROUND_TO_NEAREST_INT));
-  put(p, reinterpret_cast<Words>(_mm512_maskz_inserti64x4(0xff, low, _mm512_maskz_cvtps_ph(0xffff, v.b, _MM_FROUND_TO_NEAREST_INT), 1)), where);
+  const __m256i high = _mm512_maskz_cvtps_ph(0xffff, v.b, _MM_FROUND_TO_NEAREST_INT);
+  put(p, reinterpret_cast<Words>(_mm512_maskz_inserti64x4(0xff, low, high, 1)), where);
 #elif defined(__AVX2__)
   put(p, reinterpret_cast<Words>(_mm256_set_m128i(_mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT),
                                                   _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT))), where);
@@ -266,6 +269,16 @@ PF_INLINE void store(T* p, Pair v, Part part, Where) {
   for (int64_t i = 0; i < part.count; ++i) p[i] = elements[i];
 }
 
+// v without the elements that are not there.
+template <typename Main>
+PF_INLINE Pair only(Pair v, Whole) { return v; }
+template <typename Main>
+PF_INLINE Pair only(Pair v, Part part) {
+  float elements[kPair];
+  store<Main>(elements, v, Whole{}, Cached{});
+  return load<Main>(elements, part);
+}
+
 // ---- loops over a row
 
 // Calls body(i, Whole or Part) for Pairs that cover [begin, end).
@@ -277,8 +290,8 @@ PF_INLINE void for_each_pair(int64_t begin, int64_t end, const Body& body) {
 }
 
 // Elements that wait in the first cache to be streamed to `to`. Streamed stores delay loads from the same place within
-// another page, and page-aligned tensors often are read there: outputs of a kernel that loads much go by way of a Piece,
-// which stands half a page off.
+// another page, and page-aligned tensors often are read there: outputs of a kernel that loads much go by way of a
+// Piece, which stands half a page off.
 constexpr int64_t kPiece = 512;
 template <typename T>
 struct Piece {
@@ -309,8 +322,14 @@ PF_INLINE double total(const Sum& sum) {
 }
 constexpr int64_t kSumBlock = 512;
 
-// Adds term(i, Whole or Part), a Pair, for Pairs that cover [begin, end), a block. The terms of what is not there must be
-// zeros.
+PF_INLINE void add_lanes(Sum& sum, Pair v) {
+  const Floats block = v.a + v.b;
+#pragma omp simd
+  for (int lane = 0; lane < kFloats; ++lane) sum.lanes[lane] += static_cast<double>(block[lane]);
+}
+
+// Adds term(i, Whole or Part), a Pair, for Pairs that cover [begin, end), a block. The terms of what is not there must
+// be zeros.
 template <typename Term>
 PF_INLINE void add_block(Sum& sum, int64_t begin, int64_t end, const Term& term) {
   // Two Pairs at a time: an addition takes longer than the loads of a term.
@@ -325,10 +344,7 @@ PF_INLINE void add_block(Sum& sum, int64_t begin, int64_t end, const Term& term)
     i += kPair;
   }
   if (i < end) second = second + term(i, Part{end - i});
-  first = first + second;
-  const Floats block = first.a + first.b;
-#pragma omp simd
-  for (int lane = 0; lane < kFloats; ++lane) sum.lanes[lane] += static_cast<double>(block[lane]);
+  add_lanes(sum, first + second);
 }
 
 // Calls body(begin, end) for blocks that cover [0, count).

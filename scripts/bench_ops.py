@@ -48,7 +48,7 @@ def main():
     records = []
     try:
         for malloc in ("off", "on") if arguments.malloc == "both" else (arguments.malloc,):
-            records += bench(arguments, malloc)
+            bench(arguments, malloc, records)
     except (verify.Wrong, contenders.Failed) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -65,32 +65,34 @@ def main():
     return 0
 
 
-def bench(arguments, malloc):
-    """The records of all cases with the malloc setting on or off; the table is printed."""
+def bench(arguments, malloc, records):
+    """Adds the records of all cases with the malloc setting on or off; prints the table."""
     quick, rounds, names = arguments.quick, arguments.rounds, arguments.contenders
     start = (arguments.threads, malloc, arguments.torch_python)
     chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
     bandwidth = limits.measure(arguments.threads, rounds, sets(quick))
     with contenders.Processes(dict.fromkeys([*names, *GEMM_BY]), *start) as processes:
-        flops = measure.gemm_rates(processes, GEMM_SIZE[quick], rounds)
+        rates = measure.gemm_contest(processes, GEMM_SIZE[quick], rounds)
+        found_limits = measure.Limits(bandwidth, measure.fastest(rates))
         facts = machine.facts(arguments.threads) | {
             "kind": "machine",
             "malloc": malloc,
             "versions": {name: processes[name].version or processes[name].unavailable for name in names},
             "bandwidth": bandwidth,
-            "gemm": flops,
+            "gemm": found_limits.flops,
         }
         report.show(report.facts(facts))
-        found_limits = measure.Limits(bandwidth, flops)
-        records, full = [facts], {}
+        records.append(facts)
+        full = {}
         for case in chosen:
             print(case, file=sys.stderr)
             floor = found_limits.floor(case)
-            result = measure.times(case, {name: processes[name] for name in names}, rounds)
+            left_out = measure.hopeless(case, rates)
+            able = {name: processes[name] for name in names if name not in left_out}
+            result = measure.times(case, able, rounds)
+            skipped = left_out | result["skipped"]
             records += [
-                report.time_record(
-                    case, malloc, name, floor, result["seconds"].get(name), result["skipped"].get(name)
-                )
+                report.time_record(case, malloc, name, floor, result["seconds"].get(name), skipped.get(name))
                 for name in names
             ]
             medians = {name: summary(seconds).median for name, seconds in result["seconds"].items()}
@@ -98,8 +100,8 @@ def bench(arguments, malloc):
     for case in chosen:
         if case.work.operator in WITH_MEMORY:
             records += memory_records(case, malloc, names, start)
-    report.show(report.table(records, names, f"malloc setting {malloc}"))
-    return records
+    mine = [record for record in records if record.get("malloc") == malloc]
+    report.show(report.table(mine, names, f"malloc setting {malloc}"))
 
 
 def sets(quick):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import limits, timing, verify
 from .cases import Case
+from .contenders import TORCH
 from .machine import available_memory
 from .work import ITEM_SIZE, OPERATORS
 
@@ -14,7 +15,7 @@ MEMORY_SHARE = 0.7  # of the available memory, for all processes together
 GEMM = {"float32": ("paddle", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
 GEMM_ROUNDS = 5  # at least
-PATIENCE = 60.0  # seconds for the first run of a contender: who needs more is not timed
+PATIENCE = 30.0  # seconds for the first run of a contender: who needs more is not timed
 CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
 
 
@@ -33,21 +34,38 @@ class Limits:
 
 
 def gemm_rates(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> dict[str, float]:
-    """Operations per second of the fastest matrix product of each dtype that a contender has.
+    """Operations per second of the fastest matrix product of each dtype that a contender has."""
+    return fastest(gemm_contest(processes, size, rounds, dtypes))
 
-    Where nobody multiplies in bfloat16 its rate is float32's.
-    """
+
+def gemm_contest(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> dict[str, dict[str, float]]:
+    """{dtype: {contender: operations per second of a matrix product}}; small ones for who is slow."""
     rates = {}
     for dtype in dtypes:
-        asked = {name: processes[name] for name in GEMM[dtype]}
+        asked, rates[dtype] = {name: processes[name] for name in GEMM[dtype]}, {}
         for n in (SMALL_GEMM, size):
             case = Case(OPERATORS["linear"](n, n, n), dtype, False)
             found = times(case, asked, max(rounds, GEMM_ROUNDS))["seconds"]
             medians = {name: timing.summary(seconds).median for name, seconds in found.items()}
-            best = min(medians.values(), default=float("inf"))
-            asked = {name: processes[name] for name in medians if medians[name] <= CONTEST * best}
-        rates[dtype] = case.cost.flops / best if medians else rates["float32"]
+            rates[dtype] |= {name: case.cost.flops / median for name, median in medians.items()}
+            asked = {
+                name: asked[name] for name in medians if medians[name] <= CONTEST * min(medians.values())
+            }
     return rates
+
+
+def fastest(rates: dict[str, dict[str, float]]) -> dict[str, float]:
+    """{dtype: the best rate of a contest}."""
+    return {dtype: max(of.values()) for dtype, of in rates.items()}
+
+
+def hopeless(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
+    """{contender: reason} of those of torch whose matrix products alone would take longer than we wait."""
+    rate = rates[case.dtype].get("torch eager")
+    if rate is None or case.cost.flops / rate <= PATIENCE:
+        return {}
+    reason = f"{case.dtype} products at {rate / 1e9:.1f} GF/s: {case.cost.flops / rate:.0f} s"
+    return dict.fromkeys(TORCH, reason)
 
 
 def times(case: Case, processes: dict, rounds: int) -> dict:
@@ -116,11 +134,16 @@ def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
 
 
 def _time(batch, processes, first_call, rounds, result):
+    for name, seconds in first_call.items():
+        if seconds > timing.SECONDS_EACH:  # one is enough
+            result["seconds"][name] = [seconds]
     calls = {name: timing.calls_of_a_turn(seconds) for name, seconds in first_call.items()}
     counts = {
-        name: timing.rounds_within(seconds * calls[name], rounds) for name, seconds in first_call.items()
+        name: timing.rounds_within(seconds * calls[name], rounds)
+        for name, seconds in first_call.items()
+        if name not in result["seconds"]
     }
-    if calls:
+    if counts:
         result["seconds"] |= timing.interleaved(
-            lambda name: processes[name].ask("time", calls=calls[name])["ok"], calls, counts, warm_up=0
+            lambda name: processes[name].ask("time", calls=calls[name])["ok"], counts, counts, warm_up=0
         )

@@ -1,9 +1,8 @@
-"""Attention of one sequence under a mask. S tokens, N heads of D; masks: full, causal, band, prefix,
-documents.
+"""Attention of one sequence. S tokens, N heads of D; masks: full, causal, band, prefix, documents.
 
 Operations: forward multiplies twice (scores, output), 4 S S N D for a full mask; backward five times, 10 S S
-N D (scores again, two products for the scores' gradient and three gradients' worth of sums). Under a mask
-only the blocks that hold a visible score count.
+N D (the scores again; the gradients of probabilities, values, queries and keys). Under a mask only the blocks
+that hold a visible score count.
 """
 
 import functools

@@ -40,6 +40,14 @@ def can_read(tensor) -> bool:
     return refuses(tensor) is None
 
 
+def wants_gradient(tensor) -> bool:
+    """Whether a host operator must compute the gradient of ``tensor``, as far as its call can tell.
+
+    In a captured program, and of a DistTensor, it may be wanted later.
+    """
+    return is_captured(tensor) or tensor.is_dist() or not tensor.stop_gradient
+
+
 def call(operator: str, *arguments) -> list:
     """The outputs of a host operator, in dygraph and while a program is captured.
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import paddle
 import pytest
-from precision import bits, npu
+from precision import assert_as_accurate_as_composed, bits, npu, with_threads
 
 import paddle_fused
 from paddle_fused import BackendError, linear_cross_entropy, reset_what_ran, use_backend, what_ran
@@ -157,10 +157,94 @@ def test_a_loss_of_one_statistic_alone_is_refused():
     hidden, weight, labels = inputs()
     first_ids = paddle.zeros([1], "int64")
     lse, _ = paddle_fused.native.call(
-        "pf_linear_cross_entropy", hidden, weight, labels, first_ids, -100, 7, False
+        "pf_linear_cross_entropy", hidden, weight, labels, first_ids, -100, 7, False, True, True
     )
     with pytest.raises(ValueError, match="depends on only one of lse and target"):
         lse.sum().backward()
+
+
+def many_logits(transpose_weight=False):
+    """So many that their gradient is formed with the loss, in more than one piece."""
+    hidden, weight, labels = inputs((321,), 35, 20000)
+    if transpose_weight:
+        weight = weight.detach().t().contiguous()
+        weight.stop_gradient = False
+    return hidden, weight, labels
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_graph_that_is_kept_gives_its_gradients_again(reduction):
+    """What a backward gives away is the caller's: it may be changed before the next one."""
+    hidden, weight, labels = many_logits()
+    with use_backend("native", strict=True):
+        loss = linear_cross_entropy(hidden, weight, labels, reduction=reduction)
+    first = paddle.grad([loss], [hidden, weight], retain_graph=True)
+    kept = [bits(gradient) for gradient in first]
+    for gradient in first:
+        gradient.zero_()
+    assert [bits(gradient) for gradient in paddle.grad([loss], [hidden, weight])] == kept
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gradients_follow_the_scale_of_the_loss(reduction):
+    tensors = many_logits()
+    with use_backend("native", strict=True):
+        loss = linear_cross_entropy(*tensors, reduction=reduction)
+        plain = paddle.grad([loss], tensors[:2], retain_graph=True)
+        scaled = paddle.grad([4 * loss], tensors[:2])
+    for one, other in zip(plain, scaled, strict=True):
+        np.testing.assert_array_equal(4 * one.numpy(), other.numpy())
+
+
+@pytest.mark.parametrize("transpose_weight", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gradients_with_the_loss_are_as_accurate_as_those_of_the_backward(reduction, transpose_weight):
+    tensors = many_logits(transpose_weight)
+    hidden, weight, labels = tensors
+    options = {"transpose_weight": transpose_weight, "reduction": reduction}
+    with use_backend("native", strict=True):
+        reset_what_ran()
+        fused = losses_and_gradients(*tensors, **options)
+        assert what_ran()[0].mode == "pf_linear_cross_entropy_with_backward"
+    with use_backend("composed", strict=True):
+        composed = losses_and_gradients(*tensors, **options)
+        wide = [tensor.detach().astype("float64") for tensor in (hidden, weight)]
+        for tensor in wide:
+            tensor.stop_gradient = False
+        truth = losses_and_gradients(*wide, labels, **options)
+    for ours, theirs, exact, what in zip(fused, composed, truth, ("loss", "dhidden", "dweight"), strict=True):
+        assert_as_accurate_as_composed(ours, theirs, exact.numpy(), what)
+
+
+def test_gradients_with_the_loss_do_not_depend_on_the_number_of_threads():
+    tensors = many_logits()
+    with use_backend("native", strict=True):
+        one, two = (with_threads(threads, lambda: losses_and_gradients(*tensors)) for threads in (1, 2))
+    assert one == two
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_with_the_loss_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_own(frozen):
+    tensors = many_logits()
+    with use_backend("native", strict=True):
+        both = losses_and_gradients(*tensors)
+        tensors[frozen].stop_gradient = True
+        linear_cross_entropy(*tensors).backward()
+    assert tensors[frozen].grad is None
+    assert bits(tensors[1 - frozen].grad) == bits(both[2 - frozen])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_own(frozen, reduction, dtype):
+    tensors = inputs(dtype=dtype)
+    with use_backend("native", strict=True):
+        both = losses_and_gradients(*tensors, reduction=reduction)
+        tensors[frozen].stop_gradient = True
+        linear_cross_entropy(*tensors, reduction=reduction).backward()
+    assert tensors[frozen].grad is None
+    assert bits(tensors[1 - frozen].grad) == bits(both[2 - frozen])
 
 
 PEAK = """

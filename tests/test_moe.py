@@ -135,6 +135,20 @@ def test_gradient_of_a_grouped_weight_as_an_operator(device, group_list, capture
             np.testing.assert_allclose(listed.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_operand_of_grouped_matmul_has_no_gradient_and_the_other_keeps_its_own(frozen):
+    paddle.set_device("cpu")
+    tensors = [paddle.randn([5, 3]), paddle.randn([2, 3, 4])]
+    for tensor in tensors:
+        tensor.stop_gradient = False
+    with use_backend("native", strict=True):
+        both = paddle.grad([grouped_matmul(*tensors, [2, 5])], tensors)
+        tensors[frozen].stop_gradient = True
+        grouped_matmul(*tensors, [2, 5]).backward()
+    assert tensors[frozen].grad is None
+    np.testing.assert_array_equal(tensors[1 - frozen].grad.numpy(), both[1 - frozen].numpy())
+
+
 # ---- wrong arguments of the host operators, past the checks in Python: words, and no crash
 
 PERMUTE, UNPERMUTE, RESTORE = "pf_moe_token_permute", "pf_moe_token_unpermute", "pf_moe_token_restore"
@@ -154,7 +168,7 @@ def _places(*values):
 
 
 def _groups(weight, *values, kind=1):
-    return (MATMUL, _tokens(), weight, _ints(*values), kind)
+    return (MATMUL, _tokens(), weight, _ints(*values), kind, True, True)
 
 
 def _weight(*shape, dtype="float32"):
@@ -185,7 +199,7 @@ WRONG = {
     "group_list_type is 2; accepted": lambda: _groups(_weight(), 3, 0, kind=2),
     "weight [1, 5, 5]": lambda: _groups(_weight(1, 5, 5), 3),
     "weight is float16 and x is float32": lambda: _groups(_weight(1, 4, 5, dtype="float16"), 3),
-    "group_list is int32; accepted": lambda: (MATMUL, _tokens(), _weight(1, 4, 5), _places(3), 1),
+    "group_list is int32; accepted": lambda: (MATMUL, _tokens(), _weight(1, 4, 5), _places(3), 1, True, True),
     "dout [2, 5]": lambda: (DWEIGHT, _tokens(), paddle.ones([2, 5]), _ints(3), 1),
 }
 

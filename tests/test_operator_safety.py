@@ -33,12 +33,13 @@ CALLS = {
     "pf_dropout_add_norm": (_dropout, 7),
     "pf_linear_cross_entropy": (
         lambda: [
-            _float(4, 8), _float(8, 6), paddle.arange(4), paddle.zeros([1], dtype="int64"), -100, 6, False
+            _float(4, 8), _float(8, 6), paddle.arange(4), paddle.zeros([1], dtype="int64"), -100, 6, False,
+            True, True,
         ],
         4,
     ),
     "pf_grouped_matmul": (
-        lambda: [_float(4, 8), _float(2, 8, 6), paddle.to_tensor([1, 4], dtype="int64"), 0],
+        lambda: [_float(4, 8), _float(2, 8, 6), paddle.to_tensor([1, 4], dtype="int64"), 0, True, True],
         3,
     ),
     "pf_moe_token_permute": (lambda: [_float(3, 8), _moe(), 0], 2),
@@ -110,7 +111,7 @@ def test_gradients_of_what_is_missing_are_zeros(device):
 def test_sizes_whose_product_overflows_are_refused(device):
     x, weight = paddle.zeros([2**32, 0]), paddle.zeros([1, 0, 2**32 + 1])
     with pytest.raises(ValueError, match="2\\^63 bytes"):
-        native.call("pf_grouped_matmul", x, weight, paddle.to_tensor([2**32], dtype="int64"), 0)
+        native.call("pf_grouped_matmul", x, weight, paddle.to_tensor([2**32], dtype="int64"), 0, True, True)
 
 
 def test_refused_seeds_do_not_count(on_npu):
@@ -127,8 +128,9 @@ ATTRIBUTES = {
     "pf_rms_norm": (2, "1e-6"),
     "pf_add_rms_norm": (3, "1e-6"),
     "pf_dropout_add_norm": (7, "0, True, 0.0, 1e-6, False"),
-    "pf_linear_cross_entropy": (4, "-100, 6, False"),
-    "pf_grouped_matmul": (3, "0"),
+    "pf_linear_cross_entropy": (4, "-100, 6, False, True, True"),
+    "pf_linear_cross_entropy_with_backward": (3, "-100, False, True, True, True"),
+    "pf_grouped_matmul": (3, "0, True, True"),
     "pf_grouped_matmul_dweight": (3, "0"),
     "pf_moe_token_permute": (2, "0"),
     "pf_moe_token_unpermute": (3, ""),

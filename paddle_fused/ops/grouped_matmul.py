@@ -187,7 +187,8 @@ def _as_tensor(group_list, x):
 
 
 def _native(x, weight, group_list, group_list_type):
-    return native.call("pf_grouped_matmul", x, weight, _as_tensor(group_list, x), group_list_type)[0]
+    groups, wanted = _as_tensor(group_list, x), (native.wants_gradient(x), native.wants_gradient(weight))
+    return native.call("pf_grouped_matmul", x, weight, groups, group_list_type, *wanted)[0]
 
 
 def _native_dweight(x, dout, group_list, group_list_type):

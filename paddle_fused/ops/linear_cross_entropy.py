@@ -19,6 +19,9 @@ from .arguments import check_one_device, check_shape, check_tensor, dtype_name, 
 OPERATOR = "linear_cross_entropy"
 REDUCTIONS = ("mean", "sum", "none")
 
+# Of fewer logits the backward's fourth product costs less than to keep gradients ready and to scale them.
+FEW_LOGITS = 1 << 22
+
 # Fewer tokens at a time would leave a card's matrix units idle.
 SMALLEST_CHUNK = 256
 
@@ -34,8 +37,9 @@ def linear_cross_entropy(
 ):
     """loss[t] = log(sum over v of exp(logits[t, v])) - logits[t, labels[t]],  logits = hidden weight.
 
-    The logits are computed piece by piece, in the forward and again in the backward; [..., V] is never held.
-    Logits, sums and losses are float32.
+    The logits are computed piece by piece; [..., V] is never held. Logits, sums and losses are float32. The
+    native backend forms the gradients of a large float32 "mean" or "sum" with the loss, if hidden or weight
+    wants one; otherwise the backward computes the logits again.
 
     Args:
         hidden: [..., H], float32, bfloat16 or float16.
@@ -75,7 +79,10 @@ def linear_cross_entropy(
         raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: an integer of 32 bits.")
     if reduction not in REDUCTIONS:
         raise ValueError(f"{OPERATOR}: reduction is {reduction!r}; accepted: {', '.join(REDUCTIONS)}.")
-    losses = LINEAR_CROSS_ENTROPY(hidden, weight, labels, int(ignore_index), bool(transpose_weight))
+    return LINEAR_CROSS_ENTROPY(hidden, weight, labels, int(ignore_index), bool(transpose_weight), reduction)
+
+
+def _reduced(losses, labels, ignore_index: int, reduction: str):
     if reduction == "none":
         return losses
     if reduction == "sum":
@@ -101,9 +108,10 @@ def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
         )
 
 
-def _composed(hidden, weight, labels, ignore_index, transpose_weight):
+def _composed(hidden, weight, labels, ignore_index, transpose_weight, reduction):
     _check_labels(labels, _vocabulary(weight, transpose_weight), ignore_index)
-    return _whole_logits(hidden, weight, labels, ignore_index, transpose_weight)
+    losses = _whole_logits(hidden, weight, labels, ignore_index, transpose_weight)
+    return _reduced(losses, labels, ignore_index, reduction)
 
 
 def _whole_logits(hidden, weight, labels, ignore_index, transpose_weight):
@@ -113,11 +121,54 @@ def _whole_logits(hidden, weight, labels, ignore_index, transpose_weight):
     return losses.squeeze(-1)
 
 
-def _composed_refuses(hidden, weight, labels, ignore_index, transpose_weight):
+def _composed_refuses(hidden, weight, labels, ignore_index, transpose_weight, reduction):
     return no_16_bit_on_cpu(hidden, weight)
 
 
-def _native(hidden, weight, labels, ignore_index, transpose_weight):
+def _native(hidden, weight, labels, ignore_index, transpose_weight, reduction):
+    if reduction != "none" and _gradients_come_with_the_loss(hidden, weight):
+        return _LossAndGradients.apply(hidden, weight, labels, ignore_index, transpose_weight, reduction)
+    return _reduced(
+        _losses(hidden, weight, labels, ignore_index, transpose_weight), labels, ignore_index, reduction
+    )
+
+
+def _gradients_come_with_the_loss(hidden, weight) -> bool:
+    """Three products then do instead of four. In 16 bits weight's gradient would need large float32 sums."""
+    if is_captured(hidden) or hidden.is_dist() or weight.is_dist() or dtype_name(hidden) != "float32":
+        return False
+    if hidden.size // hidden.shape[-1] * (weight.size // hidden.shape[-1]) < FEW_LOGITS:
+        return False
+    return paddle.is_grad_enabled() and not (hidden.stop_gradient and weight.stop_gradient)
+
+
+class _LossAndGradients(PyLayer):
+    """The loss; its gradients are computed with it and scaled when the loss's own gradient comes."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, labels, ignore_index, transpose_weight, reduction):
+        ctx.save_for_backward(hidden, weight, labels)
+        wanted = (not hidden.stop_gradient, not weight.stop_gradient)
+        ctx.options = (ignore_index, transpose_weight, reduction == "mean", *wanted)
+        losses, *ctx.gradients = native.call(_WITH_BACKWARD, hidden, weight, labels, *ctx.options)
+        return _reduced(losses, labels, ignore_index, reduction)
+
+    @staticmethod
+    def backward(ctx, dloss):
+        # Given away, not copied: of a graph that is kept, a second backward computes them again.
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            _, *gradients = native.call(_WITH_BACKWARD, *ctx.saved_tensor(), *ctx.options)
+        scale, wanted = float(dloss), ctx.options[-2:]
+        if scale != 1.0:
+            gradients = [gradient.scale_(scale) for gradient in gradients]
+        return (*(gradient if keep else None for gradient, keep in zip(gradients, wanted, strict=True)), None)
+
+
+_WITH_BACKWARD = "pf_linear_cross_entropy_with_backward"
+
+
+def _losses(hidden, weight, labels, ignore_index, transpose_weight):
     """The kernel gives a logarithm and a target for each block of the vocabulary; Paddle joins them.
 
     The blocks are the parts of a vocabulary that is split over devices, so that only the joining
@@ -137,6 +188,8 @@ def _native(hidden, weight, labels, ignore_index, transpose_weight):
         ignore_index,
         vocabulary,
         transpose_weight,
+        native.wants_gradient(hidden),
+        native.wants_gradient(weight),
     )
     # Not paddle.logsumexp: along a dimension that is split over devices it adds up the devices' logarithms.
     largest = lse.detach().max(-1, keepdim=True)
@@ -155,10 +208,16 @@ def _blocks(weight, dim: int) -> int:
     return blocks if weight.shape[dim] % blocks == 0 else 1
 
 
-def _native_refuses(hidden, weight, labels, ignore_index, transpose_weight):
+def _native_refuses(hidden, weight, labels, ignore_index, transpose_weight, reduction):
     if dtype_name(hidden) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
     return native.refuses(hidden, weight, labels)
+
+
+def _native_mode(hidden, weight, labels, ignore_index, transpose_weight, reduction):
+    if reduction != "none" and _gradients_come_with_the_loss(hidden, weight):
+        return _WITH_BACKWARD
+    return "pf_linear_cross_entropy"
 
 
 class _Chunks(PyLayer):
@@ -205,14 +264,14 @@ def _chunk(hidden, vocabulary: int) -> int:
     return max(SMALLEST_CHUNK, math.prod(hidden.shape) // vocabulary)
 
 
-def _ascend(hidden, weight, labels, ignore_index, transpose_weight):
+def _ascend(hidden, weight, labels, ignore_index, transpose_weight, reduction):
     _check_labels(labels, _vocabulary(weight, transpose_weight), ignore_index)
     rows = hidden.reshape([-1, hidden.shape[-1]])
     losses = _Chunks.apply(rows, weight, labels.reshape([-1]), ignore_index, transpose_weight)
-    return losses.reshape(labels.shape)
+    return _reduced(losses.reshape(labels.shape), labels, ignore_index, reduction)
 
 
-def _ascend_refuses(hidden, weight, labels, ignore_index, transpose_weight):
+def _ascend_refuses(hidden, weight, labels, ignore_index, transpose_weight, reduction):
     if is_captured(hidden):
         return "the chunks are made in Python, which a captured program does not hold"
     if hidden.is_dist() or weight.is_dist():
@@ -222,7 +281,7 @@ def _ascend_refuses(hidden, weight, labels, ignore_index, transpose_weight):
     return ascend.refuses(hidden, weight, labels)
 
 
-def _ascend_mode(hidden, weight, labels, ignore_index, transpose_weight):
+def _ascend_mode(hidden, weight, labels, ignore_index, transpose_weight, reduction):
     tokens = _chunk(hidden, _vocabulary(weight, transpose_weight))
     return f"matmul and cross_entropy_with_softmax on {tokens} tokens at a time"
 
@@ -230,6 +289,6 @@ def _ascend_mode(hidden, weight, labels, ignore_index, transpose_weight):
 LINEAR_CROSS_ENTROPY = FusedOp(
     OPERATOR,
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
-    native=Backend(_native, _native_refuses, "pf_linear_cross_entropy"),
+    native=Backend(_native, _native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
 )

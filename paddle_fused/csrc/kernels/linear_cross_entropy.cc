@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cast.h"
+#include "kernels/counted_tokens.h"
 #include "kernels/linear_cross_entropy_table.h"
 #include "kernels/matmul.h"
 #include "kernels/parallel.h"
@@ -31,23 +32,20 @@ class Logits {
   };
 
   Logits(const LinearCrossEntropyProblem& problem, const void* hidden, const void* weight)
-      : problem_(problem), hidden_(static_cast<const char*>(hidden)), weight_(static_cast<const char*>(weight)) {
-    for (int64_t t = 0; t < problem.tokens; ++t)
-      if (problem.labels[t] != problem.ignore_index) tokens_.push_back(t);
+      : problem_(problem), tokens_(problem, hidden), weight_(static_cast<const char*>(weight)) {
     widest_ = std::min(tile_columns(rows()), problem.vocabulary / problem.blocks);
     logits_ = allocate(rows() * widest_);
-    if (rows() < problem.tokens) gather();
   }
 
-  int64_t rows() const { return static_cast<int64_t>(tokens_.size()); }
-  int64_t token(int64_t row) const { return tokens_[row]; }
+  int64_t rows() const { return tokens_.count(); }
+  int64_t token(int64_t row) const { return tokens_.token(row); }
   float* row(const Tile& tile, int64_t r) const { return logits_.get() + r * tile.columns; }
 
   // The place of the token's label in the tile, or -1.
   int64_t label_in(const Tile& tile, int64_t r) const {
     const int64_t size = problem_.vocabulary / problem_.blocks;
     const int64_t first_id = problem_.first_ids[tile.block] + tile.first - tile.block * size;
-    const int64_t place = problem_.labels[tokens_[r]] - first_id;
+    const int64_t place = problem_.labels[token(r)] - first_id;
     return place >= 0 && place < tile.columns ? place : -1;
   }
 
@@ -59,7 +57,7 @@ class Logits {
       for (int64_t begin = 0; begin < size; begin += widest_) {
         const Tile tile{block, block * size + begin, std::min(widest_, size - begin)};
         matmul({{problem_.type, problem_.type, ElementType::kFloat32}, rows(), tile.columns, problem_.width, 1, 1},
-               {hidden_, problem_.width, 1, &kZero}, weight(tile), logits_.get());
+               {tokens_.hidden(), problem_.width, 1, &kZero}, weight(tile), logits_.get());
         body(tile);
       }
   }
@@ -75,7 +73,8 @@ class Logits {
 
   // The tile's columns of dweight = hidden^T (logits of the tile).
   void write_weight_gradient(const Tile& tile, void* dweight) const {
-    const MatmulOperand logits{logits_.get(), tile.columns, 1, &kZero}, hidden{hidden_, problem_.width, 1, &kZero};
+    const MatmulOperand logits{logits_.get(), tile.columns, 1, &kZero};
+    const MatmulOperand hidden{tokens_.hidden(), problem_.width, 1, &kZero};
     const MatmulPart part{static_cast<char*>(dweight) + offset(tile) * element_size(problem_.type),
                           problem_.transpose_weight ? problem_.width : problem_.vocabulary, false};
     if (problem_.transpose_weight)
@@ -95,20 +94,9 @@ class Logits {
     return {first, problem_.vocabulary, 1, &kZero};
   }
 
-  void gather() {
-    const int64_t bytes = problem_.width * element_size(problem_.type);
-    gathered_.resize(rows() * bytes);
-    for_each_range(rows(), problem_.width, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        std::memcpy(gathered_.data() + r * bytes, hidden_ + tokens_[r] * bytes, bytes);
-    });
-    hidden_ = gathered_.data();
-  }
-
   const LinearCrossEntropyProblem& problem_;
-  const char *hidden_, *weight_;
-  std::vector<int64_t> tokens_;
-  std::vector<char> gathered_;
+  CountedTokens tokens_;
+  const char* weight_;
   int64_t widest_;
   Workspace logits_;
 };
@@ -152,8 +140,9 @@ void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, con
   const auto& table = PF_SELECT_TABLE(linear_cross_entropy_table);
   const int64_t row_bytes = problem.width * element_size(problem.type);
   const Logits logits(problem, hidden, weight);
-  const Workspace sums = allocate(logits.rows() * problem.width);
-  std::memset(sums.get(), 0, logits.rows() * problem.width * sizeof(float));
+  const int64_t sum_floats = dhidden ? logits.rows() * problem.width : 0;
+  const Workspace sums = allocate(sum_floats);
+  std::memset(sums.get(), 0, sum_floats * sizeof(float));
   logits.for_each_tile([&](const Logits::Tile& tile) {
     for_each_range(logits.rows(), tile.columns, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
@@ -164,9 +153,10 @@ void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, con
         if (label >= 0) row[label] += dtarget[statistic];
       }
     });
-    logits.add_times_weight(tile, sums.get());
-    logits.write_weight_gradient(tile, dweight);
+    if (dhidden) logits.add_times_weight(tile, sums.get());
+    if (dweight) logits.write_weight_gradient(tile, dweight);
   });
+  if (!dhidden) return;
   std::memset(dhidden, 0, problem.tokens * row_bytes);
   for_each_range(logits.rows(), problem.width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)

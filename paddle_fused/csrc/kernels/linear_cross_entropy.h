@@ -9,8 +9,8 @@
 //   dhidden = dlogits weight^T,  dweight = hidden^T dlogits
 //
 // The logits are computed for a few columns at a time, in the forward and once more in the backward: keeping their
-// gradient instead would need the gradient of each token's loss before the loss is returned, and that of tokens is only
-// known beforehand when the caller sums or averages them. Tokens with ignore_index take no part: lse = target = 0 and
+// gradient instead would need the gradient of each token's loss before the loss is returned. It is known beforehand when
+// the caller sums or averages the tokens: linear_cross_entropy_gradients then needs three products instead of four. Tokens with ignore_index take no part: lse = target = 0 and
 // their hidden gets the gradient 0. Tensors have `type`; logits, statistics and sums are float32, dweight is summed over
 // all tokens and dhidden over the whole vocabulary before they are rounded once.
 #pragma once
@@ -34,8 +34,16 @@ struct LinearCrossEntropyProblem {
 PF_EXPORT void linear_cross_entropy_forward(const LinearCrossEntropyProblem& problem, const void* hidden,
                                             const void* weight, float* lse, float* target);
 
+// Either of dhidden and dweight may be null: it is not computed then.
 PF_EXPORT void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, const void* hidden,
                                              const void* weight, const float* lse, const float* dlse,
                                              const float* dtarget, void* dhidden, void* dweight);
+
+// loss[t] = lse[t] - target[t], and the gradients of scale * (sum of loss), for a vocabulary in one block and float32.
+// The logits of a few tokens exist at a time, over the whole vocabulary; dweight is summed in place. Either of dhidden
+// and dweight may be null.
+PF_EXPORT void linear_cross_entropy_gradients(const LinearCrossEntropyProblem& problem, const float* hidden,
+                                              const float* weight, float scale, float* loss, float* dhidden,
+                                              float* dweight);
 
 }  // namespace paddle_fused::kernels

@@ -1,4 +1,5 @@
-// pf_grouped_matmul(x, weight, group_list; group_list_type) -> out: kernels/grouped_matmul as an operator.
+// pf_grouped_matmul(x, weight, group_list; group_list_type, x_gradient, weight_gradient) -> out:
+// kernels/grouped_matmul as an operator. A gradient that is not asked for has no elements.
 //   x [T, K], weight [E, K, N], group_list [E] int64 -> out [T, N]; out[r] = x[r] weight[g] for the rows r of group g
 // pf_grouped_matmul_dweight(x, dout, group_list; group_list_type) -> dweight [E, K, N]: x_g^T dout_g for each group.
 // group_list_type: 0 cumulative sums, 1 counts. The groups hold all T rows.
@@ -61,7 +62,8 @@ kernels::GroupedMatmulShape kernel_shape(const Shape& x, const Shape& weight) {
   return {weight[0], x[0], x[1], weight[2]};
 }
 
-std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& group_list, int group_list_type) {
+std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& group_list, int group_list_type,
+                            bool /*x_gradient*/, bool /*weight_gradient*/) {
   check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
   check_shapes(x.shape(), weight.shape(), group_list.shape());
   const auto shape = kernel_shape(x.shape(), weight.shape());
@@ -75,8 +77,8 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor&
   return {out};
 }
 
-Tensor weight_gradient(const Tensor& x, const Tensor& dout, const kernels::GroupedMatmulShape& shape,
-                       const std::vector<int64_t>& first) {
+Tensor weight_gradient_of(const Tensor& x, const Tensor& dout, const kernels::GroupedMatmulShape& shape,
+                          const std::vector<int64_t>& first) {
   const Tensor rows = dense(x), gradient = dense(dout);
   Tensor dweight = paddle::empty({shape.groups, shape.depth, shape.columns}, x.dtype(), x.place());
   if (dweight.numel() > 0)
@@ -86,7 +88,7 @@ Tensor weight_gradient(const Tensor& x, const Tensor& dout, const kernels::Group
 }
 
 std::vector<Tensor> backward(const Tensor& dout, const Tensor& x, const Tensor& weight, const Tensor& group_list,
-                             int group_list_type) {
+                             int group_list_type, bool x_gradient, bool weight_gradient) {
   check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
   check_shapes(x.shape(), weight.shape(), group_list.shape());
   check_gradient(kForward, {"the gradient of out", dout}, {"x", x}, {x.shape()[0], weight.shape()[2]});
@@ -94,11 +96,11 @@ std::vector<Tensor> backward(const Tensor& dout, const Tensor& x, const Tensor& 
   const auto shape = kernel_shape(x.shape(), weight.shape());
   const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
   const Tensor gradient = dense(dout), matrices = dense(weight);
-  Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
+  Tensor dx = empty_if(x_gradient, x);
   if (dx.numel() > 0)
     kernels::grouped_matmul_dx(element_type(x.dtype()), shape, first.data(), gradient.data(), matrices.data(),
                                dx.data());
-  return {dx, weight_gradient(x, gradient, shape, first)};
+  return {dx, weight_gradient ? weight_gradient_of(x, gradient, shape, first) : empty_if(false, weight)};
 }
 
 std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& group_list, int group_list_type) {
@@ -107,7 +109,7 @@ std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& g
   const kernels::GroupedMatmulShape shape{group_list.numel(), x.shape()[0], x.shape()[1], dout.shape()[1]};
   check_size(kDweight, {shape.groups, shape.depth, shape.columns});
   const HostCall call(kDweight, x);
-  return {weight_gradient(x, dout, shape, first_rows(kDweight, group_list, group_list_type, shape.rows))};
+  return {weight_gradient_of(x, dout, shape, first_rows(kDweight, group_list, group_list_type, shape.rows))};
 }
 
 // Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
@@ -115,11 +117,12 @@ std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& g
 int64_t first(const Shape& shape) { return shape.empty() ? -1 : shape.front(); }
 int64_t last(const Shape& shape) { return shape.empty() ? -1 : shape.back(); }
 
-std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, const Shape&, int) {
+std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, const Shape&, int, bool, bool) {
   return {{first(x), last(weight)}};
 }
 std::vector<DataType> infer_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
-std::vector<Shape> infer_gradient_shapes(const Shape&, const Shape& x, const Shape& weight, const Shape&, int) {
+std::vector<Shape> infer_gradient_shapes(const Shape&, const Shape& x, const Shape& weight, const Shape&, int, bool,
+                                         bool) {
   return {x, weight};
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType&, const DataType& x, const DataType& weight,
@@ -144,7 +147,8 @@ struct Split {
   DimsMapping out() const { return {kWhole, columns}; }
 };
 
-SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, const DistMetaTensor& group_list, int) {
+SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, const DistMetaTensor& group_list, int,
+                    bool, bool) {
   const Split split(x, weight);
   return {{placed(x, split.x()), placed(weight, split.weight()), placed(group_list, whole(1))},
           {partial_sum(x, split.out(), {split.depth})}};
@@ -169,7 +173,7 @@ SpmdInfo infer_dweight_spmd(const DistMetaTensor& x, const DistMetaTensor& dout,
 PD_BUILD_OP(pf_grouped_matmul)
     .Inputs({"x", "weight", "group_list"})
     .Outputs({"out"})
-    .Attrs({"group_list_type: int"})
+    .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
@@ -178,7 +182,7 @@ PD_BUILD_OP(pf_grouped_matmul)
 PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .Inputs({paddle::Grad("out"), "x", "weight", "group_list"})
     .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
-    .Attrs({"group_list_type: int"})
+    .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))

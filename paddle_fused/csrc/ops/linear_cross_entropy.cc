@@ -1,5 +1,10 @@
-// pf_linear_cross_entropy(hidden, weight, labels, first_ids; ignore_index, vocabulary, transpose_weight)
-//   -> (lse, target): kernels/linear_cross_entropy as an operator, over the last dimension of hidden.
+// pf_linear_cross_entropy(hidden, weight, labels, first_ids; ignore_index, vocabulary, transpose_weight,
+//                         hidden_gradient, weight_gradient) -> (lse, target)
+// pf_linear_cross_entropy_with_backward(hidden, weight, labels; ignore_index, transpose_weight, mean, hidden_gradient,
+//                                       weight_gradient) -> (losses, dhidden, dweight)
+// kernels/linear_cross_entropy as operators, over the last dimension of hidden. The second one, for float32, gives the
+// gradients of the losses' sum, or of their mean over the tokens that count, and has no gradient itself. (Paddle would
+// take it for a gradient if its name held "_grad".) A gradient that is not asked for has no elements.
 //
 // hidden [..., H], weight [H, V] (or [V, H]), labels [...] and first_ids [G] in int64, lse and target [..., G] in
 // float32. The vocabulary comes in G equal blocks, and first_ids holds the id of each block's first entry: where the
@@ -13,7 +18,8 @@
 namespace paddle_fused::ops {
 namespace {
 
-constexpr char kOp[] = "pf_linear_cross_entropy";
+constexpr char kOp[] = "pf_linear_cross_entropy", kWithBackward[] = "pf_linear_cross_entropy_with_backward";
+constexpr int64_t kVocabularyOfWeight = -1;
 
 void check_shapes(const Shape& hidden, const Shape& weight, const Shape& labels, const Shape& first_ids,
                   bool transpose_weight) {
@@ -69,13 +75,32 @@ struct Arguments {
   }
 };
 
+std::vector<Tensor> gradients(const Tensor& hidden, const Tensor& weight, const Tensor& labels, int64_t ignore_index,
+                              bool transpose_weight, bool mean, bool hidden_gradient, bool weight_gradient) {
+  const Tensor first_ids = paddle::zeros({1}, DataType::INT64, hidden.place());
+  const Arguments given(hidden, weight, labels, first_ids, ignore_index, kVocabularyOfWeight, transpose_weight);
+  if (hidden.dtype() != DataType::FLOAT32)
+    refuse(kWithBackward, "hidden is " + text(hidden.dtype()) + "; accepted: float32. Use pf_linear_cross_entropy.");
+  const HostCall call(kWithBackward, hidden);
+  const int64_t *label = given.problem.labels, *end = label + given.problem.tokens;
+  const int64_t counted = given.problem.tokens - std::count(label, end, ignore_index);
+  const float scale = mean && counted > 0 ? 1.0f / static_cast<float>(counted) : 1.0f;
+  Tensor losses = paddle::empty(labels.shape(), DataType::FLOAT32, hidden.place());
+  Tensor dhidden = empty_if(hidden_gradient, hidden), dweight = empty_if(weight_gradient, weight);
+  kernels::linear_cross_entropy_gradients(given.problem, given.hidden.data<float>(), given.weight.data<float>(), scale,
+                                          losses.data<float>(), hidden_gradient ? dhidden.data<float>() : nullptr,
+                                          weight_gradient ? dweight.data<float>() : nullptr);
+  return {losses, dhidden, dweight};
+}
+
 Shape statistics_shape(Shape hidden, const Shape& first_ids) {
   hidden.back() = first_ids[0];
   return hidden;
 }
 
 std::vector<Tensor> forward(const Tensor& hidden, const Tensor& weight, const Tensor& labels, const Tensor& first_ids,
-                            int64_t ignore_index, int64_t vocabulary, bool transpose_weight) {
+                            int64_t ignore_index, int64_t vocabulary, bool transpose_weight, bool /*hidden_gradient*/,
+                            bool /*weight_gradient*/) {
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
   const HostCall call(kOp, hidden);
   const Shape shape = statistics_shape(hidden.shape(), first_ids.shape());
@@ -88,7 +113,8 @@ std::vector<Tensor> forward(const Tensor& hidden, const Tensor& weight, const Te
 
 std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const Tensor& labels, const Tensor& first_ids,
                              const Tensor& lse, const Tensor& dlse, const Tensor& dtarget, int64_t ignore_index,
-                             int64_t vocabulary, bool transpose_weight) {
+                             int64_t vocabulary, bool transpose_weight, bool hidden_gradient,
+                             bool weight_gradient) {
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
   if (!dlse.defined() || !dtarget.defined())
     refuse(kOp, "the loss depends on only one of lse and target; their gradients are computed together. Use both.");
@@ -97,18 +123,19 @@ std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const T
   check_gradient(kOp, {"the gradient of target", dtarget}, {"lse", lse}, lse.shape());
   const HostCall call("pf_linear_cross_entropy_grad", hidden);
   const Tensor statistics = dense(lse), lse_gradient = dense(dlse), target_gradient = dense(dtarget);
-  Tensor dhidden = paddle::empty(hidden.shape(), hidden.dtype(), hidden.place());
-  Tensor dweight = paddle::empty(weight.shape(), weight.dtype(), weight.place());
-  kernels::linear_cross_entropy_backward(given.problem, given.hidden.data(), given.weight.data(),
-                                         statistics.data<float>(), lse_gradient.data<float>(),
-                                         target_gradient.data<float>(), dhidden.data(), dweight.data());
+  Tensor dhidden = empty_if(hidden_gradient, hidden), dweight = empty_if(weight_gradient, weight);
+  if (hidden_gradient || weight_gradient)
+    kernels::linear_cross_entropy_backward(given.problem, given.hidden.data(), given.weight.data(),
+                                           statistics.data<float>(), lse_gradient.data<float>(),
+                                           target_gradient.data<float>(), hidden_gradient ? dhidden.data() : nullptr,
+                                           weight_gradient ? dweight.data() : nullptr);
   return {dhidden, dweight};
 }
 
 // Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit is refused when it runs.
 std::vector<Shape> infer_shapes(const Shape& hidden, const Shape& /*weight*/, const Shape& /*labels*/,
                                 const Shape& first_ids, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
-                                bool /*transpose_weight*/) {
+                                bool /*transpose_weight*/, bool /*hidden_gradient*/, bool /*weight_gradient*/) {
   if (hidden.empty() || first_ids.empty()) return {hidden, hidden};
   const Shape shape = statistics_shape(hidden, first_ids);
   return {shape, shape};
@@ -118,10 +145,21 @@ std::vector<DataType> infer_dtypes(const DataType& /*hidden*/, const DataType& /
   return {DataType::FLOAT32, DataType::FLOAT32};
 }
 
+std::vector<Shape> infer_gradients_shapes(const Shape& hidden, const Shape& weight, const Shape& labels,
+                                          int64_t /*ignore_index*/, bool /*transpose_weight*/, bool /*mean*/,
+                                          bool hidden_gradient, bool weight_gradient) {
+  return {labels, hidden_gradient ? hidden : Shape{0}, weight_gradient ? weight : Shape{0}};
+}
+std::vector<DataType> infer_gradients_dtypes(const DataType& hidden, const DataType& weight,
+                                             const DataType& /*labels*/) {
+  return {DataType::FLOAT32, hidden, weight};
+}
+
 std::vector<Shape> infer_gradient_shapes(const Shape& hidden, const Shape& weight, const Shape& /*labels*/,
                                          const Shape& /*first_ids*/, const Shape& /*lse*/, const Shape& /*dlse*/,
                                          const Shape& /*dtarget*/, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
-                                         bool /*transpose_weight*/) {
+                                         bool /*transpose_weight*/, bool /*hidden_gradient*/,
+                                         bool /*weight_gradient*/) {
   return {hidden, weight};
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType& hidden, const DataType& weight, const DataType& /*labels*/,
@@ -152,7 +190,7 @@ struct Split {
 
 SpmdInfo infer_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
                     const DistMetaTensor& first_ids, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
-                    bool transpose_weight) {
+                    bool transpose_weight, bool /*hidden_gradient*/, bool /*weight_gradient*/) {
   const Split split(hidden, weight, first_ids, transpose_weight);
   return {{placed(hidden, split.hidden), placed(weight, split.weight), placed(labels, split.labels),
            placed(first_ids, split.first_ids)},
@@ -162,12 +200,22 @@ SpmdInfo infer_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, 
 SpmdInfo infer_gradient_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
                              const DistMetaTensor& first_ids, const DistMetaTensor& lse, const DistMetaTensor& dlse,
                              const DistMetaTensor& dtarget, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
-                             bool transpose_weight) {
+                             bool transpose_weight, bool /*hidden_gradient*/, bool /*weight_gradient*/) {
   const Split split(hidden, weight, first_ids, transpose_weight);
   return {{placed(hidden, split.hidden), placed(weight, split.weight), placed(labels, split.labels),
            placed(first_ids, split.first_ids), placed(lse, split.statistics), placed(dlse, split.statistics),
            placed(dtarget, split.statistics)},
           {partial_sum(hidden, split.hidden, split.first_ids), partial_sum(weight, split.weight, split.labels)}};
+}
+
+// The scale of a mean depends on all tokens: every device has everything.
+SpmdInfo infer_gradients_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
+                              int64_t /*ignore_index*/, bool /*transpose_weight*/, bool /*mean*/,
+                              bool hidden_gradient, bool weight_gradient) {
+  const DimsMapping all_hidden = whole(mapping_of(hidden).size()), all_labels = whole(mapping_of(labels).size());
+  return {{placed(hidden, all_hidden), placed(weight, whole(2)), placed(labels, all_labels)},
+          {placed(labels, all_labels), placed(hidden, hidden_gradient ? all_hidden : whole(1)),
+           placed(weight, whole(weight_gradient ? 2 : 1))}};
 }
 
 }  // namespace
@@ -176,7 +224,8 @@ SpmdInfo infer_gradient_spmd(const DistMetaTensor& hidden, const DistMetaTensor&
 PD_BUILD_OP(pf_linear_cross_entropy)
     .Inputs({"hidden", "weight", "labels", "first_ids"})
     .Outputs({"lse", "target"})
-    .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool"})
+    .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool", "hidden_gradient: bool",
+            "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
@@ -185,8 +234,19 @@ PD_BUILD_OP(pf_linear_cross_entropy)
 PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
     .Inputs({"hidden", "weight", "labels", "first_ids", "lse", paddle::Grad("lse"), paddle::Grad("target")})
     .Outputs({paddle::Grad("hidden"), paddle::Grad("weight")})
-    .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool"})
+    .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool", "hidden_gradient: bool",
+            "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
     .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+
+PD_BUILD_OP(pf_linear_cross_entropy_with_backward)
+    .Inputs({"hidden", "weight", "labels"})
+    .Outputs({"losses", "dhidden", "dweight"})
+    .Attrs({"ignore_index: int64_t", "transpose_weight: bool", "mean: bool", "hidden_gradient: bool",
+            "weight_gradient: bool"})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::gradients))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradients_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradients_dtypes))
+    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradients_spmd));

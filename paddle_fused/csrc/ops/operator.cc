@@ -93,6 +93,10 @@ void check_size(const char* op, const Shape& shape) {
       refuse(op, "a tensor of shape " + text(shape) + " would come out; accepted: fewer than 2^63 bytes.");
 }
 
+Tensor empty_if(bool wanted, const Tensor& tensor) {
+  return paddle::empty(wanted ? tensor.shape() : Shape{0}, tensor.dtype(), tensor.place());
+}
+
 HostCall::HostCall(const char* op, const Tensor& tensor) : counted_(is_npu(tensor.place())) {
   if (counted_) virtual_npu_plugin().begin_host_operator(op, static_cast<int>(tensor.dtype()));
 }

@@ -20,7 +20,23 @@ void gradient(float* logits, int64_t count, float lse, float dlse) {
   for (int64_t i = 0; i < count; ++i) logits[i] = exp_fast(logits[i] - lse) * dlse;
 }
 
-constexpr LinearCrossEntropyTable kTable = {join, gradient};
+float loss_and_gradient(float* logits, int64_t count, int64_t label, float scale) {
+  const float target = logits[label];
+  float maximum = target;
+#pragma omp simd reduction(max : maximum)
+  for (int64_t i = 0; i < count; ++i) maximum = logits[i] > maximum ? logits[i] : maximum;
+  // The label stays out of the sum: softmax - 1 would cancel where the others are small.
+  logits[label] = -__builtin_inff();
+  const double others = sum(count, [=](int64_t i) { return logits[i] = exp_fast(logits[i] - maximum); });
+  const double all = others + exp_fast(target - maximum);
+  const float total = static_cast<float>(all);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) logits[i] = logits[i] / total * scale;
+  logits[label] = static_cast<float>(-others / all) * scale;
+  return maximum + static_cast<float>(__builtin_log(all)) - target;
+}
+
+constexpr LinearCrossEntropyTable kTable = {join, gradient, loss_and_gradient};
 
 }  // namespace
 

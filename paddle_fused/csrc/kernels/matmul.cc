@@ -15,8 +15,12 @@ namespace {
 // Elements of B that are packed at a time, and of the result whose sums wait for more depth: they share the last cache
 // with what is read and written meanwhile.
 constexpr int64_t kPackedElements = 1 << 20, kWaitingSums = 1 << 20;
-// Panels of B that are packed together: rows of that many columns are read from memory in one go.
-constexpr int64_t kPackedTogether = 8;
+// What is packed together: panels of B, or all panels of a part for some depth if B's rows are contiguous, so that long
+// pieces of memory are read in order.
+constexpr int64_t kPackedTogether = 8, kPackedDepth = 64;
+
+// Tasks for each thread, at least.
+constexpr int64_t kTasks = 8;
 
 int64_t blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 int64_t round_up(int64_t size, int64_t unit) { return blocks(size, unit) * unit; }
@@ -121,10 +125,16 @@ class Product {
     const EvenParts columns = blocks_of_columns(column_panels, rows.parts);
 #pragma omp parallel num_threads(threads_) if (threads_ > 1)
     {
+      if (b_.column_stride == 1) {
 #pragma omp for schedule(static)
-      for (int64_t c = 0; c < column_panels; c += kPackedTogether)
-        pack_b(step, c, std::min(kPackedTogether, column_panels - c),
-               step.packed + c * panel_floats(table_.panel_columns, step.depth));
+        for (int64_t k = 0; k < step.depth; k += kPackedDepth)
+          pack_b(step, 0, column_panels, k, std::min(kPackedDepth, step.depth - k), step.packed);
+      } else {
+#pragma omp for schedule(static)
+        for (int64_t c = 0; c < column_panels; c += kPackedTogether)
+          pack_b(step, c, std::min(kPackedTogether, column_panels - c), 0, step.depth,
+                 step.packed + c * panel_floats(table_.panel_columns, step.depth));
+      }
 #pragma omp for schedule(monotonic : dynamic) nowait
       for (int64_t t = 0; t < rows.parts * columns.parts; ++t) {
         const int64_t row = t / columns.parts, column = t % columns.parts;
@@ -148,7 +158,7 @@ class Product {
 #pragma omp for schedule(monotonic : dynamic) nowait
       for (int64_t first = 0; first < column_panels; first += together) {
         const int64_t count = std::min(together, column_panels - first);
-        pack_b(step, first, count, mine.b_panels);
+        pack_b(step, first, count, 0, step.depth, mine.b_panels);
         for (int64_t c = 0; c < count; ++c)
           multiply(step, 0, row_panels, first + c, mine,
                    mine.b_panels + c * panel_floats(table_.panel_columns, step.depth), out);
@@ -161,9 +171,11 @@ class Product {
     const int64_t fewest = blocks(panels, table_.block_panels);
     return {panels, std::min(panels, round_up(fewest, threads_))};
   }
-  // If these cannot be dealt out evenly, neither are the columns left whole.
+  // If these are few for each thread, their last ones would keep threads waiting: then columns are dealt out as well.
   EvenParts blocks_of_columns(int64_t panels, int64_t row_blocks) const {
-    return {panels, std::min<int64_t>(panels, threads_ / std::gcd<int64_t>(row_blocks, threads_))};
+    const int64_t evenly = threads_ / std::gcd<int64_t>(row_blocks, threads_);
+    const int64_t many = blocks(kTasks * threads_, row_blocks);
+    return {panels, threads_ == 1 ? 1 : std::min(panels, blocks(many, evenly) * evenly)};
   }
 
   // Panels [begin, end) of A's rows.
@@ -174,13 +186,14 @@ class Product {
         block(a_, type, step.matrix, step.part.row + row, step.k, rows, step.depth), panels);
   }
 
-  // `count` panels of B's columns from `first` on.
-  void pack_b(const Step& step, int64_t first, int64_t count, float* panels) const {
+  // Of `count` panels of B's columns from `first` on the rows [k, k + depth).
+  void pack_b(const Step& step, int64_t first, int64_t count, int64_t k, int64_t depth, float* panels) const {
     const int64_t column = first * table_.panel_columns;
     const int64_t columns = std::min(count * table_.panel_columns, step.part.columns - column);
     const ElementType type = problem_.type.b;
     table_.pack_b[static_cast<int>(type)](
-        block(b_, type, step.matrix, step.k, step.part.column + column, step.depth, columns), panels);
+        block(b_, type, step.matrix, step.k + k, step.part.column + column, depth, columns),
+        round_up(step.depth, table_.depth_multiple), panels + panel_floats(table_.panel_columns, k));
   }
 
   // Panels [begin, end) of A's rows times one panel of B's columns.

@@ -29,10 +29,10 @@ struct MatmulTable {
   int64_t block_panels;               // so many panels of A, kMatmulDepth deep, stay in a core's L2 cache
   int64_t slack;                      // bytes that packing may write beyond a panel's end
 
-  // All are indexed by the ElementType of what they read or write in memory. A block becomes consecutive panels; what
-  // stands in rows (or columns) that the last one lacks must not be used.
+  // All are indexed by the ElementType of what they read or write in memory. A block becomes consecutive panels of the
+  // block's depth, or a part of deeper ones; what stands in rows (or columns) that the last one lacks must not be used.
   void (*pack_a[3])(const MatmulBlock& a, void* panels);
-  void (*pack_b[3])(const MatmulBlock& b, void* panels);
+  void (*pack_b[3])(const MatmulBlock& b, int64_t panel_depth, void* panels);
   // sums (+)= A B for consecutive panels of A that hold `rows` rows, and one panel of B. Sums are register tiles one
   // after another, row by row.
   void (*multiply)(const void* a_panels, int64_t rows, const void* b_panel, int64_t depth, float* sums,

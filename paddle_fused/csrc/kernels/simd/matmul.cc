@@ -94,29 +94,37 @@ void pack_lines(const T* from, int64_t stride, int64_t lines, int64_t depth, flo
   }
 }
 
-// Panel after panel: panel[k * kWidth + i] = from[k * stride + i], 0 beyond the last i. Memory is read in its order.
+// panel[k * kWidth + i] = from[k * stride + i], 0 beyond the last i; panels are `panel_depth` deep. Some rows of memory
+// are read at a time, each from its first panel to its last, as the processor fetches them ahead.
 template <int kWidth, typename T>
-void pack_rows(const T* from, int64_t stride, int64_t count, int64_t depth, float* panels) {
-  const int64_t full = count / kWidth * kWidth;
-  for (int64_t k = 0; k < depth; ++k) {
-    const T* row = from + k * stride;
-    for (int64_t i = 0; i < full; i += kWidth) widen(row + i, kWidth, panels + i * depth + k * kWidth);
-    if (full == count) continue;
-    float* last = panels + full * depth + k * kWidth;
-    for (int64_t i = full; i < count; ++i) last[i - full] = to_float(row[i]);
-    for (int64_t i = count; i < full + kWidth; ++i) last[i - full] = 0;
+void pack_rows(const T* from, int64_t stride, int64_t count, int64_t depth, int64_t panel_depth, float* panels) {
+  constexpr int64_t kTogether = 8;
+  for (int64_t begin = 0; begin < depth; begin += kTogether) {
+    const int64_t end = depth - begin < kTogether ? depth : begin + kTogether;
+    for (int64_t i = 0; i < count; i += kWidth) {
+      float* panel = panels + i * panel_depth;
+      if (count - i >= kWidth) {
+        for (int64_t k = begin; k < end; ++k) widen(from + k * stride + i, kWidth, panel + k * kWidth);
+        continue;
+      }
+      for (int64_t k = begin; k < end; ++k)
+        for (int64_t c = 0; c < kWidth; ++c)
+          panel[k * kWidth + c] = i + c < count ? to_float(from[k * stride + i + c]) : 0.0f;
+    }
   }
 }
 
 // Panels of kWidth lines each.
 template <int kWidth, typename T>
-void pack(const void* data, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth, void* to) {
+void pack(const void* data, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth,
+          int64_t panel_depth, void* to) {
   const T* from = static_cast<const T*>(data);
   float* panels = static_cast<float*>(to);
-  if (line_stride == 1 && depth_stride != 1) return pack_rows<kWidth>(from, depth_stride, lines, depth, panels);
+  if (line_stride == 1 && depth_stride != 1)
+    return pack_rows<kWidth>(from, depth_stride, lines, depth, panel_depth, panels);
   for (int64_t line = 0; line < lines; line += kWidth) {
     const T* first = from + line * line_stride;
-    float* panel = panels + line * depth;
+    float* panel = panels + line * panel_depth;
     const int64_t count = lines - line < kWidth ? lines - line : kWidth;
     if (depth_stride == 1) {
       pack_lines<kWidth>(first, line_stride, count, depth, panel);
@@ -130,11 +138,11 @@ void pack(const void* data, int64_t line_stride, int64_t depth_stride, int64_t l
 
 template <typename T>
 void pack_a(const MatmulBlock& a, void* panels) {
-  pack<kRegisterRows, T>(a.data, a.row_stride, a.column_stride, a.rows, a.columns, panels);
+  pack<kRegisterRows, T>(a.data, a.row_stride, a.column_stride, a.rows, a.columns, a.columns, panels);
 }
 template <typename T>
-void pack_b(const MatmulBlock& b, void* panels) {
-  pack<kRegisterColumns, T>(b.data, b.column_stride, b.row_stride, b.columns, b.rows, panels);
+void pack_b(const MatmulBlock& b, int64_t panel_depth, void* panels) {
+  pack<kRegisterColumns, T>(b.data, b.column_stride, b.row_stride, b.columns, b.rows, panel_depth, panels);
 }
 
 void multiply(const void* a_panels, int64_t rows, const void* b_panel, int64_t depth, float* sums, bool accumulate) {

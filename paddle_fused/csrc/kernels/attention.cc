@@ -89,7 +89,7 @@ void for_each_bias_block(const AttentionProblem& p, const std::vector<AttentionS
 
 // The blocks of keys of a backward pass, with what they share.
 struct KeyBlocks {
-  std::vector<AttentionKeyBlock> blocks;  // those of one head and sequence follow each other
+  std::vector<AttentionKeyBlock> blocks;  // neighbours belong to different heads: blocks of one head wait for each other
   std::vector<int64_t> turns;             // of every tile of queries
   Workspace query_grads;
 
@@ -111,11 +111,13 @@ struct KeyBlocks {
     blocks.reserve(count);
     int64_t tile = 0;
     for (const AttentionSegment& s : segments) {
-      for (int64_t head = 0; head < problem.kv_heads; ++head, tile += tiles_of(s))
-        for (int64_t begin = 0; begin < s.kv_len; begin += table.keys)
+      const int64_t head_tiles = tiles_of(s);
+      for (int64_t begin = 0; begin < s.kv_len; begin += table.keys)
+        for (int64_t head = 0; head < problem.kv_heads; ++head)
           blocks.push_back({{&problem, s, head, begin},
-                            tiles_of(s) ? query_grads.get() + tile * tile_floats : nullptr,
-                            turns.data() + tile});
+                            head_tiles ? query_grads.get() + (tile + head * head_tiles) * tile_floats : nullptr,
+                            turns.data() + tile + head * head_tiles});
+      tile += problem.kv_heads * head_tiles;
     }
   }
 };

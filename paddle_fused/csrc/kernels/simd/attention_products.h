@@ -6,7 +6,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/simd/load_store.h"
+#include "kernels/simd/element_vectors.h"
 #include "kernels/simd/tile_matmul.h"
 
 namespace paddle_fused::kernels {
@@ -148,15 +148,12 @@ static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, co
   head_product<kScoreWidth, 1>(rows, head_dim, depth, scores, kScoreWidth, s_panel, b, b_panel, c, c_panel, accumulate);
 }
 
-// Consecutive elements in the lanes of a vector.
-static inline Vector load_lanes(const float* x) { return load(x); }
+// Tokens of a head are often a page or more apart, where the processor fetches nothing ahead by itself.
 template <typename T>
-static inline Vector load_lanes(const T* x) {
-  float lanes[kLanes];
-#pragma omp simd
-  for (int i = 0; i < kLanes; ++i) lanes[i] = to_float(x[i]);
-  return load(lanes);
+static inline void fetch_ahead(const T* token, int64_t head_dim) {
+  for (int64_t d = 0; d < head_dim; d += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(token + d);
 }
+constexpr int64_t kTokensAhead = 8;
 
 // `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
 // dimensions up to head_width(head_dim) become zero.
@@ -167,13 +164,14 @@ static inline void load_head(const T* x, int64_t token_stride, int64_t count, in
   for (int64_t i = 0; i < rounded_up(count, kRowPadding); ++i) {
     const T* from = x + i * token_stride;
     float* row = to + i * kHeadWidth;
+    if (i + kTokensAhead < count) fetch_ahead(from + kTokensAhead * token_stride, head_dim);
     if (i >= count) {
       for (int64_t n = 0; n < head_dim; n += kHeadWidth, row += panel)
         for (int64_t d = 0; d < kHeadWidth; ++d) row[d] = 0;
       continue;
     }
     for (int64_t n = 0; n < whole; n += kHeadWidth, row += panel)
-      for (int64_t d = 0; d < kHeadWidth; d += kLanes) store(row + d, load_lanes(from + n + d));
+      for (int64_t d = 0; d < kHeadWidth; d += kLanes) store(row + d, load_elements(from + n + d));
     if (whole == head_dim) continue;
     for (int64_t d = 0; d < kHeadWidth; ++d) row[d] = whole + d < head_dim ? to_float(from[whole + d]) : 0.0f;
   }
@@ -208,10 +206,11 @@ static inline void load_transposed(const T* x, int64_t token_stride, int64_t cou
     float* column = to + i / kScoreWidth * kScoreWidth * head_dim + i % kScoreWidth;
     const T* from = x + i * token_stride;
     const int64_t tokens = smaller(kLanes, count - i);
+    for (int64_t r = kLanes; r < smaller(2 * kLanes, count - i); ++r) fetch_ahead(from + r * token_stride, head_dim);
     int64_t d = 0;
     for (; d + kLanes <= head_dim; d += kLanes) {
       Vector rows[kLanes];
-      for (int64_t r = 0; r < kLanes; ++r) rows[r] = r < tokens ? load_lanes(from + r * token_stride + d) : Vector{};
+      for (int64_t r = 0; r < kLanes; ++r) rows[r] = r < tokens ? load_elements(from + r * token_stride + d) : Vector{};
       transpose(rows);
       for (int64_t r = 0; r < kLanes; ++r) store(column + (d + r) * kScoreWidth, rows[r]);
     }
@@ -241,17 +240,15 @@ static inline void sums_over_head(int64_t count, int64_t head_dim, const float* 
 template <typename T>
 static inline void store_head(const float* from, int64_t panel, int64_t count, int64_t head_dim, const float* row_scale,
                               T* x, int64_t token_stride) {
-  for (int64_t n = 0; n < head_dim; n += kHeadWidth, from += panel) {
-    const int64_t dims = smaller(kHeadWidth, head_dim - n);
-    for (int64_t i = 0; i < count; ++i) {
-      const float* row = from + i * kHeadWidth;
-      T* to = x + i * token_stride + n;
-      const float scale = row_scale[i];
-      if (dims == kHeadWidth) {
-#pragma omp simd
-        for (int64_t d = 0; d < kHeadWidth; ++d) from_float(scale * row[d], to + d);
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = from + i * kHeadWidth;
+    T* to = x + i * token_stride;
+    const float scale = row_scale[i];
+    for (int64_t n = 0; n < head_dim; n += kHeadWidth, row += panel) {
+      if (n + kHeadWidth <= head_dim) {
+        for (int64_t d = 0; d < kHeadWidth; d += kLanes) store_elements(to + n + d, load(row + d) * scale);
       } else {
-        for (int64_t d = 0; d < dims; ++d) from_float(scale * row[d], to + d);
+        for (int64_t d = 0; d < head_dim - n; ++d) from_float(scale * row[d], to + n + d);
       }
     }
   }

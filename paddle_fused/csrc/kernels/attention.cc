@@ -89,7 +89,7 @@ void for_each_bias_block(const AttentionProblem& p, const std::vector<AttentionS
 
 // The blocks of keys of a backward pass, with what they share.
 struct KeyBlocks {
-  std::vector<AttentionKeyBlock> blocks;  // neighbours belong to different heads: blocks of one head wait for each other
+  std::vector<AttentionKeyBlock> blocks;  // of different heads by turns, as those of one head wait for each other
   std::vector<int64_t> turns;             // of every tile of queries
   Workspace query_grads;
 

@@ -39,6 +39,7 @@ template <int kRows, int kVectors>
 static inline void add_product(const float* a, const float* b, Vector (*sum)[kVectors], bool begin) {
   Vector columns[kVectors];
   for (int v = 0; v < kVectors; ++v) columns[v] = load(b + v * kLanes);
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     const Vector factor = broadcast(a[r * kHeadWidth]);
     for (int v = 0; v < kVectors; ++v) sum[r][v] = begin ? factor * columns[v] : sum[r][v] + factor * columns[v];
@@ -55,14 +56,26 @@ __attribute__((noinline)) static void score_rows(int64_t rows, int64_t head_dim,
     Vector sum[kRows][kVectors];
     for (int64_t d = 0; d < head_dim; d += kShortSum) {
       const float* a_column = a + d / kHeadWidth * a_panel + d % kHeadWidth;
-      const float* const a_end = a_column + smaller(kShortSum, head_dim - d);
-      if (kShort || d == 0) {  // beginning with a product is faster than with a zero
+      const int64_t products = smaller(kShortSum, head_dim - d);
+      if (kShort && products == kShortSum) {
+        // Unrolled, and beginning with a product instead of a zero: the end of a loop as short as this takes longer
+        // than the additions that follow it. The barriers keep the compiler from loading more ahead than registers
+        // hold.
         add_product<kRows, kVectors>(a_column, b_row, sum, true);
-        ++a_column, b_row += kScoreWidth;
+#pragma GCC unroll 16
+        for (int k = 1; k < kShortSum; ++k) {
+          asm volatile("" ::: "memory");
+          add_product<kRows, kVectors>(a_column + k, b_row + k * kScoreWidth, sum, false);
+        }
+      } else {
+        const bool begin = kShort || d == 0;
+        if (begin) add_product<kRows, kVectors>(a_column, b_row, sum, true);
+        for (int64_t k = begin; k < products; ++k)
+          add_product<kRows, kVectors>(a_column + k, b_row + k * kScoreWidth, sum, false);
       }
-      for (; a_column < a_end; ++a_column, b_row += kScoreWidth)
-        add_product<kRows, kVectors>(a_column, b_row, sum, false);
+      b_row += products * kScoreWidth;
       if (!kShort && d + kShortSum < head_dim) continue;
+#pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < kVectors; ++v) {
           float* to = c + r * kScoreWidth + v * kLanes;

@@ -21,12 +21,15 @@ def share_of_limit(records: list[dict], contenders: list[str], file: str) -> Non
         found = [
             (row, of[name]["share"]) for row, of in enumerate(cases.values()) if "share" in of.get(name, {})
         ]
+        if not found:
+            continue
         rows = [row + (position - (len(contenders) - 1) / 2) * height for row, _ in found]
-        axes.barh(rows, [100 * share for _, share in found], height, label=name)
-    axes.set_yticks(range(len(cases)), [" ".join(case) for case in cases], fontsize=7)
+        axes.barh(rows, [100 * share for _, share in found], height, color=f"C{position}", label=name)
+    names = [f"{' '.join(case)}, malloc {malloc}" for *case, malloc in cases]
+    axes.set_yticks(range(len(cases)), names, fontsize=7)
     axes.invert_yaxis()
     axes.axvline(100, color="black", linewidth=0.8)
     axes.set_xlabel("share of the limit measured in the same run (%)")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.04), ncols=3)
+    figure.legend(loc="outside upper center", ncols=len(contenders))
     figure.savefig(file, dpi=120)
     pyplot.close(figure)

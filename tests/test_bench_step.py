@@ -36,7 +36,7 @@ def test_records_and_their_comparison(first_run, run_python):
     file = first_run[1] / "new.jsonl"
     records = report.read(str(file))
     times = [record for record in records if record["kind"] == "time"]
-    assert len(times) == 3 + 2 + 1 + 2  # float32: Paddle, torch; bfloat16: Paddle, torch
+    assert len(times) == 4 + 2 + 1 + 2  # float32: Paddle, torch; bfloat16: Paddle, torch
     for record in times:
         if record["contender"].startswith("torch"):
             assert record["skipped"] == "torch is not installed"

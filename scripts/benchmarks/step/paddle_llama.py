@@ -11,13 +11,15 @@ EPSILON = 1e-6
 
 
 class PaddleLlama:
-    """``model``: "stock" or "fused"; ``device``: "cpu" or "npu"."""
+    """``model``: "stock" or "fused"; ``device``: "cpu" or "npu". ``cured``: with the virtual NPU's cures of
+    stock Paddle, on the CPU place too: MKL takes its AVX2 path where the processor is not Intel's.
+    """
 
-    def __init__(self, model: str, device: str, threads: int, dtype: str, size: dict):
+    def __init__(self, model: str, device: str, cured: bool, threads: int, dtype: str, size: dict):
         from paddle_fused import virtual_npu
 
-        # On the CPU place, too: it has MKL take its AVX2 path where the processor is not Intel's.
-        virtual_npu.activate()
+        if cured:
+            virtual_npu.activate()
         import paddle
 
         import paddle_fused

@@ -3,9 +3,9 @@
 import numpy as np
 import paddle
 import pytest
+from instruction_sets import available
 from norm_calls import EPSILON, INPUTS, call, gradients, place_of, tensors
 from precision import values
-from test_instruction_sets import available
 
 import paddle_fused
 from paddle_fused import BackendError, compat, use_backend

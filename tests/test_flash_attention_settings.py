@@ -6,18 +6,7 @@ import pytest
 from attention_golden import EPSILON
 from flash_attention_program import CASES, flash_attention, run_case
 from flash_attention_program import __file__ as PROGRAM
-
-INSTRUCTION_SETS = {
-    "baseline": set(),
-    "avx2": {"avx2", "fma", "f16c", "bmi2"},
-    "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq"},
-}
-
-
-def machine_flags():
-    with open("/proc/cpuinfo") as file:
-        lines = [line for line in file if line.startswith("flags")]
-    return set(lines[0].split()) if lines else set()
+from instruction_sets import available
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +29,7 @@ def test_results_do_not_depend_on_the_number_of_threads(here, run_python, tmp_pa
             np.testing.assert_array_equal(a, e, err_msg=name)
 
 
-@pytest.mark.parametrize("isa", [isa for isa, needs in INSTRUCTION_SETS.items() if needs <= machine_flags()])
+@pytest.mark.parametrize("isa", available())
 def test_forced_instruction_sets_agree(isa, here, run_python, tmp_path):
     forced = in_another_process(run_python, tmp_path, PADDLE_FUSED_ISA=isa)
     for name, (dtype, *_) in CASES.items():

@@ -3,13 +3,8 @@
 from pathlib import Path
 
 import pytest
+from instruction_sets import available
 
-# What each needs from the CPU; a kernel library for every one of them is always built.
-NEEDS = {
-    "baseline": set(),
-    "avx2": {"avx2", "fma", "f16c", "bmi2"},
-    "avx512": {"avx512f", "avx512bw", "avx512dq"},
-}
 KERNEL_TESTS = ("attention_kernels", "rms_norm_npu", "fused_rope_npu", "swiglu_npu", "loss_and_embedding_npu")
 KERNEL_TESTS += ("rotary", "swiglu", "fused_adamw", "fused_adamw_mindspeed", "fused_adamw_many")
 KERNEL_TESTS += ("elementwise_npu",)
@@ -17,11 +12,6 @@ KERNEL_TESTS += ("elementwise_npu",)
 # In float32 attention is measured against Paddle's matmul, which runs on the widest instructions whatever we
 # ask for: what it gains by fused multiply-adds, the baseline does not have.
 SELECTED = {"baseline": "not (test_output_and_gradients and float32)"}
-
-
-def available() -> list[str]:
-    cpu_flags = set(Path("/proc/cpuinfo").read_text().split())
-    return [name for name, flags in NEEDS.items() if flags <= cpu_flags]
 
 
 @pytest.mark.parametrize("isa", available())
@@ -42,4 +32,4 @@ def test_unknown_instruction_set_is_refused_by_the_kernels_too(run_python):
     )
     done = run_python("-c", program, VIRTUAL_NPU_QUIET="1")
     assert done.returncode == 1, done.stderr[-3000:]
-    assert "PADDLE_FUSED_ISA=sse9 is unknown; accepted are baseline, avx2 and avx512" in done.stderr
+    assert "PADDLE_FUSED_ISA=sse9 is unknown; accepted are baseline, avx2, avx512 and amx" in done.stderr

@@ -3,6 +3,7 @@
 import numpy as np
 import paddle
 import pytest
+from instruction_sets import available
 
 from paddle_fused import virtual_npu
 
@@ -305,13 +306,11 @@ def test_instruction_sets_and_threads(run_python, tmp_path):
     program = tmp_path / "products.py"
     program.write_text(PROGRAM)
     fused = None
-    for isa in ("baseline", "avx2", "avx512"):
+    for isa in available():
         file = tmp_path / f"{isa}.npz"
         done = run_python(
             "-m", "paddle_fused.virtual_npu", program, file, PADDLE_FUSED_ISA=isa, OMP_NUM_THREADS="2"
         )
-        if "this machine offers only" in done.stderr:
-            continue
         assert done.returncode == 0, done.stderr[-2000:]
         results = np.load(file)
         for name in results:
@@ -327,5 +326,7 @@ def test_instruction_sets_and_threads(run_python, tmp_path):
         if isa == "baseline":
             continue
         for name in fused or ():
+            if isa == "amx" and "bfloat16" in name:  # its tiles sum in another order
+                continue
             np.testing.assert_array_equal(results[name], fused[name], err_msg=f"{isa} {name}")
         fused = results

@@ -7,7 +7,7 @@ import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_instruction_sets import available
+from instruction_sets import available
 
 from paddle_fused import (
     grouped_matmul,

@@ -3,9 +3,9 @@
 import numpy as np
 import paddle
 import pytest
+from instruction_sets import available
 from norm_calls import EPSILON, NORMS, call, gradients, tensors
 from precision import values
-from test_instruction_sets import available
 
 import paddle_fused
 from paddle_fused import compat, native, use_backend, what_ran

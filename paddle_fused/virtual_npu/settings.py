@@ -46,7 +46,7 @@ def _is_cann_level(text: str) -> bool:
 
 
 FLASH_ATTENTION_FORMS = ("tensor13", "list13", "v10")
-INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512", "amx")
 
 SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_DEVICES": Setting(
@@ -74,7 +74,7 @@ SETTINGS: dict[str, Setting] = {
         FLASH_ATTENTION_FORMS.__contains__,
     ),
     "PADDLE_FUSED_ISA": Setting(
-        "instruction set of the host kernels: baseline, avx2 or avx512",
+        "instruction set of the host kernels: baseline, avx2, avx512 or amx",
         "the widest the machine has",
         "one of " + ", ".join(INSTRUCTION_SETS),
         INSTRUCTION_SETS.__contains__,

@@ -1,5 +1,11 @@
 #include "kernels/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -7,12 +13,28 @@
 namespace paddle_fused::kernels {
 namespace {
 
+#if defined(__x86_64__)
+// Whether the processor has tiles of bfloat16 and the operating system lets this process use them. It has to be asked
+// once; the answer holds for all threads.
+bool offers_amx() {
+  constexpr unsigned kTilesOfBFloat16 = 1u << 22 | 1u << 24, kOsUsesXsave = 1u << 27;
+  constexpr unsigned kTileState = 3u << 17;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & kOsUsesXsave)) return false;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kTilesOfBFloat16) != kTilesOfBFloat16) return false;
+  __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  if ((a & kTileState) != kTileState) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, which old headers lack
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
 Isa widest() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("bmi2"))
-    return Isa::kAvx512;
+    return offers_amx() ? Isa::kAmx : Isa::kAvx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
       __builtin_cpu_supports("bmi2"))
     return Isa::kAvx2;
@@ -24,7 +46,7 @@ Isa choose() {
   const Isa machine = widest();
   const char* forced = std::getenv("PADDLE_FUSED_ISA");
   if (!forced || !*forced) return machine;
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kAllIsas) {
     if (std::string(forced) != isa_name(isa)) continue;
     if (isa > machine)
       throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced + ", but this machine offers only " +
@@ -32,7 +54,7 @@ Isa choose() {
     return isa;
   }
   throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +
-                              " is unknown; accepted are baseline, avx2 and avx512.");
+                              " is unknown; accepted are baseline, avx2, avx512 and amx.");
 }
 
 }  // namespace
@@ -44,6 +66,8 @@ Isa active_isa() {
 
 const char* isa_name(Isa isa) {
   switch (isa) {
+    case Isa::kAmx:
+      return "amx";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:

@@ -10,10 +10,12 @@
 
 namespace paddle_fused::kernels {
 
-enum class Isa { kBaseline, kAvx2, kAvx512 };
+// From the narrowest to the widest. AMX is AVX-512 but for the kernels that have an amx/<op>.cc: products in bfloat16.
+enum class Isa { kBaseline, kAvx2, kAvx512, kAmx };
+constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
 // The widest instruction set of this machine, or the one named by the environment variable PADDLE_FUSED_ISA
-// (baseline, avx2, avx512), read once. Throws std::invalid_argument if that name is unknown or the machine lacks it.
+// (baseline, avx2, avx512, amx), read once. Throws std::invalid_argument if that name is unknown or the machine lacks it.
 PF_EXPORT Isa active_isa();
 PF_EXPORT const char* isa_name(Isa isa);
 
@@ -27,7 +29,7 @@ PF_EXPORT const char* isa_name(Isa isa);
   namespace avx2 { const Table& name(); }     \
   namespace avx512 { const Table& name(); }
 #define PF_SELECT_TABLE(name)                         \
-  (active_isa() == Isa::kAvx512  ? avx512::name()     \
+  (active_isa() >= Isa::kAvx512  ? avx512::name()     \
    : active_isa() == Isa::kAvx2 ? avx2::name()        \
                                 : baseline::name())
 #else

@@ -33,6 +33,26 @@ struct EvenParts {
   int64_t largest() const { return blocks(count, parts); }
 };
 
+const MatmulTable& table_of(const MatmulTypes& type) {
+#if defined(__x86_64__)
+  const bool bfloat16 = type.a == ElementType::kBFloat16 && type.b == ElementType::kBFloat16;
+  if (bfloat16 && active_isa() == Isa::kAmx) return amx::bfloat16_matmul_table();
+#endif
+  return PF_SELECT_TABLE(matmul_table);
+}
+
+// A thread that packs and multiplies.
+class Worker {
+ public:
+  explicit Worker(const MatmulTable& table) : table_(table) { table_.enter(); }
+  ~Worker() { table_.leave(); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+ private:
+  const MatmulTable& table_;
+};
+
 // One product with all its terms. A part of the result is built up at a time: B is packed for it, shared by all
 // threads; then each thread takes blocks of A's rows, packs them, and multiplies them by B's panels one after another.
 // If one block holds all rows, B's panels are used once: every thread packs some just before it multiplies by them.
@@ -41,7 +61,7 @@ struct EvenParts {
 class Product {
  public:
   Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, int threads)
-      : problem_(problem), a_(a), b_(b), threads_(threads), table_(PF_SELECT_TABLE(matmul_table)) {
+      : problem_(problem), a_(a), b_(b), threads_(threads), table_(table_of(problem.type)) {
     const int64_t height = table_.panel_rows, width = table_.panel_columns;
     steps_per_term_ = blocks(problem.depth, kMatmulDepth);
     steps_ = problem.terms * steps_per_term_;
@@ -125,6 +145,7 @@ class Product {
     const EvenParts columns = blocks_of_columns(column_panels, rows.parts);
 #pragma omp parallel num_threads(threads_) if (threads_ > 1)
     {
+      const Worker worker(table_);
       if (b_.column_stride == 1) {
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < step.depth; k += kPackedDepth)
@@ -153,6 +174,7 @@ class Product {
     const int64_t together = std::clamp<int64_t>(column_panels / threads_, 1, kPackedTogether);
 #pragma omp parallel num_threads(threads_) if (threads_ > 1)
     {
+      const Worker worker(table_);
       const Own mine = own(step);
       pack_a(step, 0, row_panels, mine.a_panels);
 #pragma omp for schedule(monotonic : dynamic) nowait

@@ -4,6 +4,7 @@
 //
 // One term (terms == 1) is the ordinary batched product; more terms give the gradient of an operand that was broadcast
 // over a batch. The order of every sum is fixed, so results do not depend on the number of threads.
+// Where tiles of AMX multiply bfloat16 by bfloat16, subnormal elements and sums count as zeros.
 #pragma once
 #include <cstdint>
 

@@ -7,7 +7,8 @@
 namespace paddle_fused::kernels {
 
 // Products that are summed in registers before they are added to a sum in memory. Rounding errors grow with it; it is
-// the same on every instruction set, so that those with fused multiply-add give the same bits.
+// the same on every instruction set, so that those with fused multiply-add give the same bits. (AMX alone sums as many
+// as its tiles' depth times the steps that it takes together, in bfloat16 only.)
 constexpr int64_t kMatmulSummed = 128;
 // Depth that is packed at a time, a multiple of kMatmulSummed.
 constexpr int64_t kMatmulDepth = 1024;
@@ -29,6 +30,10 @@ struct MatmulTable {
   int64_t block_panels;               // so many panels of A, kMatmulDepth deep, stay in a core's L2 cache
   int64_t slack;                      // bytes that packing may write beyond a panel's end
 
+  // Every thread calls them before and after the functions below.
+  void (*enter)();
+  void (*leave)();
+
   // All are indexed by the ElementType of what they read or write in memory. A block becomes consecutive panels of the
   // block's depth, or a part of deeper ones; what stands in rows (or columns) that the last one lacks must not be used.
   void (*pack_a[3])(const MatmulBlock& a, void* panels);
@@ -42,5 +47,9 @@ struct MatmulTable {
                    bool accumulate);
 };
 PF_DECLARE_TABLE(MatmulTable, matmul_table)
+#if defined(__x86_64__)
+// Of bfloat16 A and B.
+namespace amx { const MatmulTable& bfloat16_matmul_table(); }
+#endif
 
 }  // namespace paddle_fused::kernels

@@ -173,6 +173,8 @@ void store_tile(const float* sums, int64_t rows, int64_t columns, void* out, int
   }
 }
 
+void nothing() {}
+
 constexpr MatmulTable kTable = {
     kRegisterRows,
     kRegisterColumns,
@@ -180,6 +182,8 @@ constexpr MatmulTable kTable = {
     1,
     72 / kRegisterRows,
     kLanes * sizeof(float),
+    nothing,
+    nothing,
     {pack_a<float>, pack_a<BFloat16>, pack_a<Float16>},
     {pack_b<float>, pack_b<BFloat16>, pack_b<Float16>},
     multiply,

@@ -1,0 +1,265 @@
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "checks/checks.h"
+#include "kernels/adam.h"
+#include "kernels/cast.h"
+#include "kernels/elementwise.h"
+#include "kernels/rotary.h"
+#include "kernels/squared_norm.h"
+#include "kernels/swiglu.h"
+#include "kernels/unscale.h"
+
+namespace paddle_fused::checks {
+namespace {
+
+using namespace kernels;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Numbers of every size, ties between neighbours, signed zeros, subnormals, infinities.
+Tensor special_numbers(ElementType type) {
+  Tensor x = Tensor::random(type, 331);
+  int64_t i = 0;
+  for (const double value : {0.0, -0.0, kInfinity, -kInfinity, 65504.0, 65519.0, 65520.0, 3e38, -3e38, 1e-8})
+    x.set(i++, value);
+  // Smaller than the smallest normal half, between two subnormal halves, and below all of them.
+  for (int power = -30; power < -10; ++power) x.set(i++, -1.5 * std::ldexp(1, power));
+  // Halfway between two numbers of 16 bits, above an even and above an odd one.
+  for (const int bits : {8, 11})
+    for (int step = 1; step < 40; step += 2) x.set(i++, 1 + std::ldexp(step, -bits));
+  return x;
+}
+
+// Its value has to be read as float: the derivative of silu needs it twice.
+template <typename Real>
+Real logistic(Real x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+}  // namespace
+
+void check_cast(Report* report) {
+  for (const ElementType from : kTypes) {
+    report->kernel("cast", from);
+    const Tensor x = special_numbers(from);
+    for (const ElementType to : kTypes) {
+      report->problem(std::string("a cast to ") + type_name(to));
+      Tensor y(to, x.count());
+      cast(from, x.data(), to, y.data(), x.count());
+      std::vector<double> truth;
+      for (int64_t i = 0; i < x.count(); ++i) truth.push_back(rounded(to, x[i]));
+      report->compare_bits("y", y, truth);
+    }
+  }
+}
+
+void check_unscale(Report* report) {
+  constexpr float kFactor = 0x1p-3f;
+  for (const ElementType type : kTypes) {
+    report->kernel("unscale", type);
+    for (const bool finite : {true, false}) {
+      report->problem(finite ? "finite numbers" : "numbers with an infinity");
+      Tensor x = Tensor::random(type, 77);
+      if (!finite) x.set(75, kInfinity);
+      Tensor y(type, x.count());
+      report->require("the result", unscale(type, x.data(), kFactor, y.data(), x.count()) == finite);
+      std::vector<double> truth;
+      for (int64_t i = 0; i < x.count(); ++i) truth.push_back(rounded(type, x[i] * kFactor));
+      report->compare_bits("y", y, truth);
+    }
+  }
+}
+
+void check_binary(Report* report) {
+  constexpr int64_t kRows = 5, kColumns = 77;
+  for (const ElementType type : kTypes)
+    for (const BinaryOp op : {BinaryOp::kAdd, BinaryOp::kMultiply}) {
+      report->kernel(op == BinaryOp::kAdd ? "add" : "multiply", type);
+      const Tensor x = Tensor::random(type, kRows * kColumns);
+      // y is as large as x, or a row, or a column.
+      for (const auto& [rows, columns] : {std::array{kRows, kColumns}, {1, kColumns}, {kRows, int64_t{1}}}) {
+        report->problem("[5, 77] and [" + std::to_string(rows) + ", " + std::to_string(columns) + "]");
+        const Tensor y = Tensor::random(type, rows * columns);
+        Tensor out(type, x.count());
+        Broadcast loops;
+        report->require("the broadcast", broadcast({kRows, kColumns}, {rows, columns}, {kRows, kColumns}, &loops));
+        binary(op, type, loops, x.data(), y.data(), out.data());
+        std::vector<double> truth;
+        for (int64_t i = 0; i < x.count(); ++i) {
+          const double other = y[i / kColumns % rows * columns + i % kColumns % columns];
+          // One rounding to float32, which is exact in 16 bits, and one to the type.
+          const auto single = static_cast<float>(op == BinaryOp::kAdd ? x[i] + other : x[i] * other);
+          truth.push_back(rounded(type, single));
+        }
+        report->compare_bits("out", out, truth);
+      }
+    }
+}
+
+void check_scale(Report* report) {
+  for (const ElementType type : kTypes) {
+    report->kernel("scale", type);
+    report->problem("333 numbers");
+    const Tensor x = Tensor::random(type, 333);
+    Tensor out(type, x.count());
+    scale(type, 1.7f, -0.3f, x.count(), x.data(), out.data());
+    report->compare("out", out, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> values;
+      for (int64_t i = 0; i < x.count(); ++i) values.push_back(Real(1.7f) * static_cast<Real>(x[i]) + Real(-0.3f));
+      return values;
+    });
+  }
+}
+
+void check_squared_norm(Report* report) {
+  for (const ElementType type : kTypes) {
+    report->kernel("squared_norm", type);
+    report->problem("40001 numbers");
+    const Tensor x = Tensor::random(type, 40001);
+    Tensor norm(ElementType::kFloat32, 1);
+    norm.set(0, squared_norm(type, x.data(), x.count()));
+    report->compare("the sum", norm, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> sum(1, 0);
+      for (int64_t i = 0; i < x.count(); ++i) sum[0] += static_cast<Real>(x[i]) * static_cast<Real>(x[i]);
+      return sum;
+    });
+  }
+}
+
+void check_swiglu(Report* report) {
+  const SwigluShape shape{3, 77, 154};
+  for (const ElementType type : kTypes) {
+    report->problem("3 rows of 77");
+    Tensor both = Tensor::random(type, shape.rows * shape.stride, -8, 8);
+    const Tensor dy = Tensor::random(type, shape.rows * shape.width);
+    const auto up_of = [&](void* data) { return static_cast<char*>(data) + shape.width * element_size(type); };
+    Tensor y(type, dy.count()), gradients(type, both.count());
+    swiglu_forward(type, shape, both.data(), up_of(both.data()), y.data());
+    swiglu_backward(type, shape, both.data(), up_of(both.data()), dy.data(), gradients.data(),
+                    up_of(gradients.data()));
+    const auto gate_at = [&](int64_t i) { return i / shape.width * shape.stride + i % shape.width; };
+    report->kernel("swiglu_forward", type);
+    report->compare("y", y, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> values;
+      for (int64_t i = 0; i < dy.count(); ++i) {
+        const Real gate = both[gate_at(i)], up = both[gate_at(i) + shape.width];
+        values.push_back(gate * logistic(gate) * up);
+      }
+      return values;
+    });
+    report->kernel("swiglu_backward", type);
+    report->compare("the gradient", gradients, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> values(both.count());
+      for (int64_t i = 0; i < dy.count(); ++i) {
+        const Real gate = both[gate_at(i)], up = both[gate_at(i) + shape.width], g = dy[i], s = logistic(gate);
+        values[gate_at(i)] = g * up * s * (1 + gate * (1 - s));
+        values[gate_at(i) + shape.width] = g * gate * s;
+      }
+      return values;
+    });
+  }
+}
+
+void check_rotary(Report* report) {
+  for (const ElementType type : kTypes)
+    for (const RotaryMode mode : {RotaryMode::kHalf, RotaryMode::kInterleave}) {
+      const RotaryShape shape{{2, 5, 3}, {1, 5, 1}, 38, mode};
+      const bool half = mode == RotaryMode::kHalf;
+      const std::string suffix = half ? " (half)" : " (interleave)";
+      report->problem("[2, 5, 3, 38] with angles [1, 5, 1, 38]");
+      const int64_t width = shape.head_dim, rows = 2 * 5 * 3, angles = 5;
+      const Tensor x = Tensor::random(type, rows * width), dy = Tensor::random(type, rows * width);
+      const Tensor cos = Tensor::random(type, angles * width), sin = Tensor::random(type, angles * width);
+      Tensor y(type, x.count()), dx(type, x.count()), dcos(type, cos.count()), dsin(type, sin.count());
+      rotary_forward(type, shape, x.data(), cos.data(), sin.data(), y.data());
+      rotary_backward(type, shape, dy.data(), cos.data(), sin.data(), dx.data());
+      rotary_angle_gradients(type, shape, x.data(), dy.data(), dcos.data(), dsin.data());
+
+      // The element that is rotated with it, and the sign of its sine.
+      const auto partner = [&](int64_t i) { return half ? (i + width / 2) % width : i ^ 1; };
+      const auto sign = [&](int64_t i) { return (half ? i < width / 2 : i % 2 == 0) ? -1 : 1; };
+      const auto rotate = [&](auto arithmetic, const Tensor& from, bool backward) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> values;
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t i = 0; i < width; ++i) {
+            const int64_t angle = row / 3 % 5 * width, other = partner(i);
+            const Real value = from[row * width + i], beside = from[row * width + other];
+            const Real c = cos[angle + i], s = backward ? sign(other) * sin[angle + other] : sign(i) * sin[angle + i];
+            values.push_back(value * c + beside * s);
+          }
+        return values;
+      };
+      const auto angle_gradient = [&](auto arithmetic, bool of_sin) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> sums(angles * width, 0);
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t i = 0; i < width; ++i) {
+            const Real g = dy[row * width + i];
+            sums[row / 3 % 5 * width + i] +=
+                of_sin ? sign(i) * g * static_cast<Real>(x[row * width + partner(i)])
+                       : g * static_cast<Real>(x[row * width + i]);
+          }
+        return sums;
+      };
+      report->kernel("rotary_forward" + suffix, type);
+      report->compare("y", y, [&](auto arithmetic) { return rotate(arithmetic, x, false); });
+      report->kernel("rotary_backward" + suffix, type);
+      report->compare("dx", dx, [&](auto arithmetic) { return rotate(arithmetic, dy, true); });
+      report->kernel("rotary_angles" + suffix, type);
+      report->compare("dcos", dcos, [&](auto arithmetic) { return angle_gradient(arithmetic, false); });
+      report->compare("dsin", dsin, [&](auto arithmetic) { return angle_gradient(arithmetic, true); });
+    }
+}
+
+void check_adam(Report* report) {
+  constexpr int64_t kCount = 1117;
+  for (const ElementType type : kTypes)
+    for (const bool amsgrad : {false, true}) {
+      report->kernel(amsgrad ? "adam (amsgrad)" : "adam", type);
+      report->problem("1117 weights");
+      const AdamScalars s = adam_scalars(0.9, 0.95, 1e-8, 1e-2, 0.1, 0.81, 0.9025, false);
+      Tensor param(type, kCount), master = Tensor::random(ElementType::kFloat32, kCount);
+      const Tensor grad = Tensor::random(type, kCount);
+      Tensor moment1 = Tensor::random(ElementType::kFloat32, kCount);
+      Tensor moment2 = Tensor::random(ElementType::kFloat32, kCount, 0.1, 1);
+      Tensor largest = Tensor::random(ElementType::kFloat32, kCount, 0.1, 1);
+      const Tensor old_master = master, old1 = moment1, old2 = moment2, old_largest = largest;
+      const auto array = [](Tensor* tensor) { return AdamArray{tensor->data(), tensor->type()}; };
+      Tensor grad_copy = grad;
+      const AdamArray none{nullptr, ElementType::kFloat32};
+      adam(s, {array(&param), array(&grad_copy), array(&moment1), array(&moment2), amsgrad ? array(&largest) : none,
+               array(&master)},
+           kCount);
+      struct State {
+        double m, v, u, w;
+      };
+      const auto after = [&](auto arithmetic, double State::*field) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> values;
+        for (int64_t i = 0; i < kCount; ++i) {
+          const Real g = grad[i], m = Real(s.beta1) * Real(old1[i]) + Real(s.one_minus_beta1) * g;
+          const Real v = Real(s.beta2) * Real(old2[i]) + Real(s.one_minus_beta2) * g * g;
+          const Real u = amsgrad ? std::max(v, Real(old_largest[i])) : v, before = old_master[i];
+          const Real w = before - (Real(s.decay) * before + Real(s.step_size) * m / (std::sqrt(u) + Real(s.epsilon)));
+          values.push_back(static_cast<Real>(State{m, v, u, w}.*field));
+        }
+        return values;
+      };
+      report->compare("moment1", moment1, [&](auto arithmetic) { return after(arithmetic, &State::m); });
+      report->compare("moment2", moment2, [&](auto arithmetic) { return after(arithmetic, &State::v); });
+      report->compare("weight", master, [&](auto arithmetic) { return after(arithmetic, &State::w); });
+      report->compare("param", param, [&](auto arithmetic) { return after(arithmetic, &State::w); });
+      if (amsgrad)
+        report->compare("moment2_max", largest, [&](auto arithmetic) { return after(arithmetic, &State::u); });
+    }
+}
+
+}  // namespace paddle_fused::checks

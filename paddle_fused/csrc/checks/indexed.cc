@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <string>
+
+#include "checks/checks.h"
+#include "kernels/embedding.h"
+#include "kernels/moe.h"
+
+namespace paddle_fused::checks {
+namespace {
+
+using namespace kernels;
+
+// Mixture of experts with top-2, of whose permuted rows the last are dropped.
+class MoeCheck {
+ public:
+  MoeCheck(Report* report, ElementType type, int64_t width)
+      : report_(report),
+        type_(type),
+        shape_{23, 2, 41, width},
+        tokens_(Tensor::random(type, shape_.tokens * width)),
+        permuted_(type, shape_.kept * width),
+        probs_(Tensor::random(ElementType::kFloat32, shape_.entries(), 0, 1)),
+        place_(shape_.entries()),
+        entry_at_(shape_.entries()) {}
+
+  void run() {
+    report_->problem("23 tokens of " + std::to_string(shape_.width));
+    places();
+    permute();
+    unpermute(true);
+    unpermute(false);
+  }
+
+ private:
+  void places() {
+    std::vector<int64_t> experts;
+    for (int64_t i = 0; i < shape_.entries(); ++i) experts.push_back(random_below(5) * 3000);
+    std::vector<int32_t> in_order(shape_.entries());
+    for (int64_t i = 0; i < shape_.entries(); ++i) in_order[i] = static_cast<int32_t>(i);
+    std::stable_sort(in_order.begin(), in_order.end(), [&](int32_t a, int32_t b) { return experts[a] < experts[b]; });
+    report_->kernel("moe_places", type_);
+    report_->require("the count", moe_places(experts.data(), shape_.entries(), place_.data()) == shape_.entries());
+    report_->require("the inverse", moe_entries(place_.data(), shape_.entries(), entry_at_.data()) == shape_.entries());
+    report_->require("the order", entry_at_ == in_order);
+  }
+
+  // The element of the token that stands at an element of the permuted rows.
+  int64_t token_element(int64_t i) const {
+    return entry_at_[i / shape_.width] / shape_.top_k * shape_.width + i % shape_.width;
+  }
+
+  void permute() {
+    moe_permute(type_, shape_, tokens_.data(), place_.data(), permuted_.data());
+    std::vector<double> truth;
+    for (int64_t i = 0; i < permuted_.count(); ++i) truth.push_back(tokens_[token_element(i)]);
+    report_->kernel("moe_permute", type_);
+    report_->compare_bits("permuted", permuted_, truth);
+  }
+
+  void unpermute(bool with_probs) {
+    const Tensor dout = Tensor::random(type_, tokens_.count());
+    Tensor out(type_, tokens_.count()), dpermuted(type_, permuted_.count());
+    Tensor dprobs(ElementType::kFloat32, shape_.entries());
+    moe_unpermute(type_, shape_, permuted_.data(), place_.data(), with_probs ? probs_.floats() : nullptr, out.data());
+    moe_unpermute_backward(type_, shape_, dout.data(), with_probs ? permuted_.data() : nullptr, entry_at_.data(),
+                           with_probs ? probs_.floats() : nullptr, dpermuted.data(),
+                           with_probs ? dprobs.floats() : nullptr);
+    report_->kernel(with_probs ? "moe_unpermute (probs)" : "moe_unpermute", type_);
+    report_->compare("out", out, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> sums(out.count(), 0);
+      for (int64_t i = 0; i < permuted_.count(); ++i)
+        sums[token_element(i)] += probability<Real>(i, with_probs) * static_cast<Real>(permuted_[i]);
+      return sums;
+    });
+    report_->compare("dpermuted", dpermuted, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> all;
+      for (int64_t i = 0; i < permuted_.count(); ++i)
+        all.push_back(probability<Real>(i, with_probs) * static_cast<Real>(dout[token_element(i)]));
+      return all;
+    });
+    if (!with_probs) return;
+    report_->compare("dprobs", dprobs, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> sums(shape_.entries(), 0);
+      for (int64_t i = 0; i < permuted_.count(); ++i)
+        sums[entry_at_[i / shape_.width]] += static_cast<Real>(dout[token_element(i)]) * static_cast<Real>(permuted_[i]);
+      return sums;
+    });
+  }
+
+  template <typename Real>
+  Real probability(int64_t element, bool with_probs) const {
+    return with_probs ? static_cast<Real>(probs_[entry_at_[element / shape_.width]]) : Real(1);
+  }
+
+  Report* report_;
+  ElementType type_;
+  MoeShape shape_;
+  Tensor tokens_, permuted_, probs_;
+  std::vector<int32_t> place_, entry_at_;
+};
+
+}  // namespace
+
+void check_embedding(Report* report) {
+  const EmbeddingShape shape{19, 37, 61};
+  constexpr int64_t kPadding = 3;
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < shape.count; ++i) ids.push_back(i % 7 ? random_below(shape.vocabulary) : kPadding);
+  for (const ElementType type : kTypes) {
+    report->kernel("embedding", type);
+    report->problem("61 of 19 entries");
+    const Tensor weight = Tensor::random(type, shape.vocabulary * shape.width);
+    const Tensor dout = Tensor::random(type, shape.count * shape.width);
+    Tensor out(type, dout.count()), dweight(type, weight.count());
+    embedding_forward(type, shape, ids.data(), kPadding, weight.data(), out.data());
+    embedding_backward(type, shape, ids.data(), kPadding, dout.data(), dweight.data());
+    std::vector<double> truth;
+    for (int64_t i = 0; i < out.count(); ++i) {
+      const int64_t id = ids[i / shape.width];
+      truth.push_back(id == kPadding ? 0 : weight[id * shape.width + i % shape.width]);
+    }
+    report->compare_bits("out", out, truth);
+    report->compare("dweight", dweight, [&](auto arithmetic) {
+      using Real = typename decltype(arithmetic)::Real;
+      std::vector<Real> sums(dweight.count(), 0);
+      for (int64_t i = 0; i < dout.count(); ++i) {
+        const int64_t id = ids[i / shape.width];
+        if (id != kPadding) sums[id * shape.width + i % shape.width] += static_cast<Real>(dout[i]);
+      }
+      return sums;
+    });
+  }
+}
+
+void check_moe(Report* report) {
+  for (const ElementType type : kTypes)
+    for (const int64_t width : {1, 77, 515}) MoeCheck(report, type, width).run();
+}
+
+}  // namespace paddle_fused::checks

@@ -1,0 +1,67 @@
+// What a kernel computed, measured against what it should have computed.
+//
+// The truth is a scalar formula in double, evaluated on the very values that the kernel got. The yardstick is the same
+// formula in float, which rounds to the tensors' type wherever plain operators one after another would store a tensor:
+// a kernel may be at most twice as far from the truth, plus one rounding of the largest result.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checks/tensor.h"
+
+namespace paddle_fused::checks {
+
+struct Exact {
+  using Real = double;
+  double stored(double x) const { return x; }
+  double stored_as(ElementType, double x) const { return x; }
+};
+struct Composed {
+  using Real = float;
+  ElementType type;
+  float stored(float x) const { return static_cast<float>(rounded(type, x)); }
+  float stored_as(ElementType as, float x) const { return static_cast<float>(rounded(as, x)); }
+};
+
+class Report {
+ public:
+  explicit Report(const char* isa) : isa_(isa) {}
+
+  // Ends the line of the kernel before and starts one.
+  void kernel(const std::string& name, ElementType type);
+  // Names what the following results belong to, for the messages.
+  void problem(const std::string& name) { problem_ = name; }
+
+  // `reference(arithmetic)` computes all elements of `result`: once with Exact and once with Composed.
+  template <typename Reference>
+  void compare(const char* what, const Tensor& result, const Reference& reference) {
+    compare(what, result, reference(Exact{}), reference(Composed{type_}));
+  }
+  void compare(const char* what, const Tensor& result, const std::vector<double>& truth,
+               const std::vector<float>& yardstick);
+  // The result is defined to the last bit.
+  void compare_bits(const char* what, const Tensor& result, const std::vector<double>& truth);
+  void require(const char* what, bool holds);
+
+  // Bytes that must be the same on every instruction set: which elements dropout keeps.
+  void same_everywhere(const std::vector<uint8_t>& bytes);
+  uint64_t fingerprint() const { return fingerprint_; }
+
+  // Ends the last line. Whether everything held.
+  bool finish();
+
+ private:
+  void judge(const char* what, const Tensor& result, double error, double allowed);
+  void end_line();
+
+  const char* isa_;
+  std::string kernel_, problem_;
+  ElementType type_ = ElementType::kFloat32;
+  int64_t results_ = 0;
+  uint64_t fingerprint_ = 0xcbf29ce484222325;
+  double worst_ = 0, error_ = 0, allowed_ = 0;
+  bool line_holds_ = true, holds_ = true;
+};
+
+}  // namespace paddle_fused::checks

@@ -9,10 +9,11 @@
 //   dhidden = dlogits weight^T,  dweight = hidden^T dlogits
 //
 // The logits are computed for a few columns at a time, in the forward and once more in the backward: keeping their
-// gradient instead would need the gradient of each token's loss before the loss is returned. It is known beforehand when
-// the caller sums or averages the tokens: linear_cross_entropy_gradients then needs three products instead of four. Tokens with ignore_index take no part: lse = target = 0 and
-// their hidden gets the gradient 0. Tensors have `type`; logits, statistics and sums are float32, dweight is summed over
-// all tokens and dhidden over the whole vocabulary before they are rounded once.
+// gradient instead would need the gradient of each token's loss before the loss is returned. It is known beforehand
+// when the caller sums or averages the tokens: linear_cross_entropy_gradients then needs three products instead of
+// four. Tokens with ignore_index take no part: lse = target = 0 and their hidden gets the gradient 0. Tensors have
+// `type`; logits, statistics and sums are float32, dweight is summed over all tokens and dhidden over the whole
+// vocabulary before they are rounded once.
 #pragma once
 #include <cstdint>
 

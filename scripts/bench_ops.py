@@ -1,10 +1,10 @@
 """The fused operators against the machine's limit, plain Paddle and PyTorch.
 
-    python scripts/bench_ops.py                                 everything (long: compiling takes most of it)
-    python scripts/bench_ops.py --quick                         small sizes, to see that it works python
-    scripts/bench_ops.py --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager" python
-    scripts/bench_ops.py --json new.jsonl --chart new.png --compare old.jsonl python scripts/bench_ops.py
-    --growth growth.png             how costs grow with sizes (first contender, dtype)
+    python scripts/bench_ops.py             everything (long: compiling takes most of it)
+    python scripts/bench_ops.py --quick     small sizes, to see that it works
+    python scripts/bench_ops.py --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager"
+    python scripts/bench_ops.py --json new.jsonl --chart new.png --compare old.jsonl
+    python scripts/bench_ops.py --growth growth.png    how costs grow with sizes (first contender, dtype)
 
 Contenders, each a process of its own: fused cpu and fused npu (this project's host kernels on the CPU place
 and on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own
@@ -20,14 +20,14 @@ without recording for a backward; fwd+bwd ends with the gradients of all inputs.
 Idle contenders are stopped, so that their waiting threads take nothing from the one that is timed. --malloc
 on makes the C library keep freed memory, for all contenders alike.
 
-Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arguments; a missed goal is
-printed.
+Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arguments, 130 after
+Ctrl-C; a missed goal is printed.
 """
 
 import argparse
 import sys
 
-from benchmarks import cases, contenders, growth, limits, machine, measure, report, verify
+from benchmarks import cases, contenders, growth, limits, machine, measure, options, report, verify
 from benchmarks.contenders import CONTENDERS, FUSED, TORCH
 from benchmarks.timing import summary
 
@@ -185,8 +185,19 @@ def parse():
     if arguments.threads < 1 or arguments.rounds < 1:
         parser.error("--threads and --rounds must be at least 1")
     arguments.dtypes = (arguments.dtype,) if arguments.dtype else cases.BOTH
+    options.check(parser, arguments)
+    sizes = cases.QUICK if arguments.quick else cases.SIZES
+    if not arguments.growth and not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
+        first = next(cases.cases(sizes, None, arguments.dtypes))
+        parser.error(
+            f"--only {arguments.only!r} matches none of the cases; accepted: a part of a name, such as "
+            f"'{first}', or a pattern with * for all of it; operators: {', '.join(sizes)}"
+        )
     return arguments
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -22,7 +22,8 @@ Goals compare medians of one group. --malloc on makes the C library keep freed m
 In bfloat16 the Paddle side keeps master weights and moments in float32, torch everything in bfloat16. Where
 the processor has no bfloat16 instructions torch would take hours and is left out with that reason.
 
-Exit status: 1 if losses differ or a contender fails, 2 for wrong arguments; a missed goal is printed.
+Exit status: 1 if losses differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a missed
+goal is printed.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from benchmarks import contenders, machine, measure, report, timing
+from benchmarks import contenders, machine, measure, options, report, timing
 from benchmarks.cases import Goal
 from benchmarks.contenders import contender
 from benchmarks.step import LlamaSize
@@ -262,9 +263,13 @@ def parse():
             parser.error(f"--contenders: {name!r} is none; accepted: {', '.join(CONTENDERS)}")
     if arguments.threads < 1 or arguments.rounds < 1:
         parser.error("--threads and --rounds must be at least 1")
+    options.check(parser, arguments)
     arguments.dtypes = (arguments.dtype,) if arguments.dtype else tuple(GROUPS)
     return arguments
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -16,7 +16,8 @@ one computed in float64. Then all take turns. The floor is the arithmetic withou
 fastest matrix product. Goals: the packed strategies of paddle_fused at least 2.6 times (evaluation) and 2.1
 times (training) as fast as PyTorch's padding.
 
-Exit status: 1 if the losses differ or a contender fails, 2 for wrong arguments; a missed goal is printed.
+Exit status: 1 if the losses differ or a contender fails, 2 for wrong arguments, 130 after
+Ctrl-C; a missed goal is printed.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from benchmarks import cases, contenders, machine, measure, report, timing, verify
+from benchmarks import cases, contenders, machine, measure, options, report, timing, verify
 from benchmarks.contenders import FUSED, TORCH
 from benchmarks.work import Decoder, filled
 
@@ -182,7 +183,7 @@ def parse(words=None):
         ("depth", 2, "layers"),
         ("vocabulary", 1024, "tokens"),
         ("rounds", 3, "turns of each"),
-        ("threads", machine.cores(), "default: all cores"),
+        ("threads", machine.cores(), "all cores"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} (default {default})")
     parser.add_argument(
@@ -198,8 +199,12 @@ def parse(words=None):
             parser.error(f"--{name} must be at least {least}")
     if arguments.width % 64:
         parser.error("--width must be a multiple of 64")
+    options.check(parser, arguments)
     return arguments
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

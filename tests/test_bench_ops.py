@@ -94,6 +94,25 @@ def test_unknown_contender_is_refused(run_python):
     assert "'fused gpu' is none" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (
+            ["--only", "nosuch"],
+            "matches none of the cases; accepted: a part of a name, such as 'rms_norm",
+        ),
+        (["--json", "no/folder/new.jsonl"], "there is no folder no/folder"),
+        (["--chart", "new.jpg"], "accepted is a name that ends with .png"),
+        (["--torch-python", "no/python"], "no/python is no program"),
+    ],
+)
+def test_wrong_options_are_refused_before_measuring(run_python, words, said):
+    done = run_python(SCRIPT, "--quick", *words)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert not done.stdout
+
+
 def test_a_contender_that_ends_is_reported(run_python, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho cannot start >&2\nexit 3\n")

@@ -78,7 +78,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def facts(machine: dict) -> str:
-    """The machine's record in one or two lines."""
+    """The machine's record in a few lines."""
     instructions = " ".join(machine["instructions"]) or "baseline"
     lines = [
         f"{machine['processor']}, {machine['cores']} cores, {instructions}, {machine['memory_gb']} GB; "
@@ -90,7 +90,8 @@ def facts(machine: dict) -> str:
         for way, rates in machine["bandwidth"].items():
             sets = ", ".join(f"{int(size) >> 20} MiB {rate / 1e9:.1f}" for size, rate in rates.items())
             lines.append(f"limit {way} (GB/s): {sets}")
-        rates = ", ".join(f"{dtype} {rate / 1e9:.0f}" for dtype, rate in machine["gemm"].items())
+    if "gemm" in machine:
+        rates = ", ".join(f"{dtype} {rate / 1e9:.3g}" for dtype, rate in machine["gemm"].items())
         lines.append(f"limit matrix product (GF/s): {rates}")
     return "\n".join(lines)
 

@@ -154,7 +154,7 @@ SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, const
           {partial_sum(x, split.out(), {split.depth})}};
 }
 SpmdInfo infer_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& x, const DistMetaTensor& weight,
-                             const DistMetaTensor& group_list, int) {
+                             const DistMetaTensor& group_list, int, bool, bool) {
   const Split split(x, weight);
   return {{placed(dout, split.out()), placed(x, split.x()), placed(weight, split.weight()),
            placed(group_list, whole(1))},

@@ -60,7 +60,7 @@ static inline void forward_rows(const DropoutAddNorm& p, int64_t begin, int64_t 
     const float scale = row_scale<T>(p, row);
     if (dropped) dropout_factors<Main>(dropout, row, width, factors);
     if (mask && dropped) store_mask<Main>(factors, width, mask + first);
-    if (mask && !dropped) __builtin_memset(mask + first, 1, static_cast<size_t>(width));
+    if (mask && !dropped) __builtin_memset(mask + first, 1, width);
 
     const double total = sum_of_pairs(width, [&](int64_t i, auto part) {
       Pair v = load<Main>(x0 + i, part) * scale;

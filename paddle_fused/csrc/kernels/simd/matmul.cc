@@ -49,16 +49,27 @@ static inline Vector load_quads(const float* from, int64_t line_stride) {
 #endif
 }
 
+// Where a lane of interleave(a, b) comes from: lanes of b follow those of a. Parts of `unit` floats alternate.
+template <int unit, bool upper>
+constexpr int interleaved(int lane) {
+  const int within = lane % 4, part = within / unit;
+  return lane / 4 * 4 + (upper ? 2 : 0) + part / 2 * unit + within % unit + (part % 2 ? kLanes : 0);
+}
+
 // Interleaves, in every 128 bits, the lower (or upper) halves of a and b, in units of `unit` floats.
 template <int unit, bool upper>
 static inline Vector interleave(Vector a, Vector b) {
-  IntVector order;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int within = lane % 4, part = within / unit;  // parts alternate between a and b
-    const int from = (upper ? 2 : 0) + part / 2 * unit + within % unit;
-    order[lane] = lane / 4 * 4 + from + (part % 2 ? kLanes : 0);
-  }
-  return __builtin_shuffle(a, b, order);
+  constexpr auto from = interleaved<unit, upper>;
+  return __builtin_shufflevector(a, b, from(0), from(1), from(2), from(3)
+#if defined(__AVX2__)
+                                           ,
+                                 from(4), from(5), from(6), from(7)
+#endif
+#if defined(__AVX512F__)
+                                              ,
+                                 from(8), from(9), from(10), from(11), from(12), from(13), from(14), from(15)
+#endif
+  );
 }
 
 // to[k * width + line] = from[line * stride + k] for kLanes lines and `depth` values of k. Lines stand `stride` apart;

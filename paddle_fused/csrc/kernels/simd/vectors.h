@@ -105,9 +105,9 @@ struct BFloat16BesideFloat {};
 template <typename Main>
 constexpr bool kIsEvenOdd = false;
 template <>
-constexpr bool kIsEvenOdd<BFloat16> = true;
+inline constexpr bool kIsEvenOdd<BFloat16> = true;
 template <>
-constexpr bool kIsEvenOdd<BFloat16BesideFloat> = true;
+inline constexpr bool kIsEvenOdd<BFloat16BesideFloat> = true;
 
 // The Main of a kernel whose tensors have the types T and Others, each of them T or float.
 template <typename T, typename... Others>

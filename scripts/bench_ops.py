@@ -24,7 +24,6 @@ Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arg
 Ctrl-C; a missed goal is printed.
 """
 
-import argparse
 import sys
 
 from benchmarks import cases, contenders, growth, limits, machine, measure, options, report, verify
@@ -162,30 +161,11 @@ def memory_records(case, malloc, names, start):
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = options.parser(__doc__)
     parser.add_argument("--only", metavar="PATTERN", help="cases whose name holds or matches this")
-    parser.add_argument("--dtype", choices=cases.BOTH, help="default: both")
-    parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each contender (default 9)")
-    parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--malloc", choices=("on", "off", "both"), default="on", help="default on")
-    parser.add_argument("--contenders", metavar="NAMES", default=",".join(CONTENDERS), help="comma-separated")
-    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
-    parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
-    parser.add_argument("--chart", metavar="FILE.png", help="draw the shares of the limit")
+    options.add_contest(parser, CONTENDERS, cases.BOTH, 9, "turns of each contender", "small sizes")
     parser.add_argument("--growth", metavar="FILE.png", help="draw how costs grow with sizes, instead")
-    parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
-    arguments = parser.parse_args()
-    arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]
-    for name in arguments.contenders:
-        if name not in CONTENDERS:
-            parser.error(f"--contenders: {name!r} is none; accepted: {', '.join(CONTENDERS)}")
-    if arguments.threads < 1 or arguments.rounds < 1:
-        parser.error("--threads and --rounds must be at least 1")
-    arguments.dtypes = (arguments.dtype,) if arguments.dtype else cases.BOTH
-    options.check(parser, arguments)
+    arguments = options.parse_contest(parser, CONTENDERS, cases.BOTH)
     sizes = cases.QUICK if arguments.quick else cases.SIZES
     if not arguments.growth and not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
         first = next(cases.cases(sizes, None, arguments.dtypes))
@@ -197,7 +177,4 @@ def parse():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    options.end(main)

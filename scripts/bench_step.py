@@ -26,7 +26,6 @@ Exit status: 1 if losses differ or a contender fails, 2 for wrong arguments, 130
 goal is printed.
 """
 
-import argparse
 import statistics
 import sys
 from dataclasses import asdict, dataclass
@@ -243,33 +242,10 @@ def table(records, size, title):
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--dtype", choices=tuple(GROUPS), help="default: both")
-    parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
-    parser.add_argument("--rounds", type=int, default=5, help="steps of each contender (default 5)")
-    parser.add_argument("--quick", action="store_true", help="a tiny Llama")
-    parser.add_argument("--malloc", choices=("on", "off", "both"), default="on", help="default on")
-    parser.add_argument("--contenders", metavar="NAMES", default=",".join(CONTENDERS), help="comma-separated")
-    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
-    parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
-    parser.add_argument("--chart", metavar="FILE.png", help="draw the shares of the limit")
-    parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
-    arguments = parser.parse_args()
-    arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]
-    for name in arguments.contenders:
-        if name not in CONTENDERS:
-            parser.error(f"--contenders: {name!r} is none; accepted: {', '.join(CONTENDERS)}")
-    if arguments.threads < 1 or arguments.rounds < 1:
-        parser.error("--threads and --rounds must be at least 1")
-    options.check(parser, arguments)
-    arguments.dtypes = (arguments.dtype,) if arguments.dtype else tuple(GROUPS)
-    return arguments
+    parser = options.parser(__doc__)
+    options.add_contest(parser, CONTENDERS, tuple(GROUPS), 5, "steps of each contender", "a tiny Llama")
+    return options.parse_contest(parser, CONTENDERS, tuple(GROUPS))
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    options.end(main)

@@ -20,7 +20,6 @@ Exit status: 1 if the losses differ or a contender fails, 2 for wrong arguments,
 Ctrl-C; a missed goal is printed.
 """
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -173,9 +172,7 @@ def show(is_training, who, seconds, skipped, floor):
 
 
 def parse(words=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = options.parser(__doc__)
     for name, default, what in (
         ("batch", 32, "sequences"),
         ("longest", 1024, "their lengths are uniform below this"),
@@ -189,9 +186,6 @@ def parse(words=None):
     parser.add_argument(
         "--malloc", choices=("on", "off"), default="on", help="as in bench_ops.py; default on"
     )
-    parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
-    parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
-    parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
     arguments = parser.parse_args(words)
     smallest = {"batch": 1, "longest": 2, "width": 64, "depth": 1, "vocabulary": 2, "rounds": 1, "threads": 1}
     for name, least in smallest.items():
@@ -204,7 +198,4 @@ def parse(words=None):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    options.end(main)

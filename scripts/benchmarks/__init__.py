@@ -7,7 +7,7 @@
     measure.py     one case on all contenders: prepare, verify.py, time in turns
     limits.py      the machine's bandwidth;  machine.py what the figures depend on
     timing.py      turns, medians, spreads
-    options.py     wrong options
+    options.py     the options that scripts share, and what can be wrong with them
     report.py      table, JSON lines, comparison;  chart.py pictures
 
 A contender's process needs Python and numpy and its framework, so that torch may live in another environment.

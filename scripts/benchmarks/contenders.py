@@ -125,7 +125,8 @@ class Process:
     def _answer(self, patience: float | None = None) -> dict | None:
         """What the process answers, or None when ``patience`` seconds are over."""
         began = time.monotonic()
-        while not select.select([self._process.stdout], [], [], 0.5)[0]:
+        wait = 0.5 if patience is None else min(0.5, patience)
+        while not select.select([self._process.stdout], [], [], wait)[0]:
             if patience is not None and time.monotonic() - began > patience:
                 return None
             self._process.send_signal(signal.SIGCONT)  # if anybody else has stopped it

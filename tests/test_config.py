@@ -143,6 +143,15 @@ def test_names_far_from_all_others_are_refused():
         (["--do_eval", "--evaluation_strategy", "no"], ["--do_eval true contradicts"]),
         (["--do_train", "false"], ["--do_train", "nothing to do"]),
         (["--enable_auto_parallel"], ["--enable_auto_parallel"]),
+        (["--stage", "dpo"], ["--stage", "pt or sft"]),
+        (["--stage", "sft"], ["--stage sft needs --input_dir"]),
+        (["--stage", "sft", "--input_dir", "x", "--packing", "stream"], ["--packing stream", "first_fit"]),
+        (["--packing", "tight"], ["--packing", "tight", "first_fit"]),
+        (["--padding", "some"], ["--padding", "none, longest or max_length"]),
+        (["--finetuning_type", "qlora"], ["--finetuning_type", "full or lora"]),
+        (["--lora_rank", "0"], ["--lora_rank is 0"]),
+        (["--finetuning_type", "lora"], ["--finetuning_type lora", "llama-tiny", "preset"]),
+        (["--lora_dropout", "1"], ["--lora_dropout", "below 1"]),
     ],
 )
 def test_values_that_cannot_work_are_refused(argv, words):
@@ -162,6 +171,40 @@ def test_a_choice_turns_off_the_defaults_against_it():
     assert config.parse(["--do_eval", "false"]).training.evaluation_strategy.value == "no"
     assert not config.parse(["--evaluation_strategy", "no"]).training.do_eval
     assert config.parse(["--learning_rate", "1e-5"]).training.min_learning_rate == pytest.approx(1e-6)
+
+
+def test_samples_by_stage(tmp_path):
+    def samples(*argv):
+        data = config.parse(argv).data
+        return data.packing, data.padding
+
+    sft = ("--stage", "sft", "--input_dir", "x")
+    assert samples() == samples("--packing", "true") == ("stream", "longest")
+    assert samples("--packing", "false") == samples(*sft) == ("none", "longest")
+    assert samples(*sft, "--packing", "true") == samples("--packing", "first_fit") == ("first_fit", "none")
+    assert samples(*sft, "--packing", "length_grouped", "--padding", "max_length") == (
+        "length_grouped",
+        "max_length",
+    )
+    (tmp_path / "a.yaml").write_text("packing: true\nstage: sft\ninput_dir: x")
+    assert samples(str(tmp_path / "a.yaml")) == ("first_fit", "none")
+
+
+def test_fine_tuning_has_smaller_learning_rates(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    lora = ("--finetuning_type", "lora", "--model_name_or_path", str(tmp_path))
+
+    def rates(*argv):
+        training = config.parse(["--stage", "sft", "--input_dir", "x", *argv]).training
+        return training.learning_rate, training.min_learning_rate
+
+    assert rates() == pytest.approx((3e-5, 3e-6))
+    assert rates(*lora) == pytest.approx((3e-4, 3e-5))
+    assert rates("--learning_rate", "1e-3") == pytest.approx((1e-3, 1e-4))
+    assert config.parse([]).model.lora_alpha == 16
+    assert config.parse(["--lora_rank", "4"]).model.lora_alpha == 8
+    assert config.ineffective(config.parse([*lora, "--lora_rank", "4"])) == []
+    refused([*lora, "--continue_training", "false"], "leave --continue_training false out")
 
 
 def test_resume_without_a_folder_means_the_newest_checkpoint(tmp_path):
@@ -274,6 +317,10 @@ def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
         (["--enable_linear_fused_grad_add", "false"], []),
         (["--device", "cpu", "--use_fused_rms_norm"], ["use_fused_rms_norm"]),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
+        (["--lora_rank", "4", "--lora_target", "o_proj"], ["lora_rank", "lora_target"]),
+        (["--chat_template", "a.jinja", "--padding", "longest"], ["chat_template", "padding"]),
+        (["--reset_attention_mask"], []),
+        (["--reset_attention_mask", "--packing", "first_fit"], ["reset_attention_mask"]),
         (["--dataloader_num_workers", "1"], ["dataloader_num_workers"]),
         (["--dataloader_num_workers", "0"], []),
         (["--unified_checkpoint", "1", "--load_best_model_at_end", "--save_steps", "100"],

@@ -54,6 +54,19 @@ class ModelArguments:
     attention_probs_dropout_prob: float = field(
         default=0.0, metadata={"help": "Dropout of the attention probabilities (GPT)."}
     )
+    finetuning_type: str = field(
+        default="full", metadata={"help": "full: all weights are trained; lora: PaddleNLP's LoRA."}
+    )
+    lora_rank: int = field(default=8, metadata={"help": "Columns of LoRA's A and rows of its B."})
+    lora_alpha: Optional[int] = field(
+        default=None,
+        metadata={"help": "LoRA adds alpha / rank times A B; by default twice lora_rank."},
+    )
+    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout of the input of A."})
+    lora_target: str = field(
+        default="all",
+        metadata={"help": "all, or the names of projections with LoRA, such as qkv_proj,o_proj."},
+    )
 
 
 @dataclass
@@ -82,6 +95,43 @@ class DataArguments:
         metadata={
             "help": "Folder for trained tokenizers and tokenised text "
             "(default: $LLM_NPU_CACHE, else llm_npu in the user's cache folder)."
+        },
+    )
+    stage: str = field(
+        default="pt",
+        metadata={
+            "help": "pt: text. sft: conversations in .jsonl, one to a line, of which the answers are learnt."
+        },
+    )
+    packing: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "What stands in a sample. stream: the next tokens of the text, cut every max_seq_length. "
+            "first_fit and length_grouped: whole documents or conversations that see nothing of each other. "
+            "none (false): one of them. true is stream with --stage pt and first_fit with sft; by default "
+            "stream and none."
+        },
+    )
+    padding: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "none: a batch is one row without padding. longest: up to the longest sample. "
+            "max_length: up to max_seq_length. By default none for first_fit and length_grouped, else "
+            "longest."
+        },
+    )
+    reset_attention_mask: bool = field(
+        default=False,
+        metadata={
+            "help": "With --packing stream, too, documents see nothing of each other, and positions start "
+            "again with each."
+        },
+    )
+    chat_template: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's own; "
+            "where it has none, the turns are written as User: and Assistant: ."
         },
     )
     share_folder: bool = field(

@@ -86,6 +86,9 @@ OWN_CHECKPOINTS = always("checkpoints are written whole, in the layout of Huggin
 NO_WANDB = when(lambda config: "wandb" not in config.training.report_to, "--report_to does not name wandb")
 NOT_AMP = when(full_precision, "the run computes in fp32 (neither --bf16 nor --fp16)")
 HOST = when(on_cpu, "the operator belongs to the npu device and the run is on the CPU place")
+NOT_LORA = when(
+    lambda config: config.model.finetuning_type != "lora", "it belongs to --finetuning_type lora"
+)
 NOT_EXPORTED = always("this script trains; it does not export or run predictions")
 
 RULES: dict[str, Callable[[RunConfig], Reason]] = {
@@ -155,6 +158,16 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
         ("recompute_granularity", "recompute_use_reentrant", "no_recompute_layers", "refined_recompute",
          "offload_recompute_inputs"),
         NO_RECOMPUTE,
+    ),
+    # fine-tuning and samples
+    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "lora_target"), NOT_LORA),
+    "chat_template": when(lambda config: config.data.stage != "sft", "it belongs to --stage sft"),
+    "padding": when(
+        lambda config: config.data.packing == "stream", "the samples of --packing stream are all full"
+    ),
+    "reset_attention_mask": when(
+        lambda config: config.data.packing != "stream",
+        "with every --packing but stream documents see nothing of each other anyway",
     ),
     # data
     "share_folder": always("no index files are built, so no machine waits for another"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..presets import has_weights, is_preset
 from .argument_file import as_flags, split_file
@@ -107,6 +107,7 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
         if name not in given:
             values[name] = value
 
+    _choose_samples(values, default)
     if values["fp16"] or device == "cpu":  # Paddle's CPU place has no bf16 matmul
         default("bf16", False)
     if not (values["bf16"] or values["fp16"]):
@@ -130,12 +131,28 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
         default("do_eval", False)
 
 
+def _choose_samples(values: dict, default: Callable[[str, object], None]) -> None:
+    conversations = values["stage"] == "sft"
+    named = {"true": "first_fit" if conversations else "stream", "false": "none"}
+    if values["packing"] is None:
+        values["packing"] = "none" if conversations else "stream"
+    values["packing"] = named.get(values["packing"].lower(), values["packing"])
+    default("padding", "none" if values["packing"] in ("first_fit", "length_grouped") else "longest")
+    default("lora_alpha", 2 * values["lora_rank"])
+    if conversations:  # the weights are trained ones
+        default("learning_rate", 3e-4 if values["finetuning_type"] == "lora" else 3e-5)
+
+
 def _check_weights(values: dict) -> None:
     name = values["model_name_or_path"]
-    if not values["continue_training"] or has_weights(name):
+    lora = values["finetuning_type"] == "lora"
+    if lora and has_weights(name) and not values["continue_training"]:
+        raise ValueError("--finetuning_type lora starts from weights; leave --continue_training false out")
+    if has_weights(name) or not (lora or values["continue_training"]):
         return
+    asked = "--finetuning_type lora" if lora else "--continue_training"
     lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
-    raise ValueError(f"--continue_training needs a directory with a model's weights, but {name!r} {lacks}")
+    raise ValueError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")
 
 
 def _build(kind: type, values: dict) -> object:

@@ -13,10 +13,16 @@ CHOICES = {
     "optim": ("adamw",),
     "recompute_granularity": ("full", "full_attn", "core_attn"),
     "data_impl": ("mmap",),
+    "stage": ("pt", "sft"),
+    "packing": ("none", "stream", "first_fit", "length_grouped"),
+    "padding": ("none", "longest", "max_length"),
+    "finetuning_type": ("full", "lora"),
 }
 
 AT_LEAST = {
     "max_seq_length": 1,
+    "lora_rank": 1,
+    "lora_alpha": 1,
     "per_device_train_batch_size": 1,
     "per_device_eval_batch_size": 1,
     "gradient_accumulation_steps": 1,
@@ -38,9 +44,16 @@ AT_LEAST = {
     "num_train_epochs": 0,
     "hidden_dropout_prob": 0,
     "attention_probs_dropout_prob": 0,
+    "lora_dropout": 0,
 }
 
-BELOW_ONE = ("adam_beta1", "adam_beta2", "hidden_dropout_prob", "attention_probs_dropout_prob")
+BELOW_ONE = (
+    "adam_beta1",
+    "adam_beta2",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "lora_dropout",
+)
 
 
 def check_values(values: dict, device: str) -> None:
@@ -70,6 +83,7 @@ def check_values(values: dict, device: str) -> None:
         )
     if values["enable_auto_parallel"]:
         raise ValueError("--enable_auto_parallel needs PaddleNLP's AutoTrainer; this script uses its Trainer")
+    _check_samples(values)
     _check_precision(values, device)
     _check_steps(values)
 
@@ -96,6 +110,16 @@ def split_weights(split: str) -> tuple[float, float, float]:
         )
     weights += [0.0] * (3 - len(weights))
     return tuple(weight / sum(weights) for weight in weights)
+
+
+def _check_samples(values: dict) -> None:
+    if values["stage"] == "sft" and values["input_dir"] is None:
+        raise ValueError("--stage sft needs --input_dir with conversations in .jsonl, one to a line")
+    if values["stage"] == "sft" and values["packing"] == "stream":
+        raise ValueError(
+            "--packing stream cuts text every max_seq_length tokens, and --stage sft keeps conversations "
+            "whole; give first_fit, length_grouped or none"
+        )
 
 
 def _check_precision(values: dict, device: str) -> None:

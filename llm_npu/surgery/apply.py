@@ -1,0 +1,132 @@
+"""Applies the registered kernels to a model, and takes them off."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import paddle
+
+from . import swap
+from .registry import Kernel, NotFused, Replacement, find, scan
+from .report import Report, Row
+
+# What is known to work, for the message to those whose model has no site; the kernels name their own classes.
+MODELS = (
+    "LlamaForCausalLM",
+    "LlamaForCausalLM3DAuto",
+    "LlamaForCausalLMNet",
+    "LlamaForCausalLMPipe",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen2MoeForCausalLM",
+)
+
+
+def apply_fused_kernels(
+    model: paddle.nn.Layer, kernels: str | Iterable[str] = "auto", strict: bool = False, **switches: bool
+) -> Report:
+    """Makes ``model`` use the fused operators, and reports what became of every layer that computes one.
+
+    What was applied before is taken off. May be called before or after the model is sharded, wrapped for LoRA
+    or given recompute, and before ``paddle.jit.to_static``.
+
+    Args:
+        kernels: ``"auto"`` for all that are registered, or names, such as ``["rms_norm", "attention"]``.
+        strict: a layer that computes an operator of these kernels, but cannot be fused, is an error.
+        switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ``use_fused_rope``,
+            ``use_fused_swiglu``, ``use_fused_moe``: False leaves the kernel out.
+
+    Raises:
+        ValueError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
+    """
+    chosen = _chosen(kernels, switches)
+    earlier = [(layer, swap.remove(layer)) for layer in _swapped(model)]
+    try:
+        report, swaps = _plan(model, chosen)
+        _check(report, chosen, strict)
+    except ValueError:
+        for layer, attributes in earlier:
+            layer.__dict__.update(attributes)
+        raise
+    for layer, replacements in swaps:
+        swap.install(layer, replacements)
+    return report
+
+
+def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Layer, dict[str, Replacement]]]]:
+    rows, swaps = [], []
+    for path, layer in model.named_sublayers(include_self=True):
+        answers = {kernel.name: _answer(kernel, layer) for kernel in chosen}
+        replacements = {name: each for name, each in answers.items() if isinstance(each, Replacement)}
+        for name, each in answers.items():
+            if isinstance(each, NotFused):
+                rows.append(Row(path, type(layer).__name__, name, False, each.reason))
+            elif each is not None and each.is_site:
+                rows.append(Row(path, type(layer).__name__, name, True))
+        if replacements:
+            swaps.append((layer, replacements))
+    return Report(type(model).__name__, rows), swaps
+
+
+def _answer(kernel: Kernel, layer) -> Replacement | NotFused | None:
+    answer = kernel.replace(layer)
+    if isinstance(answer, Replacement) and answer.is_site and (name := swap.missed_call(layer, answer)):
+        return NotFused(f"its forward does not call {name}")
+    return answer
+
+
+def applied_kernels(model: paddle.nn.Layer) -> list[str]:
+    """The names of the kernels that some layer of ``model`` has."""
+    return sorted({name for layer in _swapped(model) for name in swap.kernels_of(layer)})
+
+
+def remove_fused_kernels(model: paddle.nn.Layer) -> int:
+    """Undoes `apply_fused_kernels`; returns the number of layers that it had changed."""
+    swapped = _swapped(model)
+    for layer in swapped:
+        swap.remove(layer)
+    return len(swapped)
+
+
+def _swapped(model) -> list[paddle.nn.Layer]:
+    return [layer for layer in model.sublayers(include_self=True) if swap.is_swapped(layer)]
+
+
+def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Kernel]:
+    registered = scan()
+    if kernels == "auto":
+        chosen = list(registered.values())
+    elif isinstance(kernels, str):
+        names = ", ".join(registered)
+        raise ValueError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')
+    else:
+        chosen = [find(name) for name in kernels]
+    known = [kernel.switch for kernel in registered.values()]
+    for switch, on in switches.items():
+        if switch not in known:
+            raise ValueError(f"There is no switch {switch!r}; accepted: {', '.join(known)}.")
+        if not isinstance(on, bool):
+            raise ValueError(f"{switch} is {on!r}; accepted: True or False.")
+    chosen = [kernel for kernel in chosen if switches.get(kernel.switch, True)]
+    if not chosen:
+        raise ValueError(f"No kernel is left to apply; accepted: some of {', '.join(registered)}.")
+    return chosen
+
+
+def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
+    if not report.rows:
+        nearest = difflib.get_close_matches(report.model, MODELS, n=1, cutoff=0.0)[0]
+        names = ", ".join(kernel.name for kernel in chosen)
+        raise ValueError(
+            f"{report.model} has no layer that the kernels ({names}) know. The nearest supported model is "
+            f"PaddleNLP's {nearest}; all: {', '.join(MODELS)}."
+        )
+    unfused = [row for row in report.rows if not row.fused]
+    if strict and unfused:
+        first = "; ".join(f"{row.layer} ({row.operator}): {row.reason}" for row in unfused[:3])
+        raise ValueError(
+            f"{len(unfused)} of {len(report.rows)} layers of {report.model} cannot be fused: {first}. "
+            "Leave strict out to fuse the others, or switch these kernels off."
+        )

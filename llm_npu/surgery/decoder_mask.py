@@ -1,0 +1,85 @@
+"""The mask of a decoder as an object that says what is meant, instead of a tensor [B, 1, Sq, Skv].
+
+PaddleNLP's decoders write every mask out, and pass beside it a hint that it is causal, which recompute and
+pipelines lose. Here the object itself goes to the layers as their ``attention_mask``, through recompute too.
+
+B batch, Sq queries, Skv keys: those of a key/value cache and the new ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+
+from paddle_fused import masks
+
+
+def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.Mask:
+    """What PaddleNLP means by its arguments ``attention_mask`` and ``attn_mask_startend_row_indices``.
+
+    Args:
+        attention_mask: None or a 2-D mask of tokens [B, Skv] (non-zero: a token, not padding), both causal;
+            [B, Sq, Skv] or [B, 1, Sq, Skv], non-zero where a query sees a key, taken as it is; or a
+            `paddle_fused.masks.Mask`.
+        start_rows: [B, 1, Skv] or [B, 1, Skv, 1]: the first query that does not see the key any more, on top
+            of the causal mask; or None.
+
+    ValueError for anything else.
+    """
+    if isinstance(attention_mask, masks.Mask):
+        return attention_mask
+    if start_rows is not None:
+        return _from_start_rows(start_rows)
+    if attention_mask is None:
+        return masks.causal()
+    rank = len(attention_mask.shape)
+    if rank == 2:
+        if _has_no_padding(attention_mask):
+            return masks.causal()
+        hidden = (attention_mask.astype("int32") == 0).reshape([-1, 1, 1, key_len])
+        hidden = hidden.expand([hidden.shape[0], 1, query_len, key_len])
+        return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
+    if rank not in (3, 4):
+        raise ValueError(
+            f"attention_mask has shape {list(attention_mask.shape)}; accepted: [B, Skv], [B, Sq, Skv], "
+            "[B, 1, Sq, Skv], or a mask of paddle_fused.masks."
+        )
+    keep = attention_mask.unsqueeze(1) if rank == 3 else attention_mask
+    return masks.dense(paddle.logical_not(keep.astype("bool")), invalid_rows=True)
+
+
+def _has_no_padding(attention_mask) -> bool:
+    """Known in dygraph only; a program that is being captured keeps the mask."""
+    return isinstance(attention_mask, paddle.Tensor) and bool((attention_mask != 0).all())
+
+
+def _from_start_rows(start_rows) -> masks.Mask:
+    if not isinstance(start_rows, paddle.Tensor):
+        raise ValueError(
+            "attn_mask_startend_row_indices is not known while a program is captured; give "
+            "attention_mask=paddle_fused.masks.documents(lengths), made outside of the captured function."
+        )
+    rows = start_rows.numpy().reshape([start_rows.shape[0], -1])  # [B, Skv]
+    lengths = [_document_lengths(row) for row in rows]
+    if None not in lengths:
+        return masks.documents(lengths)
+    i = np.arange(rows.shape[1])[None, None, :, None]
+    return masks.causal() & masks.dense(paddle.to_tensor(i >= rows[:, None, None, :]), invalid_rows=True)
+
+
+def _document_lengths(row: np.ndarray) -> list[int] | None:
+    """The lengths of documents one after the other, if the first blind queries are their ends; else None."""
+    ends = np.unique(row)
+    lengths = np.diff(ends, prepend=0)
+    if (lengths <= 0).any() or ends[-1] != len(row) or not np.array_equal(np.repeat(ends, lengths), row):
+        return None
+    return lengths.tolist()
+
+
+def additive(mask: masks.Mask, batch: int, query_len: int, key_len: int, dtype):
+    """The mask as PaddleNLP writes it: [B, 1, Sq, Skv], 0 where a query sees a key, else the least number."""
+    hidden = paddle.to_tensor(mask.to_dense(query_len, key_len))
+    hidden = hidden if hidden.ndim == 4 else hidden.reshape([1, 1, query_len, key_len])
+    hidden = hidden.expand([batch, hidden.shape[1], query_len, key_len])
+    lowest = paddle.full([1], paddle.finfo(dtype).min, dtype)
+    return paddle.where(hidden, lowest, paddle.zeros_like(lowest))

@@ -1,0 +1,213 @@
+"""Attention of PaddleNLP's decoders, by ``paddle_fused.flash_attention``.
+
+Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from functools import partial
+from types import SimpleNamespace
+
+import paddle
+
+import paddle_fused
+from llm_npu.surgery.decoder_mask import additive, mask_of
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.sites import overrides_forward, stock_class
+from llm_npu.surgery.swap import by_name
+from paddle_fused import masks
+
+AS_ATTRIBUTE = ("LlamaAttention", "Qwen2Attention", "Qwen2MoeAttention")  # self.attn_func(...)
+# scaled_dot_product_attention(...)
+AS_GLOBAL = ("LlamaAttentionAuto", "LlamaAttentionNet", "MixtralAttention")
+AS_FUNCTIONAL = ("MistralAttention",)  # F.scaled_dot_product_attention(...), with use_flash_attention
+DECODERS = ("LlamaModel", "MistralModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
+
+
+@kernel("attention", known_as="npu_fused_attention", switch="use_npu_fusion_attention")
+def replace(layer) -> Replacement | NotFused | None:
+    for names, change in CHANGES.items():
+        stock = stock_class(layer, names)
+        if stock is not None:
+            return change(layer, stock)
+    return None
+
+
+def _attention_layer(layer, stock) -> Replacement | NotFused:
+    reason = overrides_forward(layer, stock) or _unsupported(layer.config)
+    if reason:
+        return NotFused(reason)
+    calls = {"repeat_kv": keep_heads}
+    if stock.__name__ in AS_FUNCTIONAL:
+        return Replacement(
+            calls={**calls, "F": SimpleNamespace(scaled_dot_product_attention=functional_attention)},
+            attributes={"config": _changed(layer.config, use_flash_attention=True)},
+        )
+    if stock.__name__ in AS_ATTRIBUTE:
+        return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
+    name = "scaled_dot_product_attention"
+    return Replacement(calls={**calls, name: in_place_of(stock.forward.__globals__[name])})
+
+
+def _unsupported(config) -> str | None:
+    if getattr(config, "alibi", False):
+        return "the model has ALiBi, which is added to the scores of every head"
+    if getattr(config, "context_parallel_degree", 1) > 1:
+        return "context parallel attention goes around a ring"
+    if getattr(config, "sep_parallel_degree", 1) > 1:
+        return "its heads are exchanged inside of attention (sep_parallel_degree > 1)"
+    return None
+
+
+def _changed(config, **values):
+    changed = copy.copy(config)
+    for name, value in values.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def keep_heads(states, groups):
+    """In place of ``repeat_kv``: the operator reads each key head for its group of query heads."""
+    return states
+
+
+def in_place_of(stock):
+    """A function with the arguments of PaddleNLP's ``scaled_dot_product_attention``, of one of its models."""
+    function = stock.func if isinstance(stock, partial) else stock
+    names = list(inspect.signature(function).parameters)
+    has_dropout = "attention_dropout" in function.__code__.co_names
+
+    def attention(*args, **kwargs):
+        given = by_name(names, args, kwargs)
+        query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
+        if given["output_attentions"]:
+            return _with_weights(stock, given)
+        dropout = given["config"].attention_dropout if has_dropout else 0.0
+        mask = _mask(given["attention_mask"])
+        training = given.get("training", True)
+        out = paddle_fused.flash_attention(query, key, value, mask, dropout=dropout, training=training)
+        batch, length, heads, head_dim = out.shape
+        if given.get("sequence_parallel", False):
+            return out.reshape([batch * length, heads * head_dim])
+        return out.reshape([batch, length, heads * head_dim])
+
+    return attention
+
+
+def _mask(attention_mask) -> masks.Mask:
+    """What the layer was given: a mask object, nothing, or what pipelines and the auto-parallel models write
+    out: [B, 1, Sq, Skv], 0 where a query sees a key, else far below."""
+    if attention_mask is None:
+        return masks.causal()
+    if isinstance(attention_mask, masks.Mask):
+        return attention_mask
+    if attention_mask.dtype == paddle.bool:
+        raise ValueError(
+            "An attention layer was given a bool mask, which PaddleNLP uses in both senses; accepted: None, "
+            "a mask of paddle_fused.masks, or numbers to add to the scores."
+        )
+    return masks.dense(attention_mask < 0, invalid_rows=True)
+
+
+def _with_weights(stock, given: dict):
+    """The stock function: a fused kernel keeps no attention weights to return."""
+    query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
+    groups = query.shape[2] // key.shape[2]
+    mask = given["attention_mask"]
+    if mask is None or isinstance(mask, masks.Mask):
+        sizes = query.shape[0], query.shape[1], key.shape[1]
+        mask = additive(mask or masks.causal(), *sizes, query.dtype)
+    key, value = (paddle.repeat_interleave(each, groups, axis=2) for each in (key, value))
+    return stock(**{**given, "key_states": key, "value_states": value, "attention_mask": mask})
+
+
+def functional_attention(query, key, value, attn_mask=None, is_causal=False):
+    """In place of ``F.scaled_dot_product_attention``: [B, S, N, D]."""
+    return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
+
+
+def _decoder(layer, stock) -> Replacement | NotFused:
+    if _unsupported(layer.config):
+        return None
+    answers = {  # what the stock forward asks of the mask that it is about to pass on
+        "is_casual_mask": lambda mask: False,
+        "get_env_device": lambda: "cpu",
+        "get_use_casual_mask": lambda: False,
+    }
+    return Replacement(
+        calls=answers,
+        attributes={"_prepare_decoder_attention_mask": keep_mask},
+        arguments=partial(mask_as_object, 2 if stock.__name__ == "MistralModel" else 1),
+        is_site=False,
+    )
+
+
+def keep_mask(attention_mask, *of_stock):
+    """In place of ``_prepare_decoder_attention_mask``, which writes it out."""
+    return attention_mask
+
+
+@paddle.jit.not_to_static
+def mask_as_object(cache_dim: int, layer, arguments: dict) -> dict:
+    """The arguments of a decoder's forward with a mask object for ``attention_mask``; ``cache_dim`` is the
+    dimension of the tokens in its key/value cache."""
+    tokens = arguments.get("input_ids")
+    query_len = (tokens if tokens is not None else arguments["inputs_embeds"]).shape[1]
+    cache = arguments.get("past_key_values")
+    past = 0
+    if cache is not None and cache[0] is not None:
+        past = cache[0][0].shape[cache_dim]
+    start_rows = arguments.pop("attn_mask_startend_row_indices", None)
+    mask = mask_of(arguments.get("attention_mask"), start_rows, query_len, past + query_len)
+    return {**arguments, "attention_mask": mask}
+
+
+def _auto_decoder(layer, stock) -> Replacement:
+    """LlamaModelAuto: without a mask of its own it passes None, and the layers are causal."""
+    return Replacement(
+        attributes={"config": _changed(layer.config, use_flash_attention=True)},
+        arguments=refuse_mask,
+        is_site=False,
+    )
+
+
+def refuse_mask(layer, arguments: dict) -> dict:
+    if arguments.get("attention_mask") is not None:
+        raise ValueError(
+            "PaddleNLP's auto-parallel Llama shards masks as tensors, and drops them with flash attention; "
+            "its fused attention is causal. Leave attention_mask out, or use LlamaForCausalLM or "
+            "LlamaForCausalLMNet."
+        )
+    return arguments
+
+
+def _global_layer(layer, stock) -> Replacement:
+    """GlobalOutputNet of LlamaForCausalLMNet, which prepares positions and mask for all layers."""
+    return Replacement(forward=global_outputs, is_site=False)
+
+
+def global_outputs(
+    self, position_ids, attention_mask, seq_length, batch_size, seq_length_with_past, cache_length, emb_dtype
+):
+    if position_ids is None and self.config.sep_parallel_degree > 1:
+        position_ids = paddle.arange(seq_length, dtype="int64").expand((batch_size, seq_length))
+    if attention_mask is not None:
+        attention_mask = mask_of(attention_mask, None, seq_length, seq_length_with_past)
+    return position_ids, attention_mask, None
+
+
+def _pipe_embedding(layer, stock) -> Replacement:
+    """LlamaEmbeddingPipe: where no mask is given it writes one out on npu, which says the opposite (True =
+    keep) of what the operator takes, and elsewhere none: then the layers are causal."""
+    return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
+
+
+CHANGES = {
+    (*AS_ATTRIBUTE, *AS_GLOBAL, *AS_FUNCTIONAL): _attention_layer,
+    DECODERS: _decoder,
+    ("LlamaModelAuto",): _auto_decoder,
+    ("GlobalOutputNet",): _global_layer,
+    ("LlamaEmbeddingPipe",): _pipe_embedding,
+}

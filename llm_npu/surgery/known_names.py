@@ -1,0 +1,68 @@
+"""The surgery under the names that users of LLaMA-Factory and openMind know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import paddle
+from paddlenlp.transformers.utils import InitTrackerMeta
+
+from .apply import MODELS, applied_kernels, apply_fused_kernels
+from .registry import Kernel, find, scan
+
+
+def scan_all_kernels() -> dict[str, Kernel]:
+    """The registered kernels by their LLaMA-Factory names: npu_fused_rmsnorm, npu_fused_swiglu, ..."""
+    return {kernel.known_as: kernel for kernel in scan().values()}
+
+
+def apply_kernel(name: str, model: paddle.nn.Layer) -> paddle.nn.Layer:
+    """Adds one kernel, such as ``"npu_fused_rmsnorm"``, to those that ``model`` has; returns the model.
+
+    ValueError for an unknown name, and for a model without a layer that the kernel knows.
+    """
+    apply_fused_kernels(model, [*applied_kernels(model), find(name).name])
+    return model
+
+
+def apply_default_kernels(
+    model: paddle.nn.Layer, include_kernels: str | bool | Iterable[str] | None = "auto"
+) -> paddle.nn.Layer:
+    """Makes ``model`` use the kernels, and returns it.
+
+    ``include_kernels`` is ``"auto"`` or True for all, names in a list or separated by commas, or None or
+    False for none.
+    """
+    if include_kernels is None or include_kernels is False:
+        return model
+    if include_kernels is True or include_kernels == "auto":
+        names = "auto"
+    elif isinstance(include_kernels, str):
+        names = [name.strip() for name in include_kernels.split(",")]
+    else:
+        names = list(include_kernels)
+    apply_fused_kernels(model, names)
+    return model
+
+
+def apply_fused_kernel(
+    use_npu_fusion_attention: bool = True,
+    use_fused_rms_norm: bool = True,
+    use_fused_rope: bool = True,
+    use_fused_swiglu: bool = True,
+    use_fused_moe: bool = True,
+) -> None:
+    """Fuses every supported model of PaddleNLP that is built after this call; all False: no more."""
+    switches = dict(locals())
+    if not any(switches.values()):
+        if "__call__" in InitTrackerMeta.__dict__:
+            del InitTrackerMeta.__call__
+        return
+
+    def build(cls, *args, **kwargs):
+        model = type.__call__(cls, *args, **kwargs)
+        if cls.__name__ in MODELS:
+            apply_fused_kernels(model, **switches)
+        return model
+
+    InitTrackerMeta.__call__ = build

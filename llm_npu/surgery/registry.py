@@ -1,0 +1,84 @@
+"""The registered kernels: one file of ``surgery/kernels/`` each, found by scanning the folder."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from . import kernels
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a kernel changes on one layer.
+
+    Attributes:
+        forward: ``function(layer, *args)`` in place of the layer's forward, with its signature, or None.
+        calls: names that the layer's forward looks up in its module, and what it finds instead. The forward's
+            code, signature and source stay PaddleNLP's own.
+        attributes: attributes of the instance.
+        arguments: ``function(layer, arguments) -> arguments``, applied to the arguments (by name) that the
+            forward is called with.
+        is_site: whether the layer computes the operator; False for what only serves those that do.
+    """
+
+    forward: Callable | None = None
+    calls: Mapping[str, Callable] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    arguments: Callable | None = None
+    is_site: bool = True
+
+
+@dataclass(frozen=True)
+class NotFused:
+    """A layer that computes the operator, but stays as it is, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``replace(layer)`` is a Replacement, or NotFused, or None where the layer is no site of the operator.
+
+    ``known_as`` is the name in LLaMA-Factory's manner, ``switch`` the option in openMind's.
+    """
+
+    name: str
+    known_as: str
+    switch: str
+    replace: Callable[[object], Replacement | NotFused | None]
+
+
+_registered: dict[str, Kernel] = {}
+
+
+def kernel(name: str, known_as: str, switch: str):
+    """Registers the decorated ``replace`` function as the kernel ``name``."""
+
+    def register(replace):
+        for other in _registered.values():
+            taken = {name, known_as, switch} & {other.name, other.known_as, other.switch}
+            if taken:
+                raise ValueError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
+        _registered[name] = Kernel(name, known_as, switch, replace)
+        return replace
+
+    return register
+
+
+def scan() -> dict[str, Kernel]:
+    """All kernels by name, after importing every file of ``surgery/kernels/``."""
+    for module in pkgutil.iter_modules(kernels.__path__):
+        importlib.import_module(f"{kernels.__name__}.{module.name}")
+    return dict(sorted(_registered.items()))
+
+
+def find(name: str) -> Kernel:
+    """The kernel of this name, in either manner; ValueError when there is none."""
+    for each in scan().values():
+        if name in (each.name, each.known_as):
+            return each
+    accepted = ", ".join(f"{each.name} ({each.known_as})" for each in scan().values())
+    raise ValueError(f"There is no kernel {name!r}; accepted: {accepted}.")

@@ -1,0 +1,60 @@
+"""What the surgery did: for every layer and operator fused or not, and why not."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of one layer; ``reason`` says why it is not fused."""
+
+    layer: str
+    kind: str
+    operator: str
+    fused: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The rows of all layers that compute an operator of the registered kernels."""
+
+    model: str
+    rows: Sequence[Row]
+
+    def count(self, operator: str | None = None, fused: bool = True) -> int:
+        """How many rows, of one operator or of all, are fused (or are not)."""
+        return sum(row.fused == fused and operator in (None, row.operator) for row in self.rows)
+
+    def operators(self) -> list[str]:
+        return sorted({row.operator for row in self.rows})
+
+    def reasons(self, operator: str) -> list[str]:
+        """Why layers of this operator are not fused, each reason once."""
+        return sorted({row.reason for row in self.rows if row.operator == operator and not row.fused})
+
+    def to_dict(self) -> dict:
+        return {"model": self.model, "rows": [asdict(row) for row in self.rows]}
+
+    def summary(self) -> str:
+        """One line: ``attention 12 of 12, rms_norm 25 of 25, ...``."""
+        return ", ".join(
+            f"{name} {self.count(name)} of {self.count(name) + self.count(name, fused=False)}"
+            for name in self.operators()
+        )
+
+    def __str__(self) -> str:
+        table = Table(title=f"{self.model}: fused operators")
+        for column in ("layer", "class", "operator", "fused", "reason"):
+            table.add_column(column)
+        for row in self.rows:
+            table.add_row(row.layer, row.kind, row.operator, "yes" if row.fused else "no", row.reason)
+        text = io.StringIO()
+        Console(file=text, width=160).print(table)
+        return text.getvalue()

@@ -1,0 +1,121 @@
+"""Puts replacements on layer instances, and takes them off again.
+
+Only attributes of instances change; parameters, buffers and state_dict are not touched. Pickling or copying a
+swapped layer gives the layer as it was before: functions made here could not be loaded elsewhere.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import paddle
+
+from .registry import Replacement
+
+SWAP = "_swap"  # attribute of a swapped layer
+REDUCE = "__reduce_ex__"  # pickle and copy ask the instance for it first
+ABSENT = object()  # the instance had no such attribute: its class answered
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The kernels that a layer got, and the attributes that it had before."""
+
+    kernels: tuple[str, ...]
+    before: Mapping[str, object]
+
+
+def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement]) -> None:
+    """Puts all ``replacements`` of one layer, by kernel, on it."""
+    attributes = {name: value for each in replacements.values() for name, value in each.attributes.items()}
+    forward = _forward(type(layer).forward, list(replacements.values()))
+    if forward is not None:
+        attributes["forward"] = types.MethodType(forward, layer)
+    attributes[REDUCE] = partial(_reduce, layer)
+    before = {name: layer.__dict__.get(name, ABSENT) for name in attributes}
+    layer.__dict__.update(attributes)
+    layer.__dict__[SWAP] = Swap(tuple(replacements), before)
+
+
+def missed_call(layer: paddle.nn.Layer, replacement: Replacement) -> str | None:
+    """A name that ``replacement`` gives the forward of ``layer`` to call, and that this never looks up."""
+    looked_up = type(layer).forward.__code__.co_names
+    return next((name for name in replacement.calls if name not in looked_up), None)
+
+
+def is_swapped(layer: paddle.nn.Layer) -> bool:
+    return SWAP in layer.__dict__
+
+
+def kernels_of(layer: paddle.nn.Layer) -> tuple[str, ...]:
+    """The kernels that a swapped layer got."""
+    return layer.__dict__[SWAP].kernels
+
+
+def remove(layer: paddle.nn.Layer) -> dict[str, object]:
+    """Gives a layer back what ``install`` replaced; returns the attributes that put it there again."""
+    swap = layer.__dict__[SWAP]
+    stock = _stock_state(layer)
+    taken = {name: layer.__dict__[name] for name in (*swap.before, SWAP)}
+    layer.__dict__.clear()
+    layer.__dict__.update(stock)
+    return taken
+
+
+def _stock_state(layer: paddle.nn.Layer) -> dict:
+    """The attributes of a swapped layer as they would be without the swap."""
+    before = layer.__dict__[SWAP].before
+    state = {name: before.get(name, value) for name, value in layer.__dict__.items() if name != SWAP}
+    return {name: value for name, value in state.items() if value is not ABSENT}
+
+
+def _reduce(layer: paddle.nn.Layer, protocol: int) -> tuple:
+    return copyreg.__newobj__, (type(layer),), _stock_state(layer)
+
+
+def _forward(stock: Callable, replacements: Sequence[Replacement]) -> Callable | None:
+    """The function that takes the place of ``stock``; None if nothing changes it."""
+    given = [each.forward for each in replacements if each.forward is not None]
+    assert len(given) <= 1, "two kernels replace the forward of one layer"
+    calls = {name: function for each in replacements for name, function in each.calls.items()}
+    change = [each.arguments for each in replacements if each.arguments is not None]
+    if not (given or calls or change):
+        return None
+    forward = given[0] if given else stock
+    if calls:
+        forward = calling(forward, calls)
+    return _with_arguments(forward, change) if change else forward
+
+
+def calling(function: Callable, calls: Mapping[str, Callable]) -> Callable:
+    """``function`` finding ``calls`` in its module in place of what stands there."""
+    scope = {**function.__globals__, **calls}
+    copied = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__qualname__ = function.__qualname__
+    return copied
+
+
+@paddle.jit.not_to_static
+def by_name(names: Sequence[str], args: tuple, kwargs: dict) -> dict:
+    """The arguments of a call of a function whose parameters are ``names``."""
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _with_arguments(forward: Callable, change: Sequence[Callable]) -> Callable:
+    names = list(inspect.signature(forward).parameters)[1:]  # without self
+
+    def forward_with_arguments(self, *args, **kwargs):
+        arguments = by_name(names, args, kwargs)
+        for each in change:
+            arguments = each(self, arguments)
+        return forward(self, **arguments)
+
+    return forward_with_arguments

@@ -1,21 +1,21 @@
-"""PaddleNLP's ``LlamaForCausalLM`` for a run: random weights, or those of a local directory."""
+"""PaddleNLP's model for a run, of its family: random weights, or those of a local directory."""
 
 from __future__ import annotations
 
 import paddle
 from paddlenlp.trainer.trainer_utils import set_seed
-from paddlenlp.transformers import LlamaForCausalLM
 
-from llm_npu import weights
+from llm_npu import families, weights
 from llm_npu.config import RunConfig
 
 
-def build(run: RunConfig, config, tokenizer) -> LlamaForCausalLM:
-    """The model of the ``LlamaConfig`` ``config`` in fp32, on the run's device; the trainer casts it.
+def build(run: RunConfig, config, tokenizer):
+    """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... of ``config`` in fp32, on the run's device.
 
-    Its configuration, which is stored with the weights, gets the ids of the special tokens of ``tokenizer``.
-    Random weights depend on ``--seed`` alone. ValueError when the weights of the directory
-    ``--model_name_or_path`` do not fit, and when Paddle's device is not the one that was asked for.
+    The trainer casts it. Its configuration, which is stored with the weights, gets the ids of the special
+    tokens of ``tokenizer``. Random weights depend on ``--seed`` alone.
+    ValueError when the weights of the directory ``--model_name_or_path`` do not fit, and when Paddle's device
+    is not the one that was asked for.
     """
     asked, found = run.training.device, paddle.device.get_device()
     if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP goes on without a word
@@ -25,7 +25,7 @@ def build(run: RunConfig, config, tokenizer) -> LlamaForCausalLM:
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     set_seed(run.training.seed)
-    model = LlamaForCausalLM(config)
+    model = families.model_class(config.model_type)(config)
     if run.model.continue_training:
         weights.load(model, run.model.model_name_or_path)
     return model

@@ -6,10 +6,12 @@ import difflib
 import json
 from pathlib import Path
 
+from .families import FAMILIES, check_file, check_sizes, config_class
+
 CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
 
-# Fields of LlamaConfig that differ from its defaults.
+# Fields that differ from the defaults of the family's configuration; a Llama when no model_type is named.
 PRESETS: dict[str, dict[str, object]] = {
     # 9.3 million parameters; the head size of 64 is what the fused rotary embedding asks for.
     "llama-tiny": {
@@ -91,6 +93,98 @@ PRESETS: dict[str, dict[str, object]] = {
         "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0,
     },
+    # The size of llama-tiny with what is special in each family. Qwen2: grouped heads, biases of the
+    # projections, one matrix for embedding and lm_head.
+    "qwen2-tiny": {
+        "model_type": "qwen2",
+        "vocab_size": 8192,
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+    "mistral-tiny": {
+        "model_type": "mistral",
+        "vocab_size": 8192,
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-5,
+    },
+    "mixtral-tiny": {
+        "model_type": "mixtral",
+        "vocab_size": 8192,
+        "hidden_size": 256,
+        "intermediate_size": 384,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
+    "qwen2-moe-tiny": {
+        "model_type": "qwen2_moe",
+        "vocab_size": 8192,
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "moe_intermediate_size": 128,
+        "shared_expert_intermediate_size": 384,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 1024,
+        "num_experts": 8,
+        "num_experts_per_tok": 4,
+    },
+    # Qwen2.5, arXiv 2412.15115, table 1; the other fields are those of the released models.
+    "qwen2.5-0.5b": {
+        "model_type": "qwen2",
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+    "qwen2.5-7b": {
+        "model_type": "qwen2",
+        "vocab_size": 152064,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "rope_theta": 1e6,
+    },
+    # Mistral 7B, arXiv 2310.06825, table 1, without its sliding window, which PaddleNLP does not compute.
+    "mistral-7b": {
+        "model_type": "mistral",
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": None,
+    },
+    # Mixtral of experts, arXiv 2401.04088, table 1.
+    "mixtral-8x7b": {"model_type": "mixtral", "max_position_embeddings": 32768},
+    # The released Qwen1.5-MoE-A2.7B, whose sizes are the defaults of PaddleNLP's configuration.
+    "qwen1.5-moe-a2.7b": {"model_type": "qwen2_moe"},
+}
+
+# The smallest preset of every family.
+TINY = {
+    "llama": "llama-tiny",
+    "qwen2": "qwen2-tiny",
+    "mistral": "mistral-tiny",
+    "mixtral": "mixtral-tiny",
+    "qwen2_moe": "qwen2-moe-tiny",
 }
 
 # The names under which PaddleNLP's scripts know the same shapes.
@@ -102,52 +196,65 @@ ALIASES = {
     "meta-llama/Llama-2-70b": "llama2-70b",
     "meta-llama/Meta-Llama-3-8B": "llama3-8b",
     "meta-llama/Meta-Llama-3-70B": "llama3-70b",
+    "Qwen/Qwen2.5-0.5B": "qwen2.5-0.5b",
+    "Qwen/Qwen2.5-7B": "qwen2.5-7b",
+    "mistralai/Mistral-7B-v0.1": "mistral-7b",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",
+    "Qwen/Qwen1.5-MoE-A2.7B": "qwen1.5-moe-a2.7b",
 }
 
 
 def config_for(run):
-    """The ``LlamaConfig`` of a ``RunConfig``: its model with the run's fused operators and length.
+    """The ``LlamaConfig``, ``Qwen2Config``, ... of a ``RunConfig``: its model with the run's length.
 
-    ValueError as in ``model_config``, and for a run that this model cannot do (``config.check_model``).
+    PaddleNLP's own fused paths stay off in it: ``llm_npu.surgery`` puts the fused operators in.
+    ValueError as in ``model_config``, for another family than ``--model_type`` names, and for a run that this
+    model cannot do (``config.check_model``).
     """
     from paddlenlp.transformers.configuration_utils import LlmMetaConfig
 
     from .config import check_model
 
     config = model_config(run.model.model_name_or_path, num_hidden_layers=run.model.num_hidden_layers)
+    if run.model.model_type not in (None, config.model_type):
+        raise ValueError(
+            f"--model_type is {run.model.model_type}, but {run.model.model_name_or_path} is a "
+            f"{config.model_type}; leave --model_type out, or give another --model_name_or_path"
+        )
     check_model(run, config)
     LlmMetaConfig.set_llm_config(config, run.training)
-    config.fuse_attention_qkv = run.model.fuse_attention_qkv
-    config.fuse_attention_ffn = run.model.fuse_attention_ffn
+    fuses = FAMILIES[config.model_type].fuses_projections
+    config.fuse_attention_qkv = fuses and run.model.fuse_attention_qkv
+    config.fuse_attention_ffn = fuses and run.model.fuse_attention_ffn
     config.use_fast_layer_norm = run.model.use_fast_layer_norm
     config.seq_length = run.data.max_seq_length
     return config
 
 
 def model_config(name_or_path: str, **overrides):
-    """The ``LlamaConfig`` of a preset or of a local directory with a config.json; never a download.
+    """The configuration of a preset or of a local directory with a config.json; never a download.
 
     ``overrides`` replace fields (``None`` leaves the field as it is). Imports paddlenlp.
     ValueError for an unknown name (naming the presets and the nearest), for a directory without a readable
-    config.json, for another architecture than Llama, and for fields that do not fit each other.
+    config.json, for a family or a field that PaddleNLP has no class for, and for sizes that do not fit each
+    other.
     """
-    from paddlenlp.transformers import LlamaConfig
-
-    name = ALIASES.get(name_or_path, name_or_path)
-    if name in PRESETS:
-        fields = dict(PRESETS[name])
-    elif Path(name).is_dir():
-        fields = _read(Path(name))
-    else:
-        raise ValueError(_unknown(name_or_path))
+    fields = _fields(name_or_path)
     fields |= {field: value for field, value in overrides.items() if value is not None}
-    fields = {"architectures": ["LlamaForCausalLM"]} | fields
+    kind = fields["model_type"]
+    name = FAMILIES[kind].name
+    fields = {"architectures": [f"{name}ForCausalLM"]} | fields
     try:
-        config = LlamaConfig.from_dict(fields)
+        config = config_class(kind).from_dict(fields)
     except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"the configuration of {name_or_path} does not make a Llama: {error}") from error
-    _check(config, name_or_path)
+        raise ValueError(f"the configuration of {name_or_path} does not make a {name}: {error}") from error
+    check_sizes(config, name_or_path)
     return config
+
+
+def model_type(name_or_path: str) -> str:
+    """The family, a key of ``families.FAMILIES``. ValueError as in ``model_config``."""
+    return _fields(name_or_path)["model_type"]
 
 
 def has_weights(path: str) -> bool:
@@ -160,6 +267,15 @@ def is_preset(name: str) -> bool:
     return name in PRESETS or name in ALIASES
 
 
+def _fields(name_or_path: str) -> dict[str, object]:
+    name = ALIASES.get(name_or_path, name_or_path)
+    if name in PRESETS:
+        return {"model_type": "llama"} | PRESETS[name]
+    if Path(name).is_dir():
+        return _read(Path(name))
+    raise ValueError(_unknown(name_or_path))
+
+
 def _read(directory: Path) -> dict[str, object]:
     file = directory / CONFIG_FILE
     try:
@@ -170,56 +286,8 @@ def _read(directory: Path) -> dict[str, object]:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if not isinstance(fields, dict):
         raise ValueError(f"{file} must hold a JSON object, not a {type(fields).__name__}")
-    kind = fields.get("model_type") or "one that names no model_type"
-    if kind != "llama":
-        raise ValueError(f"{file} describes {kind}, but this script trains model_type llama")
-    _refuse_what_paddlenlp_ignores(fields, file)
+    check_file(fields, file)
     return fields
-
-
-def _refuse_what_paddlenlp_ignores(fields: dict, file: Path) -> None:
-    """PaddleNLP's Llama has no such layer or rule, and would compute something else in silence."""
-    for name in ("attention_bias", "mlp_bias"):
-        if fields.get(name):
-            raise ValueError(f"{file} sets {name}, which PaddleNLP's Llama does not have")
-    activation = fields.get("hidden_act", "silu")
-    if activation != "silu":
-        raise ValueError(f"{file} asks for hidden_act {activation}, but PaddleNLP's Llama has silu only")
-    scaling = fields.get("rope_scaling")
-    kind = (scaling.get("rope_type") or scaling.get("type")) if isinstance(scaling, dict) else scaling
-    if kind not in (None, "llama3", "default"):
-        raise ValueError(f"{file} asks for rope_scaling {kind}, but PaddleNLP's Llama reads llama3 only")
-    head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
-    if head_dim and hidden and heads and head_dim * heads != hidden:
-        raise ValueError(
-            f"{file} has head_dim {head_dim}, but PaddleNLP's Llama has hidden_size / num_attention_heads = "
-            f"{hidden} / {heads}"
-        )
-
-
-def _check(config, name: str) -> None:
-    for field in (
-        "vocab_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "max_position_embeddings",
-    ):
-        value = getattr(config, field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name}: {field} is {value!r}, but must be a whole number of 1 or more")
-    for whole, part in (
-        ("hidden_size", "num_attention_heads"),
-        ("num_attention_heads", "num_key_value_heads"),
-    ):
-        if getattr(config, whole) % getattr(config, part):
-            raise ValueError(
-                f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
-            )
-    if config.hidden_size // config.num_attention_heads % 2:
-        raise ValueError(f"{name}: the head size must be even, because the rotary embedding turns pairs")
 
 
 def _unknown(name: str) -> str:

@@ -23,6 +23,7 @@ from llm_npu.tokenizer import fingerprint
 FILE = "run.json"
 # What decides the shapes and the order of the parameters, in config.json.
 SHAPING_FIELDS = (
+    "model_type",
     "vocab_size",
     "hidden_size",
     "intermediate_size",
@@ -48,8 +49,8 @@ SCHEDULE = ("max_steps", "warmup_steps", "warmup_ratio", "decay_steps", "learnin
 def requested(arguments, config) -> Path | None:
     """The checkpoint that the ``TrainingArguments`` ask to resume from, verified; None to start at step 0.
 
-    ValueError when there is none, when it is damaged or of another model than the ``LlamaConfig`` ``config``,
-    and when the run would write between the checkpoints of an earlier one, or cannot write at all.
+    ValueError when there is none, when it is damaged or of another model than ``config`` (``LlamaConfig``,
+    ...), and when the run would write between the checkpoints of an earlier one, or cannot write at all.
     """
     output_dir = Path(arguments.output_dir)
     _check_folder(output_dir)
@@ -78,7 +79,8 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     fixed = {name: getattr(arguments, name) for name in FIXED}
     fixed |= {"max_seq_length": run.data.max_seq_length, "split": run.data.split}
     fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
-    schedule = {name: getattr(arguments, name) for name in SCHEDULE}
+    # Other operators round otherwise, and compute the same.
+    schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
     return {"fixed": fixed, "schedule": schedule | {"lr_scheduler_type": arguments.lr_scheduler_type.value}}
 
 

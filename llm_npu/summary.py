@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 from llm_npu import checkpoint, config, metrics
 from llm_npu.console import mib, say
 from llm_npu.device import Device
+from llm_npu.surgery import Report
 from paddle_fused.virtual_npu import KernelRecord
 
 SHOWN_KERNELS = 5
 
 
-def start(run: config.RunConfig, device: Device, model, samples, notes: list[str]) -> None:
-    """The device, the model, the data, the arguments that have no effect, and ``notes``."""
+def start(
+    run: config.RunConfig, device: Device, model, report: Report | None, samples, notes: list[str]
+) -> None:
+    """The device, the model, what is fused in it, the data, the arguments that have no effect, and ``notes``.
+
+    ``report`` of ``surgery.apply_fused_kernels``; None when the run wants none of them.
+    """
     parameters = sum(math.prod(parameter.shape) for parameter in model.parameters())
     dtype = "bf16" if run.training.bf16 else "fp16" if run.training.fp16 else "fp32"
     say(f"device   {run.training.device} ({device.kind}): {device.reason}")
     say(f"model    {run.model.model_name_or_path}, {parameters / 1e6:.1f}M parameters, {dtype}")
+    for line in _fused(report):
+        say(line)
     say(
         f"data     {len(samples.train):,} samples of {run.data.max_seq_length} tokens to train on, "
         f"{len(samples.valid):,} held out"
     )
+    for note in run.notes:
+        say(f"note     {note}")
     for name, why in config.ineffective(run):
         say(f"note     --{name} has no effect: {why}")
     for note in notes:
@@ -37,11 +48,12 @@ def stopped(trainer) -> int:
 
 
 def finish(
-    trainer, device: Device, launches: list[KernelRecord], prompt: str, before: str, after: str
+    trainer, device: Device, launches: list[KernelRecord], ran: list, prompt: str, before: str, after: str
 ) -> None:
-    """Losses, speed, memory, text and the files that were written; draws the loss curve.
+    """Losses, speed, memory, fused operators, text and the files that were written; draws the loss curve.
 
-    ``launches`` are the kernels that the training launched on a virtual device.
+    ``launches`` are the kernels that the training launched on a virtual device, ``ran`` the calls of fused
+    operators in it, as ``paddle_fused.what_ran`` gives them.
     """
     recorder, output_dir = trainer.recorder, Path(trainer.args.output_dir)
     newest = checkpoint.complete(output_dir)[-1]
@@ -59,6 +71,8 @@ def finish(
         say(f"held out {_share(evaluations[-1][1], guessing)}")
     say(f"speed    {recorder.tokens_per_s():,.0f} tokens/s (median step)")
     say(f"memory   {mib(metrics.peak_memory())} at the most")
+    for line in _ran(ran):
+        say(line)
     say(f"prompt   {prompt!r}")
     say(f"before   {before!r}")
     say(f"after    {after!r}")
@@ -66,6 +80,26 @@ def finish(
     if device.kind == "virtual":
         for line in _virtual(launches):
             say(line)
+
+
+def _fused(report: Report | None) -> list[str]:
+    """How many sites of each operator are fused, and why others are not."""
+    if report is None:
+        return ["fused    nothing, as asked: the model is PaddleNLP's"]
+    left = Counter((row.operator, row.reason) for row in report.rows if not row.fused)
+    notes = [f"note     {count} x {name} is not fused: {reason}" for (name, reason), count in left.items()]
+    return [f"fused    {report.summary()}", *notes]
+
+
+def _ran(ran: list) -> list[str]:
+    """Which backend computed each fused operator; beside the first one asked, why that one did not."""
+    lines = []
+    for each in ran:
+        lines.append(
+            f"ran      {each.operator} {each.dtype}: {each.backend} {each.mode}, {each.count:,} calls"
+        )
+        lines += [f"           not {backend}: {reason}" for backend, reason in each.refused.items()]
+    return lines
 
 
 def _share(loss: float, guessing: float) -> str:

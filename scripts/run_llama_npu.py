@@ -1,7 +1,8 @@
-"""Train a Llama with PaddleNLP on an Ascend NPU, or on a virtual one when there is no card.
+"""Train a Llama, Qwen2, Mistral, Mixtral or Qwen2-MoE with PaddleNLP and fused operators on an Ascend NPU,
+or on a virtual one when there is no card.
 
     python scripts/run_llama_npu.py                         # a small Llama on the text of Python's library
-    python scripts/run_llama_npu.py run.yaml --max_steps 50
+    python scripts/run_llama_npu.py --config demo.yaml --model_type qwen2 --use_fused_rope false
     python scripts/run_llama_npu.py --resume_from_checkpoint
     python scripts/run_llama_npu.py --help
 
@@ -11,6 +12,7 @@ checkpoint of the last finished step.
 
 import sys
 
+import paddle_fused
 from llm_npu import config, console, device
 from paddle_fused import virtual_npu
 
@@ -30,6 +32,7 @@ def main(argv: list[str]) -> int:
         presets,
         resume,
         summary,
+        surgery,
         tokenizer,
         trainer,
         weights,
@@ -37,31 +40,35 @@ def main(argv: list[str]) -> int:
 
     compat.apply()
     run = config.parse(argv)
-    llama = presets.config_for(run)
-    continued = resume.requested(run.training, llama)
+    asked = presets.config_for(run)
+    continued = resume.requested(run.training, asked)
     text = data.find(run.data)
-    tokens = tokenizer.tokenizer_for(run.model, text, llama.vocab_size, run.data.data_cache)
-    samples = data.load(run.data, text, tokens, llama.vocab_size, need_valid=run.training.do_eval)
+    tokens = tokenizer.tokenizer_for(run.model, text, asked.vocab_size, run.data.data_cache)
+    samples = data.load(run.data, text, tokens, asked.vocab_size, need_valid=run.training.do_eval)
     trainer.set_max_steps(run.training, samples)
     settings = resume.settings(run, text, tokens)
     notes = resume.changes(continued, settings) if continued else []
-    network = model.build(run, llama, tokens)
+    network = model.build(run, asked, tokens)
     if continued:
         weights.load(network, continued)
-    summary.start(run, chosen, network, samples, notes)
+    switches = run.fused.switches()
+    report = surgery.apply_fused_kernels(network, **switches) if any(switches.values()) else None
+    summary.start(run, chosen, network, report, samples, notes)
 
     before = generate.continuation(network, tokens, PROMPT)
     recorder = metrics.Recorder(run.data.max_seq_length, console.Display(bar=not run.training.disable_tqdm))
     pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings)
+    paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()
     pretraining.train(resume_from_checkpoint=continued and str(continued))
     launches = virtual_npu.kernel_record() if chosen.kind == "virtual" else []
+    ran = paddle_fused.what_ran()
     if pretraining.stop.received:
         return summary.stopped(pretraining)
 
     after = generate.continuation(network, tokens, PROMPT)
-    summary.finish(pretraining, chosen, launches, PROMPT, before, after)
+    summary.finish(pretraining, chosen, launches, ran, PROMPT, before, after)
     return 0
 
 

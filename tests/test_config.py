@@ -30,8 +30,8 @@ def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
         False,
         "O2",
     )
-    assert training.amp_master_grad and training.use_flash_attention
-    assert training.use_fused_rms_norm and training.use_fused_rope
+    assert training.amp_master_grad
+    assert all(run.fused.switches().values()) and run.notes == ()
     assert run.model.fuse_attention_qkv and run.model.fuse_attention_ffn
     assert training.do_train and training.do_eval and not training.recompute
     assert run.given == {}
@@ -81,7 +81,8 @@ def test_unknown_devices_are_refused(name):
         ("--max_stps", "--max_steps"),
         ("--max-steps", "--max_steps"),
         ("--lerning_rate", "--learning_rate"),
-        ("--use_flash_atention", "--use_flash_attention"),
+        ("--use_fused_swiglo", "--use_fused_swiglu"),
+        ("--confg", "--config"),
         ("--inputdir", "--input_dir"),
         ("--max_step", "--max_steps"),  # an abbreviation is no name either
     ],
@@ -133,7 +134,7 @@ def test_names_far_from_all_others_are_refused():
         (["--data_impl", "lazy"], ["lazy", "must be mmap"]),
         (["--split", "9,x"], ["--split", "9,x"]),
         (["--split", "0,1,0"], ["--split", "nothing for training"]),
-        (["--bf16", "false", "--use_flash_attention"], ["--use_flash_attention", "--bf16 or --fp16"]),
+        (["--model_type", "gpt"], ["--model_type is 'gpt'", "llama, qwen2, mistral, mixtral or qwen2_moe"]),
         (["--device", "cpu", "--bf16"], ["--bf16", "CPU place"]),
         (["--device", "cpu", "--fp16"], ["--fp16", "CPU place"]),
         (["--to_static"], ["--to_static"]),
@@ -160,14 +161,11 @@ def test_values_that_cannot_work_are_refused(argv, words):
 
 def test_a_choice_turns_off_the_defaults_against_it():
     assert not config.parse(["--fp16"]).training.bf16
-    assert config.parse(["--fp16"]).training.use_flash_attention
     for argv in (["--bf16", "false"], ["--no_bf16"]):
         training = config.parse(argv).training
-        assert not (training.bf16 or training.use_flash_attention or training.amp_master_grad)
-        assert training.use_fused_rms_norm
+        assert not (training.bf16 or training.amp_master_grad)
     assert not config.parse(["--fp16_opt_level", "O1"]).training.amp_master_grad
-    cpu = config.parse(["--device", "cpu"]).training
-    assert not (cpu.bf16 or cpu.use_flash_attention or cpu.use_fused_rms_norm or cpu.use_fused_rope)
+    assert not config.parse(["--device", "cpu"]).training.bf16
     assert config.parse(["--do_eval", "false"]).training.evaluation_strategy.value == "no"
     assert not config.parse(["--evaluation_strategy", "no"]).training.do_eval
     assert config.parse(["--learning_rate", "1e-5"]).training.min_learning_rate == pytest.approx(1e-6)
@@ -315,7 +313,11 @@ def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
         (["--use_fast_layer_norm", "--enable_linear_fused_grad_add"],
          ["enable_linear_fused_grad_add", "use_fast_layer_norm"]),
         (["--enable_linear_fused_grad_add", "false"], []),
-        (["--device", "cpu", "--use_fused_rms_norm"], ["use_fused_rms_norm"]),
+        (["--disable_fused_options", "--use_fused_rope", "--no_use_fused_swiglu"], ["use_fused_rope"]),
+        (["--use_fused_moe"], ["use_fused_moe"]),
+        (["--use_fused_moe", "--model_type", "mixtral"], []),
+        (["--fuse_attention_qkv", "--model_type", "mistral"], ["fuse_attention_qkv"]),
+        (["--fuse_attention_qkv", "--model_type", "qwen2"], []),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
         (["--lora_rank", "4", "--lora_target", "o_proj"], ["lora_rank", "lora_target"]),
         (["--chat_template", "a.jinja", "--padding", "longest"], ["chat_template", "padding"]),
@@ -333,18 +335,13 @@ def test_arguments_without_effect_are_named(argv, names):
     assert all(why for _, why in found)
 
 
-def test_fused_operators_stay_off_on_the_cpu_place():
-    run = config.parse(["--device", "cpu", "--use_fused_rms_norm", "--use_fused_rope"])
-    assert not (run.training.use_fused_rms_norm or run.training.use_fused_rope)
-
-
 def test_every_rule_names_an_argument_that_exists():
     from llm_npu.config.ineffective import RULES
     from llm_npu.config.parse import _names
     from llm_npu.config.training import PretrainArguments
     from llm_npu.config.value_checks import AT_LEAST, BELOW_ONE, CHOICES
 
-    known = _names((config.ModelArguments, config.DataArguments, PretrainArguments))
+    known = _names((config.ModelArguments, config.FusedArguments, config.DataArguments, PretrainArguments))
     assert not {*RULES, *AT_LEAST, *BELOW_ONE, *CHOICES} - set(known)
 
 
@@ -373,6 +370,7 @@ def test_arguments_of_paddlenlps_npu_script_are_accepted():
         not {"learning_rate", "decay_steps", "bf16", "virtual_pp_degree", "enable_linear_fused_grad_add"}
         & named
     )
+    assert run.notes == ("--use_flash_attention is read as --use_npu_fusion_attention",)
     llama = config_for(run)
     assert (llama.hidden_size, llama.num_hidden_layers, llama.seq_length) == (5120, 40, 4096)
 

@@ -5,7 +5,17 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.presets import ALIASES, PRESETS, config_for, has_weights, is_preset, model_config
+from llm_npu.families import FAMILIES, model_class
+from llm_npu.presets import (
+    ALIASES,
+    PRESETS,
+    TINY,
+    config_for,
+    has_weights,
+    is_preset,
+    model_config,
+    model_type,
+)
 
 LLAMA = {
     "model_type": "llama",
@@ -27,12 +37,25 @@ def directory(path, **fields):
     return str(path)
 
 
-def parameters(llama) -> int:
-    """Of a Llama with an lm_head of its own: embedding and head; per layer q, k, v, o, MLP, two norms."""
-    hidden = llama.hidden_size
-    key_value = hidden * llama.num_key_value_heads // llama.num_attention_heads
-    layer = 2 * hidden * (hidden + key_value) + 3 * hidden * llama.intermediate_size + 2 * hidden
-    return 2 * llama.vocab_size * hidden + llama.num_hidden_layers * layer + hidden
+def parameters(model) -> int:
+    """Embedding and head; per layer q, k, v, o, the feed-forward part and two norms."""
+    hidden = model.hidden_size
+    key_value = hidden * model.num_key_value_heads // model.num_attention_heads
+    layer = 2 * hidden * (hidden + key_value) + feed_forward(model) + 2 * hidden
+    if model.model_type.startswith("qwen2"):
+        layer += hidden + 2 * key_value  # biases of q, k and v
+    matrices = 1 if model.tie_word_embeddings else 2
+    return matrices * model.vocab_size * hidden + model.num_hidden_layers * layer + hidden
+
+
+def feed_forward(model) -> int:
+    hidden = model.hidden_size
+    if model.model_type == "mixtral":
+        return model.num_local_experts * (3 * hidden * model.intermediate_size + hidden)
+    if model.model_type == "qwen2_moe":
+        shared = 3 * hidden * model.shared_expert_intermediate_size + hidden
+        return model.num_experts * (3 * hidden * model.moe_intermediate_size + hidden) + shared
+    return 3 * hidden * model.intermediate_size
 
 
 @pytest.mark.parametrize(
@@ -48,18 +71,51 @@ def parameters(llama) -> int:
         ("llama2-70b", 68977),
         ("llama3-8b", 8030),
         ("llama3-70b", 70554),
+        ("qwen2.5-0.5b", 494),
+        ("qwen2.5-7b", 7616),
+        ("mistral-7b", 7242),
+        ("mixtral-8x7b", 46703),
+        ("qwen1.5-moe-a2.7b", 14316),
     ],
 )
 def test_presets_have_the_published_number_of_parameters(name, millions):
     assert parameters(model_config(name)) / 1e6 == pytest.approx(millions, rel=1e-3)
 
 
-def test_the_formula_counts_what_paddlenlp_builds():
-    from paddlenlp.transformers import LlamaForCausalLM
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_formula_counts_what_paddlenlp_builds(family):
+    model = config_for(config.parse(["--model_type", family, "--num_hidden_layers", "1"]))
+    built = model_class(family)(model)
+    assert type(built).__name__ == f"{FAMILIES[family].name}ForCausalLM"
+    assert sum(int(parameter.size) for parameter in built.parameters()) == parameters(model)
 
-    llama = config_for(config.parse(["--num_hidden_layers", "1"]))
-    built = sum(parameter.size for parameter in LlamaForCausalLM(llama).parameters())
-    assert int(built) == parameters(llama)
+
+def test_every_family_has_a_tiny_preset_and_the_others_lead_to_their_family():
+    assert list(TINY) == list(FAMILIES)
+    assert {model_type(name) for name in PRESETS} == set(FAMILIES)
+    for family, name in TINY.items():
+        run = config.parse(["--model_type", family])
+        assert (run.model.model_name_or_path, config_for(run).model_type) == (name, family)
+        assert parameters(config_for(run)) < 12e6
+
+
+def test_the_family_must_be_the_models():
+    assert config_for(config.parse(["--model_name_or_path", "qwen2-tiny"])).model_type == "qwen2"
+    argv = ["--model_type", "mistral", "--model_name_or_path", "qwen2-tiny"]
+    with pytest.raises(ValueError, match="--model_type is mistral, but qwen2-tiny is a qwen2; leave"):
+        config_for(config.parse(argv))
+
+
+def test_a_window_that_paddlenlp_does_not_compute_is_refused(tmp_path):
+    for family, refused in (("mistral", True), ("mixtral", True), ("qwen2", False)):
+        fields = {"model_type": family, "sliding_window": 16, "num_local_experts": 2}
+        argv = ["--model_name_or_path", directory(tmp_path / "m", **fields), "--max_seq_length"]
+        config_for(config.parse([*argv, "16"]))
+        if refused:
+            with pytest.raises(ValueError, match="sliding window of 16 tokens"):
+                config_for(config.parse([*argv, "17"]))
+        else:
+            config_for(config.parse([*argv, "17"]))
 
 
 def test_every_preset_is_covered_and_every_alias_leads_to_one():
@@ -68,9 +124,10 @@ def test_every_preset_is_covered_and_every_alias_leads_to_one():
     assert model_config("meta-llama/Llama-2-70b").num_key_value_heads == 8
 
 
-def test_the_default_preset_fits_the_fused_rotary_embedding():
-    llama = model_config("llama-tiny")
-    assert llama.hidden_size // llama.num_attention_heads % 64 == 0
+@pytest.mark.parametrize("name", TINY.values())
+def test_the_tiny_presets_fit_the_fused_rotary_embedding_of_a_card(name):
+    model = model_config(name)
+    assert model.hidden_size // model.num_attention_heads % 64 == 0
 
 
 @pytest.mark.parametrize(
@@ -109,7 +166,15 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"model_type": "qwen2"}, ["qwen2", "model_type llama"]),
+        ({"model_type": "gpt2"}, ["gpt2", "model_type llama, qwen2, mistral, mixtral, qwen2_moe"]),
+        ({"model_type": "qwen2", "use_sliding_window": True}, ["use_sliding_window", "Qwen2"]),
+        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, ["yarn", "Qwen2 has none"]),
+        ({"model_type": "mistral", "tie_word_embeddings": True}, ["tie_word_embeddings", "Mistral"]),
+        ({"model_type": "mixtral", "num_local_experts": 1}, ["num_experts_per_tok 2", "num_local_experts 1"]),
+        ({"model_type": "mixtral", "num_local_experts": 0}, ["num_local_experts is 0"]),
+        ({"model_type": "qwen2_moe", "mlp_only_layers": [0]}, ["mlp_only_layers"]),
+        ({"model_type": "qwen2_moe", "decoder_sparse_step": 2}, ["decoder_sparse_step 2"]),
+        ({"model_type": "qwen2_moe", "num_experts": 3}, ["num_experts_per_tok 4", "num_experts 3"]),
         ({"model_type": None}, ["names no model_type"]),
         ({"attention_bias": True}, ["attention_bias"]),
         ({"mlp_bias": True}, ["mlp_bias"]),
@@ -125,7 +190,7 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
         ({"num_hidden_layers": 1.5}, ["num_hidden_layers is 1.5"]),
     ],
 )
-def test_configurations_that_make_no_llama_are_refused(tmp_path, fields, words):
+def test_configurations_that_make_no_model_are_refused(tmp_path, fields, words):
     with pytest.raises(ValueError) as caught:
         model_config(directory(tmp_path / "m", **fields))
     assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -158,14 +223,10 @@ def test_weights_are_continued_from_where_a_directory_has_them(tmp_path):
     assert not has_weights(str(tmp_path / "none"))
 
 
-def test_the_run_decides_fused_operators_and_length(tmp_path):
+def test_the_run_decides_fused_projections_and_length(tmp_path):
     argv = ["--model_name_or_path", directory(tmp_path / "m"), "--max_seq_length", "32"]
-    with pytest.raises(
-        ValueError, match=r"multiple of 64, but that of .*m is 32; add --use_fused_rope false"
-    ):
-        config_for(config.parse(argv))
-    llama = config_for(config.parse([*argv, "--use_fused_rope", "false", "--fuse_attention_qkv", "false"]))
-    assert (llama.seq_length, llama.use_fused_rope, llama.use_flash_attention) == (32, False, True)
+    llama = config_for(config.parse([*argv, "--fuse_attention_qkv", "false"]))
+    assert llama.seq_length == 32
     assert (llama.fuse_attention_qkv, llama.fuse_attention_ffn, llama.use_fast_layer_norm) == (
         False,
         True,
@@ -174,3 +235,5 @@ def test_the_run_decides_fused_operators_and_length(tmp_path):
     config_for(config.parse([*argv, "--device", "cpu"]))
     with pytest.raises(ValueError, match=r"--max_seq_length is 65, but .* has 64 positions"):
         config_for(config.parse([*argv[:2], "--max_seq_length", "65"]))
+    mistral = config_for(config.parse(["--model_type", "mistral"]))
+    assert not (mistral.fuse_attention_qkv or mistral.fuse_attention_ffn)

@@ -142,11 +142,13 @@ def test_ctrl_c_saves_too(run_python, inputs, tmp_path):
 def test_it_trains_on_the_cpu(run_python, inputs, tmp_path):
     out = tmp_path / "out"
     arguments = [SCRIPT, *inputs, "--output_dir", out, "--device", "cpu", "--max_steps", "3"]
-    done = run_python(*arguments, "--use_flash_attention", "true")
+    done = run_python(*arguments, "--use_flash_attention", "true", "--disable_fused_options")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "device   cpu (cpu)" in done.stdout and "VIRTUAL" not in done.stdout.upper()
-    assert "note     --use_flash_attention has no effect" in done.stdout
+    assert "note     --use_flash_attention is read as --use_npu_fusion_attention" in done.stdout
+    assert "note     --use_npu_fusion_attention has no effect" in done.stdout
+    assert "fused    nothing, as asked" in done.stdout and "ran      " not in done.stdout
     train, _ = losses(out)
     assert abs(train[1] - math.log(VOCABULARY)) < 0.3
 

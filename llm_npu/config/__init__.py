@@ -12,12 +12,14 @@ Importing this package imports neither paddle nor paddlenlp.
 
 from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from
+from .fused import FusedArguments
 from .ineffective import ineffective
 from .model_checks import check_model
 from .parse import parse
 
 __all__ = [
     "DataArguments",
+    "FusedArguments",
     "ModelArguments",
     "RunConfig",
     "check_model",

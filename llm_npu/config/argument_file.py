@@ -1,4 +1,4 @@
-"""A YAML or JSON file of arguments given in front of the flags."""
+"""A YAML or JSON file of arguments, in front of the flags or named by ``--config``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,29 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def split_file(argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
-    """(arguments of the file that ``argv`` starts with, the flags after it); ({}, argv) when it has no file.
+    """(arguments of the file of ``argv``, the flags beside it); ({}, argv) when it has none.
 
-    ValueError for a file that cannot be read, is not valid YAML or JSON, names an argument twice, or is not a
-    mapping of names to plain values and lists of them.
+    The file stands before all flags, or anywhere after ``--config``; the flags override it in either place.
+    ValueError for more than one file, for one that cannot be read, is not valid YAML or JSON, names an
+    argument twice, or is not a mapping of names to plain values and lists of them.
     """
-    argv = list(argv)
-    if not argv or argv[0].startswith("-"):
-        return {}, argv
-    return read_file(argv[0]), argv[1:]
+    files, flags = [], list(argv)
+    if flags and not flags[0].startswith("-"):
+        files.append(flags.pop(0))
+    while (position := next((i for i, flag in enumerate(flags) if _names_file(flag)), None)) is not None:
+        _, equals, file = flags.pop(position).partition("=")
+        if not equals:
+            file = flags.pop(position) if position < len(flags) else ""
+        if not file:
+            raise ValueError("--config: expected a file of arguments")
+        files.append(file)
+    if len(files) > 1:
+        raise ValueError(f"{' and '.join(files)} are two files of arguments; give one")
+    return (read_file(files[0]) if files else {}), flags
+
+
+def _names_file(flag: str) -> bool:
+    return flag.partition("=")[0] == "--config"
 
 
 def read_file(name: str) -> dict[str, object]:

@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Optional
 if TYPE_CHECKING:  # paddlenlp imports paddle, and the device must be chosen before that happens
     from .training import PretrainArguments
 
+from .fused import FusedArguments
+
 
 @dataclass
 class ModelArguments:
     """Which model is trained, and which of its layers are fused into one matmul."""
 
+    model_type: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "llama, qwen2, mistral, mixtral or qwen2_moe. By default the one that "
+            "--model_name_or_path has; alone it means the family's tiny preset."
+        },
+    )
     model_name_or_path: str = field(
         default="llama-tiny",
         metadata={"help": "A preset (random initialisation) or a local directory with config.json."},
@@ -32,10 +41,14 @@ class ModelArguments:
         },
     )
     fuse_attention_qkv: bool = field(
-        default=True, metadata={"help": "One matmul for query, key and value instead of three."}
+        default=True,
+        metadata={"help": "One matmul for query, key and value instead of three (Llama, Qwen2, Qwen2-MoE)."},
     )
     fuse_attention_ffn: bool = field(
-        default=True, metadata={"help": "One matmul for the gate and up projections instead of two."}
+        default=True,
+        metadata={
+            "help": "One matmul for the gate and up projections instead of two (Llama, Qwen2, Qwen2-MoE)."
+        },
     )
     continue_training: bool = field(
         default=False,
@@ -146,10 +159,13 @@ class RunConfig:
     ``device`` is the name as asked (``npu``, ``npu:1``, ``virtual_npu``, ``virtual_npu:1``, ``npu:card``,
     ``cpu``) and ``training.device`` the name that Paddle knows (``npu``, ``npu:1`` or ``cpu``).
     ``given`` holds what the user wrote, on the command line or in the file: argument -> value.
+    ``notes`` has a line for each name of another launcher that was translated.
     """
 
     model: ModelArguments
+    fused: FusedArguments
     data: DataArguments
     training: PretrainArguments
     device: str
     given: Mapping[str, object]
+    notes: tuple[str, ...] = ()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..families import FAMILIES, Family
+from ..presets import model_type
 from .arguments import RunConfig
 
 Reason = str | None
@@ -68,15 +70,24 @@ def schedule_is_not(*names: str) -> Callable[[RunConfig], bool]:
     return lambda config: config.training.lr_scheduler_type.value not in names
 
 
-def on_cpu(config: RunConfig) -> bool:
-    return config.device == "cpu"
+def family(config: RunConfig) -> Family:
+    return FAMILIES[model_type(config.model.model_name_or_path)]
+
+
+def no_experts(config: RunConfig) -> Reason:
+    return None if family(config).experts else f"{family(config).name} has no experts"
+
+
+def keeps_projections_apart(config: RunConfig) -> Reason:
+    found = family(config)
+    return None if found.fuses_projections else f"PaddleNLP's {found.name} keeps these projections apart"
 
 
 ONE_PROCESS = when(
     one_process, "it acts between processes and this is one; start more with paddle.distributed.launch"
 )
 CUDA = always("it switches a CUDA kernel, which neither an NPU nor the host has")
-NO_DROPOUT = always("Llama has no dropout")
+GPT = always("PaddleNLP reads it in its GPT models only")
 FOLLOWS_DECAY = when(schedule_is_not("cosine", "linear"), "only the cosine and linear schedules end at it")
 NO_EVALUATION = when(not_evaluated, "evaluation is off (--evaluation_strategy no)")
 NO_CHECKPOINTS = when(not_saved, "periodic checkpoints are off (--save_strategy no)")
@@ -85,10 +96,8 @@ NEWEST_KEPT = always("the newest checkpoints are kept, and the model is the last
 OWN_CHECKPOINTS = always("checkpoints are written whole, in the layout of Hugging Face")
 NO_WANDB = when(lambda config: "wandb" not in config.training.report_to, "--report_to does not name wandb")
 NOT_AMP = when(full_precision, "the run computes in fp32 (neither --bf16 nor --fp16)")
-HOST = when(on_cpu, "the operator belongs to the npu device and the run is on the CPU place")
-NOT_LORA = when(
-    lambda config: config.model.finetuning_type != "lora", "it belongs to --finetuning_type lora"
-)
+NOT_LORA = when(lambda config: config.model.finetuning_type != "lora", "it belongs to --finetuning_type lora")
+DISABLED = when(lambda config: config.fused.disable_fused_options, "--disable_fused_options switches it off")
 NOT_EXPORTED = always("this script trains; it does not export or run predictions")
 
 RULES: dict[str, Callable[[RunConfig], Reason]] = {
@@ -110,12 +119,16 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     ),
     # another device or another model
     **dict.fromkeys(("use_fast_layer_norm", "enable_linear_fused_grad_add", "no_cuda"), CUDA),
-    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), NO_DROPOUT),
-    "use_fused_linear": always("PaddleNLP reads it in its GPT models only"),
-    "use_fused_dropout_add": always("PaddleNLP reads it in its GPT models only"),
-    "expert_max_capacity": always("Llama has no experts"),
-    "expert_min_capacity": always("Llama has no experts"),
-    **dict.fromkeys(("use_flash_attention", "use_fused_rms_norm", "use_fused_rope"), HOST),
+    **dict.fromkeys(
+        ("hidden_dropout_prob", "attention_probs_dropout_prob", "use_fused_linear", "use_fused_dropout_add"),
+        GPT,
+    ),
+    **dict.fromkeys(("expert_max_capacity", "expert_min_capacity"), always("no token is dropped")),
+    **dict.fromkeys(("fuse_attention_qkv", "fuse_attention_ffn"), keeps_projections_apart),
+    **dict.fromkeys(
+        ("use_npu_fusion_attention", "use_fused_rms_norm", "use_fused_rope", "use_fused_swiglu"), DISABLED
+    ),
+    "use_fused_moe": lambda config: DISABLED(config) or no_experts(config),
     # precision
     **dict.fromkeys(("fp16_opt_level", "amp_custom_black_list", "amp_custom_white_list"), NOT_AMP),
     "amp_master_grad": when(

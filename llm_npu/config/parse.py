@@ -7,29 +7,30 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from ..presets import has_weights, is_preset
+from ..presets import TINY, has_weights, is_preset
 from .argument_file import as_flags, split_file
 from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from, paddle_name
+from .fused import FusedArguments
+from .other_names import translate
 from .value_checks import CHOICES, check_values
 
 COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
-FUSED_OPERATORS = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope")
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
     """The run that ``argv`` (without the program's name) asks for. Imports paddlenlp.
 
-    ``argv`` may start with a YAML or JSON file of the same names; flags after it override it.
-    ValueError with one sentence for unknown names (with the nearest known one), values of the wrong type and
-    combinations that cannot work. ``--help`` prints the arguments and raises SystemExit(0).
+    ``argv`` may start with a YAML or JSON file of the same names, or name one with ``--config``; flags
+    override it. ValueError with one sentence for unknown names (with the nearest known one), values of the
+    wrong type and combinations that cannot work. ``--help`` prints the arguments and raises SystemExit(0).
     """
     device = device_from(argv)
     from .training import Parser, PretrainArguments
 
-    kinds = (ModelArguments, DataArguments, PretrainArguments)
+    kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)
     known = _names(kinds)
-    in_file, flags = split_file(argv)
+    in_file, flags, notes = translate(*split_file(argv))
     flags = _newest_checkpoint(flags)
     _refuse_unknown(in_file, set(known.values()))
     on_line = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("--")]
@@ -58,10 +59,16 @@ def parse(argv: Sequence[str]) -> RunConfig:
     values["device"] = paddle_name(device)
     values["unified_checkpoint"] = False  # without effect too: PaddleNLP would look for its files on resume
     values["dataloader_num_workers"] = 0  # without effect too
-    if device == "cpu":  # accepted and reported as without effect: PaddleNLP would look for CUDA operators
-        values |= dict.fromkeys(FUSED_OPERATORS, False)
-    model, data, training = (_build(kind, values) for kind in kinds)
-    return RunConfig(model=model, data=data, training=training, device=device, given=written)
+    model, fused, data, training = (_build(kind, values) for kind in kinds)
+    return RunConfig(
+        model=model,
+        fused=fused,
+        data=data,
+        training=training,
+        device=device,
+        given=written,
+        notes=tuple(notes),
+    )
 
 
 def _from_file(name: str, value: object, is_list: bool) -> object:
@@ -95,7 +102,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name in known:
             continue
-        nearest = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
+        nearest = difflib.get_close_matches(name.replace("-", "_"), (*known, "config"), n=1, cutoff=0.5)
         hint = f"did you mean --{nearest[0]}?" if nearest else "--help lists all arguments"
         raise ValueError(f"--{name} is no argument of this script; {hint}")
 
@@ -111,17 +118,15 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
     if values["fp16"] or device == "cpu":  # Paddle's CPU place has no bf16 matmul
         default("bf16", False)
     if not (values["bf16"] or values["fp16"]):
-        default("use_flash_attention", False)  # flash_attention_npu takes fp16 and bf16 only
         default("amp_master_grad", False)
     if values["fp16_opt_level"] != "O2":
         default("amp_master_grad", False)
-    if device == "cpu":  # the fused operators are the device's
-        for name in FUSED_OPERATORS:
-            default(name, False)
     if str(values["resume_from_checkpoint"]).lower() == "false":
         values["resume_from_checkpoint"] = None
     if "warmup_steps" in given:
         default("warmup_ratio", 0.0)
+    if values["model_type"] in TINY:
+        default("model_name_or_path", TINY[values["model_type"]])
     default("warmup_steps", int(values["warmup_ratio"] * max(0, values["max_steps"])))
     default("min_learning_rate", 0.1 * values["learning_rate"])
     default("continue_training", has_weights(values["model_name_or_path"]))

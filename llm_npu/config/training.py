@@ -69,11 +69,11 @@ class PretrainArguments(TrainingArguments):
         metadata={"help": "O1: autocast per operator; O2: low-precision weights with fp32 master weights."},
     )
     amp_master_grad: bool = field(default=True, metadata={"help": "With O2, gradients in fp32."})
-    use_flash_attention: bool = field(
-        default=True, metadata={"help": "Attention through flash_attention_npu (fp16 and bf16)."}
-    )
-    use_fused_rms_norm: bool = field(default=True, metadata={"help": "RMSNorm through rms_norm_npu."})
-    use_fused_rope: bool = field(default=True, metadata={"help": "Rotary embedding through fused_rope."})
+    # PaddleNLP's own fused paths are off. No annotation, no argument: the switches of FusedArguments have the
+    # names.
+    use_flash_attention = False
+    use_fused_rms_norm = False
+    use_fused_rope = False
     enable_linear_fused_grad_add: bool = field(
         default=False, metadata={"help": "PaddleNLP's switch for a CUDA kernel of nn.Linear's backward."}
     )
@@ -93,7 +93,12 @@ class Parser(PdArgumentParser):
 
     def __init__(self, dataclass_types):
         # Abbreviations would let a misspelt name pass for another argument.
-        super().__init__(dataclass_types, allow_abbrev=False)
+        super().__init__(
+            dataclass_types,
+            allow_abbrev=False,
+            usage="%(prog)s [FILE | --config FILE] [--name value ...]",
+            epilog="FILE holds the same names, in YAML or JSON; flags override it.",
+        )
 
     def lists(self) -> set[str]:
         """The arguments that take a list of values."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ..families import FAMILIES
+
 CHOICES = {
+    "model_type": (None, *FAMILIES),
     "fp16_opt_level": ("O0", "O1", "O2"),
     "evaluation_strategy": ("no", "steps"),
     "logging_strategy": ("no", "steps", "epoch"),
@@ -65,7 +68,8 @@ def check_values(values: dict, device: str) -> None:
             )
     for name, choices in CHOICES.items():
         if values[name] not in choices:
-            raise ValueError(f"--{name} is {values[name]!r}, but must be {_or(choices)}")
+            accepted = _or(tuple(choice for choice in choices if choice is not None))
+            raise ValueError(f"--{name} is {values[name]!r}, but must be {accepted}")
     for name, lowest in AT_LEAST.items():
         value = values[name]
         if value is not None and not (value >= lowest and math.isfinite(value)):
@@ -130,10 +134,6 @@ def _check_precision(values: dict, device: str) -> None:
         raise ValueError(
             f"--{'bf16' if values['bf16'] else 'fp16'} needs --device npu or virtual_npu: "
             "Paddle's CPU place computes in fp32 only"
-        )
-    if values["use_flash_attention"] and device != "cpu" and not low_precision:
-        raise ValueError(
-            "--use_flash_attention needs --bf16 or --fp16: flash_attention_npu takes no fp32, as on a card"
         )
     if values["use_fused_linear_cross_entropy"]:
         raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")

@@ -10,26 +10,39 @@ from . import machine
 PICTURES = ("chart", "growth")
 
 
-def parser(document: str) -> argparse.ArgumentParser:
-    """With the options of every benchmark; ``document`` is the script's docstring."""
+def parser(document: str, torch: bool = True) -> argparse.ArgumentParser:
+    """With the options of every benchmark; ``document`` is the script's docstring.
+
+    ``torch``: whether it may take part.
+    """
     made = argparse.ArgumentParser(
         description=document, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    made.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
+    made.set_defaults(torch_python=sys.executable)
+    if torch:
+        made.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
     made.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
     made.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
     return made
 
 
-def add_contest(parser, contenders, dtypes, rounds: int, turns: str, quick: str) -> None:
-    """The options of a contest among chosen contenders and dtypes; ``turns`` and ``quick`` are helps."""
+def add_contest(
+    parser,
+    contenders,
+    dtypes,
+    rounds: int,
+    turns: str,
+    quick: str,
+    chart: str = "draw the shares of the limit",
+) -> None:
+    """The options of a contest among chosen contenders and dtypes; the last three are helps."""
     parser.add_argument("--dtype", choices=dtypes, help="default: both")
     parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"{turns} (default {rounds})")
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--malloc", choices=("on", "off", "both"), default="on", help="default on")
     parser.add_argument("--contenders", metavar="NAMES", default=",".join(contenders), help="comma-separated")
-    parser.add_argument("--chart", metavar="FILE.png", help="draw the shares of the limit")
+    parser.add_argument("--chart", metavar="FILE.png", help=chart)
 
 
 def parse_contest(parser, contenders, dtypes) -> argparse.Namespace:

@@ -1,0 +1,111 @@
+"""The model of each family, its weights and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+DEVIATION = 0.02  # of the weights
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """``prompt`` tokens are read before ``new_tokens`` are generated; training has ``length``."""
+
+    family: str
+    hidden: int = 768
+    layers: int = 4
+    vocabulary: int = 16000
+    length: int = 1024
+    batch: int = 1
+    heads: int = 12
+    key_value_heads: int = 4
+    intermediate: int = 2048
+    experts: int = 0
+    experts_per_token: int = 0
+    prompt: int = 512
+    new_tokens: int = 32
+
+    @property
+    def label(self) -> str:
+        experts = f" E{self.experts}/{self.experts_per_token}" if self.experts else ""
+        heads = f"N{self.heads}/{self.key_value_heads}"
+        return (
+            f"H{self.hidden} L{self.layers} {heads}{experts} V{self.vocabulary} S{self.length} B{self.batch}"
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of a training step."""
+        return self.batch * self.length
+
+    def fields(self) -> dict[str, object]:
+        """Those of config.json."""
+        fields = {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.key_value_heads,
+            "max_position_embeddings": max(self.length, self.prompt + self.new_tokens),
+            "seq_length": self.length,
+            "use_cache": False,  # training; generation asks for it
+            "fuse_attention_qkv": self.family in ("llama", "qwen2", "qwen2_moe"),
+            "fuse_attention_ffn": self.family in ("llama", "qwen2", "qwen2_moe"),
+        }
+        if self.experts:
+            fields |= {
+                "num_local_experts": self.experts,
+                "num_experts": self.experts,
+                "num_experts_per_tok": self.experts_per_token,
+                "moe_intermediate_size": self.intermediate,
+                "shared_expert_intermediate_size": self.intermediate,
+            }
+        return fields
+
+    def fill(self, parameters: dict) -> None:
+        """Sets the parameters, by name, to weights that are the same in every process."""
+        random = np.random.default_rng(0)
+        for name in sorted(parameters):
+            shape = tuple(parameters[name].shape)
+            if len(shape) > 1:
+                parameters[name].set_value(random.standard_normal(shape, np.float32) * np.float32(DEVIATION))
+
+    def samples(self) -> np.ndarray:
+        """Random tokens [B, S]; the labels are the same, shifted by one."""
+        return np.random.default_rng(1).integers(3, self.vocabulary, (self.batch, self.length + 1))
+
+    def prompts(self) -> np.ndarray:
+        """Random tokens [B, prompt]."""
+        return np.random.default_rng(2).integers(3, self.vocabulary, (self.batch, self.prompt))
+
+
+SIZES = {
+    size.family: size
+    for size in (
+        ModelSize("llama", layers=12, key_value_heads=12),  # 110 million parameters
+        ModelSize("qwen2"),
+        ModelSize("mistral"),
+        ModelSize("mixtral", intermediate=1024, experts=8, experts_per_token=2),
+        ModelSize("qwen2_moe", intermediate=512, experts=16, experts_per_token=4),
+    )
+}
+QUICK = {
+    name: replace(
+        size,
+        hidden=64,
+        layers=2,
+        vocabulary=128,
+        length=32,
+        heads=2,
+        key_value_heads=min(size.key_value_heads, 2),
+        intermediate=96,
+        experts=min(size.experts, 4),
+        experts_per_token=min(size.experts_per_token, 2),
+        prompt=8,
+        new_tokens=4,
+    )
+    for name, size in SIZES.items()
+}

@@ -124,8 +124,9 @@ def bench(arguments, malloc):
     start = (arguments.threads, malloc, arguments.torch_python)
     with contenders.Processes(("paddle", "fused npu", "torch eager"), *start) as processes:
         rates = measure.gemm_rates(processes, GEMM_SIZE[arguments.quick], arguments.rounds, arguments.dtypes)
+        versions = {name: each.version or each.unavailable for name, each in processes.items()}
     facts = machine.facts(arguments.threads) | {"kind": "machine", "malloc": malloc, "gemm": rates}
-    facts |= {"parameters": size.parameters}
+    facts |= {"parameters": size.parameters, "versions": versions}
     report.show(report.facts(facts))
     records = [facts]
     for dtype in arguments.dtypes:

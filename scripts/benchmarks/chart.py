@@ -25,11 +25,15 @@ def share_of_limit(records: list[dict], contenders: list[str], file: str) -> Non
             continue
         rows = [row + (position - (len(contenders) - 1) / 2) * height for row, _ in found]
         axes.barh(rows, [100 * share for _, share in found], height, color=f"C{position}", label=name)
-    names = [f"{' '.join(case)}, malloc {malloc}" for *case, malloc in cases]
+    settings = {malloc for *_, malloc in cases}
+    names = [" ".join(case) + (f", malloc {malloc}" if len(settings) > 1 else "") for *case, malloc in cases]
     axes.set_yticks(range(len(cases)), names, fontsize=7)
     axes.invert_yaxis()
     axes.axvline(100, color="black", linewidth=0.8)
     axes.set_xlabel("share of the limit measured in the same run (%)")
-    figure.legend(loc="outside upper center", ncols=len(contenders))
+    facts = next(record for record in records if record["kind"] == "machine")
+    machine = f"{facts['processor']}, {facts['threads']} threads, commit {facts['commit']}"
+    axes.set_title(f"Share of the machine's limit: {machine}, malloc {' and '.join(sorted(settings))}")
+    figure.legend(loc="outside lower center", ncols=len(contenders))
     figure.savefig(file, dpi=120)
     pyplot.close(figure)

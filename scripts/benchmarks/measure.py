@@ -86,10 +86,18 @@ def times(case: Case, processes: dict, rounds: int) -> dict:
                 else:
                     result["skipped"][name] = reason
             _time(batch, processes, first_call, rounds, result)
-        finally:
-            for name in batch:
-                processes[name].ask("release")
+        except KeyboardInterrupt:
+            raise  # a contender still owes its answer: it would be taken for that of another question
+        except BaseException:
+            _release(batch, processes)
+            raise
+        _release(batch, processes)
     return result
+
+
+def _release(batch: list[str], processes: dict) -> None:
+    for name in batch:
+        processes[name].ask("release")
 
 
 def _batches(case: Case, processes: dict, skipped: dict) -> list[list[str]]:

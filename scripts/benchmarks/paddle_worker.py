@@ -1,5 +1,7 @@
 """The contenders that are Paddle: fused on the CPU place or the virtual NPU, composed, and own kernels."""
 
+import functools
+
 import numpy as np
 
 from benchmarks.work import Unavailable
@@ -43,7 +45,7 @@ class PaddleWorker:
             outputs = run()
             found = dict(zip(work.outputs, outputs, strict=True))
             if variables:
-                gradients = self.paddle.grad(outputs, variables, arriving)
+                gradients = self._gradients(outputs, variables, arriving)
                 found.update(
                     (f"d{name}", value) for name, value in zip(work.variables, gradients, strict=True)
                 )
@@ -57,6 +59,35 @@ class PaddleWorker:
                 raise Unavailable(reasons.splitlines()[0]) from error
 
         return refused_or_run
+
+    def _gradients(self, outputs, variables, arriving):
+        """Of ``variables``; ``arriving`` are the gradients of the outputs, or None for 1.
+
+        paddle.grad copies those that it is given, on one thread. In training they come from the operator that
+        follows, and nobody copies them.
+        """
+        if None in arriving:
+            return self.paddle.grad(outputs, variables, arriving)
+        end = self._end.apply(lambda: tuple(arriving), *outputs)  # a function: no inputs of the graph
+        return self.paddle.grad([end], variables)
+
+    @functools.cached_property
+    def _end(self):
+        zero = self.paddle.zeros([1])
+
+        class End(self.paddle.autograd.PyLayer):
+            """A number at the end of the graph, from which given gradients start."""
+
+            @staticmethod
+            def forward(ctx, gradients, *outputs):
+                ctx.gradients = gradients
+                return zero.clone()
+
+            @staticmethod
+            def backward(ctx, of_end):
+                return ctx.gradients()
+
+        return End
 
     def _tensor(self, array, dtype):
         tensor = self.paddle.to_tensor(array)

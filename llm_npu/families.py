@@ -30,7 +30,9 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "llama": Family("Llama", rope_scalings=("llama3",), absent=("attention_bias", "mlp_bias")),
+    "llama": Family(
+        "Llama", rope_scalings=("linear", "dynamic", "llama3"), absent=("attention_bias", "mlp_bias")
+    ),
     "qwen2": Family("Qwen2", absent=("use_sliding_window",)),
     "mistral": Family("Mistral", fuses_projections=False, absent=("tie_word_embeddings",)),
     "mixtral": Family(

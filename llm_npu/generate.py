@@ -1,49 +1,197 @@
-"""A line of text from a language model, through PaddleNLP's ``generate``."""
+"""Text from a language model, through PaddleNLP's ``generate``: greedy, sampling or beams, in batches.
+
+Prompts of different lengths become one batch, padded on the left, with positions that start at each prompt's
+first token. A row's tokens are those that the prompt would get alone.
+
+B prompts (rows), T tokens of the longest prompt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import paddle
 
+# What users call a strategy -> what PaddleNLP's ``generate`` calls it.
+STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
+BEAMS = 4
 
-def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:
-    """The greedy continuation of ``prompt``, without the prompt.
 
-    It ends with the end-of-text token, after ``max_new_tokens``, or at the last of the model's positions.
-    Leaves the model's mode, its configuration and the random number generators as they were.
-    ValueError for a prompt that is empty, or that leaves no position free.
+@dataclass(frozen=True)
+class Generated:
+    """``ids``: the new tokens of each prompt, without the end-of-text token and what comes after it.
+
+    ``prompt_tokens`` went through the model in ``prefill_seconds``, all at once. ``decoded_tokens`` are those
+    of ``ids`` and the ends of text, without the first of each row, which prefilling gives; they took
+    ``decode_seconds``, one step for all rows at a time.
     """
-    ids = tokenizer(prompt)["input_ids"]
-    free = model.config.max_position_embeddings - len(ids)
-    if not ids:
-        raise ValueError("The prompt is empty; give at least one token to continue.")
-    if free < 1:
-        raise ValueError(
-            f"A prompt of {len(ids)} tokens leaves none of the model's "
-            f"{model.config.max_position_embeddings} positions free; shorten it."
-        )
-    input_ids = paddle.to_tensor([ids], dtype="int64")
-    with _inference(model), paddle.no_grad():
+
+    ids: list[list[int]]
+    prompt_tokens: int
+    prefill_seconds: float
+    decoded_tokens: int
+    decode_seconds: float
+
+
+def generate(
+    model,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int = 32,
+    decode: str = "greedy",
+    *,
+    eos_token_id: int | Sequence[int],
+    **options,
+) -> Generated:
+    """The continuations of ``prompts``, token ids, by a causal language model of PaddleNLP.
+
+    A row ends with an end-of-text token, after ``max_new_tokens``, or where the longest row has used up the
+    model's positions. The model's mode and configuration stay as they were, and so do the random number
+    generators except in sampling.
+
+    Args:
+        decode: ``greedy``, ``sampling`` or ``beam``.
+        eos_token_id: the end-of-text token, or several; beam search looks for the first.
+        options: of PaddleNLP's ``generate``, such as ``top_k``, ``top_p``, ``temperature``, ``num_beams``
+            (4 in beam search unless given), ``length_penalty``, ``repetition_penalty``.
+
+    Raises:
+        ValueError: for no prompts, for a prompt that is empty or leaves no position free, for an unknown
+            ``decode`` and for ``max_new_tokens`` below 1.
+    """
+    free = _check(model.config, prompts, max_new_tokens, decode)
+    ends = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
+    input_ids, attention_mask = _padded(prompts, padding=ends[0])
+    if decode == "beam":
+        options = {"num_beams": BEAMS, **options}
+    clock = _Clock()
+    with inference(model), paddle.no_grad(), clock.watching(model):
         new_ids, _ = model.generate(
             input_ids=input_ids,
-            attention_mask=paddle.ones_like(input_ids),  # [1, T]; PaddleNLP's own default has another rank
+            attention_mask=attention_mask,  # [B, T]; PaddleNLP's own default has another rank
+            position_ids=(attention_mask.cumsum(axis=-1) - 1).clip(min=0),
             max_new_tokens=min(max_new_tokens, free),
-            decode_strategy="greedy_search",
+            decode_strategy=STRATEGIES[decode],
             use_cache=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.eos_token_id,
+            eos_token_id=ends[0] if decode == "beam" or len(ends) == 1 else ends,
+            pad_token_id=ends[0],
+            **options,
         )
-    return tokenizer.decode(new_ids[0].tolist(), skip_special_tokens=True)
+        new_ids = new_ids.tolist()  # waits for the device
+        clock.stop()
+    ids = [_until_end(row, ends) for row in new_ids]
+    ended = sum(len(row) < len(new) for row, new in zip(ids, new_ids, strict=True))
+    return Generated(
+        ids=ids,
+        prompt_tokens=sum(len(prompt) for prompt in prompts),
+        prefill_seconds=clock.prefill,
+        decoded_tokens=sum(len(row) for row in ids) + ended - len(ids),
+        decode_seconds=clock.decode,
+    )
+
+
+def continuations(
+    model, tokenizer, prompts: Sequence[str], max_new_tokens: int = 32, decode: str = "greedy", **options
+) -> tuple[list[str], Generated]:
+    """``generate`` for text: the continuations, without the prompts, and how they came about."""
+    ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    done = generate(
+        model, ids, max_new_tokens, decode, eos_token_id=ends_of(model.config, tokenizer), **options
+    )
+    return [tokenizer.decode(row, skip_special_tokens=True) for row in done.ids], done
+
+
+def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:
+    """The greedy continuation of one prompt, without the prompt; otherwise as ``generate``."""
+    (text,), _ = continuations(model, tokenizer, [prompt], max_new_tokens)
+    return text
+
+
+def ends_of(config, tokenizer) -> list[int]:
+    """The end-of-text tokens: the tokenizer's, and those of a configuration that lists several."""
+    listed = config.eos_token_id if isinstance(config.eos_token_id, (list, tuple)) else []
+    return list(dict.fromkeys([tokenizer.eos_token_id, *listed]))
+
+
+def positions(config) -> int:
+    """How many tokens a row may have: the positions, and no more than a window; PaddleNLP computes none."""
+    windowed = config.model_type in ("mistral", "mixtral") or getattr(config, "use_sliding_window", False)
+    window = getattr(config, "sliding_window", None) if windowed else None
+    return min(config.max_position_embeddings, window or config.max_position_embeddings)
+
+
+def _check(config, prompts: Sequence[Sequence[int]], max_new_tokens: int, decode: str) -> int:
+    """The positions that the longest prompt leaves free."""
+    if decode not in STRATEGIES:
+        raise ValueError(f"decode is {decode!r}; accepted: {', '.join(STRATEGIES)}.")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; accepted: 1 or more.")
+    if not prompts:
+        raise ValueError("There is no prompt; give at least one.")
+    if not all(len(prompt) for prompt in prompts):
+        raise ValueError("The prompt is empty; give at least one token to continue.")
+    longest, room = max(len(prompt) for prompt in prompts), positions(config)
+    if longest >= room:
+        raise ValueError(
+            f"A prompt of {longest} tokens leaves none of the model's {room} positions free; shorten it."
+        )
+    return room - longest
+
+
+def _padded(prompts: Sequence[Sequence[int]], padding: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """Ids and mask (1: a token, 0: padding), int64 [B, T], with the prompts at the end of the rows."""
+    longest = max(len(prompt) for prompt in prompts)
+    before = [longest - len(prompt) for prompt in prompts]
+    ids = [[padding] * count + list(prompt) for count, prompt in zip(before, prompts, strict=True)]
+    mask = [[0] * count + [1] * (longest - count) for count in before]
+    return paddle.to_tensor(ids, dtype="int64"), paddle.to_tensor(mask, dtype="int64")
+
+
+def _until_end(row: list[int], ends: list[int]) -> list[int]:
+    return row[: next((place for place, token in enumerate(row) if token in ends), len(row))]
+
+
+class _Clock:
+    """Measures how long the first forward of a model takes, and all that comes after it."""
+
+    def __init__(self):
+        self._start, self._first, self._end = time.perf_counter(), None, None
+
+    @contextmanager
+    def watching(self, model) -> Iterator[None]:
+        hook = model.register_forward_post_hook(self._passed)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _passed(self, layer, inputs, outputs) -> None:
+        if self._first is None:
+            logits = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+            logits[0, -1, 0].item()  # waits for the device
+            self._first = time.perf_counter()
+
+    def stop(self) -> None:
+        self._end = time.perf_counter()
+
+    @property
+    def prefill(self) -> float:
+        return self._first - self._start
+
+    @property
+    def decode(self) -> float:
+        return self._end - self._first
 
 
 @contextmanager
-def _inference(model) -> Iterator[None]:
-    """Evaluation mode, with the composed rotary embedding and attention.
+def inference(model) -> Iterator[None]:
+    """Evaluation mode, without PaddleNLP's own fused rotary embedding and attention.
 
     PaddleNLP's fused rotary embedding refuses a key/value cache: it takes no positions. Its call of
-    flash_attention_npu has no form for one new token against a cache.
+    flash_attention_npu has no form for one new token against a cache. What ``llm_npu.surgery`` has put on
+    the model stays: it reads neither flag.
     """
     training, flash = model.training, model.config.use_flash_attention
     attentions = [layer for layer in model.sublayers() if hasattr(layer, "use_fused_rope")]

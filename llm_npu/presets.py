@@ -6,6 +6,7 @@ import difflib
 import json
 from pathlib import Path
 
+from . import stock_config
 from .families import FAMILIES, check_file, check_sizes, config_class
 
 CONFIG_FILE = "config.json"
@@ -286,6 +287,7 @@ def _read(directory: Path) -> dict[str, object]:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if not isinstance(fields, dict):
         raise ValueError(f"{file} must hold a JSON object, not a {type(fields).__name__}")
+    fields = stock_config.from_stock(fields)
     check_file(fields, file)
     return fields
 

@@ -1,6 +1,6 @@
-"""The weights of a PaddleNLP Llama in the Hugging Face layout, in ``model.safetensors``.
+"""The weights of PaddleNLP's language models in the Hugging Face layout, in ``model.safetensors``.
 
-PaddleNLP's ``LlamaForCausalLM`` differs from the stock layout in three ways:
+PaddleNLP's models (here a Llama) differ from the stock layout in three ways:
 
     here                                      in the file
     llama.layers.0...                         model.layers.0...
@@ -9,50 +9,31 @@ PaddleNLP's ``LlamaForCausalLM`` differs from the stock layout in three ways:
     gate_up_fused_proj  [H, 2 I]              gate_proj [I, H], up_proj [I, H]
 
 with H hidden size, I intermediate size, D head size, K key/value heads and G query heads per key/value head.
-The columns of ``qkv_proj`` are grouped by key/value head: its G query heads, its key, its value.
-The files hold the stock layout whatever is fused: any Llama reader takes them, ``load`` takes any Llama.
-PaddleNLP's ``from_pretrained`` reads them with ``convert_from_torch=True``.
+The columns of ``qkv_proj`` (and its bias, where a family has one) are grouped by key/value head: its G query
+heads, its key, its value. The files hold the stock layout whatever is fused: any reader of the family takes
+them, ``load`` takes any checkpoint of the family. InternLM2's checkpoints load into a Llama.
+PaddleNLP's ``from_pretrained`` reads the files with ``convert_from_torch=True``.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import paddle
-from safetensors import SafetensorError
-from safetensors.paddle import load_file, save_file
 
-FILE = "model.safetensors"
+from . import internlm2, stock_config
+from .stored import FILE, Stored, write
 
-# Fields of config.json that mean the same to both readers; PaddleNLP leaves out those at its own defaults.
-SHARED_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "rope_theta",
-    "initializer_range",
-    "tie_word_embeddings",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-)
+__all__ = ["FILE", "from_stock", "load", "save", "to_stock"]
 
 
 def save(model, folder: str | Path) -> None:
     """Write ``model.safetensors`` and ``config.json``, in the dtype of the parameters."""
-    folder = Path(folder)
-    weights = {name: paddle.to_tensor(a, place=paddle.CPUPlace()) for name, a in to_stock(model).items()}
-    save_file(weights, str(folder / FILE), metadata={"format": "pt"})  # pt: the layout, not the writer
-    model.config.save_pretrained(str(folder))
-    dtype = str(next(iter(weights.values())).dtype).removeprefix("paddle.")
-    _complete_config(folder / "config.json", model.config, dtype)
+    write(to_stock(model), Path(folder))
+    dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
+    stock_config.save(model.config, Path(folder), dtype)
 
 
 def load(model, folder: str | Path) -> None:
@@ -60,16 +41,11 @@ def load(model, folder: str | Path) -> None:
 
     ValueError for files that cannot be read, and for weights that are missing, unknown or of another shape.
     """
-    files = sorted(Path(folder).glob("*.safetensors"))
-    if not files:
-        raise ValueError(f"{folder} holds no .safetensors file; pass a folder with a Llama in that format.")
-    stock = {}
-    for file in files:
-        try:
-            stock.update(load_file(str(file)))
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
-    from_stock(model, stock)
+    stored = Stored(folder)
+    if stock_config.model_type(folder) == internlm2.MODEL_TYPE:
+        config = model.config
+        stored = internlm2.AsLlama(stored, config.num_attention_heads, config.num_key_value_heads)
+    from_stock(model, stored)
 
 
 def to_stock(model) -> dict[str, np.ndarray]:
@@ -77,12 +53,12 @@ def to_stock(model) -> dict[str, np.ndarray]:
     stock = {}
     for name, parameter in _parameters(model).items():
         for stock_name, array in _split(name, parameter.numpy(), model.config):
-            stock[stock_name] = np.ascontiguousarray(array.T if _is_linear(stock_name) else array)
+            stock[stock_name] = np.ascontiguousarray(array.T if _is_linear(stock_name, array) else array)
     return stock
 
 
-def from_stock(model, stock: dict[str, paddle.Tensor]) -> None:
-    """Set the parameters of ``model`` from the tensors ``stock``, {Hugging Face name: tensor}."""
+def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
+    """Set the parameters of ``model`` from ``stock``, {Hugging Face name: array}; bfloat16 as uint16."""
     # Older files hold the rotary frequencies, which follow from the configuration.
     unused = {name for name in stock if not name.endswith("rotary_emb.inv_freq")}
     if model.config.tie_word_embeddings:
@@ -93,9 +69,9 @@ def from_stock(model, stock: dict[str, paddle.Tensor]) -> None:
             if part not in stock:
                 raise ValueError(f"The weights lack {part}; they are of another model than {_size(model)}.")
             unused.discard(part)
-            tensor = stock[part].astype(parameter.dtype).numpy()
-            arrays.append(tensor.T if _is_linear(part) else tensor)
-        rows = {array.shape[0] for array in arrays}
+            array = _as_dtype(stock[part], parameter.dtype)
+            arrays.append(array.T if _is_linear(part, array) else array)
+        rows = {array.shape[0] for array in arrays} if arrays[0].ndim > 1 else {parameter.shape[0]}
         width = sum(array.shape[-1] for array in arrays)
         if rows != {parameter.shape[0]} or width != parameter.shape[-1]:
             found = " and ".join(f"{list(stock[part].shape)}" for part in _parts(name))
@@ -107,12 +83,18 @@ def from_stock(model, stock: dict[str, paddle.Tensor]) -> None:
 
 def _parameters(model) -> dict[str, paddle.Tensor]:
     """The parameters, each once, with the prefix of the stock names."""
-    found = {f"model.{name}": parameter for name, parameter in model.llama.state_dict().items()}
+    decoder = getattr(model, model.base_model_prefix)
+    found = {f"model.{name}": parameter for name, parameter in decoder.state_dict().items()}
     return found if model.config.tie_word_embeddings else found | {"lm_head.weight": model.lm_head.weight}
 
 
-def _is_linear(stock_name: str) -> bool:
-    return stock_name.endswith("_proj.weight") or stock_name == "lm_head.weight"
+def _as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
+    return paddle.to_tensor(array, place=paddle.CPUPlace()).astype(dtype).numpy()
+
+
+def _is_linear(stock_name: str, array: np.ndarray) -> bool:
+    """Every matrix but the embedding is that of a linear layer."""
+    return array.ndim == 2 and not stock_name.endswith("embed_tokens.weight")
 
 
 def _parts(name: str) -> list[str]:
@@ -125,9 +107,10 @@ def _parts(name: str) -> list[str]:
 
 def _split(name: str, array: np.ndarray, config) -> list[tuple[str, np.ndarray]]:
     if "qkv_proj" in name:
-        groups = config.num_attention_heads // config.num_key_value_heads
-        heads = array.reshape(array.shape[0], config.num_key_value_heads, groups + 2, -1)
-        arrays = [heads[:, :, part].reshape(array.shape[0], -1) for part in (slice(groups), -2, -1)]
+        groups, rest = config.num_attention_heads // config.num_key_value_heads, array.shape[:-1]
+        heads = array.reshape(*rest, config.num_key_value_heads, groups + 2, -1)
+        parts = (slice(groups), slice(-2, -1), slice(-1, None))
+        arrays = [heads[..., part, :].reshape(*rest, -1) for part in parts]
     elif "gate_up_fused_proj" in name:
         arrays = np.split(array, 2, axis=-1)
     else:
@@ -137,10 +120,9 @@ def _split(name: str, array: np.ndarray, config) -> list[tuple[str, np.ndarray]]
 
 def _join(name: str, arrays: list[np.ndarray], config) -> np.ndarray:
     if "qkv_proj" in name:
-        kv_heads = config.num_key_value_heads
-        size = config.hidden_size // config.num_attention_heads
-        arrays = [array.reshape(array.shape[0], kv_heads, -1, size) for array in arrays]
-        return np.concatenate(arrays, axis=2).reshape(arrays[0].shape[0], -1)
+        rest, size = arrays[0].shape[:-1], config.hidden_size // config.num_attention_heads
+        heads = [array.reshape(*rest, config.num_key_value_heads, -1, size) for array in arrays]
+        return np.concatenate(heads, axis=-2).reshape(*rest, -1)
     return np.concatenate(arrays, axis=-1)
 
 
@@ -150,18 +132,3 @@ def _size(model) -> str:
         f"this model (hidden {c.hidden_size}, {c.num_hidden_layers} layers, "
         f"{c.num_attention_heads}/{c.num_key_value_heads} heads, vocabulary {c.vocab_size})"
     )
-
-
-def _complete_config(file: Path, config, dtype: str) -> None:
-    """Add what Hugging Face's reader needs and PaddleNLP leaves out or calls otherwise."""
-    written = json.loads(file.read_text())
-    written.update(
-        architectures=["LlamaForCausalLM"],
-        model_type="llama",
-        torch_dtype=dtype,
-        hidden_act="silu",
-        attention_bias=False,
-        mlp_bias=False,
-        **{field: getattr(config, field) for field in SHARED_FIELDS},
-    )
-    file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")

@@ -180,7 +180,10 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
         ({"mlp_bias": True}, ["mlp_bias"]),
         ({"hidden_act": "gelu"}, ["gelu", "silu"]),
         ({"head_dim": 64}, ["head_dim 64", "128 / 4"]),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ["linear", "llama3"]),
+        (
+            {"model_type": "qwen2", "rope_scaling": {"type": "linear", "factor": 2.0}},
+            ["linear", "Qwen2 has none"],
+        ),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, ["yarn"]),
         ({"hidden_size": 130}, ["hidden_size 130", "num_attention_heads 4"]),
         ({"num_key_value_heads": 3}, ["num_attention_heads 4", "num_key_value_heads 3"]),

@@ -1,0 +1,37 @@
+"""A language model from a local checkpoint, to run it: weights, tokenizer, fused operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import paddle
+
+from . import families, presets, weights
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def load_model(folder: str | Path, dtype: str | None = None):
+    """The model of the checkpoint in ``folder``, on the device that is set, in evaluation mode.
+
+    ``folder`` holds a config.json and safetensors files in the Hugging Face layout: of this project's
+    checkpoints, of transformers, of InternLM2. ``dtype``: float32, bfloat16 or float16; unless given that of
+    the checkpoint, and on the CPU place, which computes no 16-bit products, float32.
+    ValueError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
+    """
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder} is no local directory, and nothing is downloaded")
+    config = presets.model_config(str(folder))
+    on_cpu = paddle.device.get_device() == "cpu"
+    dtype = dtype or ("float32" if on_cpu else str(config.dtype or "float32"))
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
+    if on_cpu and dtype != "float32":
+        raise ValueError(f"The CPU place computes no products in {dtype}; use float32, or the device npu.")
+    # PaddleNLP's Mistral embeds the padding token, which may be the end-of-text token, as zeros.
+    padding, config.pad_token_id = config.pad_token_id, None
+    model = families.model_class(config.model_type)(config).to(dtype=dtype)
+    config.pad_token_id = padding
+    weights.load(model, folder)
+    model.eval()
+    return model

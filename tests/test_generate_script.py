@@ -1,0 +1,74 @@
+"""scripts/generate.py as a user runs it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tiny_models import build
+
+from llm_npu import weights
+from llm_npu.corpus import corpus
+from llm_npu.tokenizer import trained_tokenizer
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts/generate.py"
+VOCABULARY = 300
+PROMPTS = ["def ", "for each", "x"]
+SPEED = r"(\d+) tokens in [0-9.]+ s \([0-9.,]+ tokens/s\)"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A Llama of random weights with a tokenizer of bytes."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "text.txt").write_text("def each(x):\n    for y in x:\n        yield y\n" * 20)
+    found = trained_tokenizer(corpus(folder / "text.txt"), VOCABULARY, str(folder / "cache"))
+    weights.save(build("llama", vocab_size=VOCABULARY), found)
+    return found
+
+
+def spoken(done):
+    """The lines after those about device and operators, without the speeds at the end."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rpartition("prefill ")[0].partition("fused operators: ")[2].split("\n", 1)
+
+
+def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
+    batch = tmp_path / "prompts.txt"
+    batch.write_text("\n".join(PROMPTS) + "\n\n")
+    given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    fused = run_python(
+        SCRIPT, checkpoint, "--batch", batch, "--max_new_tokens", "7", "--batch_size", "2", timeout=300
+    )
+    unfused = run_python(
+        SCRIPT, checkpoint, *given, "--max_new_tokens", "7", "--unfused", "--device", "cpu", timeout=300
+    )
+    (operators, text), (none, same) = spoken(fused), spoken(unfused)
+    assert operators == "attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2"
+    assert none == "none (--unfused)"
+    assert text == same and all(prompt in text for prompt in PROMPTS)
+    last = re.fullmatch(rf"prefill {SPEED}, decode {SPEED}", fused.stdout.splitlines()[-1])
+    assert int(last[1]) > 0 and int(last[2]) <= 3 * 6
+    assert "device npu (virtual)" in fused.stdout and "device cpu (cpu)" in unfused.stdout
+
+
+def test_sampling_in_bfloat16(run_python, checkpoint):
+    words = ("--decode", "sampling", "--top_p", "0.9", "--dtype", "bfloat16", "--max_new_tokens", "5")
+    _, text = spoken(run_python(SCRIPT, checkpoint, "--prompt", "def ", *words, timeout=300))
+    assert text.startswith("def ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--prompt", "x", "--top_k", "3"], "--top_k has no effect with --decode greedy; it is for sampling"),
+        (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is not known"),
+        (["--batch", "none.txt"], "No such file or directory: 'none.txt'"),
+        (["--prompt", "x", "--tokenizer", "none"], "is no local directory"),
+        ([], "one of the arguments --prompt --batch is required"),
+    ],
+)
+def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sentence):
+    done = run_python(SCRIPT, checkpoint, *words, cwd=tmp_path, timeout=300)
+    assert done.returncode == 2
+    assert sentence in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -7,6 +7,7 @@ shows when it can go.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 
 import paddle
 
@@ -15,6 +16,11 @@ def apply() -> None:
     """Apply the cures that the installed versions need; a second call changes nothing."""
     if paddle.__version__.startswith("3.3."):
         data_loader_reports_errors()
+        if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
+            mixtral_weighs_its_experts()
+            moe_gate_counts_in_int64()
+            moe_gate_learns_from_weights_only()
+            qwen2_moe_gate_normalises()
 
 
 @functools.cache
@@ -44,3 +50,84 @@ def data_loader_reports_errors() -> None:
             raise
 
     Iteration._thread_loop, Iteration.__next__ = _thread_loop, __next__
+
+
+@functools.cache
+def mixtral_weighs_its_experts() -> None:
+    """PaddleNLP 3.0.0b4 on Paddle 3: Mixtral fails ("Broadcast dimension mismatch") as soon as tokens come.
+
+    ``paddle.where`` gives indices of shape [n], where it gave [n, 1]; the block then multiplies an expert's
+    rows [n, H] by weights [n]. Here it multiplies by weights [n, 1].
+    """
+    from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
+
+    def forward(self, hidden_states):
+        tokens = hidden_states.reshape([-1, self.hidden_dim])
+        router_logits = self.gate(tokens)
+        with paddle.amp.auto_cast(False):
+            probs = paddle.nn.functional.softmax(router_logits.astype("float32"), axis=-1)
+        probs, chosen = paddle.topk(probs, self.top_k)
+        probs = (probs / probs.sum(-1, keepdim=True)).astype(tokens.dtype)
+        out = paddle.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            token, choice = paddle.nonzero(chosen == number, as_tuple=True)
+            if token.size > 0:
+                made = expert(paddle.gather(tokens, token)) * probs[token, choice].unsqueeze(-1)
+                out = paddle.index_add(out, token, 0, made.astype(out.dtype))
+        return out.reshape(hidden_states.shape), router_logits
+
+    MixtralSparseMoeBlock.forward = forward
+
+
+@functools.cache
+def moe_gate_counts_in_int64() -> None:
+    """PaddleNLP 3.0.0b4 on Paddle 3: gates fail at int64 x int32, which Paddle no longer promotes.
+
+    ``PretrainedMoEGate._priority`` multiplies a mask of int32 by its cumulative sum, of int64.
+    """
+    from paddlenlp.transformers.moe_gate import PretrainedMoEGate
+
+    def _priority(self, topk_idx, capacity):
+        """[T, K] -> int32 [T, E, capacity]: 1 at a token's place in the queue of each expert it has chosen.
+
+        First choices stand before second ones, and so on.
+        """
+        choices = paddle.nn.functional.one_hot(topk_idx.T.flatten(), self.num_experts).astype("int64")
+        places = (paddle.cumsum(choices, axis=0) * choices).reshape([self.top_k, -1, self.num_experts])
+        return (places.max(0).unsqueeze(-1) == paddle.arange(1, capacity + 1)).astype("int32")
+
+    PretrainedMoEGate._priority = _priority
+
+
+@functools.cache
+def moe_gate_learns_from_weights_only() -> None:
+    """PaddleNLP 3.0.0b4 on Paddle 3: gates get gradients that are wrong by about 1 for each chosen expert.
+
+    ``PretrainedMoEGate.topkgating`` casts the weights to the mask that dispatches tokens, without detaching
+    it. Its gradient, cast to bool on the way back and then to float again, is 1 wherever it is not zero.
+    """
+    from paddlenlp.transformers.moe_gate import PretrainedMoEGate
+
+    choose = PretrainedMoEGate.topkgating
+
+    def topkgating(self, gates):
+        capacity, weights, mask, *others = choose(self, gates)
+        return capacity, weights, mask.detach(), *others
+
+    PretrainedMoEGate.topkgating = topkgating
+
+
+@functools.cache
+def qwen2_moe_gate_normalises() -> None:
+    """PaddleNLP 3.0.0b4: a Qwen2-MoE with ``norm_topk_prob`` computes as if it had none.
+
+    The block does not hand the setting to its gate, so that weights trained elsewhere give other logits.
+    """
+    from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
+
+    build = Qwen2MoeGate.__init__
+
+    def __init__(self, config, num_experts, expert_hidden_size, **settings):
+        build(self, config, num_experts, expert_hidden_size, norm_topk_prob=config.norm_topk_prob, **settings)
+
+    Qwen2MoeGate.__init__ = __init__

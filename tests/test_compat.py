@@ -12,8 +12,8 @@ device.select(sys.argv[1])
 import paddle
 from llm_npu import compat
 if sys.argv[2] == "cured":
-    compat.apply()
-    compat.apply()
+    compat.data_loader_reports_errors()
+    compat.data_loader_reports_errors()
 
 class Samples(paddle.io.Dataset):
     def __len__(self):
@@ -48,3 +48,61 @@ def test_stock_data_loader_waits_for_ever(start_python):
     assert any("sample 0 is damaged" in line for line in process.stderr)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=5)  # what is left for the program is to print a line
+
+
+# What the mixtures make of two tokens with experts that multiply by 1, 10, 100 and 1000, and the gradient of
+# the first token's logits.
+MIXTURES = """
+import sys
+from llm_npu import device
+device.select("cpu")
+import paddle
+from llm_npu import compat
+if sys.argv[1] == "cured":
+    compat.apply()
+    compat.apply()
+from paddlenlp.transformers import MixtralConfig, Qwen2MoeConfig
+from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
+from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeSparseMoEBlock
+
+class Expert(paddle.nn.Layer):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+    def forward(self, x):
+        return x * self.factor
+
+paddle.set_device("cpu")
+sizes = {"hidden_size": 8, "num_experts_per_tok": 2}
+tokens = paddle.to_tensor([[[1.0] + [0.0] * 7, [0.0, 1.0] + [0.0] * 6]])
+for block in (
+    MixtralSparseMoeBlock(MixtralConfig(**sizes, num_local_experts=4)),
+    Qwen2MoeSparseMoEBlock(Qwen2MoeConfig(**sizes, num_experts=4)),
+    Qwen2MoeSparseMoEBlock(Qwen2MoeConfig(**sizes, num_experts=4, norm_topk_prob=True)),
+):
+    block.experts = paddle.nn.LayerList(Expert(float(10**i)) for i in range(4))
+    block.shared_expert = Expert(0.0)
+    logits = paddle.to_tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.1, 0.4]]).log()
+    block.gate.weight.set_value(paddle.concat([logits, paddle.zeros([6, 4])]))
+    try:
+        out = block(tokens)[0].sum(-1).flatten()
+        out.sum().backward()
+        gradient = block.gate.weight.grad[0].tolist()
+        print(type(block).__name__, [round(x, 1) for x in out.tolist()], [round(x, 1) for x in gradient])
+    except (TypeError, ValueError) as error:
+        print(type(block).__name__, type(error).__name__)
+"""
+
+
+def test_mixtures_of_experts_run(run_python):
+    """Where the stock ones run, PaddleNLP or Paddle has been cured, and llm_npu.compat can forget it."""
+
+    def printed(cure):
+        return run_python("-c", MIXTURES, cure).stdout.splitlines()
+
+    mixtral, qwen2_moe = "MixtralSparseMoeBlock", "Qwen2MoeSparseMoEBlock"
+    assert printed("stock") == [f"{mixtral} ValueError", *[f"{qwen2_moe} TypeError"] * 2]
+    # of the first token 0.3 goes to the expert that makes 100 of it and 0.4 to the one that makes 1000
+    raw = "[430.0, 400.4] [-43.0, -86.0, -99.0, 228.0]"
+    normalised = "[614.3, 500.5] [0.0, 0.0, -220.4, 220.4]"
+    assert printed("cured") == [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]

@@ -45,6 +45,7 @@ std::vector<Case> cases() {
   packed.query_ends = {3, 3, 73, 90};
   packed.kv_ends = {5, 9, 90, 91};
   all.push_back(packed);
+  all.push_back({"queries that see the prefix only", 1, 1, 1, 16, 16, 160, 110, {5, 0, 10}});
   return all;
 }
 

@@ -131,13 +131,13 @@ struct KeyBlock {
       store_head(sums, panel, t.queries, p.head_dim, scales,
                  rows_of<T>(x.query_grad, s.batch, s.query_start + t.query, t.head), x.query_grad.token_stride);
     else
-      __atomic_store_n(block.turns + number, next_to_add(t, seen), __ATOMIC_RELEASE);
+      __atomic_store_n(block.turns + number, next_to_add(t), __ATOMIC_RELEASE);
   }
 
   // The first key of the next block that sees some of the tile's queries. Between the prefix and the band none does.
-  int64_t next_to_add(const TilePlace& t, const Range& seen) const {
+  int64_t next_to_add(const TilePlace& t) const {
     const int64_t next = t.key + kKeyBlock, band = larger(0, t.query - s.band.pre) / kKeyBlock * kKeyBlock;
-    return next >= s.band.prefix && next < band ? smaller(band, (seen.end - 1) / kKeyBlock * kKeyBlock) : next;
+    return next >= s.band.prefix && next < band ? band : next;
   }
 };
 

@@ -50,8 +50,10 @@ struct Range {
 
 // From the first to the last key in [begin, end) that some query of [query, query + queries) may see.
 static inline Range keys_seen(const AttentionSegment& s, int64_t query, int64_t queries, int64_t begin, int64_t end) {
-  const int64_t first = begin < s.band.prefix ? begin : larger(begin, query - s.band.pre);
-  return {first, smaller(end, larger(s.band.prefix, query + queries + s.band.next))};
+  const Range band{larger(begin, query - s.band.pre), smaller(end, query + queries + s.band.next)};
+  if (begin >= s.band.prefix) return band;
+  const int64_t prefix = smaller(end, s.band.prefix);
+  return {begin, band.empty() ? prefix : larger(prefix, band.end)};
 }
 
 // From the first to the last query in [begin, end) that may see some key of [key, key + keys).

@@ -40,6 +40,17 @@ DIFFERENCES = [
         "thread; it rounds elsewhere, and both follow the rule to a few roundings",
     ),
     Difference(
+        (
+            *(f"paddle.nn.functional.gelu{kind}" for kind in ("", "[strided]", "[to_static]")),
+            *(f"paddle.nn.functional.gelu[tanh{kind}]" for kind in ("", ", strided", ", to_static")),
+            "paddle.nn.GELU",
+        ),
+        r"outputs\[0\]: 1\d of 18 elements differ",
+        "One pass over memory on all threads instead of the several passes that Paddle's CPU kernel makes on "
+        "one; it rounds elsewhere, and for negative x it computes the small share itself instead of 1 + erf, "
+        "which cancels",
+    ),
+    Difference(
         tuple(one.id for one in sparse.FALLING_BACK),
         r"^outputs or gradients are on Place\(cpu\)$",
         "No sparse kernel is registered for npu, as in paddle-custom-npu, and Paddle itself falls back to "

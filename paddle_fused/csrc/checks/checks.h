@@ -20,6 +20,8 @@ void check_cast(Report* report);
 void check_unscale(Report* report);
 void check_binary(Report* report);
 void check_scale(Report* report);
+void check_sum_rows(Report* report);
+void check_gelu(Report* report);
 void check_squared_norm(Report* report);
 void check_moe(Report* report);
 

@@ -7,6 +7,7 @@
 #include "kernels/adam.h"
 #include "kernels/cast.h"
 #include "kernels/elementwise.h"
+#include "kernels/gelu.h"
 #include "kernels/rotary.h"
 #include "kernels/squared_norm.h"
 #include "kernels/swiglu.h"
@@ -113,6 +114,61 @@ void check_scale(Report* report) {
       return values;
     });
   }
+}
+
+void check_sum_rows(Report* report) {
+  constexpr int64_t kRows = 70, kColumns = 1109;
+  for (const ElementType type : kTypes) {
+    report->kernel("sum_rows", type);
+    for (const int64_t rows : {int64_t{1}, kRows}) {
+      report->problem(std::to_string(rows) + " rows");
+      const Tensor x = Tensor::random(type, rows * kColumns);
+      Tensor sums(type, kColumns);
+      sum_rows(type, rows, kColumns, x.data(), sums.data());
+      std::vector<double> truth;
+      for (int64_t j = 0; j < kColumns; ++j) {
+        float sum = 0;
+        for (int64_t i = 0; i < rows; ++i) sum += static_cast<float>(x[i * kColumns + j]);
+        truth.push_back(rounded(type, sum));
+      }
+      report->compare_bits("the sums", sums, truth);
+    }
+  }
+}
+
+void check_gelu(Report* report) {
+  for (const ElementType type : kTypes)
+    for (const GeluForm form : {GeluForm::kNormal, GeluForm::kTanh}) {
+      const std::string suffix = form == GeluForm::kNormal ? " (normal)" : " (tanh)";
+      report->problem("333 numbers");
+      const Tensor x = Tensor::random(type, 333, -8, 8), dy = Tensor::random(type, x.count());
+      Tensor y(type, x.count()), dx(type, x.count());
+      gelu_forward(form, type, x.count(), x.data(), y.data());
+      gelu_backward(form, type, x.count(), x.data(), dy.data(), dx.data());
+      // The share of x that passes, plus `derivatives` times x times its derivative.
+      const auto share = [&](auto v, int derivatives) {
+        using Real = decltype(v);
+        if (form == GeluForm::kNormal)
+          return (1 + std::erf(v * Real(M_SQRT1_2))) / 2 +
+                 derivatives * v * std::exp(-v * v / 2) * Real(M_SQRT1_2 * M_2_SQRTPI / 2);
+        const Real slope = M_SQRT2 * M_2_SQRTPI / 2, cubic = 0.044715, t = std::tanh(slope * (v + cubic * v * v * v));
+        return (1 + t + derivatives * v * (1 - t * t) * slope * (1 + 3 * cubic * v * v)) / 2;
+      };
+      report->kernel("gelu_forward" + suffix, type);
+      report->compare("y", y, [&](auto arithmetic) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> values;
+        for (int64_t i = 0; i < x.count(); ++i) values.push_back(Real(x[i]) * share(Real(x[i]), 0));
+        return values;
+      });
+      report->kernel("gelu_backward" + suffix, type);
+      report->compare("dx", dx, [&](auto arithmetic) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> values;
+        for (int64_t i = 0; i < x.count(); ++i) values.push_back(Real(dy[i]) * share(Real(x[i]), 1));
+        return values;
+      });
+    }
 }
 
 void check_squared_norm(Report* report) {

@@ -96,6 +96,19 @@ void scale(ElementType type, float scale, float bias, int64_t count, const void*
   });
 }
 
+void sum_rows(ElementType type, int64_t rows, int64_t width, const void* x, void* sums) {
+  const auto run = PF_SELECT_TABLE(elementwise_table).sum_rows[static_cast<int>(type)];
+  // Whole cache lines for each thread: as few pieces as possible, because a long one is read faster.
+  constexpr int64_t kLine = 32;
+  const int64_t share = (width + omp_get_max_threads() - 1) / omp_get_max_threads();
+  const int64_t piece = std::min(kSummedColumns, (share + kLine - 1) / kLine * kLine);
+  const int64_t pieces = (width + piece - 1) / piece, bytes = element_size(type);
+#pragma omp parallel for schedule(static) if (rows * width > 1 << 14)
+  for (int64_t i = 0; i < pieces; ++i)
+    run(rows, width, std::min(piece, width - i * piece), at(x, i * piece, bytes),
+        static_cast<char*>(sums) + i * piece * bytes);
+}
+
 void copy(const void* from, int64_t bytes, void* to) {
   for_each_range(bytes, 1, [&](int64_t begin, int64_t end) {
     std::memcpy(static_cast<char*>(to) + begin, at(from, begin, 1), end - begin);

@@ -31,6 +31,10 @@ PF_EXPORT void binary(BinaryOp op, ElementType type, int64_t count, const void* 
 // out[i] = scale x[i] + bias; out may be x.
 PF_EXPORT void scale(ElementType type, float scale, float bias, int64_t count, const void* x, void* out);
 
+// sums[j] = sum over i of x[i, j], x dense [rows, width] with at least one row: in float32 and in the order of the rows,
+// as a plain loop adds them, rounded once. sums may not be part of x.
+PF_EXPORT void sum_rows(ElementType type, int64_t rows, int64_t width, const void* x, void* sums);
+
 // Copies `bytes`, on all threads.
 PF_EXPORT void copy(const void* from, int64_t bytes, void* to);
 

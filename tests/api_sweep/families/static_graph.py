@@ -50,7 +50,7 @@ def _network(compile_, x):
     model = paddle.nn.Sequential(
         paddle.nn.Linear(6, 8),
         paddle.nn.LayerNorm(8),
-        paddle.nn.GELU(),
+        paddle.nn.Silu(),
         paddle.nn.Dropout(0.3),
         paddle.nn.Linear(8, 3),
     )
@@ -62,7 +62,7 @@ def _network(compile_, x):
 
 def _recomputed(recompute, x):
     inner = paddle.nn.Linear(6, 6)
-    return recompute(lambda y: paddle.nn.functional.dropout(paddle.nn.functional.gelu(inner(y)), 0.3), x)
+    return recompute(lambda y: paddle.nn.functional.dropout(paddle.nn.functional.silu(inner(y)), 0.3), x)
 
 
 INSIDE = "the gradients are among the outputs"

@@ -37,10 +37,30 @@ void scale(float factor, float bias, int64_t count, const void* x_data, void* ou
   for (int64_t i = 0; i < count; ++i) from_float(factor * to_float(x[i]) + bias, out + i);
 }
 
+template <typename T>
+void sum_rows(int64_t rows, int64_t stride, int64_t columns, const void* x_data, void* sums_data) {
+  const T* x = static_cast<const T*>(x_data);
+  T* sums = static_cast<T*>(sums_data);
+  float total[kSummedColumns];
+  for (int64_t j = 0; j < columns; ++j) total[j] = to_float(x[j]);
+  int64_t i = 1;
+  for (; i + 4 <= rows; i += 4) {  // each sum is loaded and stored once for four rows
+    const T *a = x + i * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j)
+      total[j] = total[j] + to_float(a[j]) + to_float(b[j]) + to_float(c[j]) + to_float(d[j]);
+  }
+  for (; i < rows; ++i)
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) total[j] += to_float(x[i * stride + j]);
+  for (int64_t j = 0; j < columns; ++j) from_float(total[j], sums + j);
+}
+
 constexpr ElementwiseTable kTable = {
     {{binary<Add, float>, binary<Add, BFloat16>, binary<Add, Float16>},
      {binary<Multiply, float>, binary<Multiply, BFloat16>, binary<Multiply, Float16>}},
     {scale<float>, scale<BFloat16>, scale<Float16>},
+    {sum_rows<float>, sum_rows<BFloat16>, sum_rows<Float16>},
 };
 
 }  // namespace

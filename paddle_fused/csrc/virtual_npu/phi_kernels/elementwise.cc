@@ -1,6 +1,7 @@
 // add, multiply and their gradients in float32, bfloat16 and float16, and scale in 16 bits: one pass over memory on all
 // threads. Paddle's CPU kernels use one thread, and have no or slow ones for 16 bits. Operands of two dtypes and gradients
-// that are summed over broadcast dimensions are left to them, in float32.
+// that are summed over broadcast dimensions are left to them, in float32; but what is added to every row, as the bias of a
+// linear layer, gets its gradient here, in the order and so with the bits of a plain loop.
 #include "kernels/elementwise.h"
 
 #include <algorithm>
@@ -58,9 +59,26 @@ void bridged_grad(const phi::CustomContext& context, const DenseTensor& x, const
   }
 }
 
+// Whether `tensor` is added to every row of `out`: its shape is that of the last dimensions of `out`.
+bool is_row(const DenseTensor& tensor, const DenseTensor& out) {
+  int first = 0;
+  while (first < tensor.dims().size() && tensor.dims()[first] == 1) ++first;
+  const int size = tensor.dims().size() - first, skipped = out.dims().size() - size;
+  if (size == 0 || skipped < 0) return false;
+  for (int i = 0; i < size; ++i)
+    if (tensor.dims()[first + i] != out.dims()[skipped + i]) return false;
+  return true;
+}
+
+// The gradient of what `add` added: one of out's shape, or a row.
 template <typename T>
-void pass_on(const DenseTensor& out_grad, T* gradient) {
-  if (gradient != out_grad.data<T>()) kernels::copy(out_grad.data<T>(), out_grad.numel() * sizeof(T), gradient);
+void summand_grad(const DenseTensor& summand, const DenseTensor& out_grad, T* gradient) {
+  if (summand.dims() != out_grad.dims()) {
+    const int64_t width = summand.numel();
+    kernels::sum_rows(element_type(out_grad.dtype()), out_grad.numel() / width, width, out_grad.data<T>(), gradient);
+  } else if (gradient != out_grad.data<T>()) {
+    kernels::copy(out_grad.data<T>(), out_grad.numel() * sizeof(T), gradient);
+  }
 }
 
 }  // namespace
@@ -91,16 +109,17 @@ void binary_grad(const Context& context, const DenseTensor& x, const DenseTensor
       if (gradient) std::fill_n(context.template Alloc<T>(gradient), gradient->numel(), static_cast<T>(0.0f));
     return;
   }
-  const bool one_shape = x.dims() == out_grad.dims() && y.dims() == out_grad.dims();
-  if (!one_shape || x.dtype() != out_grad.dtype() || y.dtype() != out_grad.dtype()) {
-    return bridged_grad<Op, T>(context, x, y, out_grad, axis, x_grad, y_grad);
-  }
+  const auto fits = [&](const DenseTensor& operand) {
+    return operand.dtype() == out_grad.dtype() &&
+           (operand.dims() == out_grad.dims() || (Op::kOp == BinaryOp::kAdd && axis == -1 && is_row(operand, out_grad)));
+  };
+  if (!fits(x) || !fits(y)) return bridged_grad<Op, T>(context, x, y, out_grad, axis, x_grad, y_grad);
   // x_grad may lie in out_grad's memory: it is written last.
   T* dx = x_grad ? context.template Alloc<T>(x_grad) : nullptr;
   T* dy = y_grad ? context.template Alloc<T>(y_grad) : nullptr;
   if constexpr (Op::kOp == BinaryOp::kAdd) {  // the values of x and y are not kept for the backward
-    if (dy) pass_on(out_grad, dy);
-    if (dx) pass_on(out_grad, dx);
+    if (dy) summand_grad(y, out_grad, dy);
+    if (dx) summand_grad(x, out_grad, dx);
   } else {
     const T* dout = out_grad.data<T>();
     const auto type = element_type(out_grad.dtype());

@@ -80,6 +80,18 @@ def model_class(model_type: str) -> type:
     return getattr(transformers, f"{FAMILIES[model_type].name}ForCausalLM")
 
 
+def new_model(config):
+    """PaddleNLP's model of ``config`` (``LlamaConfig``, ...) with random weights. Imports paddlenlp.
+
+    Mistral's embedding would be zero, without a gradient, for the padding token, which may be the end-of-text
+    token: while the model is made, the configuration names none.
+    """
+    padding, config.pad_token_id = config.pad_token_id, None
+    model = model_class(config.model_type)(config)
+    config.pad_token_id = padding
+    return model
+
+
 def check_file(fields: Mapping[str, object], file: Path) -> None:
     """ValueError when the fields of ``file``, a config.json, ask for what PaddleNLP's class leaves out."""
     kind = fields.get("model_type") or "one that names no model_type"

@@ -25,7 +25,7 @@ def build(run: RunConfig, config, tokenizer):
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     set_seed(run.training.seed)
-    model = families.model_class(config.model_type)(config)
+    model = families.new_model(config)
     if run.model.continue_training:
         weights.load(model, run.model.model_name_or_path)
     return model

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.families import FAMILIES, model_class
+from llm_npu.families import FAMILIES, model_class, new_model
 from llm_npu.presets import (
     ALIASES,
     PRESETS,
@@ -97,6 +97,13 @@ def test_every_family_has_a_tiny_preset_and_the_others_lead_to_their_family():
         run = config.parse(["--model_type", family])
         assert (run.model.model_name_or_path, config_for(run).model_type) == (name, family)
         assert parameters(config_for(run)) < 12e6
+
+
+def test_the_padding_token_of_a_mistral_is_learnt():
+    model = new_model(model_config("mistral-tiny", num_hidden_layers=1, pad_token_id=2))
+    assert model.config.pad_token_id == 2
+    assert (model.mistral.embed_tokens.weight[2] != 0).any()
+    assert model.mistral.embed_tokens._padding_idx is None
 
 
 def test_the_family_must_be_the_models():

@@ -45,9 +45,9 @@ def groups(names: Sequence[str], has_experts: bool) -> list[list[str]]:
     return [[UNFUSED, *others[i : i + step]] for i in range(0, len(others), step)] or [[UNFUSED]]
 
 
-def kernels(name: str) -> list[str]:
+def kernels(name: str) -> list[str] | str:
     """The kernels of ``llm_npu.surgery`` that a contender has."""
-    return {UNFUSED: [], FUSED: list(OPERATORS)}.get(name, [name])
+    return {UNFUSED: [], FUSED: "auto"}.get(name, [name])
 
 
 def of_group(

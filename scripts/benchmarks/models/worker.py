@@ -17,7 +17,7 @@ from benchmarks.worker import serve
 class ModelWorker:
     """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; with none it is stock."""
 
-    def __init__(self, kernels: list[str], threads: int, dtype: str, size: dict):
+    def __init__(self, kernels: list[str] | str, threads: int, dtype: str, size: dict):
         from paddle_fused import virtual_npu
 
         virtual_npu.activate()

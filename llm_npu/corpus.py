@@ -40,7 +40,7 @@ class Corpus:
         digest = hashlib.sha256()
         for file in self.files:
             digest.update(os.fsencode(file.relative_to(self.root)) + b"\0")
-            with _opened(file) as stream:
+            with opened(file) as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
                 digest.update(stream.tell().to_bytes(8, "little"))
@@ -95,7 +95,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _text(file: Path) -> Iterator[str]:
-    with _opened(file) as stream:
+    with opened(file) as stream:
         content = stream.read()
     encoding = "utf-8-sig"  # UTF-8 with or without a byte order mark
     if file.suffix == ".py":
@@ -103,13 +103,13 @@ def _text(file: Path) -> Iterator[str]:
             encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]  # PEP 263
         except SyntaxError as error:
             raise ValueError(f"{file} is not valid text: {error}") from error
-    text = _decoded(content, encoding, str(file)).replace("\r\n", "\n")
+    text = decoded(content, encoding, str(file)).replace("\r\n", "\n")
     if text:
         yield text
 
 
 def _jsonl(file: Path) -> Iterator[str]:
-    with _opened(file) as stream:
+    with opened(file) as stream:
         for number, line in enumerate(stream, start=1):
             if line.strip() and (text := _text_of_record(line, f"{file}, line {number}")):
                 yield text
@@ -117,7 +117,7 @@ def _jsonl(file: Path) -> Iterator[str]:
 
 def _text_of_record(line: bytes, where: str) -> str:
     try:
-        record = json.loads(_decoded(line, "utf-8-sig", where))
+        record = json.loads(decoded(line, "utf-8-sig", where))
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not valid JSON: {error.msg}") from error
     text = record.get("text") if isinstance(record, dict) else None
@@ -131,7 +131,8 @@ def _text_of_record(line: bytes, where: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """``file`` for reading bytes; ValueError that names it where the system cannot."""
     try:
         with file.open("rb") as stream:
             yield stream
@@ -139,7 +140,8 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _decoded(content: bytes, encoding: str, where: str) -> str:
+def decoded(content: bytes, encoding: str, where: str) -> str:
+    """The text of ``content``; ValueError that begins with ``where`` when it is not valid."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

@@ -28,14 +28,14 @@ FILE = "metrics.jsonl"
 class Recorder(TrainerCallback):
     """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
 
-    ``tokens_per_sample`` tokens are in each sample. A resumed run keeps the records up to the step it resumes
-    from. The trainer sets ``step_loss``, a function that returns the loss of the last step.
+    A resumed run keeps the records up to the step it resumes from. The trainer sets ``step_loss`` and
+    ``step_tokens``, functions that return the loss of the last step and the number of its tokens.
     """
 
-    def __init__(self, tokens_per_sample: int, display: Display):
+    def __init__(self, display: Display):
         self.records: list[dict] = []
         self.step_loss: Callable[[], float]
-        self._tokens_per_sample = tokens_per_sample
+        self.step_tokens: Callable[[], int]
         self._display = display
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -43,8 +43,6 @@ class Recorder(TrainerCallback):
         if state.global_step:
             self.records = [record for record in read(self._file) if record["step"] <= state.global_step]
         self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
-        samples = args.train_batch_size * args.gradient_accumulation_steps * args.dataset_world_size
-        self._tokens_per_step = samples * self._tokens_per_sample
         self._display.start(state.max_steps, args.logging_steps)
 
     def end(self) -> None:
@@ -61,7 +59,7 @@ class Recorder(TrainerCallback):
             step=state.global_step,
             loss=loss,
             learning_rate=self._learning_rate,
-            tokens_per_s=round(self._tokens_per_step / (time.perf_counter() - self._started), 1),
+            tokens_per_s=round(self.step_tokens() / (time.perf_counter() - self._started), 1),
             peak_memory=peak_memory(),
         )
 

@@ -14,8 +14,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from llm_npu import checkpoint
-from llm_npu.config import RunConfig
+from llm_npu import chat_template, checkpoint
+from llm_npu.config import ModelArguments, RunConfig
 from llm_npu.corpus import Corpus
 from llm_npu.data.indexed import with_suffix
 from llm_npu.tokenizer import fingerprint
@@ -43,6 +43,7 @@ FIXED = (
     "fp16",
     "fp16_opt_level",
 )
+LORA = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target")
 SCHEDULE = ("max_steps", "warmup_steps", "warmup_ratio", "decay_steps", "learning_rate", "min_learning_rate")
 
 
@@ -77,8 +78,11 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     """The content of ``run.json``; ``source`` is what ``llm_npu.data.find`` returned."""
     arguments = run.training
     fixed = {name: getattr(arguments, name) for name in FIXED}
+    fixed |= {name: getattr(run.data, name) for name in ("stage", "packing", "reset_attention_mask")}
     fixed |= {"max_seq_length": run.data.max_seq_length, "split": run.data.split}
     fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
+    fixed |= {"chat_template": _hash(str(chat_template.source_of(tokenizer)).encode())}
+    fixed |= {"finetuning_type": run.model.finetuning_type} | _adapted(run.model)
     # Other operators round otherwise, and compute the same.
     schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
     return {"fixed": fixed, "schedule": schedule | {"lr_scheduler_type": arguments.lr_scheduler_type.value}}
@@ -121,6 +125,23 @@ def _data(source: Corpus | Path) -> str:
     digest = hashlib.sha256(with_suffix(source, ".idx").read_bytes())
     digest.update(f"{source.name} {with_suffix(source, '.bin').stat().st_size}".encode())
     return digest.hexdigest()
+
+
+def _adapted(model: ModelArguments) -> dict[str, object]:
+    """What A and B of LoRA belong to: their sizes, and the weights beside them."""
+    if model.finetuning_type != "lora":
+        return {}
+    found = {name: getattr(model, name) for name in LORA}
+    digest = hashlib.sha256()
+    for file in sorted(Path(model.model_name_or_path).glob("*.safetensors")):
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return found | {"base weights": digest.hexdigest()}
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _check_folder(output_dir: Path) -> None:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from llm_npu import checkpoint, config, metrics
+from llm_npu import checkpoint, config, lora, metrics
 from llm_npu.console import mib, say
 from llm_npu.device import Device
 from llm_npu.surgery import Report
@@ -29,15 +29,19 @@ def start(
     for line in _fused(report):
         say(line)
     say(
-        f"data     {len(samples.train):,} samples of {run.data.max_seq_length} tokens to train on, "
+        f"data     {len(samples.train):,} samples of {_length(run)} tokens to train on, "
         f"{len(samples.valid):,} held out"
     )
-    for note in run.notes:
+    for note in (*run.notes, *samples.notes):
         say(f"note     {note}")
     for name, why in config.ineffective(run):
         say(f"note     --{name} has no effect: {why}")
     for note in notes:
         say(f"note     {note}")
+
+
+def _length(run: config.RunConfig) -> str:
+    return f"{'' if run.data.packing == 'stream' else 'up to '}{run.data.max_seq_length}"
 
 
 def stopped(trainer) -> int:
@@ -76,7 +80,10 @@ def finish(
     say(f"prompt   {prompt!r}")
     say(f"before   {before!r}")
     say(f"after    {after!r}")
-    say(f"files    {newest}, {output_dir / metrics.FILE}, {output_dir / 'loss.png'}")
+    files = [newest, output_dir / metrics.FILE, output_dir / "loss.png"]
+    if (output_dir / lora.MERGED).is_dir():
+        files.append(output_dir / lora.MERGED)
+    say(f"files    {', '.join(map(str, files))}")
     if device.kind == "virtual":
         for line in _virtual(launches):
             say(line)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import chat_template
 from .cache import cached
 from .corpus import Corpus
 from .presets import is_preset
@@ -69,6 +70,8 @@ def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | No
 def load_tokenizer(path: str | Path):
     """The PaddleNLP tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
 
+    It has the directory's chat template, if there is one.
+
     ValueError for a missing directory (nothing is downloaded), a missing or corrupt file, and a tokenizer
     that names no end-of-text token. Imports paddlenlp.
     """
@@ -94,6 +97,8 @@ def load_tokenizer(path: str | Path):
         raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from error
     if tokenizer.eos_token_id is None:
         raise ValueError(f"{folder / CONFIG_FILE} names no eos_token that is in the vocabulary")
+    if (template := chat_template.find(folder)) is not None:
+        chat_template.attach(tokenizer, template)
     return tokenizer
 
 
@@ -123,7 +128,7 @@ def tokenizer_beside(prefix: Path) -> Path:
 def copy_tokenizer(source: str | Path, target: Path) -> None:
     """Copy the files that ``load_tokenizer`` reads, and no others: ``source`` may hold a whole model."""
     target.mkdir()
-    for name in (TOKENIZER_FILE, CONFIG_FILE, *SENTENCEPIECE_FILES):
+    for name in (TOKENIZER_FILE, CONFIG_FILE, *SENTENCEPIECE_FILES, *chat_template.FILES):
         if (Path(source) / name).is_file():
             shutil.copyfile(Path(source) / name, target / name)
 

@@ -10,22 +10,25 @@ recompute, evaluation. Replaced are the parts where an interrupted run would not
 
 from __future__ import annotations
 
+import math
 import random
+import shutil
 import signal
 from pathlib import Path
 
 import numpy as np
 import paddle
 from paddle.framework import core
-from paddlenlp.data.data_collator import default_data_collator
 from paddlenlp.trainer import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-from llm_npu import checkpoint, resume, weights
-from llm_npu.config import RunConfig
+from llm_npu import chat_template, checkpoint, lora, resume
+from llm_npu import model as models
+from llm_npu.config import DataArguments, RunConfig
 from llm_npu.console import is_ours
-from llm_npu.data import Datasets
+from llm_npu.data import Datasets, FirstSamples, ShuffledSamples
+from llm_npu.data.collate import Collator
 from llm_npu.metrics import Recorder
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
@@ -39,21 +42,30 @@ def set_max_steps(arguments, samples: Datasets) -> None:
 
 
 def pretraining(
-    run: RunConfig, model, tokenizer, samples: Datasets, recorder: Recorder, settings: dict[str, dict]
+    run: RunConfig,
+    model,
+    tokenizer,
+    samples: Datasets,
+    recorder: Recorder,
+    settings: dict[str, dict],
+    mask: str = "dense",
 ) -> PretrainTrainer:
     """The trainer of a run, over the shuffled training part of ``samples``.
 
-    ``settings`` (of ``llm_npu.resume``) are stored in the checkpoints.
+    ``settings`` (of ``llm_npu.resume``) are stored in the checkpoints. ``mask`` is the form of the masks that
+    the model takes: "object" when its attention is fused, else "dense" (``llm_npu.data.collate``).
     """
     arguments = run.training
-    drawn = arguments.max_steps * _samples_per_step(arguments)
+    per_step = _samples_per_step(arguments)
+    drawn = arguments.max_steps * per_step
     return PretrainTrainer(
         recorder,
         settings,
         model=model,
         args=arguments,
-        train_dataset=samples.train.shuffled(num_samples=drawn, seed=arguments.seed),
-        eval_dataset=samples.valid if arguments.do_eval else None,
+        train_dataset=ShuffledSamples(samples.train, drawn, arguments.seed, per_step),
+        eval_dataset=_evaluated(samples, arguments) if arguments.do_eval else None,
+        data_collator=_collator(run.data, tokenizer, mask),
         tokenizer=tokenizer,
     )
 
@@ -62,10 +74,27 @@ def _samples_per_step(arguments) -> int:
     return arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
 
 
-class PretrainTrainer(Trainer):
-    """Trains a causal language model on packed samples ``{"input_ids": int64 [T], "labels": int64 [T]}``.
+def _evaluated(samples: Datasets, arguments) -> FirstSamples:
+    batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
+    most = batches * per_batch * arguments.dataset_world_size if batches > 0 else len(samples.valid)
+    return FirstSamples(samples.valid, most)
 
-    ``train_dataset[i]`` must depend on i (and a seed) alone. ``recorder`` collects what the run measures, and
+
+def _collator(data: DataArguments, tokenizer, mask: str) -> Collator:
+    pad = tokenizer.pad_token_id
+    return Collator(
+        padding=data.padding,
+        length=data.max_seq_length if data.padding == "max_length" else None,
+        pad_token_id=tokenizer.eos_token_id if pad is None else pad,
+        mask=mask,
+    )
+
+
+class PretrainTrainer(Trainer):
+    """Trains a causal language model on the batches that ``llm_npu.data.collate`` makes.
+
+    ``train_dataset[i]`` must depend on i (and a seed) alone. Every label of an optimizer step counts as much,
+    in whichever micro batch it is (``llm_npu.data.order``). ``recorder`` collects what the run measures, and
     shows it. ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that
     ended the training early, or None.
     """
@@ -75,15 +104,17 @@ class PretrainTrainer(Trainer):
         self.settings = settings
         self.stop = StopOnSignal()
         self.micro_batch_losses: list[paddle.Tensor] = []
+        self.step_tokens = 0
         callbacks = [LastStep(), self.stop, recorder]
-        super().__init__(callbacks=callbacks, data_collator=default_data_collator, **kwargs)
+        super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
         recorder.step_loss = self.step_loss
+        recorder.step_tokens = lambda: self.step_tokens * self.args.dataset_world_size
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
-        """As the stock ``train``; ends with a checkpoint of the last step.
+        """As the stock ``train``; ends with a checkpoint of the last step, and with the merged model of LoRA.
 
         ValueError, OSError: as their text says. What Paddle raises of these kinds is a fault of the program,
         and comes as the cause of a RuntimeError.
@@ -94,6 +125,8 @@ class PretrainTrainer(Trainer):
             last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
             if last not in checkpoint.complete(self.args.output_dir):  # its step was skipped
                 self._save_checkpoint(self.model)
+            if isinstance(self.model, lora.LoRAModel) and not self.stop.received:
+                lora.export(self.model, self.tokenizer, Path(self.args.output_dir) / lora.MERGED)
         except (ValueError, OSError) as error:
             if is_ours(error):
                 raise
@@ -104,11 +137,32 @@ class PretrainTrainer(Trainer):
         return result
 
     def training_step(self, model, inputs, step_control=0):
-        loss = super().training_step(model, inputs, step_control=step_control)
         if step_control == 0:
-            self.micro_batch_losses = []
+            self.micro_batch_losses, self.step_tokens = [], 0
+        self.step_tokens += inputs["num_tokens"]
+        loss = super().training_step(model, inputs, step_control=step_control)
         self.micro_batch_losses.append(loss)
         return loss
+
+    def compute_loss(self, model, inputs, return_outputs=False):
+        """The mean loss of a batch times the weight that its labels have in the step, or the evaluation."""
+        del inputs["num_tokens"]
+        weight = inputs.pop("loss_weight") / self._mean_weight(len(inputs["input_ids"]), model.training)
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
+        loss = loss if weight == 1.0 else loss * weight
+        return (loss, outputs) if return_outputs else loss
+
+    def _mean_weight(self, rows: int, training: bool) -> float:
+        """What the weights of a batch would add up to, if all samples had as many labels.
+
+        PaddleNLP averages the losses of evaluation by ``rows``, of which joined samples have one.
+        """
+        if training:
+            return self.args.per_device_train_batch_size
+        if self.data_collator.padding != "none":
+            return rows
+        samples, per_batch = len(self.eval_dataset), self.args.per_device_eval_batch_size
+        return samples / math.ceil(samples / per_batch)
 
     def step_loss(self) -> float:
         """The loss of the last optimizer step: the mean over its micro batches, in nats per token."""
@@ -142,9 +196,9 @@ class PretrainTrainer(Trainer):
     def _save_checkpoint(self, model, metrics=None):
         step = self.state.global_step
         with checkpoint.writing(self.args.output_dir, step) as folder:
-            weights.save(self.model, folder)
+            models.save_weights(self.model, folder)
             resume.write(self.settings, folder)
-            self.tokenizer.save_pretrained(str(folder))
+            chat_template.save(self.tokenizer, folder)
             self.state.save_to_json(str(folder / "trainer_state.json"))
             paddle.save(self.optimizer.state_dict(), str(folder / "optimizer.pdopt"))
             paddle.save(self.lr_scheduler.state_dict(), str(folder / "scheduler.pdparams"))
@@ -156,7 +210,7 @@ class PretrainTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint=None):
         if resume_from_checkpoint is not None:
-            weights.load(self.model, resume_from_checkpoint)
+            models.load_weights(self.model, resume_from_checkpoint)
 
     def _load_rng_state(self, checkpoint):
         if checkpoint is not None:
@@ -174,7 +228,7 @@ class LastStep(TrainerCallback):
 
 
 class Abandon(TrainerCallback):
-    """Removes, as the training begins, the checkpoints that it does not continue from.
+    """Removes, as the training begins, the checkpoints that it does not continue from, and a merged model.
 
     ``continued``: those up to the step that it begins at are its own.
     """
@@ -184,6 +238,7 @@ class Abandon(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
+        shutil.rmtree(Path(args.output_dir) / lora.MERGED, ignore_errors=True)
 
 
 class StopOnSignal(TrainerCallback):

@@ -82,9 +82,9 @@ def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
 
 
 def _parameters(model) -> dict[str, paddle.Tensor]:
-    """The parameters, each once, with the prefix of the stock names."""
-    decoder = getattr(model, model.base_model_prefix)
-    found = {f"model.{name}": parameter for name, parameter in decoder.state_dict().items()}
+    """The parameters, each once, with the prefix of the stock names; without those of LoRA."""
+    stored = getattr(model, model.base_model_prefix).state_dict().items()
+    found = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
     return found if model.config.tie_word_embeddings else found | {"lm_head.weight": model.lm_head.weight}
 
 

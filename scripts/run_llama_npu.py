@@ -27,6 +27,7 @@ def main(argv: list[str]) -> int:
         compat,
         data,
         generate,
+        lora,
         metrics,
         model,
         presets,
@@ -35,7 +36,6 @@ def main(argv: list[str]) -> int:
         surgery,
         tokenizer,
         trainer,
-        weights,
     )
 
     compat.apply()
@@ -50,14 +50,16 @@ def main(argv: list[str]) -> int:
     notes = resume.changes(continued, settings) if continued else []
     network = model.build(run, asked, tokens)
     if continued:
-        weights.load(network, continued)
+        model.load_weights(network, continued)
     switches = run.fused.switches()
     report = surgery.apply_fused_kernels(network, **switches) if any(switches.values()) else None
     summary.start(run, chosen, network, report, samples, notes)
 
-    before = generate.continuation(network, tokens, PROMPT)
-    recorder = metrics.Recorder(run.data.max_seq_length, console.Display(bar=not run.training.disable_tqdm))
-    pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings)
+    prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT
+    before = generate.continuation(lora.unwrapped(network), tokens, prompt)
+    recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm))
+    mask = "object" if report and report.count("attention") else "dense"
+    pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask)
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()
@@ -67,8 +69,8 @@ def main(argv: list[str]) -> int:
     if pretraining.stop.received:
         return summary.stopped(pretraining)
 
-    after = generate.continuation(network, tokens, PROMPT)
-    summary.finish(pretraining, chosen, launches, ran, PROMPT, before, after)
+    after = generate.continuation(lora.unwrapped(network), tokens, prompt)
+    summary.finish(pretraining, chosen, launches, ran, prompt, before, after)
     return 0
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from llm_npu.config import DataArguments
 from llm_npu.corpus import corpus, standard_library
-from llm_npu.data import Datasets, documents, find, load
+from llm_npu.data import Datasets, FirstSamples, ShuffledSamples, documents, find, load
 from llm_npu.data.indexed import IndexedTokens, write_indexed
-from llm_npu.data.packing import PackedSamples, TokenStream, permutation
+from llm_npu.data.order import permutation
+from llm_npu.data.packing import DocumentPieces, PackedSamples, TokenStream
 from llm_npu.data.split import boundaries
 from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
 
@@ -185,7 +186,7 @@ def test_ids_outside_the_vocabulary_are_refused(wrong):
 def test_every_epoch_shows_each_sample_once_in_another_order():
     samples = samples_of(list(range(3, 24)))
     count = len(samples)
-    shuffled = samples.shuffled(3 * count, seed=7)
+    shuffled = ShuffledSamples(samples, 3 * count, seed=7)
     epochs = [[int(shuffled[e * count + i]["input_ids"][0]) for i in range(count)] for e in range(3)]
     expected = sorted(int(samples[i]["input_ids"][0]) for i in range(count))
     assert all(sorted(epoch) == expected for epoch in epochs)
@@ -194,12 +195,12 @@ def test_every_epoch_shows_each_sample_once_in_another_order():
 
 def test_the_order_is_a_pure_function_of_seed_and_position():
     samples = samples_of(list(range(3, 90)))
-    straight = samples.shuffled(200, seed=1)
+    straight = ShuffledSamples(samples, 200, seed=1)
     seen = [straight[i]["input_ids"].tolist() for i in range(200)]
-    resumed = samples.shuffled(200, seed=1)
+    resumed = ShuffledSamples(samples, 200, seed=1)
     assert [resumed[i]["input_ids"].tolist() for i in range(137, 200)] == seen[137:]
     assert [resumed[i]["input_ids"].tolist() for i in (199, 3, 60)] == [seen[199], seen[3], seen[60]]
-    other = samples.shuffled(200, seed=2)
+    other = ShuffledSamples(samples, 200, seed=2)
     assert [other[i]["input_ids"].tolist() for i in range(200)] != seen
     # Written down, so that a new numpy cannot reorder the data of a run that is to be continued.
     assert permutation(42, 0, 10).tolist() == [5, 6, 0, 7, 3, 2, 4, 9, 1, 8]
@@ -209,7 +210,7 @@ def test_the_order_is_a_pure_function_of_seed_and_position():
 def test_paddlenlps_sampler_resumes_at_the_consumed_samples():
     from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-    train = samples_of(list(range(3, 90))).shuffled(60, seed=3)
+    train = ShuffledSamples(samples_of(list(range(3, 90))), 60, seed=3)
 
     def batches(consumed):
         sampler = DistributedBatchSampler(
@@ -223,9 +224,9 @@ def test_paddlenlps_sampler_resumes_at_the_consumed_samples():
 
 def test_nothing_to_shuffle_is_refused():
     with pytest.raises(ValueError, match="no sample"):
-        samples_of([5]).shuffled(10, seed=0)
+        ShuffledSamples(samples_of([5]), 10, seed=0)
     with pytest.raises(IndexError):
-        samples_of([5, 6, 7, 8]).shuffled(10, seed=0)[10]
+        ShuffledSamples(samples_of([5, 6, 7, 8]), 10, seed=0)[10]
 
 
 # split
@@ -325,3 +326,105 @@ def test_empty_text_is_refused_and_leaves_nothing_in_the_cache(texts, tmp_path):
     with pytest.raises(ValueError, match="empty: there is no text"):
         load(data, find(data), tokenizer, 300)
     assert list((tmp_path / "second").iterdir()) == []
+
+
+# documents that see nothing of each other
+
+
+def apart(*pieces, length=4):
+    stream = stream_of(*pieces)
+    return PackedSamples(stream, 0, len(stream), length, 100, apart=True)
+
+
+def test_documents_of_a_sample_are_told_apart():
+    samples = apart([5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16])
+    assert [{name: each.tolist() for name, each in samples[i].items()} for i in range(3)] == [
+        {"input_ids": [5, 6, 7, 8], "labels": [6, 7, 8, 9], "seqlens": [4]},
+        {"input_ids": [9, EOS, 10, EOS], "labels": [EOS, -100, EOS, -100], "seqlens": [2, 2]},
+        {"input_ids": [11, 12, 13, 14], "labels": [12, 13, 14, 15], "seqlens": [4]},
+    ]
+    assert [samples.labelled(i) for i in range(3)] == [4, 2, 4]
+
+
+def test_no_label_of_a_sample_is_another_documents_token():
+    draw = np.random.default_rng(0)
+    documents = [draw.integers(10 * i, 10 * i + 10, draw.integers(1, 9)) for i in range(1, 10)]
+    samples = apart(*documents, length=7)
+    for number in range(len(samples)):
+        sample = samples[number]
+        assert sum(sample["seqlens"]) == 7 and samples.labelled(number) == (sample["labels"] >= 0).sum()
+        start = 0
+        for length in sample["seqlens"]:
+            tokens, labels = (sample[name][start : start + length] for name in ("input_ids", "labels"))
+            of = {int(token) // 10 for token in [*tokens, *labels] if token not in (EOS, -100)}
+            assert len(of) <= 1 and (labels[:-1] == tokens[1:]).all()
+            start += length
+
+
+def test_whole_documents_are_cut_only_where_they_are_too_long():
+    stream = stream_of([5, 6], list(range(10, 19)), [7], [EOS])
+    pieces = DocumentPieces(stream, 0, len(stream), 4, 100)
+    assert [tuple(each.tolist() for each in pieces.read(i)) for i in range(len(pieces.lengths))] == [
+        ([5, 6, EOS], [6, EOS, -100]),
+        ([10, 11, 12, 13], [11, 12, 13, 14]),
+        ([14, 15, 16, 17], [15, 16, 17, 18]),
+        ([18, EOS], [EOS, -100]),
+        ([7, EOS], [EOS, -100]),
+    ]  # the last document has no token to predict
+    assert pieces.lengths.tolist() == [3, 4, 4, 2, 2]
+    assert pieces.labelled.tolist() == [2, 4, 4, 1, 1]
+    part = DocumentPieces(stream, 1, 6, 4, 100)  # both ends inside of documents
+    assert [part.read(i)[0].tolist() for i in range(len(part.lengths))] == [[6, EOS], [10, 11, 12]]
+    assert part.read(1)[1].tolist() == [11, 12, -100]
+    with pytest.raises(ValueError, match="token id 18, but"):
+        DocumentPieces(stream, 0, len(stream), 4, 18).read(2)
+
+
+# weights
+
+
+def test_every_label_of_a_step_counts_as_much():
+    rows = apart([5] * 6, [6, 7], [8], [9] * 20, length=4)
+    drawn = ShuffledSamples(rows, 24, seed=3, per_step=6)
+    for step in range(4):
+        weights = [drawn[i]["loss_weight"] for i in range(6 * step, 6 * step + 6)]
+        labels = [(drawn[i]["labels"] >= 0).sum() for i in range(6 * step, 6 * step + 6)]
+        np.testing.assert_allclose(weights, np.array(labels) / np.mean(labels))
+    again = ShuffledSamples(rows, 24, seed=3, per_step=6)
+    assert [again[i]["loss_weight"] for i in (23, 1)] == [drawn[i]["loss_weight"] for i in (23, 1)]
+
+
+def test_samples_with_as_many_labels_count_one():
+    drawn = ShuffledSamples(samples_of(list(range(3, 90))), 60, seed=3, per_step=7)
+    assert {drawn[i]["loss_weight"] for i in range(60)} == {1.0}
+
+
+def test_the_first_samples_are_weighted_among_themselves():
+    rows = apart([5] * 6, [6, 7], [8], [9] * 20, length=4)
+    first = FirstSamples(rows, 3)
+    labels = [rows.labelled(i) for i in range(3)]
+    assert [first[i]["loss_weight"] for i in range(3)] == [n / (sum(labels) / 3) for n in labels]
+    assert len(FirstSamples(rows, 1000)) == len(rows)
+    with pytest.raises(IndexError):
+        first[3]
+
+
+@pytest.mark.parametrize("packing", ["first_fit", "length_grouped", "none"])
+def test_packed_text_is_every_document_once(texts, tmp_path, packing):
+    data = DataArguments(
+        input_dir=str(texts), split="8,1,1", max_seq_length=64, data_cache=str(tmp_path), packing=packing
+    )
+    source = find(data)
+    tokenizer = load_tokenizer(trained_tokenizer(source, 300, data.data_cache))
+    parts = load(data, source, tokenizer, 300)
+    found = []
+    for number in range(len(parts.train)):
+        sample = parts.train[number]
+        assert len(sample["input_ids"]) <= 64
+        assert parts.train.labelled(number) == (sample["labels"] >= 0).sum()
+        found += np.split(sample["input_ids"], np.cumsum(sample["seqlens"])[:-1])
+    whole = [ids for text in list(source.documents())[:32] for ids in [tokenizer(text)["input_ids"] + [2]]]
+    cut = [ids[start : start + 64] for ids in whole for start in range(0, len(ids), 64)]
+    assert sorted(each.tolist() for each in found) == sorted(cut)
+    assert packing == "none" or len(parts.train) < len(found)
+    assert f"{len(found)} documents and pieces of them in {len(parts.train)} samples" in parts.notes[0]

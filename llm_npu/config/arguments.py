@@ -151,6 +151,22 @@ class DataArguments:
         default=False, metadata={"help": "PaddleNLP's switch for a data folder shared by several machines."}
     )
 
+    def __post_init__(self):
+        self.packing = self.packing or default_packing(self.stage)
+        if self.packing == "stream":  # its samples are all full
+            self.padding = "longest"
+        self.padding = self.padding or default_padding(self.packing)
+
+
+def default_packing(stage: str) -> str:
+    """What stands in a sample unless ``packing`` says it."""
+    return "none" if stage == "sft" else "stream"
+
+
+def default_padding(packing: str) -> str:
+    """How samples become a batch unless ``padding`` says it."""
+    return "none" if packing in ("first_fit", "length_grouped") else "longest"
+
 
 @dataclass(frozen=True)
 class RunConfig:

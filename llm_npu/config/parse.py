@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..presets import TINY, has_weights, is_preset
 from .argument_file import as_flags, split_file
-from .arguments import DataArguments, ModelArguments, RunConfig
+from .arguments import DataArguments, ModelArguments, RunConfig, default_packing, default_padding
 from .device_flag import device_from, paddle_name
 from .fused import FusedArguments
 from .other_names import translate
@@ -139,10 +139,11 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
 def _choose_samples(values: dict, default: Callable[[str, object], None]) -> None:
     conversations = values["stage"] == "sft"
     named = {"true": "first_fit" if conversations else "stream", "false": "none"}
-    if values["packing"] is None:
-        values["packing"] = "none" if conversations else "stream"
-    values["packing"] = named.get(values["packing"].lower(), values["packing"])
-    default("padding", "none" if values["packing"] in ("first_fit", "length_grouped") else "longest")
+    packing = str(values["packing"] or default_packing(values["stage"])).lower()
+    values["packing"] = named.get(packing, packing)
+    fused = values["use_npu_fusion_attention"] and not values["disable_fused_options"]
+    # Without fused attention the mask of one long row would be written out.
+    default("padding", default_padding(values["packing"]) if fused else "longest")
     default("lora_alpha", 2 * values["lora_rank"])
     if conversations:  # the weights are trained ones
         default("learning_rate", 3e-4 if values["finetuning_type"] == "lora" else 3e-5)

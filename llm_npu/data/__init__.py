@@ -1,14 +1,14 @@
-"""Text, .jsonl or .bin + .idx -> packed samples of fixed length.
+"""Text, conversations or .bin + .idx -> samples of a limited number of tokens.
 
     source = find(run.data)                                  # a Corpus, or the prefix of a .bin + .idx pair
     tokenizer = tokenizer_for(run.model, source, config.vocab_size, run.data.data_cache)
     data = load(run.data, source, tokenizer, config.vocab_size)
-    train = data.train.shuffled(num_samples=max_steps * global_batch, seed=run.training.seed)
-    train[i] -> {"input_ids": int64 [T], "labels": int64 [T]}    labels[t] is the token after input_ids[t]
+    train = ShuffledSamples(data.train, max_steps * global_batch, run.training.seed, global_batch)
+    train[i] -> {"input_ids": int64 [T], "labels": int64 [T], ...}   labels[t] is the token after input_ids[t]
 
 ``train[i]`` is a pure function of the seed and i: a sampler that walks i = 0, 1, 2, ... without shuffling
 (PaddleNLP's DistributedBatchSampler with ``shuffle=False``) and starts at the number of consumed samples sees
-the batches of a run that was never interrupted.
+the batches of a run that was never interrupted. ``llm_npu.data.collate`` makes batches of samples.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from .. import conversations
 from ..cache import cached
 from ..config import DataArguments
 from ..corpus import Corpus, corpus, standard_library
 from ..tokenizer import encode, fingerprint
+from . import answers
+from .answers import first_question
+from .datasets import Datasets, packed
 from .indexed import open_indexed, with_suffix, write_indexed
-from .packing import PackedSamples, ShuffledSamples, TokenStream, check_ids
+from .order import FirstSamples, Samples, ShuffledSamples
+from .packing import DocumentPieces, PackedSamples, TokenStream, check_ids
+from .rows import Rows
 from .split import boundaries
 
-__all__ = ["Datasets", "PackedSamples", "ShuffledSamples", "documents", "find", "load"]
+__all__ = ["Datasets", "FirstSamples", "PackedSamples", "Rows", "Samples", "ShuffledSamples"]
+__all__ += ["documents", "find", "first_question", "load"]
 
 # A second or two of reading; above it, ids are checked only as they are used.
 CHECKED_TOKENS = 1 << 28
 
 
-@dataclass(frozen=True)
-class Datasets:
-    """The three parts of the data; a part that is not needed may be empty (length 0)."""
-
-    train: PackedSamples
-    valid: PackedSamples
-    test: PackedSamples
-
-
 def find(data: DataArguments) -> Corpus | Path:
-    """What ``input_dir`` names: text, or the prefix of a .bin + .idx pair. ValueError if neither."""
+    """What ``input_dir`` names: text, the prefix of a .bin + .idx pair, or with stage sft conversations.
+
+    ValueError if it is none of them.
+    """
+    if data.stage == "sft":
+        return conversations.find(data.input_dir)
     if data.input_dir is None:
         return standard_library()
     path = Path(data.input_dir).expanduser()
@@ -67,27 +69,27 @@ def load(
     need_valid: bool = True,
     need_test: bool = False,
 ) -> Datasets:
-    """The parts of ``source`` (from ``find``), tokenised, memory-mapped and cut into samples.
+    """The parts of ``source`` (from ``find``), tokenised, memory-mapped and cut or packed into samples.
 
-    ``vocab_size`` is the model's. Tokenised text is kept in the cache. Imports paddlenlp.
+    ``vocab_size`` is the model's. Tokenised text is kept in the cache. Imports paddlenlp. With stage sft
+    ``tokenizer`` gets the chat template of ``data``, or the default one where it has none.
     ValueError for input that is empty, unreadable or corrupt, for token ids of ``vocab_size`` or more, and
     for a needed part with too few tokens for one sample.
     """
+    needed = (True, need_valid, need_test)
+    if isinstance(source, conversations.Conversations):
+        return answers.load(data, source, tokenizer, vocab_size, needed)
     tokens = open_indexed(
         _tokenised(source, tokenizer, data.data_cache) if isinstance(source, Corpus) else source
     )
     if tokens.tokens.size <= CHECKED_TOKENS:
         check_ids(tokens.tokens, vocab_size)
     stream = TokenStream(tokens, tokenizer.eos_token_id)
-    limits = boundaries(
-        stream.ends, data.split, data.max_seq_length, (True, need_valid, need_test), name=_name(source)
-    )
-    return Datasets(
-        *(
-            PackedSamples(stream, start, stop, data.max_seq_length, vocab_size)
-            for start, stop in itertools.pairwise(limits)
-        )
-    )
+    limits = boundaries(stream.ends, data.split, data.max_seq_length, needed, name=_name(source))
+    parts = [(stream, *limit, data.max_seq_length, vocab_size) for limit in itertools.pairwise(limits)]
+    if data.packing == "stream":
+        return Datasets(*(PackedSamples(*part, apart=data.reset_attention_mask) for part in parts))
+    return packed(data, [DocumentPieces(*part) for part in parts], "documents and pieces of them")
 
 
 def documents(source: Corpus, tokenizer) -> Iterator[np.ndarray]:

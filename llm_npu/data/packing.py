@@ -1,4 +1,4 @@
-"""Documents -> one stream of tokens -> samples of fixed length, and their order in training.
+"""Documents -> one stream of tokens -> samples of fixed length, or whole documents.
 
 With T the length of a sample and s the stream of a part (training, validation or test), sample i is
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from .indexed import IndexedTokens
+from .rows import IGNORED
 
 
 class TokenStream:
@@ -55,15 +56,19 @@ class TokenStream:
 class PackedSamples:
     """Samples of ``length`` tokens from tokens ``start`` to ``stop`` of a stream.
 
-    Item i is {"input_ids": int64 [T], "labels": int64 [T]}. ValueError for an id of ``vocab_size`` or more,
-    which only data of another tokenizer can hold.
+    Item i is {"input_ids": int64 [T], "labels": int64 [T]}. With ``apart`` the documents of a sample see
+    nothing of each other: it has their ``seqlens``, too, and no label is another document's first token.
+    ValueError for an id of ``vocab_size`` or more, which only data of another tokenizer can hold.
     """
 
-    def __init__(self, stream: TokenStream, start: int, stop: int, length: int, vocab_size: int):
+    def __init__(
+        self, stream: TokenStream, start: int, stop: int, length: int, vocab_size: int, apart: bool = False
+    ):
         self._stream = stream
         self._start = start
         self._length = length
         self._vocab_size = vocab_size
+        self._apart = apart
         #: tokens in this part
         self.tokens = stop - start
 
@@ -76,45 +81,56 @@ class PackedSamples:
         start = self._start + index * self._length
         tokens = self._stream.read(start, start + self._length + 1)
         check_ids(tokens, self._vocab_size)
-        return {"input_ids": tokens[:-1], "labels": tokens[1:]}
+        sample = {"input_ids": tokens[:-1], "labels": tokens[1:]}
+        if not self._apart:
+            return sample
+        ends = self._ends(index) - start
+        sample["labels"] = np.where(np.isin(np.arange(self._length), ends - 1), IGNORED, tokens[1:])
+        bounds = np.concatenate([[0], ends[ends < self._length], [self._length]])
+        return sample | {"seqlens": np.diff(bounds)}
 
-    def shuffled(self, num_samples: int, seed: int) -> ShuffledSamples:
-        """``num_samples`` of these samples in random order, going through all of them again and again."""
-        return ShuffledSamples(self, num_samples, seed)
+    def labelled(self, index: int) -> int:
+        """The number of labels of sample ``index`` that are not -100."""
+        return self._length - (len(self._ends(index)) if self._apart else 0)
+
+    def _ends(self, index: int) -> np.ndarray:
+        """Where documents end in sample ``index``, as positions in the stream."""
+        start = self._start + index * self._length
+        first, last = np.searchsorted(self._stream.ends, [start, start + self._length], side="right")
+        return self._stream.ends[first:last]
 
 
-class ShuffledSamples:
-    """Item i is samples[p[i mod n]], n = len(samples), with p the permutation of epoch i div n.
+class DocumentPieces:
+    """The documents between tokens ``start`` and ``stop`` of a stream, cut into pieces of ``length`` at most.
 
-    p is a pure function of seed and epoch, so item i is one of the seed and i: a run that continues at i
-    after an interruption sees what it would have seen without.
+    Labels reach from a piece into the next one of the same document, never into another document. Pieces
+    without a label are left out. ValueError as for `PackedSamples`.
     """
 
-    def __init__(self, samples: PackedSamples, num_samples: int, seed: int):
-        if not len(samples):
-            raise ValueError("there is no sample to train on")
-        self._samples = samples
-        self._num_samples = num_samples
-        self._seed = seed
-        self._epoch = -1
-        self._order = np.empty(0, dtype=np.int64)
+    def __init__(self, stream: TokenStream, start: int, stop: int, length: int, vocab_size: int):
+        self._stream = stream
+        self._vocab_size = vocab_size
+        inside = stream.ends[(stream.ends > start) & (stream.ends < stop)]
+        bounds = np.concatenate([[start], inside, [stop]])
+        counts = -(-np.diff(bounds) // length)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(bounds[:-1], counts) + length * within
+        ends = np.repeat(bounds[1:], counts)
+        stops = np.minimum(starts + length, ends)
+        labelled = stops - starts - (stops == ends)
+        kept = labelled > 0
+        self._starts, self._stops, self._ends = starts[kept], stops[kept], ends[kept]
+        #: tokens and labels in each piece, int64 [pieces]
+        self.lengths, self.labelled = (stops - starts)[kept], labelled[kept]
 
-    def __len__(self) -> int:
-        return self._num_samples
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        if not 0 <= index < self._num_samples:
-            raise IndexError(f"sample {index} of {self._num_samples}")
-        epoch, position = divmod(index, len(self._samples))
-        if epoch != self._epoch:
-            self._order = permutation(self._seed, epoch, len(self._samples))
-            self._epoch = epoch
-        return self._samples[int(self._order[position])]
-
-
-def permutation(seed: int, epoch: int, size: int) -> np.ndarray:
-    """The order of ``size`` samples in an epoch, int64 [size]; a pure function of its arguments."""
-    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)
+    def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """``input_ids`` and ``labels`` of a piece, int64 [length]."""
+        start, stop = int(self._starts[number]), int(self._stops[number])
+        tokens = self._stream.read(start, min(stop + 1, int(self._ends[number])))
+        check_ids(tokens, self._vocab_size)
+        labels = np.full(stop - start, IGNORED, dtype=np.int64)
+        labels[: len(tokens) - 1] = tokens[1:]
+        return tokens[: stop - start], labels
 
 
 def check_ids(tokens: np.ndarray, vocab_size: int) -> None:

@@ -43,3 +43,16 @@ def boundaries(
 
 def _lacking(limits: list[int], length: int, needed: tuple[bool, bool, bool]) -> list[int]:
     return [part for part in range(3) if needed[part] and limits[part + 1] - limits[part] <= length]
+
+
+def counts(total: int, split: str, needed: tuple[bool, bool, bool], name: str) -> list[int]:
+    """As `boundaries`, between the numbers of ``total`` conversations, in their order."""
+    weights = split_weights(split)
+    limits = [0, *(round(total * float(sum(weights[: part + 1]))) for part in range(2)), total]
+    for part in range(3):
+        if needed[part] and limits[part] == limits[part + 1]:
+            raise ValueError(
+                f"the {PARTS[part]} part of {name} has none of its {total} conversations (--split {split}); "
+                "give more, or another --split" + (", or --do_eval false" if part == 1 else "")
+            )
+    return limits

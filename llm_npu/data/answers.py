@@ -1,0 +1,145 @@
+"""Conversations -> sequences of tokens of which the answers are the labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from .. import chat_template
+from ..cache import cached
+from ..config import DataArguments
+from ..conversations import Conversations
+from ..tokenizer import fingerprint
+from .datasets import Datasets, packed
+from .packing import check_ids
+from .rows import IGNORED
+from .split import PARTS, counts
+
+QUESTIONS = 100  # among which a short one is looked for
+
+
+def load(
+    data: DataArguments,
+    source: Conversations,
+    tokenizer,
+    vocab_size: int,
+    needed: tuple[bool, bool, bool],
+) -> Datasets:
+    """The parts of ``source``: by ``data.split``, or what a file called dev holds out is the validation part.
+
+    The tokenizer gets the chat template of ``data``, or the default one where it has none.
+    ValueError as `tokenised` and `Answers`, and for a needed part without an answer.
+    """
+    notes = _attach_template(data, tokenizer)
+    train, held_out = source.parts()
+    folder = tokenised(train, tokenizer, data.data_cache)
+    total = count(folder)
+    if held_out is None:
+        limits = counts(total, data.split, needed, source.name)
+        parts = [(folder, *limit) for limit in itertools.pairwise(limits)]
+    else:
+        other = tokenised(held_out, tokenizer, data.data_cache)
+        parts = [(folder, 0, total), (other, 0, count(other)), (folder, total, total)]
+    found = [Answers(*part, data.max_seq_length, vocab_size) for part in parts]
+    for sequences, need, name in zip(found, needed, PARTS, strict=True):
+        if need and not len(sequences.lengths):
+            raise ValueError(
+                f"no conversation of the {name} part of {source.name} has an answer in its first "
+                f"{data.max_seq_length} tokens; raise --max_seq_length"
+            )
+    if cut := sum(part.cut for part in found):
+        notes.append(f"{cut:,} conversations of more than {data.max_seq_length:,} tokens lose their end")
+    if left_out := sum(part.left_out for part in found):
+        notes.append(
+            f"{left_out:,} conversations are left out: no answer begins in {data.max_seq_length:,} tokens"
+        )
+    samples = packed(data, found, "conversations")
+    return dataclasses.replace(samples, notes=(*samples.notes, *notes))
+
+
+def _attach_template(data: DataArguments, tokenizer) -> list[str]:
+    if data.chat_template is not None:
+        chat_template.attach(tokenizer, chat_template.read(data.chat_template))
+    if chat_template.source_of(tokenizer) is not None:
+        return []
+    chat_template.attach(tokenizer, chat_template.DEFAULT)
+    return ["the tokenizer has no chat template: the turns are written as User: and Assistant:"]
+
+
+class Answers:
+    """Conversations ``start`` to ``stop`` (by number) of a folder that `tokenised` made.
+
+    With the tokens x of a conversation, ``labels[t]`` is x[t + 1] where that token belongs to an answer, and
+    -100 elsewhere. A conversation of more than ``length`` tokens is cut at its end; one without a label is
+    left out. ValueError for an id of ``vocab_size`` or more.
+    """
+
+    def __init__(self, folder: Path, start: int, stop: int, length: int, vocab_size: int):
+        self._ids, self._learnt = (
+            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "learnt")
+        )
+        bounds = np.concatenate([[0], np.load(folder / "ends.npy")])[start : stop + 1]
+        lengths = np.minimum(np.diff(bounds), length)
+        learnt = np.concatenate([[0], np.cumsum(self._learnt, dtype=np.int64)])
+        starts = bounds[:-1]
+        labelled = learnt[starts + lengths] - learnt[np.minimum(starts + 1, starts + lengths)]
+        kept = labelled > 0
+        self._vocab_size = vocab_size
+        self._starts = starts[kept]
+        #: tokens and labels in each conversation, int64 [conversations]
+        self.lengths, self.labelled = lengths[kept], labelled[kept]
+        #: conversations that were cut, and that were left out
+        self.cut, self.left_out = int((np.diff(bounds) > length)[kept].sum()), int((~kept).sum())
+
+    def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """``input_ids`` and ``labels`` of a conversation, int64 [length]."""
+        start = int(self._starts[number])
+        stop = start + int(self.lengths[number])
+        tokens = self._ids[start:stop].astype(np.int64)
+        check_ids(tokens, self._vocab_size)
+        labels = np.full(len(tokens), IGNORED, dtype=np.int64)
+        labels[:-1] = np.where(self._learnt[start + 1 : stop], tokens[1:], IGNORED)
+        return tokens, labels
+
+
+def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
+    """The folder, in the cache, of all conversations' ids, of what is learnt, and of where each ends.
+
+    The tokenizer must have a chat template. ValueError, with the file and the line, for a line that is no
+    conversation and for one that the template refuses; and when there are none.
+    """
+    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.source_of(tokenizer)}"
+    key = hashlib.sha256(content.encode()).hexdigest()[:32]
+
+    def build(folder: Path) -> None:
+        encoded = [_encoded(tokenizer, messages, where) for where, messages in source.conversations()]
+        if not encoded:
+            raise ValueError(f"{source.name} holds no conversations")
+        ids, learnt = (np.concatenate(parts) for parts in zip(*encoded, strict=True))
+        np.save(folder / "ids.npy", ids.astype(np.int32))
+        np.save(folder / "learnt.npy", learnt)
+        np.save(folder / "ends.npy", np.cumsum([len(one) for one, _ in encoded]))
+
+    return cached(f"conversations-{key}", build, cache)
+
+
+def first_question(source: Conversations, tokenizer) -> str:
+    """The shortest prompt among the first conversations: what stands before their first answer."""
+    first = itertools.islice(source.conversations(), QUESTIONS)
+    return min((chat_template.pieces(tokenizer, messages)[0][0] for _, messages in first), key=len)
+
+
+def count(folder: Path) -> int:
+    """The number of conversations in a folder that `tokenised` made."""
+    return len(np.load(folder / "ends.npy", mmap_mode="r"))
+
+
+def _encoded(tokenizer, messages: list[dict[str, str]], where: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return chat_template.encode(tokenizer, messages)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error

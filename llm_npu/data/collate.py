@@ -1,0 +1,121 @@
+"""Samples -> the arguments of a causal language model: padded, or joined without padding.
+
+    collate = Collator("none")
+    collate([{"input_ids": [5, 6, 7], "labels": [6, 7, -100]}, {"input_ids": [8, 9], "labels": [9, -100]}])
+
+    input_ids       [[5, 6,    7, 8,    9]]
+    labels          [[6, 7, -100, 9, -100]]
+    position_ids    [[0, 1,    2, 0,    1]]
+    attention_mask  masks.documents([[3, 2]])
+
+``labels[t]`` is the token after ``input_ids[t]``, as PaddleNLP's criterion compares them, so no label of a
+sample comes from the next one. Legend: B samples, T tokens in a row of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddle_fused import masks
+
+from .rows import IGNORED
+
+PADDINGS = ("none", "longest", "max_length")
+MASKS = ("object", "dense")
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Joins samples into a batch.
+
+    A sample is {"input_ids": int [n], "labels": int [n]}; ``seqlens``, if it is there, are the lengths of the
+    documents in it, which see nothing of each other. A batch is int64 ``input_ids`` and ``labels`` [B, T], or
+    [1, T] without padding, and where a row is more than one document, or one and padding,
+
+        position_ids     int64 [B, T], from 0 in each document
+        attention_mask   a ``masks.documents(...)``, in which padding is a document of its own; with ``mask``
+                         "dense" the same as bool [B, 1, T, T], **True = seen**, which PaddleNLP's own
+                         attention takes
+
+    Where they are missing, plain causal attention is the same.
+
+    Args:
+        padding: "none": the samples stand one after the other in one row. "longest": a row for each, as long
+            as the longest. "max_length": a row for each of ``length`` tokens.
+        pad_token_id: What ``input_ids`` hold in padding, where the labels are -100.
+        mask: "object" for a model with fused attention, "dense" for others.
+        cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths from 0 on over all rows:
+            for attention in layout TND.
+
+    Of samples that carry a ``loss_weight`` the batch has the sum, and ``num_tokens``, its tokens without
+    padding; both are for the trainer, not for the model.
+    Errors: ValueError for unknown words, and for samples that do not fit.
+    """
+
+    padding: str = "longest"
+    length: int | None = None
+    pad_token_id: int = 0
+    mask: str = "object"
+    cu_seqlens: bool = False
+
+    def __post_init__(self):
+        for name, accepted in (("padding", PADDINGS), ("mask", MASKS)):
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}.")
+        if (self.padding == "max_length") != (self.length is not None):
+            raise ValueError(
+                f"length is {self.length} and padding {self.padding!r}; a length belongs to 'max_length'."
+            )
+
+    def __call__(self, samples: Sequence[Mapping]) -> dict:
+        documents = [_documents(number, sample) for number, sample in enumerate(samples)]
+        lengths = [sum(row) for row in documents]
+        if self.padding == "none":
+            documents = [[length for row in documents for length in row]]
+            width = sum(lengths)
+        else:
+            width = self.length if self.length is not None else max(lengths)
+            if max(lengths) > width:
+                raise ValueError(f"a sample has {max(lengths)} tokens, but length is {width}; cut it first.")
+            documents = [
+                row + [width - length] * (length < width)
+                for row, length in zip(documents, lengths, strict=True)
+            ]
+        batch = {
+            "input_ids": self._joined(samples, "input_ids", width, self.pad_token_id),
+            "labels": self._joined(samples, "labels", width, IGNORED),
+        }
+        if any(len(row) > 1 for row in documents):
+            batch["position_ids"] = np.stack([np.concatenate([*map(np.arange, row)]) for row in documents])
+            batch["attention_mask"] = self._mask(documents, width)
+        if self.cu_seqlens:
+            ends = np.cumsum([length for row in documents for length in row])
+            batch["cu_seqlens"] = np.concatenate([[0], ends]).astype(np.int32)
+        if "loss_weight" in samples[0]:
+            batch["loss_weight"] = sum(sample["loss_weight"] for sample in samples)
+            batch["num_tokens"] = sum(lengths)
+        return batch
+
+    def _joined(self, samples: Sequence[Mapping], name: str, width: int, filler: int) -> np.ndarray:
+        rows = [np.asarray(sample[name], dtype=np.int64) for sample in samples]
+        if self.padding == "none":
+            return np.concatenate(rows)[None]
+        return np.stack([np.pad(row, (0, width - len(row)), constant_values=filler) for row in rows])
+
+    def _mask(self, documents: list[list[int]], width: int):
+        mask = masks.documents(documents)
+        return mask if self.mask == "object" else ~mask.to_dense(width)
+
+
+def _documents(number: int, sample: Mapping) -> list[int]:
+    tokens, labels = len(sample["input_ids"]), len(sample["labels"])
+    seqlens = [int(length) for length in sample.get("seqlens", (tokens,))]
+    if not tokens or labels != tokens or sum(seqlens) != tokens or min(seqlens) < 1:
+        raise ValueError(
+            f"sample {number} has {tokens} input_ids, {labels} labels and documents of {seqlens} tokens; "
+            "they must be as many, and at least one."
+        )
+    return seqlens

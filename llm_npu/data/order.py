@@ -1,0 +1,83 @@
+"""In which order samples are drawn, and how much each counts for the loss.
+
+A sample counts by its labels: with n labels in it and m on the average over the samples of an optimizer step,
+its ``loss_weight`` is n / m. The mean over a step of (loss of a batch, a mean over its labels)
+x (mean weight of its samples) is then the mean over all labels of the step, whatever the batches are.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Protocol
+
+import numpy as np
+
+
+class Samples(Protocol):
+    """What is drawn from."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]: ...
+
+    def labelled(self, index: int) -> int:
+        """The number of labels of sample ``index`` that are not -100."""
+        ...
+
+
+class ShuffledSamples:
+    """Item i is samples[p[i mod n]], n = len(samples), with p the permutation of epoch i div n.
+
+    p is a pure function of seed and epoch, so item i is one of the seed and i: a run that continues at i
+    after an interruption sees what it would have seen without. ``per_step`` items are an optimizer step.
+    """
+
+    def __init__(self, samples: Samples, num_samples: int, seed: int, per_step: int = 1):
+        if not len(samples):
+            raise ValueError("there is no sample to train on")
+        self._samples = samples
+        self._num_samples = num_samples
+        self._per_step = per_step
+        # Two: the samples of a step may lie in two epochs.
+        self._order = functools.lru_cache(maxsize=2)(lambda epoch: permutation(seed, epoch, len(samples)))
+        self._mean_labels = functools.lru_cache(maxsize=1)(self._mean_labels_of_step)
+
+    def __len__(self) -> int:
+        return self._num_samples
+
+    def __getitem__(self, index: int) -> dict:
+        if not 0 <= index < self._num_samples:
+            raise IndexError(f"sample {index} of {self._num_samples}")
+        number = self._number(index)
+        weight = self._samples.labelled(number) / self._mean_labels(index // self._per_step)
+        return self._samples[number] | {"loss_weight": weight}
+
+    def _number(self, index: int) -> int:
+        epoch, position = divmod(index, len(self._samples))
+        return int(self._order(epoch)[position])
+
+    def _mean_labels_of_step(self, step: int) -> float:
+        items = range(step * self._per_step, (step + 1) * self._per_step)
+        return sum(self._samples.labelled(self._number(item)) for item in items) / self._per_step
+
+
+class FirstSamples:
+    """The first ``count`` samples in their order, weighted over all of them: for evaluation."""
+
+    def __init__(self, samples: Samples, count: int):
+        self._samples = samples
+        self._count = min(count, len(samples))
+        self._mean_labels = sum(samples.labelled(index) for index in range(self._count)) / max(1, self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> dict:
+        if not 0 <= index < self._count:
+            raise IndexError(f"sample {index} of {self._count}")
+        return self._samples[index] | {"loss_weight": self._samples.labelled(index) / self._mean_labels}
+
+
+def permutation(seed: int, epoch: int, size: int) -> np.ndarray:
+    """The order of ``size`` samples in an epoch, int64 [size]; a pure function of its arguments."""
+    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)

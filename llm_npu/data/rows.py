@@ -1,0 +1,51 @@
+"""Whole sequences, documents or conversations, in rows of limited length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+IGNORED = -100  # PaddleNLP's criterion leaves out these labels
+
+
+class Sequences(Protocol):
+    """Token sequences of known lengths: ``lengths`` and ``labelled`` (labels other than -100), int64 [n]."""
+
+    lengths: np.ndarray
+    labelled: np.ndarray
+
+    def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """``input_ids`` and ``labels`` of sequence ``number``, int64 [length]."""
+        ...
+
+
+class Rows:
+    """Samples of whole sequences: row i holds those that ``plan[i]`` numbers, one after the other.
+
+    Item i is {"input_ids": int64 [T], "labels": int64 [T], "seqlens": int64 [sequences of the row]}.
+    """
+
+    def __init__(self, sequences: Sequences, plan: Sequence[Sequence[int]]):
+        self._sequences = sequences
+        self._plan = plan
+        #: tokens in all rows
+        self.tokens = int(sequences.lengths.sum())
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        row = [self._sequences.read(number) for number in self._plan[index]]
+        return {
+            "input_ids": np.concatenate([input_ids for input_ids, _ in row]),
+            "labels": np.concatenate([labels for _, labels in row]),
+            "seqlens": np.array([len(input_ids) for input_ids, _ in row]),
+        }
+
+    def labelled(self, index: int) -> int:
+        """The number of labels of sample ``index`` that are not -100."""
+        return int(self._sequences.labelled[self._plan[index]].sum())

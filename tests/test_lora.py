@@ -1,0 +1,153 @@
+"""PaddleNLP's LoRA: what is trained, what checkpoints hold, and what is exported."""
+
+import numpy as np
+import paddle
+import pytest
+from paddlenlp.peft import LoRAModel
+from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+
+from llm_npu import lora, surgery, weights
+from llm_npu.config import ModelArguments
+from llm_npu.corpus import standard_library
+from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
+
+IDS = paddle.to_tensor([[5, 9, 17, 33, 4, 8, 90, 100]])
+PROJECTIONS = ["down_proj", "gate_up_fused_proj", "o_proj", "qkv_proj"]
+
+
+def llama(seed=0):
+    paddle.seed(seed)
+    config = LlamaConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+    )
+    config.fuse_attention_qkv = config.fuse_attention_ffn = True
+    return LlamaForCausalLM(config).eval()
+
+
+def arguments(**given):
+    return ModelArguments(finetuning_type="lora", **{"lora_rank": 4, "lora_alpha": 8, **given})
+
+
+def adapted(model=None, seed=1, **given):
+    """A model with random A and B."""
+    wrapped = lora.wrap(model or llama(), arguments(**given))
+    paddle.seed(seed)
+    for parameter in wrapped.get_trainable_state_dict().values():
+        parameter.set_value(paddle.randn(parameter.shape) * 0.1)
+    wrapped.eval()
+    return wrapped
+
+
+def logits(model):
+    with paddle.no_grad():
+        return model(IDS)[0].numpy()
+
+
+def state(model):
+    return {name: value.numpy().copy() for name, value in lora.unwrapped(model).state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return load_tokenizer(trained_tokenizer(standard_library(), 300, str(tmp_path_factory.mktemp("cache"))))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_training_begins_with_the_model_as_it_is_and_changes_a_and_b_only(fused):
+    model = llama()
+    before = logits(model)
+    model = lora.wrap(model, arguments())
+    if fused:
+        report = surgery.apply_fused_kernels(model, strict=True)
+        assert report.count("attention") == report.count("swiglu") == 2
+    model.eval()
+    np.testing.assert_allclose(logits(model), before, rtol=0, atol=1e-6)
+    trained = [name for name, value in lora.unwrapped(model).state_dict().items() if not value.stop_gradient]
+    assert sorted(trained) == sorted(
+        f"llama.layers.{layer}.{place}.lora_{matrix}"
+        for layer in range(2)
+        for place in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_fused_proj", "mlp.down_proj")
+        for matrix in "AB"
+    )
+    first = state(model)
+    optimizer = paddle.optimizer.AdamW(0.01, parameters=model.parameters())
+    for _ in range(2):  # at first A has no gradient, because B is zero
+        model(IDS, labels=IDS)[0].backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    changed = {name for name, value in state(model).items() if (value != first[name]).any()}
+    assert changed == set(trained)
+
+
+def test_projections_are_chosen_by_name():
+    model = lora.wrap(llama(), arguments(lora_target="o_proj, down_proj"))
+    names = {name.split(".")[-2] for name in model.get_trainable_state_dict()}
+    assert names == {"o_proj", "down_proj"}
+    words = f"'q_proj', but the model has the projections {', '.join(PROJECTIONS)}"
+    with pytest.raises(ValueError, match=words):
+        lora.wrap(llama(), arguments(lora_target="q_proj"))
+
+
+def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path):
+    model = adapted()
+    lora.save(model, tmp_path)
+    again = lora.wrap(llama(), arguments())
+    lora.load(again, tmp_path)
+    theirs = LoRAModel.from_pretrained(llama(), str(tmp_path))
+    for other in (again, theirs):
+        other.eval()
+        assert logits(other).tobytes() == logits(model).tobytes()
+    assert (tmp_path / "config.json").is_file()
+
+
+def test_weights_of_other_lora_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no lora_model_state\.pdparams"):
+        lora.load(adapted(), tmp_path)
+    lora.save(adapted(), tmp_path)
+    with pytest.raises(ValueError, match=r"lora_A is \[64, 4\], but this run's is \[64, 2\]"):
+        lora.load(adapted(lora_rank=2), tmp_path)
+    with pytest.raises(ValueError, match="which has no LoRA in this run"):
+        lora.load(adapted(lora_target="o_proj"), tmp_path)
+    lora.save(adapted(lora_target="o_proj"), tmp_path)
+    with pytest.raises(ValueError, match=r"qkv_proj\.lora_A is missing"):
+        lora.load(adapted(), tmp_path)
+
+
+def test_the_merged_model_computes_the_same_without_lora(tmp_path, tokenizer):
+    model = adapted()
+    expected, before = logits(model), state(model)
+    lora.export(model, tokenizer, tmp_path / "merged")
+    after = state(model)
+    assert all(after[name].tobytes() == value.tobytes() for name, value in before.items())
+    assert logits(model).tobytes() == expected.tobytes()
+
+    plain = llama(seed=7)
+    weights.load(plain, tmp_path / "merged")
+    np.testing.assert_allclose(logits(plain), expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    assert np.abs(logits(llama()) - expected).max() > 1e-2  # LoRA did something
+    assert len(load_tokenizer(tmp_path / "merged")) == len(tokenizer)
+
+
+def test_merging_in_bfloat16_rounds_once():
+    model = adapted(llama().to(dtype="bfloat16"))
+    layer = model.model.llama.layers[0].mlp.down_proj
+    weight, a, b = (each.astype("float64").numpy() for each in (layer.weight, layer.lora_A, layer.lora_B))
+    with lora.merged(model):
+        merged = layer.weight.astype("float64").numpy()
+    exact = weight + 2.0 * (a @ b)
+    nearest = paddle.to_tensor(exact.astype("float32")).astype("bfloat16").astype("float64").numpy()
+    assert (merged == nearest).mean() > 0.999 and np.allclose(merged, exact, rtol=2**-8)
+
+
+def test_an_export_takes_the_place_of_an_earlier_one(tmp_path, tokenizer):
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "old").touch()
+    lora.export(adapted(), tokenizer, tmp_path / "merged")
+    assert not (tmp_path / "merged" / "old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]

@@ -21,6 +21,7 @@ def apply() -> None:
             moe_gate_counts_in_int64()
             moe_gate_learns_from_weights_only()
             qwen2_moe_gate_normalises()
+            qwen2_moe_gate_takes_low_precision()
 
 
 @functools.cache
@@ -131,3 +132,20 @@ def qwen2_moe_gate_normalises() -> None:
         build(self, config, num_experts, expert_hidden_size, norm_topk_prob=config.norm_topk_prob, **settings)
 
     Qwen2MoeGate.__init__ = __init__
+
+
+@functools.cache
+def qwen2_moe_gate_takes_low_precision() -> None:
+    """PaddleNLP 3.0.0b4: a Qwen2-MoE that was trained with AMP O2 fails in generation, outside of auto_cast.
+
+    The gate keeps its weights in float32, and ``F.linear`` does not multiply bfloat16 by them. Here the input
+    gets the weights' dtype; in auto_cast, which casts both, nothing changes.
+    """
+    from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
+
+    choose = Qwen2MoeGate.forward
+
+    def forward(self, hidden_states):
+        return choose(self, hidden_states.astype(self.weight.dtype))
+
+    Qwen2MoeGate.forward = forward

@@ -106,3 +106,31 @@ def test_mixtures_of_experts_run(run_python):
     raw = "[430.0, 400.4] [-43.0, -86.0, -99.0, 228.0]"
     normalised = "[614.3, 500.5] [0.0, 0.0, -220.4, 220.4]"
     assert printed("cured") == [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
+
+
+# A gate with float32 weights, as AMP O2 leaves it, and bfloat16 activations.
+GATE = """
+import sys
+from llm_npu import device
+device.select("cpu")
+import paddle
+from llm_npu import compat
+if sys.argv[1] == "cured":
+    compat.apply()
+from paddlenlp.transformers import Qwen2MoeConfig
+from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
+
+paddle.set_device("cpu")
+gate = Qwen2MoeGate(Qwen2MoeConfig(), 4, 8, top_k=2, drop_tokens=False)
+try:
+    _, weights, *_ = gate(paddle.ones([1, 3, 8], "bfloat16"))
+    print(weights.dtype)
+except ValueError as error:
+    print("bfloat16" in str(error))
+"""
+
+
+def test_a_gate_in_float32_takes_bfloat16(run_python):
+    """Where the stock one does, PaddleNLP has been cured, and llm_npu.compat can forget it."""
+    assert run_python("-c", GATE, "stock").stdout == "True\n"
+    assert run_python("-c", GATE, "cured").stdout == "paddle.float32\n"

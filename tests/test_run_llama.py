@@ -12,9 +12,11 @@ import pytest
 
 from llm_npu import checkpoint, console, metrics
 from llm_npu.corpus import corpus
+from llm_npu.families import FAMILIES
 from llm_npu.tokenizer import trained_tokenizer
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
+DEMO = SCRIPT.parents[1] / "demo.yaml"
 VOCABULARY = 512
 MODEL = {
     "model_type": "llama",
@@ -85,6 +87,9 @@ def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
     lines = done.stdout.splitlines()
     for start in ("device   npu (virtual)", "step 12/12: loss ", "held out ", "speed ", "memory ", "before "):
         assert any(line.startswith(start) for line in lines), start
+    assert "fused    attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2" in lines
+    for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu"):
+        assert any(line.startswith(f"ran      {operator} bfloat16: ") for line in lines), operator
     assert "virtual NPU" in lines[-2] and "kernel launches" in lines[-1]
 
     out = tmp_path / "out"
@@ -176,6 +181,23 @@ def run_here(capsys):
         return status, capsys.readouterr().err
 
     return run
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_demo_trains_every_family(run_here, inputs, tmp_path, family):
+    given = dict(zip(inputs[::2], inputs[1::2], strict=True))
+    text = ["--input_dir", given["--input_dir"], "--data_cache", given["--data_cache"]]
+    small = ["--num_hidden_layers", "2", "--cutoff_len", "32", "--max_steps", "4"]
+    arguments = ["--config", DEMO, "--model_type", family, *text, *small, "--output_dir", tmp_path]
+    status, said = run_here(*arguments)
+    assert status == 0, said
+    train, _ = losses(tmp_path)
+    assert list(train) == [1, 2, 3, 4] and abs(train[1] - math.log(8192)) < 0.5
+    written = json.loads((tmp_path / "checkpoint-4/config.json").read_text())
+    assert written["model_type"] == family
+    status, said = run_here(*arguments, "--max_steps", "5", "--resume_from_checkpoint")
+    assert status == 0, said
+    assert list(losses(tmp_path)[0]) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -73,16 +73,18 @@ def qwen2_moe(self, hidden_states):
     ``norm_topk_prob`` is the configuration's, which PaddleNLP 3.0.0b4 does not hand to its gate.
     """
     gate = self.gate
-    logits = F.linear(hidden_states, gate.weight)
+    # The gate stays in float32 when AMP O2 casts a model; outside of auto_cast its input has to follow.
+    logits = F.linear(hidden_states.astype(gate.weight.dtype), gate.weight)
+    shared = self.shared_expert(hidden_states)
     with paddle.amp.auto_cast(False):
         scores = F.softmax(logits.astype("float32"), axis=-1).astype(paddle.get_default_dtype())
         by_token = scores.reshape([-1, gate.num_experts])
         probs, indices = _chosen(by_token, gate.top_k, self.norm_topk_prob)
         auxiliary_loss = _auxiliary_loss(gate, scores, by_token, indices)
-        tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(logits.dtype)
+        # The shared expert's products have the dtype that AMP has products computed in.
+        tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
         out = experts.mixture(self.experts, tokens, probs, indices).reshape(hidden_states.shape)
-    shared = F.sigmoid(self.shared_expert_gate(hidden_states)) * self.shared_expert(hidden_states)
-    return out + shared, auxiliary_loss
+    return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 
 BLOCKS = {

@@ -1,11 +1,12 @@
 """Samples -> batches: padding, joining, positions, masks, and what the trainer reads."""
 
 import numpy as np
+import paddle
 import pytest
 from paddle.io import DataLoader
 
 from llm_npu.data.collate import IGNORED, Collator
-from paddle_fused import masks
+from paddle_fused import flash_attention, masks
 
 ONE = {"input_ids": [5, 6, 7], "labels": [6, 7, IGNORED]}
 TWO = {"input_ids": [8, 9], "labels": [9, IGNORED]}
@@ -106,3 +107,20 @@ def test_paddles_loader_keeps_the_mask_object():
     assert batch["attention_mask"] == masks.documents([[3, 2]])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9]]
     assert str(batch["position_ids"].dtype) == "paddle.int64"
+
+
+def test_attention_in_layout_tnd_is_that_of_the_mask():
+    batch = Collator("none", cu_seqlens=True)([ONE, TWO, PACKED])
+    tokens, heads, size = batch["input_ids"].shape[1], 2, 16
+    paddle.seed(0)
+    query, key, value = (paddle.randn([1, tokens, heads, size]) for _ in range(3))
+    masked = flash_attention(query, key, value, batch["attention_mask"])
+    ends = batch["cu_seqlens"]
+    packed = flash_attention(
+        *(each[0] for each in (query, key, value)),
+        masks.causal(),
+        layout="TND",
+        cu_seqlens_q=ends,
+        cu_seqlens_k=ends,
+    )
+    assert packed.numpy().tobytes() == masked[0].numpy().tobytes()

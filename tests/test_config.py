@@ -393,8 +393,14 @@ def test_split_weights():
             split_weights(bad)
 
 
-def test_a_run_that_the_model_cannot_do_is_refused():
+def test_a_run_that_the_model_cannot_do_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"--max_seq_length is 2048, but llama-tiny has 1024 positions"):
         config_for(config.parse(["--max_seq_length", "2048"]))
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "rope_scaling": scaling}))
+    packed = ["--model_name_or_path", str(tmp_path), "--packing", "first_fit"]
+    with pytest.raises(ValueError, match=r"dynamic rotary scaling of .* give --padding longest"):
+        config_for(config.parse(packed))
+    config_for(config.parse([*packed, "--padding", "longest"]))
     with pytest.raises(ValueError, match="names layer 6, but the model has layers 0 to 5"):
         config_for(config.parse(["--recompute", "--no_recompute_layers", "0", "6"]))

@@ -4,30 +4,47 @@ import numpy as np
 import paddle
 import pytest
 from paddlenlp.peft import LoRAModel
-from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
 from llm_npu import lora, surgery, weights
 from llm_npu.config import ModelArguments
 from llm_npu.corpus import standard_library
+from llm_npu.families import config_class, model_class
 from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
 
 IDS = paddle.to_tensor([[5, 9, 17, 33, 4, 8, 90, 100]])
 PROJECTIONS = ["down_proj", "gate_up_fused_proj", "o_proj", "qkv_proj"]
 
 
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+MIXTURES = {
+    "mixtral": {"num_local_experts": 2},
+    "qwen2_moe": {
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+    },
+}
+
+
 def llama(seed=0):
+    return model_of("llama", seed, fuse_attention_qkv=True, fuse_attention_ffn=True)
+
+
+def model_of(family, seed=0, **flags):
     paddle.seed(seed)
-    config = LlamaConfig(
-        vocab_size=128,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=32,
-    )
-    config.fuse_attention_qkv = config.fuse_attention_ffn = True
-    return LlamaForCausalLM(config).eval()
+    config = config_class(family).from_dict(SIZES | MIXTURES.get(family, {}))
+    for name, value in flags.items():
+        setattr(config, name, value)
+    return model_class(family)(config).eval()
 
 
 def arguments(**given):
@@ -151,3 +168,23 @@ def test_an_export_takes_the_place_of_an_earlier_one(tmp_path, tokenizer):
     lora.export(adapted(), tokenizer, tmp_path / "merged")
     assert not (tmp_path / "merged" / "old").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mistral", *MIXTURES])
+def test_every_family_is_adapted_fused_and_exported(tmp_path, tokenizer, family):
+    model = adapted(model_of(family))
+    assert not any(".experts." in name for name in model.get_trainable_state_dict())
+    surgery.apply_fused_kernels(model, strict=True)
+    model.train()
+    model(IDS, labels=IDS)[0].backward()
+    gradients = {name: value.grad for name, value in lora.unwrapped(model).state_dict().items()}
+    assert {name for name, value in gradients.items() if value is not None} == set(
+        model.get_trainable_state_dict()
+    )
+    model.eval()
+    lora.export(model, tokenizer, tmp_path / "merged")
+    plain = model_of(family, seed=7)
+    weights.load(plain, tmp_path / "merged")
+    surgery.apply_fused_kernels(plain)
+    expected = logits(model)
+    np.testing.assert_allclose(logits(plain), expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -19,6 +19,11 @@ def check_model(run: RunConfig, config) -> None:
             f"--max_seq_length is {length}, but {run.model.model_name_or_path} has a sliding window of "
             f"{window} tokens, which PaddleNLP does not compute; give {window} or less"
         )
+    if run.data.padding == "none" and getattr(config, "rope_scaling_type", None) == "dynamic_ntk":
+        raise ValueError(
+            "--padding none joins samples to one row, which the dynamic rotary scaling of "
+            f"{run.model.model_name_or_path} takes for one long text; give --padding longest"
+        )
     for layer in run.training.no_recompute_layers or ():
         if not 0 <= layer < config.num_hidden_layers:
             raise ValueError(

@@ -9,8 +9,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import internlm2
-
 FILE = "config.json"
 
 # Fields that mean the same to both readers; PaddleNLP leaves out those at its own defaults.
@@ -49,6 +47,8 @@ def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
     ``torch_dtype``. ValueError for an InternLM2 with biases.
     """
+    from . import internlm2  # not above: numpy is not needed to read arguments
+
     fields = dict(fields)
     if fields.get("model_type") == internlm2.MODEL_TYPE:
         fields = internlm2.llama_config(fields)

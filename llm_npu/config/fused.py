@@ -42,7 +42,7 @@ class FusedArguments:
     )
     use_fused_moe: bool = field(
         default=True,
-        metadata={"help": "Experts of Mixtral and Qwen2-MoE by paddle_fused.fused_moe."},
+        metadata={"help": "Experts of Mixtral and Qwen2-MoE by the operators of paddle_fused for them."},
     )
 
     def switches(self) -> dict[str, bool]:

@@ -1,8 +1,7 @@
-"""The mixtures of experts of Mixtral and Qwen2-MoE, by ``paddle_fused.fused_moe``.
+"""The mixtures of experts of Mixtral and Qwen2-MoE, by ``paddle_fused``'s operators for them and its swiglu.
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
-The parameters stay one layer for each expert; every forward pass stacks them (``llm_npu.surgery.experts``).
 B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
 """
 
@@ -20,8 +19,8 @@ from llm_npu.surgery.sites import overrides_forward, stock_class
 def replace(layer) -> Replacement | NotFused | None:
     """The sparse block of Mixtral or Qwen2-MoE, with the same arguments and results.
 
-    Not fused: experts that are spread over processes, that have a bias, another activation than SiLU or other
-    layers than Linear (LoRA), and gates that drop tokens or choose experts otherwise than by probability.
+    Not fused: experts that are spread over processes or have another activation than SiLU, and gates that
+    drop tokens or choose experts otherwise than by probability.
     """
     stock = stock_class(layer, tuple(BLOCKS))
     if stock is None:
@@ -61,10 +60,9 @@ def mixtral(self, hidden_states):
     with paddle.amp.auto_cast(False):
         scores = F.softmax(router_logits.astype("float32"), axis=-1)
         probs, indices = _chosen(scores, self.top_k, norm_topk_prob=True)
-        # The router's product has the dtype that AMP has products computed in.
-        out = experts.mixture(self.experts, tokens.astype(router_logits.dtype), probs, indices)
-        out = out.astype(hidden_states.dtype)
-    return out.reshape(hidden_states.shape), router_logits
+    # The router's product has the dtype that AMP has products computed in.
+    out = experts.mixture(self.experts, tokens.astype(router_logits.dtype), probs, indices)
+    return out.astype(hidden_states.dtype).reshape(hidden_states.shape), router_logits
 
 
 def qwen2_moe(self, hidden_states):
@@ -81,9 +79,9 @@ def qwen2_moe(self, hidden_states):
         by_token = scores.reshape([-1, gate.num_experts])
         probs, indices = _chosen(by_token, gate.top_k, self.norm_topk_prob)
         auxiliary_loss = _auxiliary_loss(gate, scores, by_token, indices)
-        # The shared expert's products have the dtype that AMP has products computed in.
-        tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
-        out = experts.mixture(self.experts, tokens, probs, indices).reshape(hidden_states.shape)
+    # The shared expert's products have the dtype that AMP has products computed in.
+    tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
+    out = experts.mixture(self.experts, tokens, probs, indices).reshape(hidden_states.shape)
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 

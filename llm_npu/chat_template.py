@@ -154,6 +154,15 @@ def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
     return np.array(ids, dtype=np.int64), answers
 
 
+def question(tokenizer, text: str) -> list[int]:
+    """The token ids of a prompt with one message of the user. ValueError where there is no template."""
+    if source_of(tokenizer) is None:
+        raise ValueError("the tokenizer has no chat template; give the prompts as they are, without --chat")
+    as_pairs = isinstance(source_of(tokenizer), dict)
+    conversation = [[text]] if as_pairs else [{"role": "user", "content": text}]
+    return tokenizer.apply_chat_template(conversation)["input_ids"]
+
+
 def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:
     """The pieces of PaddleNLP's templates, which know pairs of a question and an answer only."""
     system = messages[0]["content"] if messages[0]["role"] == "system" else None

@@ -93,10 +93,18 @@ def generate(
 
 
 def continuations(
-    model, tokenizer, prompts: Sequence[str], max_new_tokens: int = 32, decode: str = "greedy", **options
+    model,
+    tokenizer,
+    prompts: Sequence[str | Sequence[int]],
+    max_new_tokens: int = 32,
+    decode: str = "greedy",
+    **options,
 ) -> tuple[list[str], Generated]:
-    """``generate`` for text: the continuations, without the prompts, and how they came about."""
-    ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    """``generate`` for text: the continuations, without the prompts, and how they came about.
+
+    A prompt may be given as its ids, as ``chat_template.question`` makes them.
+    """
+    ids = [tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt for prompt in prompts]
     done = generate(
         model, ids, max_new_tokens, decode, eos_token_id=ends_of(model.config, tokenizer), **options
     )

@@ -1,6 +1,7 @@
 """Continue prompts with a language model from a local checkpoint: this project's, or Hugging Face's.
 
     python scripts/generate.py output/checkpoint-100 --prompt "def __init__(self"
+    python scripts/generate.py CHECKPOINT --chat --prompt "2 + 2?"        # written by the chat template
     python scripts/generate.py CHECKPOINT --batch prompts.txt --decode sampling --top_p 0.9
     python scripts/generate.py CHECKPOINT --prompt "Once upon" --unfused --device cpu
 
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     console.import_frameworks()
     import paddle
 
-    from llm_npu import compat, pretrained, surgery, tokenizer
+    from llm_npu import chat_template, compat, pretrained, surgery, tokenizer
     from llm_npu.generate import continuations
 
     compat.apply()
@@ -40,12 +41,13 @@ def main(argv: list[str]) -> int:
     done = []
     for first in range(0, len(prompts), arguments.batch_size):
         batch = prompts[first : first + arguments.batch_size]
+        asked = [chat_template.question(tokens, prompt) for prompt in batch] if arguments.chat else batch
         texts, generated = continuations(
-            model, tokens, batch, arguments.max_new_tokens, arguments.decode, **options_of(arguments)
+            model, tokens, asked, arguments.max_new_tokens, arguments.decode, **options_of(arguments)
         )
         done.append(generated)
         for prompt, text in zip(batch, texts, strict=True):
-            console.say(f"{prompt}{text}")
+            console.say(f"{prompt}\n{text.strip()}" if arguments.chat else f"{prompt}{text}")
     prefill = speed(done, "prompt_tokens", "prefill_seconds")
     console.say(f"prefill {prefill}, decode {speed(done, 'decoded_tokens', 'decode_seconds')}")
     return 0
@@ -59,6 +61,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", action="append", help="text to continue; may be given several times")
     given.add_argument("--batch", type=Path, help="text file with a prompt in each line")
+    parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
     parser.add_argument("--batch_size", type=_positive, default=8, help="prompts at once (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")

@@ -204,3 +204,17 @@ def test_blocks_of_templates_for_transformers_are_understood(tokenizer):
         ("2 + 2?:", False),
         ('"Grüße"', True),
     ]
+
+
+@pytest.mark.parametrize("source", [CHATML, INSTRUCT, chat_template.DEFAULT])
+def test_a_question_is_what_stands_before_the_answer_in_training(tokenizer, source):
+    chat_template.attach(tokenizer, source)
+    ids, answers = chat_template.encode(tokenizer, MESSAGES[1:3])
+    assert chat_template.question(tokenizer, "2 + 2?") == ids[~answers].tolist()
+
+
+def test_a_question_in_paddlenlps_template(tokenizer):
+    with pytest.raises(ValueError, match="no chat template; give the prompts as they are"):
+        chat_template.question(tokenizer, "2 + 2?")
+    chat_template.attach(tokenizer, PADDLENLP)
+    assert tokenizer.decode(chat_template.question(tokenizer, "2 + 2?")) == "<s>\nQ: 2 + 2?\n"

@@ -1,6 +1,7 @@
 """scripts/generate.py as a user runs it."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,17 @@ def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sent
     assert done.returncode == 2
     assert sentence in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_messages_are_written_by_the_chat_template(run_python, checkpoint, tmp_path):
+    chatting = tmp_path / "chatting"
+    shutil.copytree(checkpoint, chatting)
+    (chatting / "chat_template.jinja").write_text("Q: {{ messages[0].content }} A:")
+    given = ["--max_new_tokens", "5", "--device", "cpu"]
+    asked = run_python(SCRIPT, chatting, "--chat", "--prompt", "2 + 2?", *given)
+    plain = run_python(SCRIPT, chatting, "--prompt", "Q: 2 + 2? A:", *given)
+    assert "".join(spoken(asked)[1:]).strip() == "2 + 2?\n" + plain_text(spoken(plain)[1], "Q: 2 + 2? A:")
+
+
+def plain_text(said, prompt):
+    return said.strip().removeprefix(prompt).strip()

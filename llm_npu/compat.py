@@ -22,6 +22,7 @@ def apply() -> None:
             moe_gate_learns_from_weights_only()
             qwen2_moe_gate_normalises()
             qwen2_moe_gate_takes_low_precision()
+            qwen2_moe_balances_its_experts()
 
 
 @functools.cache
@@ -149,3 +150,18 @@ def qwen2_moe_gate_takes_low_precision() -> None:
         return choose(self, hidden_states.astype(self.weight.dtype))
 
     Qwen2MoeGate.forward = forward
+
+
+@functools.cache
+def qwen2_moe_balances_its_experts() -> None:
+    """PaddleNLP 3.0.0b4: Qwen2-MoE with ``output_router_logits`` fails ("The axis is expected to be in ...").
+
+    Its blocks give the auxiliary losses of their gates, and the model computes one of them as if they were
+    logits. Here its auxiliary loss is their mean; other than one of logits it counts padding, too.
+    """
+    from paddlenlp.transformers.qwen2_moe import modeling
+
+    def load_balancing_loss_func(gate_losses, num_experts, top_k=2, attention_mask=None):
+        return paddle.stack(gate_losses).mean()
+
+    modeling.load_balancing_loss_func = load_balancing_loss_func

@@ -61,7 +61,7 @@ from llm_npu import compat
 if sys.argv[1] == "cured":
     compat.apply()
     compat.apply()
-from paddlenlp.transformers import MixtralConfig, Qwen2MoeConfig
+from paddlenlp.transformers import MixtralConfig, Qwen2MoeConfig, Qwen2MoeForCausalLM
 from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
 from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeSparseMoEBlock
 
@@ -91,6 +91,13 @@ for block in (
         print(type(block).__name__, [round(x, 1) for x in out.tolist()], [round(x, 1) for x in gradient])
     except (TypeError, ValueError) as error:
         print(type(block).__name__, type(error).__name__)
+sizes |= {"vocab_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_experts": 4}
+sizes |= {"num_attention_heads": 2, "num_key_value_heads": 2}
+model = Qwen2MoeForCausalLM(Qwen2MoeConfig(**sizes, output_router_logits=True))  # whose gates are all ones
+try:
+    print("auxiliary loss", float(model(paddle.to_tensor([[1, 2, 3]]))[0]))
+except (TypeError, ValueError) as error:
+    print("auxiliary loss", type(error).__name__)
 """
 
 
@@ -101,11 +108,14 @@ def test_mixtures_of_experts_run(run_python):
         return run_python("-c", MIXTURES, cure).stdout.splitlines()
 
     mixtral, qwen2_moe = "MixtralSparseMoeBlock", "Qwen2MoeSparseMoEBlock"
-    assert printed("stock") == [f"{mixtral} ValueError", *[f"{qwen2_moe} TypeError"] * 2]
+    stock = [f"{mixtral} ValueError", *[f"{qwen2_moe} TypeError"] * 2, "auxiliary loss TypeError"]
+    assert printed("stock") == stock
     # of the first token 0.3 goes to the expert that makes 100 of it and 0.4 to the one that makes 1000
     raw = "[430.0, 400.4] [-43.0, -86.0, -99.0, 228.0]"
     normalised = "[614.3, 500.5] [0.0, 0.0, -220.4, 220.4]"
-    assert printed("cured") == [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
+    cured = [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
+    # two of four experts get every token, each with a probability of 1/4: 4 * (1/4 + 1/4)
+    assert printed("cured") == [*cured, "auxiliary loss 2.0"]
 
 
 # A gate with float32 weights, as AMP O2 leaves it, and bfloat16 activations.

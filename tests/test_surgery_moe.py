@@ -211,9 +211,11 @@ def assert_close(ours: dict, theirs: dict, relative: float):
         )
 
 
+@pytest.mark.parametrize("seq_aux", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_block_gives_what_the_unfused_block_gives(kind, device):
-    block, hidden = block_of(KINDS[kind]), tokens_of([2, 13], "float32")
+def test_block_gives_what_the_unfused_block_gives(kind, seq_aux, device):
+    config = type(KINDS[kind])(**{**KINDS[kind].to_dict(), "seq_aux": seq_aux})
+    block, hidden = block_of(config), tokens_of([2, 13], "float32")
     for training in (True, False):
         block.train() if training else block.eval()
         out, second = fused(block, hidden)
@@ -241,6 +243,19 @@ def test_model_gives_what_the_unfused_model_gives(kind, device):
     assert ran == {"moe_token_permute": 2, "swiglu": 2 * EXPERTS, "moe_token_unpermute": 2}
     remove_fused_kernels(model)
     assert_close(gradients_of(model, inputs), unfused, 0)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_auxiliary_loss_is_learnt_from(kind):
+    inputs = batch()
+    alone = gradients_of(model_of(kind, router_aux_loss_coef=0.0, output_router_logits=True), inputs)
+    model = model_of(kind, router_aux_loss_coef=0.5, output_router_logits=True)
+    unfused = gradients_of(model, inputs)
+    apply_fused_kernels(model, kernels=["moe"])
+    fused = gradients_of(model, inputs)
+    assert_close(fused, unfused, 1e-4)
+    router = next(name for name in fused if name.endswith(("mlp.gate.weight", "moe.gate.weight")))
+    assert fused["loss"] > alone["loss"] and (fused[router] != alone[router]).any()
 
 
 @pytest.mark.parametrize("kind", MODELS)

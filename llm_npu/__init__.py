@@ -8,6 +8,8 @@ In the order of ``scripts/run_llama_npu.py``, which composes them:
     corpus, tokenizer, data            text -> packed samples
     model, trainer                     PaddleNLP's Llama and Trainer
     checkpoint, weights                atomic checkpoints, in the Hugging Face layout
-    metrics, generate                  losses, speed, memory, the loss curve; a line of text
+    metrics, generate                  losses, speed, memory, the loss curve; text
+    pretrained, export                 a checkpoint as a model, and as a program for paddle.inference
+    stock_config, stored, internlm2    what Hugging Face's checkpoints look like, and InternLM2's
     compat                             cures for defects of stock Paddle and PaddleNLP
 """

@@ -26,6 +26,7 @@ _PUBLIC = {
     "FusedAdamW": "ops.adamw",
     "grouped_matmul": "ops.grouped_matmul",
     "linear_cross_entropy": "ops.linear_cross_entropy",
+    "load_operators": "operators",
     "moe_token_permute": "ops.moe_token_permute",
     "moe_token_unpermute": "ops.moe_token_unpermute",
     "rms_norm": "ops.rms_norm",

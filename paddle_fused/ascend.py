@@ -38,7 +38,7 @@ def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
 @functools.cache
 def signature(operator: str) -> Signature | None:
     """What an operator of the plugin takes, or None if the plugin has no such operator."""
-    _register()
+    register()
     try:
         inputs, attributes, _ = extension_utils.parse_op_info(operator)
     except ValueError:
@@ -51,12 +51,13 @@ def signature(operator: str) -> Signature | None:
 
 def call(operator: str, *arguments) -> list:
     """The outputs of an operator of the plugin, in dygraph and while a program is captured."""
-    _register()
+    register()
     return paddle._C_ops._run_custom_op(operator, *arguments)
 
 
 @functools.cache
-def _register() -> None:
+def register() -> None:
+    """Makes the operators of the plugin, if there is one, known to Paddle."""
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     for library in sorted(Path(root).glob("*.so")) if root else ():
         extension_utils.load_op_meta_info_and_register_op(str(library))

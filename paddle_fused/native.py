@@ -99,6 +99,12 @@ def with_every_gradient(*outputs) -> tuple:
     return outputs
 
 
+def register() -> None:
+    """Makes the host operators known to Paddle; RuntimeError says why that failed."""
+    if error := _load_error():
+        raise RuntimeError(error)
+
+
 @functools.cache
 def _npu_is_virtual() -> bool:
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")

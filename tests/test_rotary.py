@@ -169,6 +169,24 @@ def test_tables_of_both_ranks_and_positions_in_order():
             np.testing.assert_array_equal(found.numpy(), right.numpy())
 
 
+def test_tables_longer_than_a_sequence_whose_length_a_program_does_not_know(device):
+    draw = np.random.default_rng(0)
+    q, k, cos, sin = (
+        paddle.to_tensor(draw.standard_normal(shape).astype("float32"))
+        for shape in ([2, 5, 4, 8], [2, 5, 2, 8], [9, 8], [9, 8])
+    )
+    specs = [paddle.static.InputSpec([-1, -1, *x.shape[2:]], "float32") for x in (q, k)]
+
+    def rotated(q, k):
+        return apply_rotary(q, k, cos, sin)
+
+    program = paddle.jit.to_static(rotated, input_spec=specs, full_graph=True)
+    for length in (5, 3):
+        expected = apply_rotary(q[:, :length], k[:, :length], cos, sin)
+        found = program(q[:, :length], k[:, :length])
+        assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+
+
 def test_packed_sequences_begin_again():
     q, k, (cos, sin) = random(5, 4, 8), random(5, 1, 8), table()
     rotated, _ = apply_rotary(q, k, cos, sin, paddle.to_tensor([0, 1, 0, 1, 2]))

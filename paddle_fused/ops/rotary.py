@@ -87,12 +87,15 @@ def apply_rotary(q, k, cos, sin, position_ids=None):
         )
     if position_ids is None:
         length, sequence = cos.shape[0], tokens[-1]
-        if length < sequence:
+        if 0 <= length < sequence:
             raise ValueError(
                 f"{APPLY}: cos and sin hold {length} positions and q has {sequence} tokens in a sequence; "
                 "accepted: at least as many. Make the table longer, or pass position_ids."
             )
-        cos, sin = (t[:sequence].reshape([*([1] * (len(tokens) - 1)), sequence, 1, -1]) for t in (cos, sin))
+        if sequence < 0:  # not known while a program is captured
+            sequence = paddle.shape(q)[len(tokens) - 1]
+        shape = [*([1] * (len(tokens) - 1)), -1, 1, q.shape[-1]]
+        cos, sin = (table[:sequence].reshape(shape) for table in (cos, sin))
     else:
         _check_positions(position_ids, tokens, cos.shape[0])
         check_one_device(APPLY, q=q, position_ids=position_ids)

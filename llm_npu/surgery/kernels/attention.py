@@ -88,10 +88,8 @@ def in_place_of(stock):
         mask = _mask(given["attention_mask"])
         training = given.get("training", True)
         out = paddle_fused.flash_attention(query, key, value, mask, dropout=dropout, training=training)
-        batch, length, heads, head_dim = out.shape
-        if given.get("sequence_parallel", False):
-            return out.reshape([batch * length, heads * head_dim])
-        return out.reshape([batch, length, heads * head_dim])
+        width = out.shape[2] * out.shape[3]  # B and S may be unknown while a program is captured
+        return out.reshape([-1, width] if given.get("sequence_parallel", False) else [0, 0, width])
 
     return attention
 

@@ -23,7 +23,7 @@ def first_run(run_python, tmp_path_factory):
 def test_training_and_generation_are_timed(first_run):
     done, folder = first_run
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("goal ") == 1
+    assert "goal " not in done.stdout  # tiny models are not what the goals are about
     assert (folder / "new.png").read_bytes().startswith(b"\x89PNG")
     times = [record for record in report.read(str(folder / "new.jsonl")) if record["kind"] == "time"]
     assert {(record["way"], record["contender"]) for record in times} == {
@@ -80,6 +80,14 @@ def test_different_answers_are_refused(other):
     turns.verify_logits("float32", {"unfused": [[9.0, 1e-9]], "fused": [[9.0, 0.0]]})
     with pytest.raises(turns.Disagreement, match="the largest is 9"):
         turns.verify_logits("float32", {"unfused": [[9.0, 1.0]], "fused": [[9.0, other]]})
+
+
+@pytest.mark.parametrize(("gain", "met"), [(1.31, True), (1.29, False)])
+def test_the_goal_is_about_training_a_llama(gain, met):
+    found = [{"contender": "fused", "way": "train", "gain": gain}]
+    (record,) = bench_models.goals(found, SIZES["llama"], "float32", "on")
+    assert record["met"] == met
+    assert bench_models.goals(found, SIZES["qwen2"], "float32", "on") == []
 
 
 def test_gains_are_those_within_a_group():

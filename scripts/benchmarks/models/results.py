@@ -112,6 +112,10 @@ def chart(found: list[dict], file: str) -> None:
     panels[0][0].invert_yaxis()
     bars = [pyplot.Rectangle((0, 0), 1, 1, color=f"C{position}") for position in range(len(contenders))]
     names = [name if name == FUSED else f"{name} alone" for name in contenders]
-    figure.legend(bars, names, loc="outside upper center", ncols=len(names))
+    figure.legend(bars, names, loc="outside lower center", ncols=len(names))
+    facts = next(record for record in found if record["kind"] == "machine")
+    machine = f"{facts['processor']}, {facts['threads']} threads, commit {facts['commit']}"
+    malloc = " and ".join(sorted({record["malloc"] for record in times}))
+    figure.suptitle(f"Tokens per second of the unfused model's: {machine}, malloc {malloc}")
     figure.savefig(file, dpi=120)
     pyplot.close(figure)

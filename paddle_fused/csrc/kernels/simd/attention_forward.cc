@@ -54,8 +54,7 @@ struct RunningSoftmax {
       const Vector old_max = load(max + i);
       Vector new_max = old_max;
       for (int64_t j = 0; j < keys; ++j) {
-        Vector score = load(scores + j * kScoreWidth + i) * scale;
-        score = score < lowest ? broadcast(lowest) : score;  // NaN stays
+        const Vector score = at_least(load(scores + j * kScoreWidth + i) * scale, broadcast(lowest));
         store(scores + j * kScoreWidth + i, score);
         new_max = score > new_max ? score : new_max;
       }

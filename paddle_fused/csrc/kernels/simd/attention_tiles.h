@@ -11,6 +11,10 @@
 #include "kernels/simd/attention_products.h"
 #include "kernels/simd/philox.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
@@ -80,23 +84,32 @@ struct TilePlace {
   }
 };
 
+// x where it is above `bound` or NaN, else `bound`: one instruction, which compilers miss where the bound is a constant.
+static inline Vector at_least(Vector x, Vector bound) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(0xffff, bound, x);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(bound, x);
+#else
+  return x < bound ? bound : x;
+#endif
+}
+
 // e^x with a relative error of about 2^-23, as exp_fast (math.h) but for x <= 88 only, which leaves fewer instructions:
-// the scores of attention are never above their maximum. The polynomial yields 2 e^r; 2^(n - 1) is zero for n = -126,
-// so that results below 1.8e-38 are zero and none is subnormal. NaN passes through.
+// the scores of attention are never above their maximum. n ln2 is subtracted in one step: where that rounds, far from
+// zero, the results are small. The polynomial, the best of its degree for relative errors, yields 2 e^r; 2^(n - 1) is
+// zero for n = -126, so that results below 1.8e-38 are zero and none is subnormal. NaN passes through.
 static inline Vector exp_below_overflow(Vector x) {
-  const Vector lowest = broadcast(-87.2f);
-  const Vector clamped = x < lowest ? lowest : x;
+  const Vector clamped = at_least(x, broadcast(-87.2f));
   constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23 rounds to an integer n, 126 makes the bits of 2^(n-1)
   const Vector shifted = clamped * 1.44269504f + kRound;
   const Vector n = shifted - kRound;
-  Vector r = clamped - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  Vector e = broadcast(2 * 1.9875691500e-4f);
-  e = e * r + 2 * 1.3981999507e-3f;
-  e = e * r + 2 * 8.3334519073e-3f;
-  e = e * r + 2 * 4.1665795894e-2f;
-  e = e * r + 2 * 1.6666665459e-1f;
-  e = e * r + 2 * 5.0000001201e-1f;
+  const Vector r = clamped - n * 0.693147181f;
+  Vector e = broadcast(2 * 1.3814220723e-3f);
+  e = e * r + 2 * 8.3688987812e-3f;
+  e = e * r + 2 * 4.1668405746e-2f;
+  e = e * r + 2 * 1.6666519129e-1f;
+  e = e * r + 2 * 4.9999993346e-1f;
   e = e * r + 2.0f;
   e = e * r + 2.0f;
   return e * reinterpret_cast<Vector>(reinterpret_cast<IntVector>(shifted) << 23);
@@ -125,8 +138,7 @@ static inline void scale_and_bias(const TilePlace& t, ScoreStrides strides, int6
   const Vector scale = broadcast(t.problem->scale);
   const Vector lowest = broadcast(kHiddenScore);
   for (int64_t at = 0; at < count; at += kLanes) {
-    const Vector score = load(scores + at) * scale;
-    store(scores + at, score < lowest ? lowest : score);  // NaN stays
+    store(scores + at, at_least(load(scores + at) * scale, lowest));
   }
   const AttentionBias& bias = t.problem->bias;
   if (!bias.data) return;

@@ -1,11 +1,13 @@
 """Chat templates: found, rendered as prompts and answers, tokenised, kept with the tokenizer."""
 
+import argparse
 import json
+import shutil
 
 import pytest
 
 from llm_npu import chat_template
-from llm_npu.corpus import standard_library
+from llm_npu.corpus import corpus
 from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
 
 MESSAGES = [
@@ -44,7 +46,9 @@ PADDLENLP = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return trained_tokenizer(standard_library(), 600, str(tmp_path_factory.mktemp("cache")))
+    text = tmp_path_factory.mktemp("text") / "text.py"
+    shutil.copy(argparse.__file__, text)
+    return trained_tokenizer(corpus(text), 600, str(text.parent))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from paddlenlp.peft import LoRAModel
 
 from llm_npu import lora, surgery, weights
 from llm_npu.config import ModelArguments
-from llm_npu.corpus import standard_library
+from llm_npu.corpus import corpus
 from llm_npu.families import config_class, model_class
 from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
 
@@ -72,7 +72,9 @@ def state(model):
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    return load_tokenizer(trained_tokenizer(standard_library(), 300, str(tmp_path_factory.mktemp("cache"))))
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text("to be, or not to be\n" * 9)
+    return load_tokenizer(trained_tokenizer(corpus(text), 270, str(text.parent)))
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -95,7 +95,7 @@ def test_fine_tuning_on_conversations(run, inputs, tmp_path):
     assert chat_template.source_of(tokenizer) == chat_template.DEFAULT
 
 
-@pytest.mark.parametrize("precision", ["--bf16", "--no_bf16"])
+@pytest.mark.parametrize("precision", ["--bf16", pytest.param("--no_bf16", marks=pytest.mark.slow)])
 def test_a_continued_run_with_lora_is_the_same_bit_for_bit(run, inputs, tmp_path, precision):
     arguments = [*inputs, "--finetuning_type", "lora", "--lora_dropout", "0.1", precision, *CONSTANT]
     arguments += ["--packing", "first_fit", "--gradient_accumulation_steps", "2"]
@@ -146,12 +146,12 @@ def test_a_run_with_lora_continues_on_its_own_base_only(run, inputs, model, tmp_
 
 def test_the_loss_does_not_depend_on_how_a_step_is_cut_into_micro_batches(run, inputs, tmp_path):
     found = []
-    for size, count in ((4, 1), (1, 4), (2, 2)):
+    for size, count in ((4, 1), (1, 4)):
         out = tmp_path / f"{size}"
         cut = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", count]
         assert run(*inputs, "--output_dir", out, "--no_bf16", "--padding", "longest", *cut)[0] == 0
         found.append(list(losses(out)[0].values()))
-    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-5)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("fused", [(), ("--disable_fused_options",)], ids=["fused", "stock"])
@@ -159,7 +159,6 @@ def test_the_held_out_loss_does_not_depend_on_packing(run, inputs, tmp_path, fus
     found = []
     for packing, padding in (
         ("none", "longest"),
-        ("none", "none"),
         ("first_fit", "none"),
         ("first_fit", "max_length"),
         ("length_grouped", "longest"),

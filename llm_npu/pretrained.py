@@ -28,10 +28,7 @@ def load_model(folder: str | Path, dtype: str | None = None):
         raise ValueError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
     if on_cpu and dtype != "float32":
         raise ValueError(f"The CPU place computes no products in {dtype}; use float32, or the device npu.")
-    # PaddleNLP's Mistral embeds the padding token, which may be the end-of-text token, as zeros.
-    padding, config.pad_token_id = config.pad_token_id, None
-    model = families.model_class(config.model_type)(config).to(dtype=dtype)
-    config.pad_token_id = padding
+    model = families.new_model(config).to(dtype=dtype)
     weights.load(model, folder)
     model.eval()
     return model

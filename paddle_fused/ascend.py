@@ -14,7 +14,7 @@ import paddle
 from paddle.base.framework import OpProtoHolder
 from paddle.utils.cpp_extension import extension_utils
 
-from .devices import elsewhere
+from .devices import elsewhere, is_captured
 
 
 class Signature(NamedTuple):
@@ -32,6 +32,9 @@ def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
     missing = [operator for operator in operators if signature(operator) is None]
     if missing:
         return f"the plugin that is installed has no operator {' or '.join(missing)}"
+    if operators and any(is_captured(x) and x.is_dist_dense_tensor_type() for x in tensors if x is not None):
+        names = " or ".join(operators)
+        return f"captured programs of distributed tensors need an SPMD rule, and {names} has none"
     return None
 
 

@@ -85,6 +85,11 @@ def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
 
 def _refuses_tensors(query, bias, call) -> str | None:
     heads = call.heads
+    if not is_captured(query) and query.is_dist():
+        # Paddle 3.3 dereferences inputs that are left out, and the process ends with a segmentation fault.
+        return (
+            f"{PLUGIN} has inputs that may be left out, which Paddle does not allow for distributed tensors"
+        )
     if dtype_name(query) not in contracts.dtypes("attention.plugin_dtype"):
         return contracts.reason("attention.plugin_dtype", PLUGIN, f"query is {dtype_name(query)}")
     if bias is not None:

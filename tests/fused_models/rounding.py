@@ -5,7 +5,8 @@ from __future__ import annotations
 import paddle
 from precision import ROUNDING
 
-SITES = ("RMSNorm", "Attention", "MLP", "MoeBlock", "MoEBlock")  # in the names of layers that may be fused
+# In the names of layers that may be fused, and of the projections between which rotary and SwiGLU round.
+SITES = ("RMSNorm", "Attention", "MLP", "MoeBlock", "MoEBlock", "Linear")
 
 
 def round_otherwise(model, seed: int) -> None:

@@ -46,6 +46,8 @@ std::vector<Case> cases() {
   packed.kv_ends = {5, 9, 90, 91};
   all.push_back(packed);
   all.push_back({"queries that see the prefix only", 1, 1, 1, 16, 16, 160, 110, {5, 0, 10}});
+  all.push_back({"a band far from the prefix", 1, 1, 1, 16, 16, 490, 500, {20, 0, 10}});
+  all.push_back({"a narrow head", 1, 1, 1, 1, 1, 40, 40, kCausal});
   return all;
 }
 

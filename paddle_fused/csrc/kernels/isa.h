@@ -10,7 +10,7 @@
 
 namespace paddle_fused::kernels {
 
-// From the narrowest to the widest. AMX is AVX-512 but for the kernels that have an amx/<op>.cc: products in bfloat16.
+// From the narrowest to the widest. AMX is AVX-512 but for products in bfloat16: matmul and attention.
 enum class Isa { kBaseline, kAvx2, kAvx512, kAmx };
 constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
@@ -23,6 +23,8 @@ PF_EXPORT const char* isa_name(Isa isa);
 
 // PF_DECLARE_TABLE(CastTable, cast_table) declares the accessor that every target's simd/<op>.cc defines;
 // PF_SELECT_TABLE(cast_table) calls the one of the active instruction set.
+// PF_DECLARE_TILE_TABLE and PF_SELECT_TILE_TABLE add, for kernels that multiply, what is compiled for AMX: its tiles are
+// chosen if the operands are bfloat16.
 #if defined(__x86_64__)
 #define PF_DECLARE_TABLE(Table, name)         \
   namespace baseline { const Table& name(); } \
@@ -32,8 +34,15 @@ PF_EXPORT const char* isa_name(Isa isa);
   (active_isa() >= Isa::kAvx512  ? avx512::name()     \
    : active_isa() == Isa::kAvx2 ? avx2::name()        \
                                 : baseline::name())
+#define PF_DECLARE_TILE_TABLE(Table, name) \
+  PF_DECLARE_TABLE(Table, name)            \
+  namespace amx { const Table& name(); }
+#define PF_SELECT_TILE_TABLE(name, bfloat16) \
+  ((bfloat16) && active_isa() == Isa::kAmx ? amx::name() : PF_SELECT_TABLE(name))
 #else
 #define PF_DECLARE_TABLE(Table, name) \
   namespace baseline { const Table& name(); }
 #define PF_SELECT_TABLE(name) baseline::name()
+#define PF_DECLARE_TILE_TABLE(Table, name) PF_DECLARE_TABLE(Table, name)
+#define PF_SELECT_TILE_TABLE(name, bfloat16) (static_cast<void>(bfloat16), PF_SELECT_TABLE(name))
 #endif

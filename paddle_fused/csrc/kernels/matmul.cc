@@ -34,11 +34,8 @@ struct EvenParts {
 };
 
 const MatmulTable& table_of(const MatmulTypes& type) {
-#if defined(__x86_64__)
   const bool bfloat16 = type.a == ElementType::kBFloat16 && type.b == ElementType::kBFloat16;
-  if (bfloat16 && active_isa() == Isa::kAmx) return amx::bfloat16_matmul_table();
-#endif
-  return PF_SELECT_TABLE(matmul_table);
+  return PF_SELECT_TILE_TABLE(matmul_table, bfloat16);
 }
 
 // A thread that packs and multiplies.

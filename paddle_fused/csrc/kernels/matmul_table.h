@@ -46,10 +46,6 @@ struct MatmulTable {
   void (*store[3])(const float* sums, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
                    bool accumulate);
 };
-PF_DECLARE_TABLE(MatmulTable, matmul_table)
-#if defined(__x86_64__)
-// Of bfloat16 A and B.
-namespace amx { const MatmulTable& bfloat16_matmul_table(); }
-#endif
+PF_DECLARE_TILE_TABLE(MatmulTable, matmul_table)
 
 }  // namespace paddle_fused::kernels

@@ -9,7 +9,9 @@ namespace {
 
 int64_t query_tile_floats(const AttentionProblem& p) { return kQueryTile * head_width(p.head_dim); }
 
-int64_t prepare_floats(const AttentionProblem& p) { return kQueryTile * (2 * p.value_head_dim + 1) + 3 * 16; }
+int64_t prepare_floats(const AttentionProblem& p) {
+  return kQueryTile * (2 * transposed_width(p.value_head_dim) + 1) + 3 * 16;
+}
 
 int64_t workspace_floats(const AttentionProblem& p) {
   return GradientTile<float>::floats(p) + kKeyPanel * (2 * panels_of(p.head_dim) + panels_of(p.value_head_dim)) +
@@ -23,13 +25,14 @@ void prepare(const AttentionBlock& block, const AttentionBackward& x, float* wor
   const AttentionSegment& s = block.segment;
   const int64_t queries = smaller(kQueryTile, s.query_len - block.begin), first = s.query_start + block.begin;
   Arena arena{workspace};
-  float* out_columns = arena.take(kQueryTile * p.value_head_dim);
-  float* out_grad_columns = arena.take(kQueryTile * p.value_head_dim);
+  float* out_columns = arena.take(kQueryTile * transposed_width(p.value_head_dim));
+  float* out_grad_columns = arena.take(kQueryTile * transposed_width(p.value_head_dim));
   float* sums = arena.take(kQueryTile);
   load_transposed(rows_of<T>(x.out, s.batch, first, block.head), x.out.token_stride, queries, p.value_head_dim,
                   out_columns);
   load_transposed(rows_of<T>(x.out_grad, s.batch, first, block.head), x.out_grad.token_stride, queries,
                   p.value_head_dim, out_grad_columns);
+  const ProductUnit unit;
   // In the order of dP's sums, so that dP - delta is exactly zero in a row that sees one key only.
   sums_over_head<T>(queries, p.value_head_dim, out_columns, out_grad_columns, sums);
   float* deltas = x.delta + block.head * x.delta_head_stride + s.first_row + block.begin;
@@ -143,6 +146,7 @@ struct KeyBlock {
 
 template <typename T>
 void run(const AttentionKeyBlock& block, const AttentionBackward& x, float* workspace) {
+  const ProductUnit unit;
   KeyBlock<T>(block, x, workspace).run();
 }
 
@@ -151,8 +155,8 @@ constexpr AttentionBackwardTable kTable = {kKeyBlock,
                                            query_tile_floats,
                                            prepare_floats,
                                            workspace_floats,
-                                           {prepare<float>, prepare<BFloat16>, prepare<Float16>},
-                                           {run<float>, run<BFloat16>, run<Float16>}};
+                                           PF_EACH_TYPE(prepare),
+                                           PF_EACH_TYPE(run)};
 
 }  // namespace
 

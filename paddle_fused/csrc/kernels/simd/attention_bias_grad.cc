@@ -17,6 +17,7 @@ void run(const AttentionBiasBlock& block, const AttentionBackward& x, float* wor
   const AttentionBiasGrad& to = x.bias_grad;
   const int64_t group = p.query_heads / p.kv_heads, keys = smaller(kKeyBlock, p.kv_len - block.key);
 
+  const ProductUnit unit;
   Arena arena{workspace};
   GradientTile<T> tile(p, x, &arena);
   float* sums = arena.take(kSums);  // one row for each query, or the first row for all of them
@@ -49,7 +50,7 @@ void run(const AttentionBiasBlock& block, const AttentionBackward& x, float* wor
 }
 
 constexpr AttentionBiasGradTable kTable = {kQueryTile, kKeyBlock, workspace_floats,
-                                          {run<float>, run<BFloat16>, run<Float16>}};
+                                          PF_EACH_TYPE(run)};
 
 }  // namespace
 

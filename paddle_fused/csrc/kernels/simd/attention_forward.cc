@@ -21,7 +21,7 @@ int64_t key_panel_of(const AttentionProblem& p) {
 
 int64_t workspace_floats(const AttentionProblem& p) {
   const int64_t queries = queries_of(p), panels = (head_width(p.head_dim) + head_width(p.value_head_dim)) / kHeadWidth;
-  return queries * (p.head_dim + head_width(p.value_head_dim) + 3) + key_panel_of(p) * panels +
+  return queries * (transposed_width(p.head_dim) + head_width(p.value_head_dim) + 3) + key_panel_of(p) * panels +
          2 * kKeys * kScoreWidth + 8 * 16;
 }
 
@@ -112,7 +112,7 @@ struct ForwardBlock {
         key_panel(key_panel_of(p)) {
     Arena arena{workspace};
     const int64_t columns = queries_of(p);
-    query_columns = arena.take(columns * p.head_dim);
+    query_columns = arena.take(columns * transposed_width(p.head_dim));
     keys = arena.take(head_width(p.head_dim) / kHeadWidth * key_panel);
     values = arena.take(value_width / kHeadWidth * key_panel);
     out = arena.take(columns * value_width);
@@ -139,7 +139,7 @@ struct ForwardBlock {
     const int64_t vectors = (place.queries + kLanes - 1) / kLanes;
     const RunningSoftmax panel{softmax.max + column, softmax.sum + column, softmax.rescale + column};
     score_product<T>(place.keys, place.queries, p.head_dim, keys + row * kHeadWidth, key_panel,
-                  query_columns + column * p.head_dim, scores);
+                     query_columns + column * transposed_width(p.head_dim), scores);
     if (mask == MaskState::kNothingHidden && !p.bias.data && place.inside_band()) {
       RunningSoftmax(panel).update(scores, vectors, place.keys, p.scale, kHiddenScore);
     } else {
@@ -197,10 +197,11 @@ struct ForwardBlock {
 
 template <typename T>
 void run(const AttentionBlock& block, const AttentionForward& x, float* workspace) {
+  const ProductUnit unit;
   ForwardBlock<T>(block, x, workspace).run();
 }
 
-constexpr AttentionForwardTable kTable = {kQueries, workspace_floats, {run<float>, run<BFloat16>, run<Float16>}};
+constexpr AttentionForwardTable kTable = {kQueries, workspace_floats, PF_EACH_TYPE(run)};
 
 }  // namespace
 

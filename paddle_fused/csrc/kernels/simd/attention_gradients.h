@@ -6,7 +6,12 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
 // A block of keys stays while tiles of queries pass by; both together stay in the level 2 cache.
+#if defined(__AMX_BF16__)
+// Products take less time there, and the gradients of queries, which every block of keys reads and writes, more of it.
+constexpr int64_t kKeyBlock = 192, kQueryTile = 96;
+#else
 constexpr int64_t kKeyBlock = 96, kQueryTile = 48;
+#endif
 static_assert(kKeyBlock % kScoreWidth == 0 && kQueryTile % kRowPadding == 0 && kQueryTile % kHeadRows == 0,
               "tiles are whole panels");
 constexpr int64_t kScorePanel = kQueryTile * kScoreWidth, kScorePanels = kKeyBlock / kScoreWidth;
@@ -65,8 +70,8 @@ struct GradientTile {
   GradientTile(const AttentionProblem& problem, const AttentionBackward& tensors, Arena* arena)
       : p(problem),
         x(tensors),
-        key_columns(arena->take(p.head_dim * kKeyBlock)),
-        value_columns(arena->take(p.value_head_dim * kKeyBlock)),
+        key_columns(arena->take(transposed_width(p.head_dim) * kKeyBlock)),
+        value_columns(arena->take(transposed_width(p.value_head_dim) * kKeyBlock)),
         queries(arena->take(panels_of(p.head_dim) * kQueryPanel)),
         out_grads(arena->take(panels_of(p.value_head_dim) * kQueryPanel)),
         scores(arena->take(kScorePanel)),
@@ -74,7 +79,7 @@ struct GradientTile {
         factors(arena->take(kScorePanel)),
         rows(arena) {}
   static int64_t floats(const AttentionProblem& p) {
-    return kKeyBlock * (p.head_dim + p.value_head_dim) +
+    return kKeyBlock * (transposed_width(p.head_dim) + transposed_width(p.value_head_dim)) +
            kQueryPanel * (panels_of(p.head_dim) + panels_of(p.value_head_dim)) + kScorePanel * (kScorePanels + 2) +
            RowStatistics::floats() + 11 * 16;
   }
@@ -121,10 +126,10 @@ struct GradientTile {
     const MaskState mask = mask_state(part);
     const int64_t first = panel * kScoreWidth, row = range.begin * kHeadWidth, count = part.queries * kScoreWidth;
     float *probabilities = scores + range.begin * kScoreWidth, *grads = score_grads_of(panel, range.begin);
-    score_product<T>(part.queries, part.keys, p.head_dim, queries + row, kQueryPanel, key_columns + first * p.head_dim,
-                  probabilities);
+    score_product<T>(part.queries, part.keys, p.head_dim, queries + row, kQueryPanel,
+                     key_columns + first * transposed_width(p.head_dim), probabilities);
     score_product<T>(part.queries, part.keys, p.value_head_dim, out_grads + row, kQueryPanel,
-                  value_columns + first * p.value_head_dim, grads);
+                     value_columns + first * transposed_width(p.value_head_dim), grads);
     scale_and_bias<T>(part, kKeysContiguous, count, probabilities);
     hide(part, mask, kKeysContiguous, probabilities);
     const bool dropout = p.keep_probability < 1;

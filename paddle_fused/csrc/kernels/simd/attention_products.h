@@ -1,32 +1,20 @@
-// The matrix products of attention, for simd/*.cc only: fp32, in panels.
-//
-// A matrix of r rows cut into panels of w columns holds element (i, j) at [j / w][i][j % w]. Two widths occur: panels
-// of scores, kScoreWidth wide, and panels of a head's dimensions, kHeadWidth wide. A panel is what a register tile
-// spans, and lies densely in the level 1 cache whatever the strides of the tensors are.
+// The matrix products of attention, for simd/*.cc only: fp32, in panels. (On AMX those of amx/attention_products.h stand
+// in their place.)
 #pragma once
 #include <cstdint>
 
-#include "kernels/simd/element_vectors.h"
-#include "kernels/simd/tile_matmul.h"
+#include "kernels/simd/attention_panels.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-constexpr int kScoreVectors = 3, kHeadVectors = 2;
-constexpr int64_t kScoreWidth = kScoreVectors * kLanes, kHeadWidth = kHeadVectors * kLanes;
-// Rows of a register tile that is kScoreWidth or kHeadWidth wide. kScoreWidth is a multiple of kHeadRows.
-#if defined(__AVX512F__)
-constexpr int kScoreRows = 8, kHeadRows = 12;
-#else
-constexpr int kScoreRows = 4, kHeadRows = 6;
-#endif
-// Products that make scores compute rows up to a multiple of it.
-constexpr int64_t kRowPadding = 2 * kScoreRows;
+// A thread holds one while it calls the functions below; where there are tile registers, it asks for them.
+struct ProductUnit {
+  ProductUnit() {}
+};
 
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
-static inline int64_t head_width(int64_t head_dim) { return rounded_up(head_dim, kHeadWidth); }
+// Floats that a token takes in transposed panels.
+static inline int64_t transposed_width(int64_t head_dim) { return head_dim; }
 
 // Products of a head that are summed before they are added to the others. Rounding errors grow with the length of such
 // a sum, and float32 tensors show them; the sums of 16-bit tensors need no such care.
@@ -161,11 +149,6 @@ static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, co
   head_product<kScoreWidth, 1>(rows, head_dim, depth, scores, kScoreWidth, s_panel, b, b_panel, c, c_panel, accumulate);
 }
 
-// Tokens of a head are often a page or more apart, where the processor fetches nothing ahead by itself.
-template <typename T>
-static inline void fetch_ahead(const T* token, int64_t head_dim) {
-  for (int64_t d = 0; d < head_dim; d += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(token + d);
-}
 constexpr int64_t kTokensAhead = 8;
 
 // `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
@@ -246,24 +229,6 @@ static inline void sums_over_head(int64_t count, int64_t head_dim, const float* 
       total += sum;
     }
     store(sums + i, total);
-  }
-}
-
-// x[i][d] = row_scale[i] * (element (i, d) of a matrix in panels of dimensions).
-template <typename T>
-static inline void store_head(const float* from, int64_t panel, int64_t count, int64_t head_dim, const float* row_scale,
-                              T* x, int64_t token_stride) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float* row = from + i * kHeadWidth;
-    T* to = x + i * token_stride;
-    const float scale = row_scale[i];
-    for (int64_t n = 0; n < head_dim; n += kHeadWidth, row += panel) {
-      if (n + kHeadWidth <= head_dim) {
-        for (int64_t d = 0; d < kHeadWidth; d += kLanes) store_elements(to + n + d, load(row + d) * scale);
-      } else {
-        for (int64_t d = 0; d < head_dim - n; ++d) from_float(scale * row[d], to + n + d);
-      }
-    }
   }
 }
 

@@ -1,6 +1,6 @@
 // Pieces shared by the forward and the backward pass of attention, for simd/*.cc only.
 //
-// Scores are computed panel by panel (see attention_products.h): element (i, j) of query i and key j stands at
+// Scores are computed panel by panel (see attention_panels.h): element (i, j) of query i and key j stands at
 // scores[i * query_stride + j * key_stride], where one of the strides is 1. Passes that own a block of queries keep the
 // queries contiguous, passes that own a block of keys keep the keys contiguous: then the operand that stays is the one
 // that is transposed, once, and maxima and sums over keys need no horizontal vector operation.
@@ -8,8 +8,19 @@
 #include <cstdint>
 
 #include "kernels/attention_table.h"
-#include "kernels/simd/attention_products.h"
 #include "kernels/simd/philox.h"
+#if defined(__AMX_BF16__)
+#include "kernels/amx/attention_products.h"
+#else
+#include "kernels/simd/attention_products.h"
+#endif
+
+// What a table holds for each type of elements. Those compiled for AMX are for bfloat16 only.
+#if defined(__AMX_BF16__)
+#define PF_EACH_TYPE(function) {nullptr, function<BFloat16>, nullptr}
+#else
+#define PF_EACH_TYPE(function) {function<float>, function<BFloat16>, function<Float16>}
+#endif
 
 #if defined(__AVX2__)
 #include <immintrin.h>

@@ -33,12 +33,15 @@ static inline Vector load_elements(const Float16* x) {
   return from_bits(sign | (number >= 0x7c00 ? special : finite));
 }
 
-static inline void store_elements(float* x, Vector v) { store(x, v); }
-static inline void store_elements(BFloat16* x, Vector v) {
+// Rounded to bfloat16, in the lower halves.
+static inline BitsVector bfloat16_bits(Vector v) {
   const BitsVector u = to_bits(v), nan = (u >> 16) | 0x40;
   const BitsVector rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
-  store_bits(x, v == v ? rounded : nan);
+  return v == v ? rounded : nan;
 }
+
+static inline void store_elements(float* x, Vector v) { store(x, v); }
+static inline void store_elements(BFloat16* x, Vector v) { store_bits(x, bfloat16_bits(v)); }
 static inline void store_elements(Float16* x, Vector v) {
   const BitsVector u = to_bits(v), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   const IntVector magnitude = reinterpret_cast<IntVector>(a);

@@ -14,7 +14,7 @@ constexpr int kLanes = 8, kMaxVectors = 3;
 #else
 constexpr int kLanes = 4, kMaxVectors = 2;
 #endif
-constexpr int kTileRows = 4;
+constexpr int kRowsTogether = 4;
 
 typedef float Vector __attribute__((vector_size(kLanes * 4)));
 typedef int32_t IntVector __attribute__((vector_size(kLanes * 4)));
@@ -34,14 +34,14 @@ struct MatrixA {
 template <int kVectors>
 static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_stride, float* c, int64_t c_stride,
                                  int64_t depth, bool accumulate) {
-  Vector sum[kTileRows][kVectors];
-  for (int r = 0; r < kTileRows; ++r)
+  Vector sum[kRowsTogether][kVectors];
+  for (int r = 0; r < kRowsTogether; ++r)
     for (int v = 0; v < kVectors; ++v) sum[r][v] = Vector{};
   const float* a_column = a.data;
   for (int64_t k = 0; k < depth; ++k) {
     Vector b_row[kVectors];
     for (int v = 0; v < kVectors; ++v) b_row[v] = load(b + v * kLanes);
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < kRowsTogether; ++r) {
       const Vector factor = broadcast(a_column[r * a.row_stride]);
       for (int v = 0; v < kVectors; ++v) sum[r][v] += factor * b_row[v];
     }
@@ -49,7 +49,7 @@ static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_str
     b += b_stride;
   }
   // C is added last: rounding errors then grow with the length of a block and the number of blocks, not their product.
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < kRowsTogether; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       float* to = c + r * c_stride + v * kLanes;
       store(to, accumulate ? load(to) + sum[r][v] : sum[r][v]);
@@ -57,13 +57,13 @@ static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_str
   }
 }
 
-// rows is rounded up to a multiple of kTileRows (A and C must have them), columns is a multiple of kLanes.
+// rows is rounded up to a multiple of kRowsTogether (A and C must have them), columns is a multiple of kLanes.
 static inline void tile_matmul(int64_t rows, int64_t columns, int64_t depth, const MatrixA& a, const float* b,
                                int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
   for (int64_t n = 0; n < columns;) {
     const int64_t left = (columns - n) / kLanes;
     const int vectors = left < kMaxVectors ? static_cast<int>(left) : kMaxVectors;
-    for (int64_t m = 0; m < rows; m += kTileRows) {
+    for (int64_t m = 0; m < rows; m += kRowsTogether) {
       const MatrixA a_rows{a.data + m * a.row_stride, a.row_stride, a.depth_stride};
       float* c_rows = c + m * c_stride + n;
       switch (vectors) {

@@ -1,0 +1,176 @@
+// The matrix products of attention in tiles of bfloat16, for simd/attention_*.cc compiled for AMX: they stand in the
+// place of those of simd/attention_products.h, and so do the panels. Q, K, V and dO are factors as they are; P and dS
+// become bfloat16 as they enter a product. Scores and sums are fp32.
+//
+// Tokens of a head. 32 tokens by 32 dimensions take as much of a panel as if they were floats, and stand there twice:
+// as two tiles of A, 16 tokens each, for products that sum over the dimensions, then as two tiles of B, 16 dimensions
+// each, for products that sum over the tokens. Transposed tokens are tiles of B alone, in steps of 32 dimensions.
+#pragma once
+#include <cstdint>
+
+#include "kernels/amx/tile_product.h"
+#include "kernels/simd/attention_panels.h"
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+
+static_assert(kScoreWidth == kProductColumns && kHeadWidth == kProductColumns && kRowPadding == kTileDepth,
+              "panels are as wide as a product of tiles, and as a step in depth");
+
+// A thread holds one while it calls the functions below.
+struct ProductUnit {
+  ProductUnit() { configure_tiles(); }
+  ~ProductUnit() { release_tiles(); }
+};
+
+// Floats that a token takes in transposed panels.
+static inline int64_t transposed_width(int64_t head_dim) { return rounded_up(head_dim, kTileDepth) / 2; }
+
+static inline const BFloat16* tiles_in(const float* panel) { return reinterpret_cast<const BFloat16*>(panel); }
+
+// One panel of scores = A B: A is `rows` rows of a head in panels of dimensions, a_panel floats apart; B is one panel
+// of the other side's transposed tokens.
+template <typename T>
+static inline void score_product(int64_t rows, int64_t /*columns*/, int64_t head_dim, const float* a, int64_t a_panel,
+                                 const float* b, float* c) {
+  for (int64_t m = 0; m < rows; m += kProductRows)
+    multiply_tiles(rows - m, {tiles_in(a + m * kHeadWidth), 2 * a_panel}, {tiles_in(b)}, steps_of(head_dim),
+                   c + m * kScoreWidth, false);
+}
+
+// Scores that become tiles of A at a time: one panel's width by so many in depth.
+constexpr int64_t kDepthTogether = 192;
+typedef BFloat16 ScoreTiles[kProductRows * kDepthTogether];
+
+// C (+)= A B for at most 32 rows: B's tokens and C are in panels of dimensions.
+static inline void head_product(int64_t rows, int64_t head_dim, int64_t depth, const ScoreTiles& a, const float* b,
+                                int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
+  constexpr int64_t kBlock = 2 * kStepElements;  // tiles of A, tiles of B
+  for (int64_t n = 0; n < head_dim; n += kHeadWidth, b += b_panel, c += c_panel)
+    multiply_tiles(rows, {a}, {tiles_in(b) + kStepElements, kBlock}, steps_of(depth), c, accumulate);
+}
+
+// The columns of one panel of scores as rows of A, `rows` of them; the scores' rows are the depth.
+static inline void pack_columns(const float* scores, int64_t rows, int64_t depth, BFloat16* tiles) {
+  for (int64_t first = 0; first < depth; first += kTileDepth, tiles += kStepElements) {
+    for (int64_t column = 0; column < rows; column += kTileRows) {
+      const auto bits = [&](int64_t k) {
+        return k < depth ? bfloat16_bits(load(scores + k * kScoreWidth + column)) : BitsVector{};
+      };
+      __m512i pairs[kTileRows];
+      for (int64_t p = 0; p < kTileRows; ++p)
+        pairs[p] = reinterpret_cast<__m512i>(bits(first + 2 * p) | bits(first + 2 * p + 1) << 16);
+      transpose(pairs);
+      for (int64_t i = 0; i < kTileRows; ++i)
+        _mm512_store_si512(tiles + (column + i) * kTileDepth, pairs[i]);
+    }
+  }
+}
+
+// Rows of scores in panels, `panel` floats apart, as rows of A.
+static inline void pack_rows(const float* scores, int64_t panel, int64_t rows, int64_t depth, BFloat16* tiles) {
+  for (; depth > 0; depth -= kScoreWidth, scores += panel, tiles += kStepElements) {
+    for (int64_t column = 0; column < kScoreWidth; column += kLanes) {
+      const auto inside = static_cast<__mmask16>(first_of_32(larger(0, depth - column)));
+      for (int64_t i = 0; i < rows; ++i) {
+        const __m512 row = _mm512_maskz_loadu_ps(inside, scores + i * kScoreWidth + column);
+        store_elements(tiles + i * kTileDepth + column, reinterpret_cast<Vector>(row));
+      }
+    }
+  }
+}
+
+// C (+)= S^T B: S is one panel of scores with `depth` rows, and its columns, `rows` of them, are the rows of C.
+static inline void transposed_product(int64_t rows, int64_t head_dim, int64_t depth, const float* scores,
+                                      const float* b, int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
+  alignas(64) ScoreTiles a;
+  for (int64_t k = 0; k < depth; k += kDepthTogether) {
+    const int64_t together = smaller(kDepthTogether, depth - k);
+    pack_columns(scores + k * kScoreWidth, rows, together, a);
+    head_product(rows, head_dim, together, a, b + k * kHeadWidth, b_panel, c, c_panel, accumulate || k > 0);
+  }
+}
+
+// C (+)= S B: S is in panels of scores, s_panel floats apart.
+static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, const float* scores, int64_t s_panel,
+                               const float* b, int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
+  alignas(64) ScoreTiles a;
+  for (int64_t m = 0; m < rows; m += kProductRows) {
+    const int64_t count = smaller(kProductRows, rows - m);
+    for (int64_t k = 0; k < depth; k += kDepthTogether) {
+      const int64_t together = smaller(kDepthTogether, depth - k);
+      pack_rows(scores + k / kScoreWidth * s_panel + m * kScoreWidth, s_panel, count, together, a);
+      head_product(count, head_dim, together, a, b + k * kHeadWidth, b_panel, c + m * kHeadWidth, c_panel,
+                   accumulate || k > 0);
+    }
+  }
+}
+
+// Lines of the tile that begins at line `first` of `count`.
+static inline int64_t lines_of_tile(int64_t first, int64_t count) {
+  return smaller(kTileRows, larger(0, count - first));
+}
+
+// Fetches the tokens after those at hand.
+static inline void fetch_next(const BFloat16* x, int64_t token_stride, int64_t first, int64_t count, int64_t head_dim) {
+  for (int64_t i = first + kTileDepth; i < smaller(first + 2 * kTileDepth, count); ++i)
+    fetch_ahead(x + i * token_stride, head_dim);
+}
+
+// `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
+// dimensions up to head_width(head_dim) become zero.
+static inline void load_head(const BFloat16* x, int64_t token_stride, int64_t count, int64_t head_dim, float* to,
+                             int64_t panel) {
+  for (int64_t i = 0; i < count; i += kTileDepth) {
+    fetch_next(x, token_stride, i, count, head_dim);
+    for (int64_t n = 0; n < head_dim; n += kHeadWidth) {
+      const BFloat16* from = x + i * token_stride + n;
+      auto* tiles = reinterpret_cast<BFloat16*>(to + n / kHeadWidth * panel + i * kHeadWidth);
+      const int64_t tokens = smaller(kTileDepth, count - i), dims = smaller(kTileDepth, head_dim - n);
+      for (int64_t first = 0; first < kTileDepth; first += kTileRows, tiles += kTileElements) {
+        pack_tile<TileOf::kA>({from + first * token_stride, token_stride, 1, lines_of_tile(first, tokens)}, dims,
+                              tiles);
+        pack_tile<TileOf::kB>({from + first, 1, token_stride, lines_of_tile(first, dims)}, tokens,
+                              tiles + kStepElements);
+      }
+    }
+  }
+}
+
+// The same tokens transposed, in panels of scores of steps_of(head_dim) steps; columns up to a multiple of 32 become
+// zero.
+static inline void load_transposed(const BFloat16* x, int64_t token_stride, int64_t count, int64_t head_dim,
+                                   float* to) {
+  auto* tiles = reinterpret_cast<BFloat16*>(to);
+  for (int64_t i = 0; i < count; i += kScoreWidth) {
+    fetch_next(x, token_stride, i, count, head_dim);
+    for (int64_t d = 0; d < head_dim; d += kTileDepth)
+      for (int64_t first = i; first < i + kScoreWidth; first += kTileRows, tiles += kTileElements)
+        pack_tile<TileOf::kB>({x + first * token_stride + d, token_stride, 1, lines_of_tile(first, count)},
+                              smaller(kTileDepth, head_dim - d), tiles);
+  }
+}
+
+// sums[i] = sum over d of a(d, i) b(d, i) for transposed tokens, in the order of score_product: the diagonals of
+// products.
+template <typename T>
+static inline void sums_over_head(int64_t count, int64_t head_dim, const float* a, const float* b, float* sums) {
+  for (int64_t i = 0; i < count; i += kTileRows) {
+    const int64_t first = i / kScoreWidth * kScoreWidth * transposed_width(head_dim);
+    const BFloat16* columns = tiles_in(a + first) + i % kScoreWidth * kTileDepth;
+    TileSteps other{tiles_in(b + first)};
+    alignas(64) float products[kTileRows * kProductColumns];
+    for (int64_t step = 0; step < steps_of(head_dim); ++step, columns += kStepElements, other.tiles += kStepElements) {
+      alignas(64) BFloat16 rows[kTileElements];
+      __m512i pairs[kTileRows];
+      for (int64_t p = 0; p < kTileRows; ++p) pairs[p] = _mm512_load_si512(columns + p * kTileDepth);
+      transpose(pairs);
+      for (int64_t p = 0; p < kTileRows; ++p) _mm512_store_si512(rows + p * kTileDepth, pairs[p]);
+      multiply_tiles(kTileRows, {rows}, other, 1, products, step > 0);
+    }
+    for (int64_t j = 0; j < kTileRows; ++j) sums[i + j] = products[j * kProductColumns + i % kScoreWidth + j];
+  }
+}
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

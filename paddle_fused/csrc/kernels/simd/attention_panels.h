@@ -1,0 +1,58 @@
+// How attention's operands and results lie in memory, for simd/*.cc only.
+//
+// A matrix of r rows cut into panels of w columns holds element (i, j) at [j / w][i][j % w]. Two widths occur: panels
+// of scores, kScoreWidth wide, and panels of a head's dimensions, kHeadWidth wide. A panel is what a register tile
+// spans, and lies densely in the level 1 cache whatever the strides of the tensors are.
+#pragma once
+#include <cstdint>
+
+#include "kernels/simd/element_vectors.h"
+#include "kernels/simd/tile_matmul.h"
+
+namespace paddle_fused::kernels {
+namespace PF_TARGET {
+
+// kScoreRows and kHeadRows: rows of a register tile that is kScoreWidth or kHeadWidth wide.
+#if defined(__AMX_BF16__)
+constexpr int kScoreVectors = 2, kHeadVectors = 2, kScoreRows = 16, kHeadRows = 32;
+#elif defined(__AVX512F__)
+constexpr int kScoreVectors = 3, kHeadVectors = 2, kScoreRows = 8, kHeadRows = 12;
+#else
+constexpr int kScoreVectors = 3, kHeadVectors = 2, kScoreRows = 4, kHeadRows = 6;
+#endif
+constexpr int64_t kScoreWidth = kScoreVectors * kLanes, kHeadWidth = kHeadVectors * kLanes;
+static_assert(kScoreWidth % kHeadRows == 0, "columns of scores become rows of a head");
+// Products that make scores compute rows up to a multiple of it.
+constexpr int64_t kRowPadding = 2 * kScoreRows;
+
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
+static inline int64_t head_width(int64_t head_dim) { return rounded_up(head_dim, kHeadWidth); }
+
+// Tokens of a head are often a page or more apart, where the processor fetches nothing ahead by itself.
+template <typename T>
+static inline void fetch_ahead(const T* token, int64_t head_dim) {
+  for (int64_t d = 0; d < head_dim; d += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(token + d);
+}
+
+// x[i][d] = row_scale[i] * (element (i, d) of a matrix in panels of dimensions).
+template <typename T>
+static inline void store_head(const float* from, int64_t panel, int64_t count, int64_t head_dim, const float* row_scale,
+                              T* x, int64_t token_stride) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = from + i * kHeadWidth;
+    T* to = x + i * token_stride;
+    const float scale = row_scale[i];
+    for (int64_t n = 0; n < head_dim; n += kHeadWidth, row += panel) {
+      if (n + kHeadWidth <= head_dim) {
+        for (int64_t d = 0; d < kHeadWidth; d += kLanes) store_elements(to + n + d, load(row + d) * scale);
+      } else {
+        for (int64_t d = 0; d < head_dim - n; ++d) from_float(scale * row[d], to + n + d);
+      }
+    }
+  }
+}
+
+}  // namespace PF_TARGET
+}  // namespace paddle_fused::kernels

@@ -211,6 +211,8 @@ def _as_llama(model):
     from . import families, weights
     from .stock_config import SHARED_FIELDS
 
+    if any(".lora_" in name for name in model.state_dict()):
+        raise ValueError("This Mistral has LoRA layers, which would be lost; merge them before the export.")
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
     llama = families.model_class("llama")(families.config_class("llama")(**fields))
     llama.to(dtype=next(iter(model.parameters())).dtype)

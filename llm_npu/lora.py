@@ -51,8 +51,9 @@ def unwrapped(model):
 def save(model: LoRAModel, folder: str | Path) -> None:
     """Write A and B as PaddleNLP's ``LoRAModel.from_pretrained`` reads them, and the model's config.json."""
     folder = Path(folder)
-    model.save_pretrained(str(folder), save_model_config=False)
     dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
+    model.lora_config.dtype = dtype  # mixed precision casts after the model was wrapped
+    model.save_pretrained(str(folder), save_model_config=False)
     stock_config.save(model.config, folder, dtype)
 
 

@@ -85,7 +85,14 @@ def _parameters(model) -> dict[str, paddle.Tensor]:
     """The parameters, each once, with the prefix of the stock names; without those of LoRA."""
     stored = getattr(model, model.base_model_prefix).state_dict().items()
     found = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
-    return found if model.config.tie_word_embeddings else found | {"lm_head.weight": model.lm_head.weight}
+    if not model.config.tie_word_embeddings:
+        return found | {"lm_head.weight": model.lm_head.weight}
+    if model.lm_head.weight is not found["model.embed_tokens.weight"]:
+        raise ValueError(
+            f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "
+            "which would be lost; set config.tie_word_embeddings = False."
+        )
+    return found
 
 
 def _as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:

@@ -76,6 +76,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name, _, strategy in OPTIONS:
         if getattr(arguments, name) is not None and strategy != arguments.decode:
             parser.error(f"--{name} has no effect with --decode {arguments.decode}; it is for {strategy}")
+    for name, (accepted, is_accepted) in RANGES.items():
+        value = getattr(arguments, name)
+        if value is not None and not is_accepted(value):
+            parser.error(f"--{name} is {value}; accepted: {accepted}")
     return arguments
 
 
@@ -87,6 +91,14 @@ OPTIONS = (
     ("num_beams", int, "beam"),
     ("length_penalty", float, "beam"),
 )
+
+
+RANGES = {
+    "top_k": ("0 (all tokens) or more", lambda value: value >= 0),
+    "top_p": ("above 0, up to 1", lambda value: 0 < value <= 1),
+    "temperature": ("above 0; --decode greedy takes the most likely token", lambda value: value > 0),
+    "num_beams": ("1 or more", lambda value: value >= 1),
+}
 
 
 def options_of(arguments: argparse.Namespace) -> dict:

@@ -83,9 +83,7 @@ def keeps_projections_apart(config: RunConfig) -> Reason:
     return None if found.fuses_projections else f"PaddleNLP's {found.name} keeps these projections apart"
 
 
-ONE_PROCESS = when(
-    one_process, "it acts between processes and this is one; start more with paddle.distributed.launch"
-)
+ONE_PROCESS = when(one_process, "it acts between processes, and this script trains in one")
 CUDA = always("it switches a CUDA kernel, which neither an NPU nor the host has")
 GPT = always("PaddleNLP reads it in its GPT models only")
 FOLLOWS_DECAY = when(schedule_is_not("cosine", "linear"), "only the cosine and linear schedules end at it")

@@ -7,6 +7,11 @@ from .arguments import RunConfig
 
 def check_model(run: RunConfig, config) -> None:
     """ValueError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
+    if run.training.world_size > 1:
+        raise ValueError(
+            f"this is one of {run.training.world_size} processes, but losses and checkpoints are those of "
+            "one; start the script without paddle.distributed.launch"
+        )
     length, positions = run.data.max_seq_length, config.max_position_embeddings
     if length > positions:
         raise ValueError(

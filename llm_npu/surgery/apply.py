@@ -41,6 +41,8 @@ def apply_fused_kernels(
     Raises:
         ValueError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
     """
+    if not isinstance(model, paddle.nn.Layer):
+        raise ValueError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
     chosen = _chosen(kernels, switches)
     earlier = [(layer, swap.remove(layer)) for layer in _swapped(model)]
     try:
@@ -67,7 +69,13 @@ def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Lay
                 rows.append(Row(path, type(layer).__name__, name, True))
         if replacements:
             swaps.append((layer, replacements))
-    return Report(type(model).__name__, rows), swaps
+    # Layers that stay as they are could not read what the decoder passes to fused ones.
+    incomplete = {row.operator for row in rows if not row.fused}
+    for _, replacements in swaps:
+        for name in incomplete & replacements.keys():
+            if not replacements[name].is_site:
+                del replacements[name]
+    return Report(type(model).__name__, rows), [swap for swap in swaps if swap[1]]
 
 
 def _answer(kernel: Kernel, layer) -> Replacement | NotFused | None:
@@ -115,11 +123,15 @@ def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Ker
     return chosen
 
 
+class NoSite(ValueError):
+    """A model without a layer that the kernels know."""
+
+
 def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
     if not report.rows:
         nearest = difflib.get_close_matches(report.model, MODELS, n=1, cutoff=0.0)[0]
         names = ", ".join(kernel.name for kernel in chosen)
-        raise ValueError(
+        raise NoSite(
             f"{report.model} has no layer that the kernels ({names}) know. The nearest supported model is "
             f"PaddleNLP's {nearest}; all: {', '.join(MODELS)}."
         )

@@ -33,19 +33,37 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
     if attention_mask is None:
         return masks.causal()
     rank = len(attention_mask.shape)
+    if rank not in (2, 3, 4) or _differs(attention_mask.shape[-1], key_len):
+        raise ValueError(
+            f"attention_mask has shape {list(attention_mask.shape)}; accepted for {query_len} tokens and "
+            f"{key_len} with those of the cache: [B, {key_len}], [B, {query_len}, {key_len}], "
+            f"[B, 1, {query_len}, {key_len}], or a mask of paddle_fused.masks."
+        )
     if rank == 2:
         if _has_no_padding(attention_mask):
             return masks.causal()
         hidden = (attention_mask.astype("int32") == 0).reshape([-1, 1, 1, key_len])
         hidden = hidden.expand([hidden.shape[0], 1, query_len, key_len])
         return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
-    if rank not in (3, 4):
+    if _is_added(attention_mask):
         raise ValueError(
-            f"attention_mask has shape {list(attention_mask.shape)}; accepted: [B, Skv], [B, Sq, Skv], "
-            "[B, 1, Sq, Skv], or a mask of paddle_fused.masks."
+            "attention_mask holds numbers below 0, to add to the scores; PaddleNLP takes every number but 0 "
+            "for a visible key. Give a bool tensor (True = visible), or paddle_fused.masks.dense(hidden)."
         )
     keep = attention_mask.unsqueeze(1) if rank == 3 else attention_mask
+    if keep.shape[2] == 1 and query_len != 1:  # the same for all queries
+        keep = keep.expand([-1, -1, query_len, -1])
     return masks.dense(paddle.logical_not(keep.astype("bool")), invalid_rows=True)
+
+
+def _differs(found: int, wanted: int) -> bool:
+    """Sizes that are unknown while a program is captured (-1) are checked by what runs it."""
+    return found != wanted and -1 not in (found, wanted)
+
+
+def _is_added(mask) -> bool:
+    """Known in dygraph only."""
+    return isinstance(mask, paddle.Tensor) and mask.is_floating_point() and bool((mask < 0).any())
 
 
 def _has_no_padding(attention_mask) -> bool:

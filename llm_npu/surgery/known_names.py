@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import paddle
 from paddlenlp.transformers.utils import InitTrackerMeta
 
-from .apply import MODELS, applied_kernels, apply_fused_kernels
+from .apply import MODELS, NoSite, applied_kernels, apply_fused_kernels
 from .registry import Kernel, find, scan
 
 
@@ -61,8 +62,9 @@ def apply_fused_kernel(
 
     def build(cls, *args, **kwargs):
         model = type.__call__(cls, *args, **kwargs)
-        if cls.__name__ in MODELS:
-            apply_fused_kernels(model, **switches)
+        if any(base.__name__ in MODELS for base in cls.__mro__):
+            with contextlib.suppress(NoSite):  # such as a Llama, where only mixtures are asked for
+                apply_fused_kernels(model, **switches)
         return model
 
     InitTrackerMeta.__call__ = build

@@ -15,6 +15,8 @@ def stock_class(layer, names) -> type | None:
 
 def overrides_forward(layer, stock: type) -> str | None:
     """The reason to leave a layer whose class brings a forward of its own."""
+    if "forward" in layer.__dict__:
+        return "its forward has been replaced on the instance"
     if type(layer).forward is stock.forward:
         return None
     return f"{type(layer).__name__} has a forward of its own, not that of {stock.__name__}"

@@ -44,11 +44,21 @@ def _attention_layer(layer, stock) -> Replacement | NotFused:
         return Replacement(
             calls={**calls, "F": SimpleNamespace(scaled_dot_product_attention=functional_attention)},
             attributes={"config": _changed(layer.config, use_flash_attention=True)},
+            arguments=refuse_weights,
         )
     if stock.__name__ in AS_ATTRIBUTE:
         return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
     name = "scaled_dot_product_attention"
     return Replacement(calls={**calls, name: in_place_of(stock.forward.__globals__[name])})
+
+
+def refuse_weights(layer, arguments: dict) -> dict:
+    if arguments.get("output_attentions"):
+        raise ValueError(
+            f"output_attentions: the fused attention of a {type(layer).__name__} keeps no weights to return; "
+            "leave it out, or apply the kernels with use_npu_fusion_attention=False."
+        )
+    return arguments
 
 
 def _unsupported(config) -> str | None:
@@ -137,7 +147,7 @@ def _decoder(layer, stock) -> Replacement | NotFused:
     return Replacement(
         calls=answers,
         attributes={"_prepare_decoder_attention_mask": keep_mask},
-        arguments=partial(mask_as_object, 2 if stock.__name__ == "MistralModel" else 1),
+        arguments=partial(mask_as_object, stock.__name__ == "MistralModel"),
         is_site=False,
     )
 
@@ -148,17 +158,22 @@ def keep_mask(attention_mask, *of_stock):
 
 
 @paddle.jit.not_to_static
-def mask_as_object(cache_dim: int, layer, arguments: dict) -> dict:
-    """The arguments of a decoder's forward with a mask object for ``attention_mask``; ``cache_dim`` is the
-    dimension of the tokens in its key/value cache."""
+def mask_as_object(is_mistral: bool, layer, arguments: dict) -> dict:
+    """The arguments of a decoder's forward with a mask object for ``attention_mask``.
+
+    Mistral has heads before tokens in its key/value cache, and is causal whatever mask it is given.
+    """
     tokens = arguments.get("input_ids")
     query_len = (tokens if tokens is not None else arguments["inputs_embeds"]).shape[1]
     cache = arguments.get("past_key_values")
     past = 0
     if cache is not None and cache[0] is not None:
-        past = cache[0][0].shape[cache_dim]
+        past = cache[0][0].shape[2 if is_mistral else 1]
     start_rows = arguments.pop("attn_mask_startend_row_indices", None)
-    mask = mask_of(arguments.get("attention_mask"), start_rows, query_len, past + query_len)
+    given = arguments.get("attention_mask")
+    mask = mask_of(given, start_rows, query_len, past + query_len)
+    if is_mistral and not isinstance(given, masks.Mask):
+        mask = mask & masks.causal()
     return {**arguments, "attention_mask": mask}
 
 

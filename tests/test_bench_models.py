@@ -40,7 +40,8 @@ def test_training_and_generation_are_timed(first_run):
 @pytest.mark.slow
 def test_every_family_and_operator(run_python, first_run):
     older = first_run[1] / "new.jsonl"
-    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--compare", older, timeout=1500)
+    some = ("--dtype", "float32", "--ways", "train")
+    done = run_python(SCRIPT, "--quick", "--rounds", 1, *some, "--compare", older, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert "new / old" in done.stdout
     assert all(f"{family} H64" in done.stdout for family in SIZES)

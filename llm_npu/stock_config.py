@@ -9,17 +9,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from .families import SIZES, model_class
+
 FILE = "config.json"
 
 # Fields that mean the same to both readers; PaddleNLP leaves out those at its own defaults.
 SHARED_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
+    *SIZES,
     "rms_norm_eps",
     "rope_theta",
     "initializer_range",
@@ -74,7 +70,6 @@ def save(config, folder: Path, dtype: str) -> None:
 
     ``config``: a ``LlamaConfig``, ``Qwen2Config``, ...; ``dtype``: of the weights.
     """
-    from .families import model_class
 
     config.save_pretrained(str(folder))
     file = folder / FILE

@@ -258,6 +258,10 @@ def test_installed_paddle_is_read_without_importing_it():
         ("VIRTUAL_NPU_MEMORY_GB", "nan"),
         ("VIRTUAL_NPU_MEMORY_GB", "inf"),
         ("VIRTUAL_NPU_MEMORY_GB", "8GB"),
+        ("VIRTUAL_NPU_LINK_GBPS", "0"),
+        ("VIRTUAL_NPU_LINK_US", "-1"),
+        ("VIRTUAL_NPU_COLLECTIVE_TIMEOUT", "soon"),
+        ("VIRTUAL_NPU_COLLECTIVE_LIMIT", "0"),
         ("VIRTUAL_NPU_STRICT", "yes"),
         ("VIRTUAL_NPU_CANN", "newest"),
         ("VIRTUAL_NPU_FLASH_ATTENTION_ABI", "v9"),
@@ -276,6 +280,7 @@ def test_unknown_settings_get_the_nearest_name():
 
 
 def test_good_settings_and_empty_ones_are_accepted():
+    check_settings({"VIRTUAL_NPU_LINK_US": "0", "VIRTUAL_NPU_LINK_GBPS": "0.5"})
     check_settings({"VIRTUAL_NPU_DEVICES": "16", "VIRTUAL_NPU_MEMORY_GB": "0.5", "VIRTUAL_NPU_STRICT": "1"})
     check_settings(dict.fromkeys(SETTINGS, ""))
     assert virtual_npu.device_count({"VIRTUAL_NPU_DEVICES": ""}) == 8

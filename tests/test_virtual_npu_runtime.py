@@ -134,7 +134,12 @@ def test_plugin_built_for_another_paddle_is_not_loaded(run_python, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("VIRTUAL_NPU_DEVICES", "17"), ("VIRTUAL_NPU_MEMORY_GB", "-1"), ("VIRTUAL_NPU_STRICT", "yes")],
+    [
+        ("VIRTUAL_NPU_DEVICES", "17"),
+        ("VIRTUAL_NPU_MEMORY_GB", "-1"),
+        ("VIRTUAL_NPU_STRICT", "yes"),
+        ("VIRTUAL_NPU_LINK_GBPS", "0"),
+    ],
 )
 def test_plugin_says_which_setting_it_does_not_understand(run_python, name, value):
     # Without activate(), which checks the settings itself.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from . import attention, attention_masks, moe, norms, optimizer, rotary
+from . import attention, attention_masks, matmul_collectives, moe, norms, optimizer, rotary
 from .rule import DEFAULT_CANN, ERRORS, ContractError, LaterLimit, Rule, cann_level
 
 __all__ = [
@@ -32,8 +32,11 @@ __all__ = [
 __all__ += ["cann_level", "dtypes", "limit", "reason", "refuse"]
 
 # The virtual NPU's operators: their rules are compiled into it.
-PLUGIN_OPERATORS = ("flash_attention_npu", "rms_norm_npu", "fused_rope", "swiglu_grad")
-FAMILIES = (attention, attention_masks, norms, rotary, optimizer, moe)
+PLUGIN_OPERATORS = (
+    *("flash_attention_npu", "rms_norm_npu", "fused_rope", "swiglu_grad"),
+    *matmul_collectives.PLUGIN,
+)
+FAMILIES = (attention, attention_masks, norms, rotary, optimizer, moe, matmul_collectives)
 
 RULES: dict[str, Rule] = {rule.key: rule for family in FAMILIES for rule in family.RULES}
 LIMITS: dict[str, int | LaterLimit] = {

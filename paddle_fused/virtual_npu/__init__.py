@@ -14,11 +14,14 @@ processes get it from ``environment()``. The variables that configure it are in 
 from .activation import activate, deactivate, environment, is_active
 from .plugin_files import LIBRARY, is_virtual, paddle_folder
 from .record import KernelRecord, kernel_record, reset_kernel_record
+from .rings import prepare_ring
 from .settings import device_count
+from .transfers import Transfer, reset_transfers, transfers
 
 __all__ = [
     "LIBRARY",
     "KernelRecord",
+    "Transfer",
     "activate",
     "deactivate",
     "device_count",
@@ -27,5 +30,8 @@ __all__ = [
     "is_virtual",
     "kernel_record",
     "paddle_folder",
+    "prepare_ring",
     "reset_kernel_record",
+    "reset_transfers",
+    "transfers",
 ]

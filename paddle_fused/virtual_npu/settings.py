@@ -37,6 +37,13 @@ def _is_positive_number(text: str) -> bool:
         return False
 
 
+def _is_zero_or_more(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1e6
+    except ValueError:
+        return False
+
+
 def _is_switch(text: str) -> bool:
     return text in ("0", "1")
 
@@ -46,7 +53,7 @@ def _is_cann_level(text: str) -> bool:
 
 
 FLASH_ATTENTION_FORMS = ("tensor13", "list13", "v10")
-INSTRUCTION_SETS = ("baseline", "avx2", "avx512", "amx")
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512", "avx512_bf16", "amx")
 
 SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_DEVICES": Setting(
@@ -62,6 +69,27 @@ SETTINGS: dict[str, Setting] = {
         "1 refuses kernels that a card would not have for the dtype", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_BRIDGE": Setting("0 leaves Paddle's CPU kernels out", "1", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_LINK_GBPS": Setting(
+        "gigabytes per second of a device's link, in each direction",
+        "unlimited",
+        "a number above zero, such as 25",
+        _is_positive_number,
+    ),
+    "VIRTUAL_NPU_LINK_US": Setting(
+        "microseconds that a collective takes besides", "0", "zero or a number above it", _is_zero_or_more
+    ),
+    "VIRTUAL_NPU_COLLECTIVE_TIMEOUT": Setting(
+        "seconds until a rank that cannot come to a collective is an error",
+        "5",
+        "a number above zero, such as 5",
+        _is_positive_number,
+    ),
+    "VIRTUAL_NPU_COLLECTIVE_LIMIT": Setting(
+        "seconds until a rank that does not come to a collective is an error",
+        "600",
+        "a number above zero, such as 600",
+        _is_positive_number,
+    ),
     "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_QUIET": Setting("1 leaves out the banner", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_CANN": Setting(
@@ -74,7 +102,7 @@ SETTINGS: dict[str, Setting] = {
         FLASH_ATTENTION_FORMS.__contains__,
     ),
     "PADDLE_FUSED_ISA": Setting(
-        "instruction set of the host kernels: baseline, avx2, avx512 or amx",
+        "instruction set of the host kernels: baseline, avx2, avx512, avx512_bf16 or amx",
         "the widest the machine has",
         "one of " + ", ".join(INSTRUCTION_SETS),
         INSTRUCTION_SETS.__contains__,

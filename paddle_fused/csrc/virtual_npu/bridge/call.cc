@@ -3,9 +3,11 @@
 #include <optional>
 #include <utility>
 
+#include "paddle/phi/backends/custom/custom_context.h"
 #include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/bridge/shadows.h"
 #include "virtual_npu/bridge/thunks.h"
+#include "virtual_npu/runtime/stream.h"
 
 namespace virtual_npu {
 namespace {
@@ -59,6 +61,12 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
   shadows.finish();
 }
 
+// What is queued on the kernel's stream comes first, unless the kernel itself only queues.
+void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
+  if (!any_stream_is_busy() || entry.queues) return;
+  before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
+}
+
 // Puts the caller's arguments back into a KernelContext, whatever the kernel did.
 class ContextGuard {
  public:
@@ -86,6 +94,7 @@ class ContextGuard {
 void call_with_context(int number, phi::KernelContext* context) {
   KernelEntry& entry = entry_at(number);
   record_call(entry);
+  keep_order(entry, context->dev_ctx_);
   RecordPause pause;
   if (entry.native) return entry.function(context);
   Shadows shadows(entry, *context->dev_ctx_);
@@ -113,6 +122,7 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
   record_call(entry);
+  keep_order(entry, reinterpret_cast<const phi::DeviceContext*>(slots[0]));
   RecordPause pause;
   if (entry.native)
     call_function(entry.variadic_function, slots, registers->floats);

@@ -10,6 +10,7 @@
 #include "paddle/phi/core/kernel_factory.h"
 #include "virtual_npu/bridge/call.h"
 #include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/bridge/reshard.h"
 #include "virtual_npu/bridge/thunks.h"
 
 namespace virtual_npu {
@@ -25,12 +26,23 @@ using phi::KernelKeyMap;
 // Collectives would talk through the CPU's communicator; feed, fetch and copies between places mean the CPU itself.
 const std::unordered_set<std::string>& never_bridged() {
   static const std::unordered_set<std::string> names = {
-      "all_gather",   "all_reduce", "all_to_all",   "barrier",      "broadcast",   "c_reduce_sum",
-      "c_scatter",    "dgc",        "fake_init",    "feed",         "fetch",       "fetch_barrier",
-      "memcpy_d2h",   "memcpy_h2d", "p_recv",       "p_recv_array", "p_send",      "p_send_array",
-      "partial_recv", "partial_send", "recv_v2",    "reduce",       "reduce_scatter", "send_v2",
+      "all_gather",     "all_reduce",       "all_to_all",      "barrier",           "broadcast",
+      "c_allgather",    "c_allreduce_avg",  "c_allreduce_max", "c_allreduce_min",   "c_allreduce_prod",
+      "c_allreduce_sum", "c_broadcast",     "c_concat",        "c_reduce_avg",      "c_reduce_max",
+      "c_reduce_min",   "c_reduce_prod",    "c_reduce_sum",    "c_reducescatter",   "c_scatter",
+      "c_softmax_with_cross_entropy",       "c_softmax_with_multi_label_cross_entropy",
+      "dgc",            "fake_init",        "feed",            "fetch",             "fetch_barrier",
+      "global_gather",  "global_scatter",   "memcpy_d2h",      "memcpy_h2d",        "mp_allreduce_sum",
+      "p_recv",         "p_recv_array",     "p_send",          "p_send_array",      "partial_allgather",
+      "partial_recv",   "partial_send",     "recv_v2",         "reduce",            "reduce_scatter",
+      "send_v2",
   };
   return names;
+}
+
+// Kernels written for npu that only hand a collective to their stream.
+bool queues_its_work(const std::string& name) {
+  return never_bridged().count(name) || name.rfind("c_allreduce_", 0) == 0 || name == "mp_allreduce_sum";
 }
 
 Backend npu_backend() {
@@ -136,6 +148,7 @@ void record_plugin_kernels() {
       const int number = entry_count();
       KernelEntry& entry = new_entry(name, key.dtype());
       entry.native = true;
+      entry.queues = queues_its_work(name);
       entry.function = kernel.fn_;
       entry.variadic_function = kernel.variadic_fn_;
       entry.signature = std::move(signature);
@@ -156,6 +169,7 @@ void install_bridge() {
   }
   for (auto& [name, kernels] : behind) all[name] = std::move(kernels);
   record_plugin_kernels();
+  install_reshard();
   if (entry_count() == VIRTUAL_NPU_THUNKS)
     std::fprintf(stderr, "virtual npu: more kernels than thunks; some stay without an npu counterpart\n");
 }

@@ -38,6 +38,14 @@ double number(const char* name, const char* accepted) {
   return parsed;
 }
 
+double positive(const char* name, double otherwise, bool or_zero = false) {
+  const char* accepted = or_zero ? "a number from 0 to 1e6" : "a number above zero, at most 1e6";
+  if (!value_of(name)) return otherwise;
+  const double value = number(name, accepted);
+  if (!(value > 0 || (or_zero && value == 0)) || value > 1e6) throw refusal(name, value_of(name), accepted);
+  return value;
+}
+
 // Four fifths of the memory that this process may use, and no more than a card of 64 GiB.
 size_t default_capacity() {
   size_t host = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
@@ -67,6 +75,10 @@ Config read() {
       throw refusal("VIRTUAL_NPU_MEMORY_GB", value_of("VIRTUAL_NPU_MEMORY_GB"), accepted);
     config.memory_bytes = size_t(capacity * double(kGiB));
   }
+  config.link_gbps = positive("VIRTUAL_NPU_LINK_GBPS", config.link_gbps);
+  config.link_us = positive("VIRTUAL_NPU_LINK_US", config.link_us, true);
+  config.collective_timeout = positive("VIRTUAL_NPU_COLLECTIVE_TIMEOUT", config.collective_timeout);
+  config.collective_limit = positive("VIRTUAL_NPU_COLLECTIVE_LIMIT", config.collective_limit);
   config.strict = flag("VIRTUAL_NPU_STRICT", false);
   config.bridge = flag("VIRTUAL_NPU_BRIDGE", true);
   config.trace = flag("VIRTUAL_NPU_TRACE", false);

@@ -11,6 +11,10 @@ struct Config {
   bool strict = false;         // VIRTUAL_NPU_STRICT: refuse kernels that a card leaves to the host CPU
   bool bridge = true;          // VIRTUAL_NPU_BRIDGE: show Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel as it runs
+  double link_gbps = 0;        // VIRTUAL_NPU_LINK_GBPS: GB/s of a device's link, per direction; 0: no limit
+  double link_us = 0;          // VIRTUAL_NPU_LINK_US: microseconds that every collective takes besides
+  double collective_timeout = 5;  // VIRTUAL_NPU_COLLECTIVE_TIMEOUT: seconds until a rank that cannot come is an error
+  double collective_limit = 600;  // VIRTUAL_NPU_COLLECTIVE_LIMIT: seconds until any rank that does not come is one
 };
 
 // Throws std::invalid_argument with a sentence if a variable cannot be understood.

@@ -7,7 +7,9 @@
 #include "kernels/isa.h"
 #include "paddle/phi/backends/device_ext.h"
 #include "virtual_npu/bridge/install.h"
+#include "virtual_npu/collectives/interface.h"
 #include "virtual_npu/runtime/config.h"
+#include "virtual_npu/runtime/device.h"
 #include "virtual_npu/runtime/memory.h"
 #include "virtual_npu/runtime/stream.h"
 #include "virtual_npu/runtime/version_check.h"
@@ -15,18 +17,18 @@
 namespace virtual_npu {
 namespace {
 
-thread_local int current_device = 0;
+thread_local int chosen_device = 0;
 
 bool exists(const C_Device device) { return device->id >= 0 && device->id < config().devices; }
 
 C_Status succeed() { return C_SUCCESS; }
 C_Status set_device(const C_Device device) {
   if (!exists(device)) return C_ERROR;
-  current_device = device->id;
+  chosen_device = device->id;
   return C_SUCCESS;
 }
 C_Status get_device(const C_Device device) {
-  device->id = current_device;
+  device->id = chosen_device;
   return C_SUCCESS;
 }
 C_Status deinit_device(const C_Device) { return C_SUCCESS; }
@@ -65,16 +67,21 @@ C_Status memory_copy(const C_Device, void* to, const void* from, size_t size) {
   std::memcpy(to, from, size);
   return C_SUCCESS;
 }
-C_Status async_memory_copy(const C_Device, C_Stream, void* to, const void* from, size_t size) {
-  std::memcpy(to, from, size);
+C_Status async_memory_copy_with_host(const C_Device, C_Stream stream, void* to, const void* from, size_t size) {
+  copy_with_host(stream, to, from, size);
+  return C_SUCCESS;
+}
+C_Status async_memory_copy_d2d(const C_Device, C_Stream stream, void* to, const void* from, size_t size) {
+  copy_on_device(stream, to, from, size);
   return C_SUCCESS;
 }
 C_Status memory_copy_p2p(const C_Device, const C_Device, void* to, const void* from, size_t size) {
   std::memcpy(to, from, size);
   return C_SUCCESS;
 }
-C_Status async_memory_copy_p2p(const C_Device, const C_Device, C_Stream, void* to, const void* from, size_t size) {
-  std::memcpy(to, from, size);
+C_Status async_memory_copy_p2p(const C_Device, const C_Device, C_Stream stream, void* to, const void* from,
+                               size_t size) {
+  copy_on_device(stream, to, from, size);
   return C_SUCCESS;
 }
 C_Status device_memory_stats(const C_Device device, size_t* total, size_t* free) {
@@ -119,13 +126,16 @@ void fill_memory_interface(C_DeviceInterface* interface) {
   interface->memory_copy_d2h = memory_copy;
   interface->memory_copy_d2d = memory_copy;
   interface->memory_copy_p2p = memory_copy_p2p;
-  interface->async_memory_copy_h2d = async_memory_copy;
-  interface->async_memory_copy_d2h = async_memory_copy;
-  interface->async_memory_copy_d2d = async_memory_copy;
+  interface->async_memory_copy_h2d = async_memory_copy_with_host;
+  interface->async_memory_copy_d2h = async_memory_copy_with_host;
+  interface->async_memory_copy_d2d = async_memory_copy_d2d;
   interface->async_memory_copy_p2p = async_memory_copy_p2p;
 }
 
 }  // namespace
+
+int current_device() { return chosen_device; }
+
 }  // namespace virtual_npu
 
 extern "C" void InitPlugin(CustomRuntimeParams* params) {
@@ -153,6 +163,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   fill_device_interface(interface);
   fill_stream_interface(interface);
   fill_memory_interface(interface);
+  fill_collective_interface(interface);
   try {
     if (config().bridge) install_bridge();
   } catch (const std::exception& error) {

@@ -1,59 +1,187 @@
 #include "virtual_npu/runtime/stream.h"
 
-#include <new>
+#include <sched.h>
+#include <sys/prctl.h>
 
-// Paddle tells streams and events apart by their addresses only.
-struct C_Stream_st {
-  int device;
-};
-struct C_Event_st {
-  int device;
-};
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 
 namespace virtual_npu {
 namespace {
 
-C_Status create_stream(const C_Device device, C_Stream* stream) {
-  *stream = new (std::nothrow) C_Stream_st{device->id};
-  return *stream ? C_SUCCESS : C_FAILED;
+thread_local Stream* stream_of_this_thread = nullptr;
+
+std::atomic<int64_t>& work_under_way() {
+  static auto* count = new std::atomic<int64_t>{0};
+  return *count;
 }
-C_Status destroy_stream(const C_Device, C_Stream stream) {
-  delete stream;
-  return C_SUCCESS;
+
+// A thread that wakes to communicate must have its core at once: if it waited for the computing thread's time slice to
+// end, every rank that meets it would wait, too. Where that is not allowed it is a thread like any other.
+void prepare_thread() {
+  prctl(PR_SET_NAME, "npu-stream");
+  prctl(PR_SET_TIMERSLACK, 1000);
+  sched_param first{};
+  first.sched_priority = 1;
+  sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first);
 }
-C_Status stream_add_callback(const C_Device device, C_Stream stream, C_Callback callback, void* user_data) {
-  C_Status status = C_SUCCESS;
-  callback(device, stream, user_data, &status);
-  return status;
-}
-C_Status create_event(const C_Device device, C_Event* event) {
-  *event = new (std::nothrow) C_Event_st{device->id};
-  return *event ? C_SUCCESS : C_FAILED;
-}
-C_Status destroy_event(const C_Device, C_Event event) {
-  delete event;
-  return C_SUCCESS;
-}
-C_Status finished_device(const C_Device) { return C_SUCCESS; }
-C_Status finished_stream(const C_Device, C_Stream) { return C_SUCCESS; }
-C_Status finished_event(const C_Device, C_Event) { return C_SUCCESS; }
-C_Status order_event(const C_Device, C_Stream, C_Event) { return C_SUCCESS; }
 
 }  // namespace
 
-void fill_stream_interface(C_DeviceInterface* interface) {
-  interface->create_stream = create_stream;
-  interface->destroy_stream = destroy_stream;
-  interface->query_stream = finished_stream;
-  interface->stream_add_callback = stream_add_callback;
-  interface->create_event = create_event;
-  interface->destroy_event = destroy_event;
-  interface->record_event = order_event;
-  interface->query_event = finished_event;
-  interface->synchronize_device = finished_device;
-  interface->synchronize_stream = finished_stream;
-  interface->synchronize_event = finished_event;
-  interface->stream_wait_event = order_event;
+// Names the calling thread as one that waits for a stream, whose mutex it holds at both ends.
+class Stream::Waiting {
+ public:
+  explicit Waiting(Stream* stream) : stream_(stream) {
+    stream_->waiters_.push_back({std::this_thread::get_id(), stream_of_this_thread});
+  }
+  ~Waiting() {
+    auto& waiters = stream_->waiters_;
+    const auto own = [](const Waiter& waiter) { return waiter.thread == std::this_thread::get_id(); };
+    waiters.erase(std::find_if(waiters.begin(), waiters.end(), own));
+  }
+
+ private:
+  Stream* stream_;
+};
+
+Stream::Ticket Stream::submit(std::function<void()> work) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  queue_.push_back(std::move(work));
+  work_under_way().fetch_add(1);
+  const Ticket ticket = submitted_.load() + 1;
+  submitted_.store(ticket, std::memory_order_release);
+  if (!started_) {
+    started_ = true;
+    std::thread(work_off, shared_from_this()).detach();
+  }
+  changed_.notify_all();
+  return ticket;
 }
+
+void Stream::run(const std::function<void()>& work) {
+  std::string failure;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (failed_) return;
+  }
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  failed_ = done_.load() + 1;
+  failure_ = failure;
+  std::fprintf(stderr, "virtual npu: %s\n", failure.c_str());  // the program may never ask for the result
+}
+
+void Stream::work_off(std::shared_ptr<Stream> stream) {
+  prepare_thread();
+  stream_of_this_thread = stream.get();
+  std::unique_lock<std::mutex> lock(stream->mutex_);
+  for (;;) {
+    stream->changed_.wait(lock, [&] { return stream->stopped_ || !stream->queue_.empty(); });
+    if (stream->queue_.empty()) return;
+    std::function<void()> work = std::move(stream->queue_.front());
+    stream->queue_.pop_front();
+    lock.unlock();
+    stream->run(work);
+    work = nullptr;  // what it holds is free before anybody is told that it is done
+    lock.lock();
+    stream->done_.fetch_add(1, std::memory_order_release);
+    work_under_way().fetch_sub(1);
+    stream->changed_.notify_all();
+  }
+}
+
+void Stream::throw_failure(Ticket ticket) {
+  if (!failed_ || ticket < failed_) return;
+  heard_ = true;
+  throw StreamError(failure_);
+}
+
+void Stream::wait(Ticket ticket) {
+  if (ticket == 0) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!passed(ticket)) {
+    Waiting waiting(this);
+    changed_.wait(lock, [&] { return passed(ticket); });
+  }
+  throw_failure(ticket);
+}
+
+bool Stream::wait_for(Ticket ticket, double seconds) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (passed(ticket)) return true;
+  Waiting waiting(this);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return passed(ticket); });
+}
+
+void Stream::throw_unheard_failure() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!heard_) throw_failure(last());
+}
+
+void Stream::stop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+bool Stream::holds_up(std::thread::id host) {
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waiters = waiters_;
+  }
+  for (const Waiter& waiter : waiters)
+    if (waiter.stream ? waiter.stream != this && waiter.stream->holds_up(host) : waiter.thread == host) return true;
+  return false;
+}
+
+namespace {
+
+// Threads of the program that have called collectives and still run.
+struct Callers {
+  std::mutex mutex;
+  std::vector<std::thread::id> threads;
+};
+Callers& callers() {
+  static auto* callers = new Callers;
+  return *callers;
+}
+
+// Made by a thread's first call, and destroyed at its end.
+struct Caller {
+  const std::thread::id thread = std::this_thread::get_id();
+
+  Caller() {
+    std::lock_guard<std::mutex> lock(callers().mutex);
+    callers().threads.push_back(thread);
+  }
+  ~Caller() {
+    std::lock_guard<std::mutex> lock(callers().mutex);
+    auto& threads = callers().threads;
+    threads.erase(std::find(threads.begin(), threads.end(), thread));
+  }
+};
+
+}  // namespace
+
+void remember_caller() { thread_local const Caller caller; }
+
+bool program_waits_for_this_thread() {
+  std::vector<std::thread::id> threads;
+  {
+    std::lock_guard<std::mutex> lock(callers().mutex);
+    threads = callers().threads;
+  }
+  return std::all_of(threads.begin(), threads.end(), [](std::thread::id thread) {
+    return stream_of_this_thread ? stream_of_this_thread->holds_up(thread) : thread == std::this_thread::get_id();
+  });
+}
+
+bool any_stream_is_busy() { return work_under_way().load(std::memory_order_relaxed) > 0; }
 
 }  // namespace virtual_npu

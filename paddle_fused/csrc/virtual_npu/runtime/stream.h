@@ -1,11 +1,112 @@
 // Streams and events.
 //
-// Work is done on the calling thread at the moment it is submitted, so a stream has always finished what it was
-// given: there is nothing to wait for, and an event is reached as soon as it is recorded.
+// The compute stream, which is the one of Paddle's context for the device at that moment, works on the calling thread:
+// what is submitted to it has finished when the call returns. Every other stream that is given work has a thread, which
+// does it in order; this is how communication runs beside computation. An event is a place in a stream's queue.
+//
+// Work that throws fails its stream: what is queued behind it and every event recorded behind it fail too, and whoever
+// waits for one of them on the host hears why.
 #pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "paddle/phi/backends/device_ext.h"
 
 namespace virtual_npu {
+
+// Why the work of a stream failed, for the user.
+class StreamError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  // Tickets number the work of a stream from 1 in the order in which it was submitted.
+  using Ticket = uint64_t;
+
+  explicit Stream(int device) : device_(device) {}
+  int device() const { return device_; }
+
+  Ticket submit(std::function<void()> work);
+  Ticket last() const { return submitted_.load(std::memory_order_acquire); }
+  bool passed(Ticket ticket) const { return done_.load(std::memory_order_acquire) >= ticket; }
+  bool busy() const { return !passed(last()); }
+
+  // Waits until the stream has passed `ticket`; StreamError if that work, or work before it, failed.
+  void wait(Ticket ticket);
+  void drain() { wait(last()); }
+  // Waits for at most `seconds`; whether the stream has passed `ticket`. Does not throw.
+  bool wait_for(Ticket ticket, double seconds);
+  // Throws the failure of the stream if nobody has heard of it yet.
+  void throw_unheard_failure();
+  // The thread ends when the queue is empty.
+  void stop();
+
+  // Whether the thread `host` waits for this stream, by itself or through other streams that wait for it.
+  bool holds_up(std::thread::id host);
+
+ private:
+  struct Waiter {
+    std::thread::id thread;
+    Stream* stream;  // whose thread it is; nullptr for a thread of the program
+  };
+  class Waiting;
+
+  static void work_off(std::shared_ptr<Stream> stream);
+  void run(const std::function<void()>& work);
+  void throw_failure(Ticket ticket);
+
+  const int device_;
+  std::atomic<Ticket> submitted_{0}, done_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  std::vector<Waiter> waiters_;
+  bool started_ = false, stopped_ = false;
+  Ticket failed_ = 0;  // the first ticket whose work failed
+  std::string failure_;
+  bool heard_ = false;
+};
+
+// A place in a stream's queue; none if the stream is empty, which everybody has passed.
+struct Mark {
+  std::shared_ptr<Stream> stream;
+  Stream::Ticket ticket = 0;
+
+  bool passed() const { return !stream || stream->passed(ticket); }
+  void wait() const {
+    if (stream) stream->wait(ticket);
+  }
+};
+
+std::shared_ptr<Stream> stream_of(C_Stream stream);
+// Whether work for `stream` is done on the calling thread: it is its device's compute stream.
+bool is_compute_stream(C_Stream stream);
+// Raises `error` as an exception of Paddle, which Python sees as RuntimeError.
+[[noreturn]] void raise(const StreamError& error);
+// Kernels work on the calling thread: one that is launched on a stream with a queue waits until that is empty.
+void before_kernel(C_Stream stream);
+// Whether any stream has work under way: while none has, kernels need not look at theirs.
+bool any_stream_is_busy();
+
+// Notes that the program communicates from the calling thread.
+void remember_caller();
+// Whether none of the threads noted can go on before the calling thread, one of them or a stream's, does.
+bool program_waits_for_this_thread();
+
+// Copies within and between devices keep the order of the stream; copies from and to the host empty it first.
+void copy_on_device(C_Stream stream, void* to, const void* from, size_t size);
+void copy_with_host(C_Stream stream, void* to, const void* from, size_t size);
 
 void fill_stream_interface(C_DeviceInterface* interface);
 

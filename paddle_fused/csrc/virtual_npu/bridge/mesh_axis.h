@@ -1,0 +1,54 @@
+// The processes along one axis of a mesh, and what each of them does when a tensor's placement on that axis changes.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "paddle/phi/backends/custom/custom_context.h"
+#include "paddle/phi/common/reduce_type.h"
+#include "paddle/phi/core/dense_tensor.h"
+#include "paddle/phi/core/distributed/xccl_comm_context.h"
+
+namespace virtual_npu {
+
+// A dimension that n processes share is cut by phi::distributed::BalancedSplit, so that the last parts may be smaller.
+// Parts of several sizes travel padded to the largest one.
+class MeshAxis {
+ public:
+  MeshAxis(const phi::CustomContext& context, const std::vector<int64_t>& process_ids);
+
+  // Shard(dim) -> Replicate, by all_gather; `whole` is the size of the dimension.
+  phi::DenseTensor gather(const phi::DenseTensor& part, int dim, int64_t whole) const;
+  // Partial -> Replicate, by all_reduce.
+  phi::DenseTensor reduce(const phi::DenseTensor& term, phi::ReduceType type) const;
+  // Partial -> Shard(dim), by reduce_scatter.
+  phi::DenseTensor reduce_scatter(const phi::DenseTensor& term, int dim, phi::ReduceType type) const;
+  // Shard(from) -> Shard(to), by all_to_all; `whole` is the size of dimension `from`.
+  phi::DenseTensor exchange(const phi::DenseTensor& part, int from, int64_t whole, int to) const;
+
+  // Replicate -> Shard(dim): nothing is sent.
+  phi::DenseTensor part(const phi::DenseTensor& whole, int dim) const;
+  // Replicate -> Partial: the first process keeps the values and the others hold zeros, or all of them keep the values
+  // where that reduces to them. Nothing is sent.
+  phi::DenseTensor term(const phi::DenseTensor& whole, phi::ReduceType type) const;
+
+ private:
+  int size() const { return communicator_->GetSize(); }
+  int rank() const { return communicator_->GetRank(); }
+  phi::DenseTensor empty(const phi::DenseTensor& like, int dim, int64_t size) const;
+  phi::DenseTensor empty(const phi::DenseTensor& like) const;
+  phi::DDim stacked(phi::DDim dims) const;  // of the parts of all processes in one tensor
+  phi::stream::stream_t stream() const { return context_.stream(); }
+  void finish() const { context_.Wait(); }  // the host reads what has arrived
+
+  const phi::CustomContext& context_;
+  const phi::distributed::XCCLCommContext* communicator_;
+};
+
+// The operation of a collective that reduces partial values. bool has no sum: "any" is the largest value of all.
+phi::ccl::CCLReduceOp reduce_operation(phi::ReduceType type);
+
+// Piece i of `sent` goes to process i, whose own piece arrives in `received`; the pieces may have any sizes.
+void all_to_all(const phi::CustomContext& context, const phi::distributed::XCCLCommContext& communicator,
+                const std::vector<phi::DenseTensor>& sent, const std::vector<phi::DenseTensor*>& received);
+
+}  // namespace virtual_npu

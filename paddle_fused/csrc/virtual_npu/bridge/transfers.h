@@ -1,0 +1,13 @@
+// What was sent between processes by resharding and by the collectives of static programs.
+#pragma once
+#include <vector>
+
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace virtual_npu {
+
+// Counts a collective that the process is about to call with `sent`; `kind` is a string literal. Send and receive count at
+// the sender.
+void count_transfer(const char* kind, int processes, const phi::DenseTensor& sent);
+
+}  // namespace virtual_npu

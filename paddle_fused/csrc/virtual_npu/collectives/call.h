@@ -1,0 +1,46 @@
+// What a rank was asked to do: what ranks compare, and what their errors say.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "paddle/phi/backends/device_ext.h"
+
+namespace virtual_npu {
+
+enum class CallKind : int32_t {
+  kNone,
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kSend,
+  kReceive,
+};
+
+// Lies in shared memory. Elements are counted as the interface counts them: those of one rank's part for all_gather and
+// reduce_scatter, all that are sent for all_to_all.
+struct Call {
+  CallKind kind = CallKind::kNone;
+  C_DataType dtype = UNDEFINED;
+  C_CCLReduceOp reduce = SUM;
+  int32_t peer = 0;     // the root, or the other end of a transfer
+  uint64_t number = 0;  // from 1: of the collectives of a group, or of the transfers from one rank to another
+  uint64_t count = 0;
+  char line[232] = "";  // of the program: file.py:12
+};
+
+// "all_reduce(sum) of 1024 float32 (call 3) at train.py:12"
+std::string describe(const Call& call);
+
+// Whether two ranks were asked to do the same. How much each sends to each in an all_to_all is compared apart.
+bool same(const Call& one, const Call& other);
+// Whether a transfer's two ends agree on what is transferred.
+bool fits(const Call& send, const Call& receive);
+
+size_t size_of(C_DataType dtype);
+const char* name_of(C_DataType dtype);
+
+}  // namespace virtual_npu

@@ -1,0 +1,49 @@
+// How the ranks of a group carry a collective out, on the calling thread.
+//
+// Data pass through the ranks' chunks, in steps of kChunk bytes at most. At the first meeting each rank also compares
+// what all were asked to do. The two chunks of a rank take turns: when it writes to one again, all have met since they
+// read it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "virtual_npu/collectives/members.h"
+
+namespace virtual_npu {
+
+class Collective {
+ public:
+  // `buffer`: whose turn it is, the same on every rank.
+  Collective(Members& members, int& buffer, const Call& call);
+
+  void all_reduce(const char* send, char* receive);
+  void reduce(const char* send, char* receive);
+  void broadcast(char* data);
+  void all_gather(const char* send, char* receive);
+  void reduce_scatter(const char* send, char* receive);
+  // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the seat of this rank says.
+  void all_to_all(const char* const* send, char* const* receive);
+
+  // Until the emulated link has carried so many bytes from and to this rank.
+  void travel(size_t bytes_out, size_t bytes_in);
+
+ private:
+  void meet();
+  void compare();
+  void compare_parts();
+  char* chunk(int rank) { return members_.segment().chunk(rank, buffer_); }
+  void next_buffer() { buffer_ = 1 - buffer_; }
+  void reduce_at_once(const char* send, char* receive);
+  // Reduces `count` elements `at` bytes into every rank's chunk; this rank's are at `own` instead.
+  void reduce_chunks(size_t at, const char* own, size_t count, char* out);
+
+  Members& members_;
+  int& buffer_;
+  const Call call_;
+  const int rank_, ranks_;
+  const size_t size_;  // of an element
+  int64_t began_ = 0;  // when all had come
+  bool compared_ = false;
+};
+
+}  // namespace virtual_npu

@@ -1,0 +1,205 @@
+#include "virtual_npu/collectives/communicator.h"
+
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+#include "virtual_npu/collectives/collective.h"
+#include "virtual_npu/collectives/source_line.h"
+#include "virtual_npu/runtime/config.h"
+
+namespace virtual_npu {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Communicator>> communicators;
+};
+Registry& registry() {
+  static auto* registry = new Registry;
+  return *registry;
+}
+
+template <typename T>
+char* bytes_of(T* buffer) {
+  return static_cast<char*>(const_cast<void*>(static_cast<const void*>(buffer)));
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> Communicator::join(const std::string& name, int ranks, int rank, int device) {
+  remember_caller();
+  auto made = std::make_shared<Communicator>(name, ranks, rank, device);
+  std::lock_guard<std::mutex> lock(registry().mutex);
+  registry().communicators[name] = made;
+  return made;
+}
+
+std::shared_ptr<Communicator> Communicator::find(const std::string& name) {
+  std::lock_guard<std::mutex> lock(registry().mutex);
+  const auto found = registry().communicators.find(name);
+  return found == registry().communicators.end() ? nullptr : found->second.lock();
+}
+
+Communicator::Communicator(const std::string& name, int ranks, int rank, int device)
+    : members_(name, ranks, rank), device_(device) {}
+
+void Communicator::leave() {
+  Mark last;
+  {
+    std::lock_guard<std::mutex> lock(order_);
+    last = last_;
+  }
+  if (last.stream && !last.stream->wait_for(last.ticket, config().collective_timeout)) members_.give_up();
+  if (own_stream_) own_stream_->stop();
+  members_.leave();
+  std::lock_guard<std::mutex> lock(registry().mutex);
+  registry().communicators.erase(name());
+}
+
+StreamPointer Communicator::own_stream() {
+  std::lock_guard<std::mutex> lock(order_);
+  if (!own_stream_) own_stream_ = std::make_shared<Stream>(device_);
+  return own_stream_;
+}
+
+Call Communicator::new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op, int peer) {
+  if (peer < 0 || peer >= ranks())
+    throw std::invalid_argument("There is no rank " + std::to_string(peer) + " in the " + members_.describe_group() +
+                                ".");
+  Call call;
+  call.kind = kind;
+  call.dtype = dtype;
+  call.reduce = op;
+  call.peer = peer;
+  call.count = count;
+  const std::string line = source_line();
+  const size_t room = sizeof(call.line) - 1;  // the end of a long path says more than its beginning
+  std::strcpy(call.line, line.c_str() + (line.size() > room ? line.size() - room : 0));
+  return call;
+}
+
+Mark Communicator::issue(StreamPointer stream, std::function<void()> work) {
+  members_.check();
+  if (!stream) {
+    last_.wait();
+    work();
+    return {};
+  }
+  const Mark before = last_.stream == stream ? Mark{} : last_;
+  // The communicator outlives its work.
+  const auto self = shared_from_this();
+  last_ = {stream, stream->submit([self, before, work = std::move(work)] {
+             before.wait();
+             work();
+           })};
+  return last_;
+}
+
+Mark Communicator::issue_collective(Call call, StreamPointer stream, std::function<void(const Call&)> work) {
+  std::lock_guard<std::mutex> lock(order_);
+  remember_caller();
+  members_.check();
+  call.number = ++calls_;
+  run_ = nullptr;
+  return issue(std::move(stream), [call, work = std::move(work)] { work(call); });
+}
+
+Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
+                              StreamPointer stream) {
+  const Call call = new_call(CallKind::kAllReduce, count, dtype, op);
+  return issue_collective(call, std::move(stream), [=](const Call& call) {
+    Collective collective(members_, buffer_, call);
+    collective.all_reduce(bytes_of(send), bytes_of(receive));
+    const size_t bytes = 2 * size_t(ranks() - 1) * count * size_of(dtype) / ranks();
+    collective.travel(bytes, bytes);
+  });
+}
+
+Mark Communicator::reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int root,
+                          StreamPointer stream) {
+  const Call call = new_call(CallKind::kReduce, count, dtype, op, root);
+  return issue_collective(call, std::move(stream), [=](const Call& call) {
+    Collective collective(members_, buffer_, call);
+    collective.reduce(bytes_of(send), bytes_of(receive));
+    const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
+    collective.travel(rank() == root ? 0 : bytes, rank() == root ? bytes : 0);
+  });
+}
+
+Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream) {
+  const Call call = new_call(CallKind::kBroadcast, count, dtype, SUM, root);
+  return issue_collective(call, std::move(stream), [=](const Call& call) {
+    Collective collective(members_, buffer_, call);
+    collective.broadcast(bytes_of(buffer));
+    const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
+    collective.travel(rank() == root ? bytes : 0, rank() == root ? 0 : bytes);
+  });
+}
+
+Mark Communicator::all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream) {
+  const Call call = new_call(CallKind::kAllGather, count, dtype);
+  return issue_collective(call, std::move(stream), [=](const Call& call) {
+    Collective collective(members_, buffer_, call);
+    collective.all_gather(bytes_of(send), bytes_of(receive));
+    const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
+    collective.travel(bytes, bytes);
+  });
+}
+
+Mark Communicator::reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
+                                  StreamPointer stream) {
+  const Call call = new_call(CallKind::kReduceScatter, count, dtype, op);
+  return issue_collective(call, std::move(stream), [=](const Call& call) {
+    Collective collective(members_, buffer_, call);
+    collective.reduce_scatter(bytes_of(send), bytes_of(receive));
+    const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
+    collective.travel(bytes, bytes);
+  });
+}
+
+Mark Communicator::all_to_all(std::vector<Part> parts, C_DataType dtype, StreamPointer stream) {
+  size_t total = 0, out = 0, in = 0;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    total += parts[peer].send_bytes / size_of(dtype);
+    if (peer == rank()) continue;
+    out += parts[peer].send_bytes;
+    in += parts[peer].receive_bytes;
+  }
+  const Call call = new_call(CallKind::kAllToAll, total, dtype);
+  return issue_collective(call, std::move(stream), [=, parts = std::move(parts)](const Call& call) {
+    const char* send[kMaxRanks];
+    char* receive[kMaxRanks];
+    Seat::Made& own = members_.own_seat().made(call.number);
+    for (int peer = 0; peer < ranks(); ++peer) {
+      send[peer] = bytes_of(parts[peer].send);
+      receive[peer] = bytes_of(parts[peer].receive);
+      own.sent[peer] = parts[peer].send_bytes;
+      own.received[peer] = parts[peer].receive_bytes;
+    }
+    Collective collective(members_, buffer_, call);
+    collective.all_to_all(send, receive);
+    collective.travel(out, in);
+  });
+}
+
+Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer stream) {
+  Run::Transfers own;
+  for (Transfer& one : transfers) {
+    one.call = new_call(one.send ? CallKind::kSend : CallKind::kReceive, one.count, one.dtype, SUM, one.peer);
+    own.push_back(std::make_shared<Transfer>(std::move(one)));
+  }
+  std::lock_guard<std::mutex> lock(order_);
+  remember_caller();
+  members_.check();
+  for (const auto& one : own) one->call.number = one->send ? ++sent_[one->peer] : ++received_[one->peer];
+  // A run ends with anything else on its stream: later transfers may depend on that.
+  const bool continues = run_ && stream && last_.stream == stream && stream->last() == last_.ticket;
+  if (!continues) run_ = std::make_shared<Run>();
+  const auto run = run_;
+  run->append(own);
+  if (continues) members_.ring(rank());
+  return issue(std::move(stream), [this, run, own] { run->carry_out(members_, own); });
+}
+
+}  // namespace virtual_npu

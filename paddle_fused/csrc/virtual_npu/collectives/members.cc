@@ -1,0 +1,200 @@
+#include "virtual_npu/collectives/members.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "virtual_npu/collectives/deadlock.h"
+#include "virtual_npu/collectives/patience.h"
+#include "virtual_npu/runtime/config.h"
+
+namespace virtual_npu {
+namespace {
+
+constexpr int64_t kMillisecond = 1000000;
+
+// The groups of this process with more than one rank.
+struct Groups {
+  std::mutex mutex;
+  std::vector<Members*> all;
+};
+Groups& groups() {
+  static auto* groups = new Groups;
+  return *groups;
+}
+
+int own_trainer(int rank) {
+  const char* trainer = std::getenv("PADDLE_TRAINER_ID");
+  return trainer ? std::atoi(trainer) : rank;
+}
+
+}  // namespace
+
+Members::Members(const std::string& name, int ranks, int rank)
+    : name_(name), ranks_(ranks), rank_(rank), segment_(name, ranks) {
+  take_seat();
+  wait_for_seats();
+  Segment::all_have_joined(name);
+  if (ranks == 1) return;
+  std::lock_guard<std::mutex> lock(groups().mutex);
+  groups().all.push_back(this);
+}
+
+void Members::take_seat() {
+  Header& header = segment_.header();
+  uint32_t none = 0;
+  if (!header.ranks.compare_exchange_strong(none, uint32_t(ranks_)) && none != uint32_t(ranks_))
+    throw StreamError("The ranks of the group " + name_ + " do not agree on its size: " + std::to_string(none) +
+                      " and " + std::to_string(ranks_) + ".");
+  Seat& seat = own_seat();
+  seat.trainer = own_trainer(rank_);
+  seat.process = this_process();
+  seat.status_file = status_file();
+  uint32_t empty = Seat::kEmpty;
+  if (!seat.state.compare_exchange_strong(empty, Seat::kTaken))
+    throw StreamError("Two processes are rank " + std::to_string(rank_) + " of the group " + name_ + ".");
+  header.taken.fetch_add(1);
+  wake(&header.taken);
+}
+
+void Members::wait_for_seats() {
+  Header& header = segment_.header();
+  // A rank that was killed may have taken its seat without being counted.
+  Patience patience(*this, [&](int rank) {
+    return header.taken.load() != uint32_t(ranks_) &&
+           (seat(rank).state.load() == Seat::kEmpty || state_of(seat(rank).process) == ProcessState::kGone);
+  });
+  for (;;) {
+    const uint32_t taken = header.taken.load();
+    if (taken == uint32_t(ranks_)) return;
+    check();
+    wait_on(&header.taken, taken, patience.until_next_look());
+    patience.look_if_due("the making of the group");
+  }
+}
+
+void Members::leave() {
+  {
+    std::lock_guard<std::mutex> lock(groups().mutex);
+    auto& all = groups().all;
+    all.erase(std::remove(all.begin(), all.end(), this), all.end());
+  }
+  own_seat().state.store(Seat::kLeft);
+}
+
+void Members::meet() {
+  check();
+  Header& header = segment_.header();
+  const uint32_t before = header.meeting.load() & ~Header::kBroken;
+  const uint32_t next = (before + 1) & ~Header::kBroken;
+  own_seat().arrived.store(next);
+  if (header.here.fetch_add(1) + 1 == uint32_t(ranks_)) {
+    header.here.store(0);
+    header.met_at.store(now());
+    // Not a plain store: another rank may be breaking the group.
+    uint32_t meeting = header.meeting.load();
+    while (!header.meeting.compare_exchange_weak(meeting, next | (meeting & Header::kBroken))) {
+    }
+    wake(&header.meeting);
+    return check();
+  }
+  // A rank that was killed may have come without being counted, or without having told the others that all have come.
+  // One that has ended after the meeting saw it complete, and so does whoever looks at it then.
+  Patience patience(*this, [&](int rank) {
+    return (seat(rank).arrived.load() != next || state_of(seat(rank).process) == ProcessState::kGone) &&
+           (header.meeting.load() & ~Header::kBroken) == before;
+  });
+  for (;;) {
+    const uint32_t meeting = header.meeting.load();
+    if ((meeting & ~Header::kBroken) != before) break;
+    check();
+    wait_on(&header.meeting, meeting, patience.until_next_look());
+    patience.look_if_due(own_seat().last_call());
+  }
+  check();
+}
+
+void Members::wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited) {
+  Word& bell = own_seat().doorbell;
+  Patience patience(*this, [&](int rank) {
+    return bell.load() == seen && std::find(awaited.begin(), awaited.end(), rank) != awaited.end();
+  });
+  while (bell.load() == seen) {
+    check();
+    wait_on(&bell, seen, patience.until_next_look());
+    patience.look_if_due(call);
+  }
+  check();
+}
+
+void Members::ring(int rank) {
+  seat(rank).doorbell.fetch_add(1);
+  wake(&seat(rank).doorbell);
+}
+
+void Members::check() {
+  Header& header = segment_.header();
+  if (!(header.meeting.load() & Header::kBroken)) return;
+  const std::string failure = header.failure;
+  if (header.spreads) break_all_groups(failure);
+  throw StreamError(failure);
+}
+
+void Members::break_with(const std::string& failure, bool spreads) {
+  Header& header = segment_.header();
+  uint32_t none = Header::kNone;
+  if (header.failure_state.compare_exchange_strong(none, Header::kBeingWritten)) {
+    std::strncpy(header.failure, failure.c_str(), sizeof(header.failure) - 1);
+    header.spreads = spreads;
+    header.failure_state.store(Header::kWritten);
+  } else {  // another rank is writing, unless it was killed meanwhile
+    for (int i = 0; i < 100 && header.failure_state.load() != Header::kWritten; ++i)
+      wait_on(&header.failure_state, Header::kBeingWritten, kMillisecond);
+  }
+  header.meeting.fetch_or(Header::kBroken);
+  wake(&header.meeting);
+  wake(&header.taken);
+  for (int rank = 0; rank < ranks_; ++rank) ring(rank);
+}
+
+void Members::fail(const std::string& failure, bool spreads) {
+  break_with(failure, spreads);
+  check();
+  std::abort();  // check() throws: the group is broken
+}
+
+void Members::give_up() {
+  break_with(describe(rank_) + " has left the " + describe_group() + " before its last collective was done: " +
+                 virtual_npu::describe(own_seat().last_call()) + ".",
+             false);
+}
+
+void break_all_groups(const std::string& failure) {
+  std::lock_guard<std::mutex> lock(groups().mutex);
+  for (Members* group : groups().all)
+    if (!(group->segment_.header().meeting.load() & Header::kBroken)) group->break_with(failure, true);
+}
+
+std::string lost_rank() {
+  std::lock_guard<std::mutex> lock(groups().mutex);
+  for (Members* group : groups().all)
+    for (int rank = 0; rank < group->ranks_; ++rank)
+      if (const ProcessState state = state_of(group->seat(rank).process); state != ProcessState::kRuns)
+        return group->describe(rank) + " of the " + group->describe_group() +
+               (state == ProcessState::kGone ? " has ended" : " is stopped");
+  return "";
+}
+
+std::string Members::describe(int rank) {
+  const Seat& other = seat(rank);
+  if (other.state.load() == Seat::kEmpty) return "rank " + std::to_string(rank);
+  const std::string trainer = other.trainer == rank ? "" : "trainer " + std::to_string(other.trainer) + ", ";
+  return "rank " + std::to_string(rank) + " (" + trainer + "process " + std::to_string(other.process.number) + ")";
+}
+
+std::string Members::describe_group() const {
+  return "group " + name_ + " of " + std::to_string(ranks_) + " ranks";
+}
+
+}  // namespace virtual_npu

@@ -1,0 +1,67 @@
+// The ranks of a group, seen from one of them: meeting, waiting, and what to do if somebody does not come.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "virtual_npu/collectives/segment.h"
+#include "virtual_npu/runtime/stream.h"
+
+namespace virtual_npu {
+
+class Members {
+ public:
+  // Takes the rank's seat and waits until all seats are taken.
+  Members(const std::string& name, int ranks, int rank);
+  ~Members() { leave(); }
+  // Leaves the group: whoever waits for this rank from now on hears so at once.
+  void leave();
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const std::string& name() const { return name_; }
+  Segment& segment() { return segment_; }
+  Seat& seat(int rank) { return segment_.header().seats[rank]; }
+  Seat& own_seat() { return seat(rank_); }
+  Channel& channel(int from, int to) { return segment_.header().channels[from][to]; }
+
+  // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
+  void meet();
+  // When the last meeting was complete, for all ranks the same.
+  int64_t met_at() { return segment_.header().met_at.load(); }
+
+  // Waits until this rank's doorbell is rung, which was seen at `seen`. `call` waits for the ranks in `awaited`.
+  void wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited);
+  void ring(int rank);
+
+  // StreamError with the group's failure if it is broken.
+  void check();
+  // Breaks the group for all ranks, and the other groups of its ranks if it `spreads`; throws StreamError.
+  [[noreturn]] void fail(const std::string& failure, bool spreads);
+
+  // Breaks the group because this rank leaves it while its last call is not done.
+  void give_up();
+
+  // "rank 1 (trainer 3, process 4711)"
+  std::string describe(int rank);
+  std::string describe_group() const;
+
+ private:
+  void take_seat();
+  void wait_for_seats();
+  void break_with(const std::string& failure, bool spreads);
+  friend void break_all_groups(const std::string& failure);
+  friend std::string lost_rank();
+
+  const std::string name_;
+  const int ranks_, rank_;
+  Segment segment_;
+};
+
+// Breaks every group that this process is in: a rank of the job is lost.
+void break_all_groups(const std::string& failure);
+// A rank of any of this process's groups whose process has ended or is stopped, described; "" if there is none.
+std::string lost_rank();
+
+}  // namespace virtual_npu

@@ -1,0 +1,52 @@
+// Sends and receives.
+//
+// A send is done when its data are in the shared memory, whether or not anybody receives them: ranks that first send to
+// each other and then receive do not wait for each other. Only a sender waits that is ahead of its receiver by more than
+// kWaitingBytes or by kMessages transfers; if two ranks do so, each in a send to the other, deadlock.h finds them. A
+// receive is done when its data are there.
+//
+// Transfers that are called one after the other make up a run. While one of a run waits, later ones may go on, since
+// Paddle's batch_isend_irecv means them to be one step, in any order.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "virtual_npu/collectives/members.h"
+
+namespace virtual_npu {
+
+struct Transfer {
+  bool send = false;
+  char* data = nullptr;
+  size_t count = 0;
+  C_DataType dtype = UNDEFINED;
+  int peer = 0;
+
+  Call call;  // filled in when it is called
+  bool done = false;
+  int64_t called = now(), over = 0;  // when it was called, and when the link has carried its data
+  size_t bytes() const { return count * size_of(dtype); }
+};
+
+class Run {
+ public:
+  using Transfers = std::vector<std::shared_ptr<Transfer>>;
+
+  // From the program's thread, while the run may be under way.
+  void append(const Transfers& transfers);
+  // Until all of `own`, which are part of this run, are done and the link has carried them.
+  void carry_out(Members& members, const Transfers& own);
+
+ private:
+  bool go_on(Members& members);
+  std::vector<int> waiting_for(const Transfers& own) const;
+
+  std::mutex mutex_;
+  Transfers transfers_;
+  int64_t began_ = 0;  // when the run's turn on its stream came
+};
+
+}  // namespace virtual_npu

@@ -1,0 +1,85 @@
+#include "virtual_npu/custom_ops/mm_traffic.h"
+
+#include <mutex>
+
+#include "virtual_npu/collectives/communicator.h"
+#include "virtual_npu/custom_ops/checks.h"
+
+namespace virtual_npu {
+namespace {
+
+namespace rules = contract::rules;
+
+// The communication domain of these operators: the first that was used, until it is destroyed.
+void claim(const char* op, const std::string& hcom) {
+  static std::mutex mutex;
+  static std::string claimed;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (claimed != hcom && !claimed.empty() && Communicator::find(claimed))
+    refuse(rules::mc2_domain, op, "hcom is " + hcom + " and " + claimed + " is in use");
+  claimed = hcom;
+}
+
+C_DataType wire_type(phi::DataType dtype) { return dtype == phi::DataType::BFLOAT16 ? BFLOAT16 : FLOAT16; }
+
+}  // namespace
+
+struct MatmulTraffic::State {
+  std::shared_ptr<Communicator> group;
+  StreamPointer stream;
+  C_DataType dtype;
+  std::vector<Mark> marks;
+
+  template <typename Issue>
+  void add(Issue issue) {
+    try {
+      marks.push_back(issue());
+    } catch (const StreamError& error) {
+      raise(error);
+    }
+  }
+};
+
+MatmulTraffic::MatmulTraffic(const char* op, const std::string& hcom, phi::DataType dtype) {
+  auto group = Communicator::find(hcom);
+  if (!group) refuse(rules::mc2_hcom, op, "hcom is " + hcom);
+  claim(op, hcom);
+  state_.reset(new State{group, group->own_stream(), wire_type(dtype), {}});
+}
+
+MatmulTraffic::~MatmulTraffic() {
+  for (const Mark& mark : state_->marks) {
+    try {
+      mark.wait();
+    } catch (const StreamError&) {  // whoever waited for it has heard of it, or an earlier error is on its way
+    }
+  }
+}
+
+int64_t MatmulTraffic::ranks() const { return state_->group->ranks(); }
+int64_t MatmulTraffic::rank() const { return state_->group->rank(); }
+
+void MatmulTraffic::all_reduce(void* data, int64_t count) {
+  state_->add([&] { return state_->group->all_reduce(data, data, count, state_->dtype, SUM, state_->stream); });
+}
+
+void MatmulTraffic::all_gather(const void* in, void* out, int64_t count) {
+  state_->add([&] { return state_->group->all_gather(in, out, count, state_->dtype, state_->stream); });
+}
+
+void MatmulTraffic::reduce_scatter(const void* in, void* out, int64_t count) {
+  state_->add([&] { return state_->group->reduce_scatter(in, out, count, state_->dtype, SUM, state_->stream); });
+}
+
+void MatmulTraffic::wait(int64_t collectives) {
+  if (collectives == 0) return;
+  try {
+    state_->marks.at(collectives - 1).wait();  // they run one after another
+  } catch (const StreamError& error) {
+    raise(error);
+  }
+}
+
+void MatmulTraffic::wait_for_all() { wait(state_->marks.size()); }
+
+}  // namespace virtual_npu

@@ -1,0 +1,42 @@
+// The collectives that one call of a fused operator has in flight, on a communication stream: the calling thread
+// computes meanwhile.
+//
+// On a card all MC2 operators of a process must use one communication domain. The first call chooses it here, for as
+// long as the domain exists.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paddle/phi/common/data_type.h"
+
+namespace virtual_npu {
+
+class MatmulTraffic {
+ public:
+  // Finds the communication domain; refuses an unknown one and a second one.
+  MatmulTraffic(const char* op, const std::string& hcom, phi::DataType dtype);
+  // Waits for what is in flight: it reads and writes memory of the call.
+  ~MatmulTraffic();
+  MatmulTraffic(const MatmulTraffic&) = delete;
+
+  int64_t ranks() const;
+  int64_t rank() const;
+
+  // Each hands a collective over and returns at once. Counts are elements of what one rank contributes (all_reduce,
+  // all_gather) or receives (reduce_scatter).
+  void all_reduce(void* data, int64_t count);
+  void all_gather(const void* in, void* out, int64_t count);
+  void reduce_scatter(const void* in, void* out, int64_t count);
+
+  // Until the first `collectives` that were handed over have finished; throws if one of them failed.
+  void wait(int64_t collectives);
+  void wait_for_all();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace virtual_npu

@@ -1,0 +1,44 @@
+// The processes that one of fleet's collective operators talks to, on the stream that computes.
+#pragma once
+#include <vector>
+
+#include "paddle/phi/backends/custom/custom_context.h"
+#include "paddle/phi/core/dense_tensor.h"
+#include "paddle/phi/core/distributed/collective/process_group.h"
+#include "paddle/phi/core/distributed/types.h"
+#include "paddle/phi/core/distributed/xccl_comm_context.h"
+
+namespace virtual_npu {
+
+// The group with the number `ring`: dygraph's process group, which sets up its communicator when it is first used, or
+// the communicator that was made for a program.
+class Ring {
+ public:
+  Ring(const phi::CustomContext& context, int ring);
+  // Of an operator whose kernel does not get the number.
+  explicit Ring(const phi::CustomContext& context);
+
+  int size() const;
+  int rank() const;
+
+  // `out` has memory already; it may be that of `x`.
+  void all_reduce(phi::distributed::ReduceOp op, const phi::DenseTensor& x, phi::DenseTensor* out) const;
+  // out: those of all ranks, one after the other.
+  void all_gather(const phi::DenseTensor& x, phi::DenseTensor* out) const;
+
+  // Rows [first, first + count) of a tensor [rows, width], to or from a rank.
+  struct Rows {
+    int peer;
+    int64_t first, count;
+  };
+  // Sends rows of x and receives rows of out, all at once. What a rank keeps stands in both lists, in the same order.
+  void exchange(const phi::DenseTensor& x, const std::vector<Rows>& sent, phi::DenseTensor* out,
+                const std::vector<Rows>& received) const;
+
+ private:
+  const phi::CustomContext& context_;
+  phi::distributed::ProcessGroup* group_ = nullptr;
+  const phi::distributed::XCCLCommContext* communicator_ = nullptr;
+};
+
+}  // namespace virtual_npu

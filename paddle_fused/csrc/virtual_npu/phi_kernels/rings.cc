@@ -1,0 +1,34 @@
+// What a ring of a static program needs beside its communicator.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "paddle/phi/backends/custom/custom_context.h"
+#include "paddle/phi/core/distributed/comm_context_manager.h"
+#include "paddle/phi/core/distributed/xccl_comm_context.h"
+#include "paddle/phi/core/platform/device_context.h"
+
+// Paddle's executor runs the collectives of a ring in the context that belongs to its communicator, and reads a null
+// pointer where nobody has made one. (CommContextManager makes it for a communicator that a device id was set for in the
+// same library; the setter that Python calls lies in another.) It shares the compute stream, so that a collective stands
+// between the kernels before and behind it: the executor sets no events between streams of a custom device.
+// Returns whether the ring exists.
+extern "C" int virtual_npu_prepare_ring(const char* ring, int device) {
+  const auto& manager = phi::distributed::CommContextManager::GetInstance();
+  if (!manager.Has(ring)) return 0;
+  auto* communicator = static_cast<phi::distributed::XCCLCommContext*>(manager.Get(ring));
+  if (communicator->GetDevContext()) return 1;
+  const phi::CustomPlace place("npu", device);
+  auto* compute = static_cast<phi::CustomContext*>(phi::DeviceContextPool::Instance().Get(place));
+  auto context = std::make_unique<phi::CustomContext>(place);
+  context->SetStream(compute->GetStream());
+  context->SetAllocator(&compute->GetAllocator());
+  context->SetHostAllocator(&compute->GetHostAllocator());
+  context->SetZeroAllocator(&compute->GetZeroAllocator());
+  context->SetHostZeroAllocator(&compute->GetHostZeroAllocator());
+  context->SetGenerator(compute->GetGenerator());
+  context->SetHostGenerator(compute->GetHostGenerator());
+  context->SetCommContext(communicator);
+  communicator->SetDevContext(std::move(context));
+  return 1;
+}

@@ -1,0 +1,48 @@
+"""What this process has sent to others: by resharding in dygraph, and by the collectives of programs."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+from .activation import loaded_plugin
+
+
+class Transfer(NamedTuple):
+    """``calls`` calls of the collective ``kind`` among ``processes``, each given a tensor of ``shape``.
+
+    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send.
+    """
+
+    kind: str
+    processes: int
+    dtype: str
+    shape: tuple[int, ...]
+    calls: int
+
+
+def transfers() -> list[Transfer]:
+    """All since the start or the last ``reset_transfers``; none where the virtual NPU is not loaded.
+
+    Those of ``paddle.distributed``'s own functions (``all_reduce``, fleet's layers) are not among them.
+    """
+    plugin = loaded_plugin()
+    if plugin is None:
+        return []
+    plugin.virtual_npu_transfers.restype = ctypes.c_size_t
+    size = plugin.virtual_npu_transfers(None, ctypes.c_size_t(0)) + 1
+    text = ctypes.create_string_buffer(size)
+    plugin.virtual_npu_transfers(text, ctypes.c_size_t(size))
+    found = []
+    for line in text.value.decode().splitlines():
+        kind, processes, dtype, shape, calls = line.split()
+        sizes = () if shape == "-" else tuple(map(int, shape.split("x")))
+        found.append(Transfer(kind, int(processes), dtype, sizes, int(calls)))
+    return found
+
+
+def reset_transfers() -> None:
+    """Empties the record."""
+    plugin = loaded_plugin()
+    if plugin is not None:
+        plugin.virtual_npu_reset_transfers()

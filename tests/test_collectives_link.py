@@ -1,0 +1,42 @@
+"""The emulated link: transfers take their time, but none of the processor's, which computes meanwhile."""
+
+from pathlib import Path
+
+import pytest
+import ranks
+from collectives.timing import SIZE
+
+PROGRAM = Path(__file__).parent / "collectives" / "timing.py"
+GBPS, MICROSECONDS = 0.04, 20000
+SECONDS = SIZE / (GBPS * 1e9) + MICROSECONDS / 1e6
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    link = {"VIRTUAL_NPU_LINK_GBPS": str(GBPS), "VIRTUAL_NPU_LINK_US": str(MICROSECONDS)}
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("link"), **link)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send", "exchange"],
+)
+def test_a_transfer_takes_latency_and_bytes_over_bandwidth(found, name):
+    for report in found:
+        times = report["times"][name]
+        assert min(one["seconds"] for one in times) >= SECONDS
+        # An exchange that shared one direction would take twice as long.
+        assert min(one["seconds"] for one in times) < 1.7 * SECONDS
+        assert min(one["computed"] for one in times) < 0.5 * SECONDS
+
+
+def test_computation_goes_on_while_data_travel(found):
+    first, second = (report["overlapped"] for report in found)
+    assert first == {"product": 64.0**3, "done before rank 1 came": False, "sum": 2.0 * SIZE / 4}
+    assert second["sum"] == first["sum"]
+
+
+def test_waiting_costs_nothing(found):
+    waiting = found[0]["waiting"]
+    assert waiting["seconds"] >= 0.9
+    assert waiting["computed"] < 0.2 * waiting["seconds"]

@@ -32,10 +32,15 @@ def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
     missing = [operator for operator in operators if signature(operator) is None]
     if missing:
         return f"the plugin that is installed has no operator {' or '.join(missing)}"
-    if operators and any(is_captured(x) and x.is_dist_dense_tensor_type() for x in tensors if x is not None):
+    if operators and any(_is_distributed(x) for x in tensors if x is not None):
         names = " or ".join(operators)
-        return f"captured programs of distributed tensors need an SPMD rule, and {names} has none"
+        return f"tensors that are split over processes need an SPMD rule, and {names} has none"
     return None
+
+
+def _is_distributed(x) -> bool:
+    """Without an SPMD rule Paddle fails in captured programs, and in dygraph puts every tensor together."""
+    return x.is_dist_dense_tensor_type() if is_captured(x) else x.is_dist()
 
 
 @functools.cache

@@ -9,8 +9,8 @@ A step is forward, backward, clipping by the global norm, AdamW. Contenders, eac
     fused npu       PaddleNLP's Llama by the fused operators and FusedAdamW on the virtual NPU
     fused cpu       the same on the CPU place (float32 only: Paddle's CPU kernels have no bfloat16)
     paddle          PaddleNLP's Llama and Paddle's AdamW on the CPU place, as they come (float32 only)
-    paddle cured    the same with MKL on its AVX2 path, as the virtual NPU has it; on processors that are not
-                    Intel's MKL takes another, three times slower
+    paddle cured    the same with MKL on its AVX2 or AVX-512 path, as the virtual NPU has it; on processors
+                    that are not Intel's MKL takes another, three to eight times slower
     torch eager     the same Llama in plain torch with its scaled_dot_product_attention and fused AdamW
     torch compile   through torch.compile
 

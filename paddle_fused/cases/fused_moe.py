@@ -57,7 +57,7 @@ CASES = [
     _case(7, 16, 24, 4, 2, "logits"),
     _case(7, 16, 24, 4, 2, "logits", norm_topk_prob=False),
     _case(9, 33, 17, 3, 1, "float32 logits"),
-    _case(5, 8, 8, 1, 1, "logits"),
+    _case(40, 16, 16, 1, 1, "logits"),
     _case(12, 20, 12, 8, 3, "probs"),
     _case(0, 8, 8, 4, 2, "logits"),
 ]

@@ -85,10 +85,15 @@ def linear_cross_entropy(
 def _reduced(losses, labels, ignore_index: int, reduction: str):
     if reduction == "none":
         return losses
-    if reduction == "sum":
-        return losses.sum()
-    counted = (labels != ignore_index).astype(losses.dtype).sum()
-    return losses.sum() / paddle.clip(counted, min=1.0)
+    counted = 1.0
+    if reduction == "mean":
+        counted = paddle.clip((labels != ignore_index).astype(losses.dtype).sum(), min=1.0)
+    if not losses.is_dist():
+        return losses.sum() / counted if reduction == "mean" else losses.sum()
+    # Where the tokens lie on several devices, a product with ones: see ``_over_blocks``.
+    row = losses.reshape([1, -1])
+    total = paddle.matmul(row, paddle.ones_like(row), transpose_y=True)
+    return (total / counted if reduction == "mean" else total).reshape([])
 
 
 def _vocabulary(weight, transpose_weight: bool) -> int:
@@ -193,9 +198,21 @@ def _losses(hidden, weight, labels, ignore_index, transpose_weight):
     )
     # Not paddle.logsumexp: along a dimension that is split over devices it adds up the devices' logarithms.
     largest = lse.detach().max(-1, keepdim=True)
-    total = largest.squeeze(-1) + paddle.exp(lse - largest).sum(-1).log()
+    total = largest.squeeze(-1) + _over_blocks(paddle.exp(lse - largest), weight).log()
     counts = (labels != ignore_index).astype("float32")
-    return (total - target.sum(-1)) * counts
+    return (total - _over_blocks(target, weight)) * counts
+
+
+def _over_blocks(values, weight):
+    """The sum over the last dimension, of one number for each block of the vocabulary: [..., G] -> [...].
+
+    Where the blocks lie on several devices it is a product with ones: the gradient of Paddle's sum puts the
+    values together first, although it needs their sizes only.
+    """
+    blocks = values.shape[-1]
+    if not weight.is_dist() or blocks == 1:
+        return values.sum(-1)
+    return paddle.matmul(values, paddle.ones([blocks, 1], values.dtype)).squeeze(-1)
 
 
 def _blocks(weight, dim: int) -> int:

@@ -12,7 +12,7 @@ def facts(threads: int) -> dict:
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     return {
         "processor": _cpu_info("model name") or "unknown",
-        "instructions": [name for name in ("avx2", "avx512f", "amx_bf16") if name in _flags()],
+        "instructions": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in _flags()],
         "cores": cores(),
         "threads": threads,
         "memory_gb": round(_memory("MemTotal") / 1e9),

@@ -12,10 +12,10 @@ from .machine import available_memory
 from .work import ITEM_SIZE, OPERATORS
 
 MEMORY_SHARE = 0.7  # of the available memory, for all processes together
-GEMM = {"float32": ("paddle", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
+GEMM = {"float32": ("paddle", "fused npu", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
 GEMM_ROUNDS = 5  # at least
-PATIENCE = 30.0  # seconds for the first run of a contender: who needs more is not timed
+PATIENCE = 15.0  # seconds for the first run of a contender: who needs more is not timed
 CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
 
 

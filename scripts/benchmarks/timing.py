@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 TURN_SECONDS = 0.05  # a turn is at least this long, so that the clock and the pipes do not count
-SECONDS_EACH = 6.0  # for what takes longer in all its rounds there are fewer of them
+SECONDS_EACH = 3.0  # for what takes longer in all its rounds there are fewer of them
 
 
 class Summary(NamedTuple):

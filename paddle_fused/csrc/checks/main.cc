@@ -1,6 +1,6 @@
-// paddle_fused_kernels_check [baseline|avx2|avx512|amx]...: runs every kernel on those of these instruction sets (all, if
-// none is named) that this processor offers, each in a process of its own, and compares with scalar formulas. Exit status
-// 1 if a result is too far off or a kernel ends its process.
+// paddle_fused_kernels_check [baseline|avx2|avx512|avx512_bf16|amx]...: runs every kernel on those of these instruction
+// sets (all, if none is named) that this processor offers, each in a process of its own, and compares with scalar
+// formulas. Exit status 1 if a result is too far off or a kernel ends its process.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ int check_all(const char* isa, uint64_t* fingerprint) {
   try {
     kernels::active_isa();
   } catch (const std::invalid_argument&) {
-    std::printf("%-9s is not offered by this processor\n", isa);
+    std::printf("%-11s is not offered by this processor\n", isa);
     return kNotOffered;
   }
   Report report(isa);
@@ -52,7 +52,7 @@ int check_in_child(const char* isa, uint64_t* fingerprint) {
     return kFailed;
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  std::printf("%-9s was ended by signal %d\n", isa, WTERMSIG(status));
+  std::printf("%-11s was ended by signal %d\n", isa, WTERMSIG(status));
   return kFailed;
 }
 
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     if (first == 0) first = *fingerprint;
     if (*fingerprint == first) continue;
     holds = false;
-    std::printf("%-9s dropout keeps other elements than on the first instruction set\n", name);
+    std::printf("%-11s dropout keeps other elements than on the first instruction set\n", name);
   }
   std::printf(holds ? "All results hold.\n" : "Some results do not hold.\n");
   return holds ? 0 : 1;

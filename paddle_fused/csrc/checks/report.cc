@@ -78,7 +78,7 @@ void Report::same_everywhere(const std::vector<uint8_t>& bytes) {
 
 void Report::end_line() {
   if (results_ > 0)
-    std::printf("%-9s %-28s %-9s %3lld results, error %.2e of %.2e allowed: %s\n", isa_, kernel_.c_str(),
+    std::printf("%-11s %-28s %-9s %3lld results, error %.2e of %.2e allowed: %s\n", isa_, kernel_.c_str(),
                 type_name(type_), static_cast<long long>(results_), error_, allowed_, line_holds_ ? "ok" : "FAILED");
   std::fflush(stdout);
   holds_ &= line_holds_;

@@ -128,7 +128,7 @@ void attention_forward(const AttentionProblem& problem, const AttentionInput& qu
                        const AttentionInput& value, const AttentionOutput& out, const SoftmaxStatistics& statistics) {
   const AttentionForward tensors{query, key, value, out, statistics};
   const bool bfloat16 = problem.type == ElementType::kBFloat16;
-  const AttentionForwardTable& table = PF_SELECT_TILE_TABLE(attention_forward_table, bfloat16);
+  const AttentionForwardTable& table = PF_SELECT_PRODUCT_TABLE(attention_forward_table, bfloat16);
   const auto run = table.run[static_cast<int>(problem.type)];
   for_each_query_block(problem, longest_first(segments_of(problem)), table.queries, table.workspace_floats(problem),
                        [&](const AttentionBlock& block, float* workspace) { run(block, tensors, workspace); });
@@ -145,7 +145,7 @@ void attention_backward(const AttentionProblem& problem, const AttentionInput& q
   const AttentionBackward tensors{query,      key,      value,      out,       out_grad,    statistics,
                                   query_grad, key_grad, value_grad, bias_grad, delta.get(), rows};
   const bool bfloat16 = problem.type == ElementType::kBFloat16;
-  const AttentionBackwardTable& table = PF_SELECT_TILE_TABLE(attention_backward_table, bfloat16);
+  const AttentionBackwardTable& table = PF_SELECT_PRODUCT_TABLE(attention_backward_table, bfloat16);
   const int type = static_cast<int>(problem.type);
   for_each_query_block(
       problem, ordered, table.tile_queries, table.prepare_floats(problem),
@@ -154,7 +154,7 @@ void attention_backward(const AttentionProblem& problem, const AttentionInput& q
   for_each(static_cast<int64_t>(work.blocks.size()), table.workspace_floats(problem),
            [&](int64_t i, float* workspace) { table.run[type](work.blocks[i], tensors, workspace); });
   if (!bias_grad.data) return;
-  const AttentionBiasGradTable& bias_table = PF_SELECT_TILE_TABLE(attention_bias_grad_table, bfloat16);
+  const AttentionBiasGradTable& bias_table = PF_SELECT_PRODUCT_TABLE(attention_bias_grad_table, bfloat16);
   for_each_bias_block(problem, segments, bias_grad, bias_table, [&](const AttentionBiasBlock& block, float* workspace) {
     bias_table.run[type](block, tensors, workspace);
   });

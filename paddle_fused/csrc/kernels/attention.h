@@ -4,9 +4,9 @@
 //
 // R is the dropout factor: 0, or 1/keep with probability keep. Layouts are given by strides (in elements), the head
 // dimension being contiguous. A "segment" is one sequence: one entry of the batch (BSND), or the tokens between two
-// cumulative lengths (TND). Arithmetic is fp32 whatever the tensors hold (on AMX P * R and dS of bfloat16 tensors are
-// rounded to bfloat16, as products of tiles want them), and results do not depend on the number of threads: every block
-// of an output is summed by one thread, in one order.
+// cumulative lengths (TND). Arithmetic is fp32 whatever the tensors hold (but AVX512_BF16 and AMX multiply bfloat16:
+// there P * R and dS of bfloat16 tensors are rounded to it), and results do not depend on the number of threads: every
+// block of an output is summed by one thread, in one order.
 //
 // Hidden keys. Keys outside of the band do not take part, and tiles without any other are not computed. A key hidden by
 // the mask has the score kHiddenScore, which is finite as on the NPU: a row whose keys inside the band are all hidden

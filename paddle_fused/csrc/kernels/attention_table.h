@@ -73,8 +73,8 @@ struct AttentionBiasGradTable {
   int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*run[3])(const AttentionBiasBlock& block, const AttentionBackward& tensors, float* workspace);
 };
-PF_DECLARE_TILE_TABLE(AttentionForwardTable, attention_forward_table)
-PF_DECLARE_TILE_TABLE(AttentionBackwardTable, attention_backward_table)
-PF_DECLARE_TILE_TABLE(AttentionBiasGradTable, attention_bias_grad_table)
+PF_DECLARE_PRODUCT_TABLE(AttentionForwardTable, attention_forward_table)
+PF_DECLARE_PRODUCT_TABLE(AttentionBackwardTable, attention_backward_table)
+PF_DECLARE_PRODUCT_TABLE(AttentionBiasGradTable, attention_bias_grad_table)
 
 }  // namespace paddle_fused::kernels

@@ -29,32 +29,44 @@ bool offers_amx() {
 }
 #endif
 
-Isa widest() {
+bool offers(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("bmi2"))
-    return offers_amx() ? Isa::kAmx : Isa::kAvx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-      __builtin_cpu_supports("bmi2"))
-    return Isa::kAvx2;
+  switch (isa) {
+    case Isa::kAmx:
+      return offers(Isa::kAvx512) && offers_amx();
+    case Isa::kAvx512Bf16:
+      return offers(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
+    case Isa::kAvx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("bmi2");
+    case Isa::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+             __builtin_cpu_supports("bmi2");
+    default:
+      return true;
+  }
+#else
+  return isa == Isa::kBaseline;
 #endif
-  return Isa::kBaseline;
 }
 
 Isa choose() {
-  const Isa machine = widest();
+  Isa widest = Isa::kBaseline;
+  for (Isa isa : kAllIsas)
+    if (offers(isa)) widest = isa;
   const char* forced = std::getenv("PADDLE_FUSED_ISA");
-  if (!forced || !*forced) return machine;
+  if (!forced || !*forced) return widest;
   for (Isa isa : kAllIsas) {
     if (std::string(forced) != isa_name(isa)) continue;
-    if (isa > machine)
-      throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced + ", but this machine offers only " +
-                                  isa_name(machine) + "; unset it or name a narrower one.");
+    if (!offers(isa))
+      throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +
+                                  ", which this machine does not offer; its widest is " + isa_name(widest) +
+                                  ". Unset the variable or name a narrower one.");
     return isa;
   }
   throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +
-                              " is unknown; accepted are baseline, avx2, avx512 and amx.");
+                              " is unknown; accepted are baseline, avx2, avx512, avx512_bf16 and amx.");
 }
 
 }  // namespace
@@ -68,6 +80,8 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::kAmx:
       return "amx";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:

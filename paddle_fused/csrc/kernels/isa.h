@@ -10,12 +10,14 @@
 
 namespace paddle_fused::kernels {
 
-// From the narrowest to the widest. AMX is AVX-512 but for products in bfloat16: matmul and attention.
-enum class Isa { kBaseline, kAvx2, kAvx512, kAmx };
-constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
+// From the narrowest to the widest. The last two are AVX-512 but for products in bfloat16, matmul and attention: by
+// AVX512_BF16, which multiplies pairs, or by AMX, which multiplies tiles.
+enum class Isa { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
 
-// The widest instruction set of this machine, or the one named by the environment variable PADDLE_FUSED_ISA
-// (baseline, avx2, avx512, amx), read once. Throws std::invalid_argument if that name is unknown or the machine lacks it.
+// The widest instruction set of this machine, or the one named by the environment variable PADDLE_FUSED_ISA (baseline,
+// avx2, avx512, avx512_bf16, amx), read once. Throws std::invalid_argument if that name is unknown or the machine lacks
+// it.
 PF_EXPORT Isa active_isa();
 PF_EXPORT const char* isa_name(Isa isa);
 
@@ -23,8 +25,8 @@ PF_EXPORT const char* isa_name(Isa isa);
 
 // PF_DECLARE_TABLE(CastTable, cast_table) declares the accessor that every target's simd/<op>.cc defines;
 // PF_SELECT_TABLE(cast_table) calls the one of the active instruction set.
-// PF_DECLARE_TILE_TABLE and PF_SELECT_TILE_TABLE add, for kernels that multiply, what is compiled for AMX: its tiles are
-// chosen if the operands are bfloat16.
+// PF_DECLARE_PRODUCT_TABLE and PF_SELECT_PRODUCT_TABLE add, for kernels that multiply, what is compiled for products of
+// bfloat16, which is chosen if the operands are.
 #if defined(__x86_64__)
 #define PF_DECLARE_TABLE(Table, name)         \
   namespace baseline { const Table& name(); } \
@@ -34,15 +36,18 @@ PF_EXPORT const char* isa_name(Isa isa);
   (active_isa() >= Isa::kAvx512  ? avx512::name()     \
    : active_isa() == Isa::kAvx2 ? avx2::name()        \
                                 : baseline::name())
-#define PF_DECLARE_TILE_TABLE(Table, name) \
-  PF_DECLARE_TABLE(Table, name)            \
+#define PF_DECLARE_PRODUCT_TABLE(Table, name)    \
+  PF_DECLARE_TABLE(Table, name)                  \
+  namespace avx512_bf16 { const Table& name(); } \
   namespace amx { const Table& name(); }
-#define PF_SELECT_TILE_TABLE(name, bfloat16) \
-  ((bfloat16) && active_isa() == Isa::kAmx ? amx::name() : PF_SELECT_TABLE(name))
+#define PF_SELECT_PRODUCT_TABLE(name, bfloat16)                           \
+  ((bfloat16) && active_isa() == Isa::kAmx           ? amx::name()         \
+   : (bfloat16) && active_isa() == Isa::kAvx512Bf16 ? avx512_bf16::name() \
+                                                    : PF_SELECT_TABLE(name))
 #else
 #define PF_DECLARE_TABLE(Table, name) \
   namespace baseline { const Table& name(); }
 #define PF_SELECT_TABLE(name) baseline::name()
-#define PF_DECLARE_TILE_TABLE(Table, name) PF_DECLARE_TABLE(Table, name)
-#define PF_SELECT_TILE_TABLE(name, bfloat16) (static_cast<void>(bfloat16), PF_SELECT_TABLE(name))
+#define PF_DECLARE_PRODUCT_TABLE(Table, name) PF_DECLARE_TABLE(Table, name)
+#define PF_SELECT_PRODUCT_TABLE(name, bfloat16) (static_cast<void>(bfloat16), PF_SELECT_TABLE(name))
 #endif

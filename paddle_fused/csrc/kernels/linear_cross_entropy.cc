@@ -37,9 +37,22 @@ class Logits {
     logits_ = allocate(rows() * widest_);
   }
 
+  // Room for the gradient in the type in which it is multiplied; without it there is none but the float32 one.
+  void round_gradients() {
+    if (problem_.type == ElementType::kBFloat16 && multiplies_bfloat16())
+      rounded_ = allocate((rows() * widest_ + 1) / 2);
+  }
+
   int64_t rows() const { return tokens_.count(); }
   int64_t token(int64_t row) const { return tokens_.token(row); }
   float* row(const Tile& tile, int64_t r) const { return logits_.get() + r * tile.columns; }
+
+  // Row r holds its gradient.
+  void keep_gradient(const Tile& tile, int64_t r) const {
+    if (rounded_)
+      cast(ElementType::kFloat32, row(tile, r), ElementType::kBFloat16,
+           reinterpret_cast<BFloat16*>(rounded_.get()) + r * tile.columns, tile.columns);
+  }
 
   // The place of the token's label in the tile, or -1.
   int64_t label_in(const Tile& tile, int64_t r) const {
@@ -62,30 +75,32 @@ class Logits {
       }
   }
 
-  // sum += (logits of the tile) weight^T, [rows, H]
+  // sum += (gradient of the tile) weight^T, [rows, H]
   void add_times_weight(const Tile& tile, float* sum) const {
     MatmulOperand w = weight(tile);
     std::swap(w.row_stride, w.column_stride);
-    matmul_into({{ElementType::kFloat32, problem_.type, ElementType::kFloat32}, rows(), problem_.width, tile.columns,
-                 1, 1},
-                {logits_.get(), tile.columns, 1, &kZero}, w, {sum, problem_.width, true});
+    matmul_into({{gradient_type(), problem_.type, ElementType::kFloat32}, rows(), problem_.width, tile.columns, 1, 1},
+                {gradients(), tile.columns, 1, &kZero}, w, {sum, problem_.width, true});
   }
 
-  // The tile's columns of dweight = hidden^T (logits of the tile).
+  // The tile's columns of dweight = hidden^T (gradient of the tile).
   void write_weight_gradient(const Tile& tile, void* dweight) const {
-    const MatmulOperand logits{logits_.get(), tile.columns, 1, &kZero};
+    const MatmulOperand logits{gradients(), tile.columns, 1, &kZero};
     const MatmulOperand hidden{tokens_.hidden(), problem_.width, 1, &kZero};
     const MatmulPart part{static_cast<char*>(dweight) + offset(tile) * element_size(problem_.type),
                           problem_.transpose_weight ? problem_.width : problem_.vocabulary, false};
     if (problem_.transpose_weight)
-      matmul_into({{ElementType::kFloat32, problem_.type, problem_.type}, tile.columns, problem_.width, rows(), 1, 1},
+      matmul_into({{gradient_type(), problem_.type, problem_.type}, tile.columns, problem_.width, rows(), 1, 1},
                   {logits.data, 1, tile.columns, &kZero}, hidden, part);
     else
-      matmul_into({{problem_.type, ElementType::kFloat32, problem_.type}, problem_.width, tile.columns, rows(), 1, 1},
+      matmul_into({{problem_.type, gradient_type(), problem_.type}, problem_.width, tile.columns, rows(), 1, 1},
                   {hidden.data, 1, problem_.width, &kZero}, logits, part);
   }
 
  private:
+  ElementType gradient_type() const { return rounded_ ? ElementType::kBFloat16 : ElementType::kFloat32; }
+  const float* gradients() const { return rounded_ ? rounded_.get() : logits_.get(); }
+
   int64_t offset(const Tile& tile) const { return tile.first * (problem_.transpose_weight ? problem_.width : 1); }
 
   MatmulOperand weight(const Tile& tile) const {
@@ -98,7 +113,7 @@ class Logits {
   CountedTokens tokens_;
   const char* weight_;
   int64_t widest_;
-  Workspace logits_;
+  Workspace logits_, rounded_;
 };
 
 struct Statistics {
@@ -139,7 +154,8 @@ void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, con
                                    void* dweight) {
   const auto& table = PF_SELECT_TABLE(linear_cross_entropy_table);
   const int64_t row_bytes = problem.width * element_size(problem.type);
-  const Logits logits(problem, hidden, weight);
+  Logits logits(problem, hidden, weight);
+  logits.round_gradients();
   const int64_t sum_floats = dhidden ? logits.rows() * problem.width : 0;
   const Workspace sums = allocate(sum_floats);
   std::memset(sums.get(), 0, sum_floats * sizeof(float));
@@ -151,6 +167,7 @@ void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, con
         table.gradient(row, tile.columns, lse[statistic], dlse[statistic]);
         const int64_t label = logits.label_in(tile, r);
         if (label >= 0) row[label] += dtarget[statistic];
+        logits.keep_gradient(tile, r);
       }
     });
     if (dhidden) logits.add_times_weight(tile, sums.get());

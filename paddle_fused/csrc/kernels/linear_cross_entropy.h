@@ -13,7 +13,8 @@
 // when the caller sums or averages the tokens: linear_cross_entropy_gradients then needs three products instead of
 // four. Tokens with ignore_index take no part: lse = target = 0 and their hidden gets the gradient 0. Tensors have
 // `type`; logits, statistics and sums are float32, dweight is summed over all tokens and dhidden over the whole
-// vocabulary before they are rounded once.
+// vocabulary before they are rounded once. Where the processor multiplies bfloat16 by bfloat16, dlogits of bfloat16
+// tensors is rounded to it as a factor.
 #pragma once
 #include <cstdint>
 

@@ -12,9 +12,9 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// Elements of B that are packed at a time, and of the result whose sums wait for more depth: they share the last cache
-// with what is read and written meanwhile.
-constexpr int64_t kPackedElements = 1 << 20, kWaitingSums = 1 << 20;
+// Bytes of B that are packed at a time, and sums of the result that wait for more depth: they share the last cache with
+// what is read and written meanwhile.
+constexpr int64_t kPackedBytes = 4 << 20, kWaitingSums = 1 << 20;
 // What is packed together: panels of B, or all panels of a part for some depth if B's rows are contiguous, so that long
 // pieces of memory are read in order.
 constexpr int64_t kPackedTogether = 8, kPackedDepth = 64;
@@ -35,7 +35,7 @@ struct EvenParts {
 
 const MatmulTable& table_of(const MatmulTypes& type) {
   const bool bfloat16 = type.a == ElementType::kBFloat16 && type.b == ElementType::kBFloat16;
-  return PF_SELECT_TILE_TABLE(matmul_table, bfloat16);
+  return PF_SELECT_PRODUCT_TABLE(matmul_table, bfloat16);
 }
 
 // A thread that packs and multiplies.
@@ -60,7 +60,7 @@ class Product {
   Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, int threads)
       : problem_(problem), a_(a), b_(b), threads_(threads), table_(table_of(problem.type)) {
     const int64_t height = table_.panel_rows, width = table_.panel_columns;
-    steps_per_term_ = blocks(problem.depth, kMatmulDepth);
+    steps_per_term_ = blocks(problem.depth, table_.packed_depth);
     steps_ = problem.terms * steps_per_term_;
     depth_ = round_up(blocks(problem.depth, steps_per_term_), kMatmulSummed);
     few_rows_ = problem.rows <= table_.block_panels * height;
@@ -68,7 +68,8 @@ class Product {
     const int64_t a_panel = panel_floats(height, depth), b_panel = panel_floats(width, depth);
     part_rows_ = round_up(problem.rows, height);
     part_columns_ = round_up(problem.columns, width);
-    if (!few_rows_) part_columns_ = std::min(part_columns_, at_least_one(kPackedElements / depth, width));
+    const int64_t packed_together = kPackedBytes / table_.packed_size / depth;
+    if (!few_rows_) part_columns_ = std::min(part_columns_, at_least_one(packed_together, width));
     if (steps_ > 1) {
       part_columns_ = std::min(part_columns_, at_least_one(kWaitingSums / height, width));
       part_rows_ = std::min(part_rows_, at_least_one(kWaitingSums / part_columns_, height));
@@ -247,6 +248,8 @@ class Product {
 };
 
 }  // namespace
+
+bool multiplies_bfloat16() { return active_isa() >= Isa::kAvx512Bf16; }
 
 void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, void* out) {
   const int64_t out_bytes = problem.rows * problem.columns * element_size(problem.type.out);

@@ -4,7 +4,7 @@
 //
 // One term (terms == 1) is the ordinary batched product; more terms give the gradient of an operand that was broadcast
 // over a batch. The order of every sum is fixed, so results do not depend on the number of threads.
-// Where tiles of AMX multiply bfloat16 by bfloat16, subnormal elements and sums count as zeros.
+// Where AVX512_BF16 or AMX multiplies bfloat16 by bfloat16, subnormal elements and sums count as zeros.
 #pragma once
 #include <cstdint>
 
@@ -20,6 +20,9 @@ struct MatmulOperand {
   int64_t row_stride, column_stride;
   const int64_t* offsets;
 };
+
+// Whether the processor has instructions for bfloat16 by bfloat16, which is then faster than one of them in float32.
+PF_EXPORT bool multiplies_bfloat16();
 
 // One type for all of them, or one for each.
 struct MatmulTypes {

@@ -7,11 +7,9 @@
 namespace paddle_fused::kernels {
 
 // Products that are summed in registers before they are added to a sum in memory. Rounding errors grow with it; it is
-// the same on every instruction set, so that those with fused multiply-add give the same bits. (AMX alone sums as many
-// as its tiles' depth times the steps that it takes together, in bfloat16 only.)
+// the same on every instruction set, so that those with fused multiply-add give the same bits. (Products of bfloat16 by
+// AVX512_BF16 and AMX are summed one after another, all of them.)
 constexpr int64_t kMatmulSummed = 128;
-// Depth that is packed at a time, a multiple of kMatmulSummed.
-constexpr int64_t kMatmulDepth = 1024;
 
 // Part of an operand: `data` is its first element.
 struct MatmulBlock {
@@ -27,7 +25,8 @@ struct MatmulTable {
   int64_t panel_rows, panel_columns;  // of the register tile
   int64_t packed_size;                // bytes of an element in a panel
   int64_t depth_multiple;             // a panel's depth is rounded up to it
-  int64_t block_panels;               // so many panels of A, kMatmulDepth deep, stay in a core's L2 cache
+  int64_t packed_depth;               // that is packed at a time, a multiple of kMatmulSummed
+  int64_t block_panels;               // so many panels of A, packed_depth deep, stay in a core's L2 cache
   int64_t slack;                      // bytes that packing may write beyond a panel's end
 
   // Every thread calls them before and after the functions below.
@@ -46,6 +45,6 @@ struct MatmulTable {
   void (*store[3])(const float* sums, int64_t rows, int64_t columns, void* out, int64_t out_row_stride,
                    bool accumulate);
 };
-PF_DECLARE_TILE_TABLE(MatmulTable, matmul_table)
+PF_DECLARE_PRODUCT_TABLE(MatmulTable, matmul_table)
 
 }  // namespace paddle_fused::kernels

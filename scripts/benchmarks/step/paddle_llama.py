@@ -12,7 +12,7 @@ EPSILON = 1e-6
 
 class PaddleLlama:
     """``model``: "stock" or "fused"; ``device``: "cpu" or "npu". ``cured``: with the virtual NPU's cures of
-    stock Paddle, on the CPU place too: MKL takes its AVX2 path where the processor is not Intel's.
+    stock Paddle, on the CPU place too: MKL's fast path where the processor is not Intel's.
     """
 
     def __init__(self, model: str, device: str, cured: bool, threads: int, dtype: str, size: dict):

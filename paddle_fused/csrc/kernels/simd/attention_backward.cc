@@ -79,8 +79,8 @@ struct KeyBlock {
     fill(scales, kKeyBlock, 1);
     const int64_t kv_head = block.block.head, begin = block.block.begin;
     tile.load_keys(s, kv_head, begin, keys);
-    load_head(rows_of<T>(x.key, s.batch, s.kv_start + begin, kv_head), x.key.token_stride, keys, p.head_dim, key_rows,
-              kKeyPanel);
+    load_head<HeadFor::kSums>(rows_of<T>(x.key, s.batch, s.kv_start + begin, kv_head), x.key.token_stride, keys,
+                              p.head_dim, key_rows, kKeyPanel);
   }
 
   void run() {

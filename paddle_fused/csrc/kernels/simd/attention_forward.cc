@@ -127,10 +127,10 @@ struct ForwardBlock {
   }
 
   void load_keys(int64_t key, int64_t count) {
-    load_head(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, count, p.head_dim, keys,
-              key_panel);
-    load_head(rows_of<T>(x.value, s.batch, s.kv_start + key, kv_head), x.value.token_stride, count, p.value_head_dim,
-              values, key_panel);
+    load_head<HeadFor::kScores>(rows_of<T>(x.key, s.batch, s.kv_start + key, kv_head), x.key.token_stride, count,
+                                p.head_dim, keys, key_panel);
+    load_head<HeadFor::kSums>(rows_of<T>(x.value, s.batch, s.kv_start + key, kv_head), x.value.token_stride, count,
+                              p.value_head_dim, values, key_panel);
   }
 
   // The queries of one panel, from `column` of the block on, see the keys of `place`, of which the first is the

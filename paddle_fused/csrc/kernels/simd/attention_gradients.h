@@ -6,7 +6,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
 // A block of keys stays while tiles of queries pass by; both together stay in the level 2 cache.
-#if defined(__AMX_BF16__)
+#if defined(PF_BFLOAT16_PRODUCTS)
 // Products take less time there, and the gradients of queries, which every block of keys reads and writes, more of it.
 constexpr int64_t kKeyBlock = 192, kQueryTile = 96;
 #else
@@ -95,10 +95,10 @@ struct GradientTile {
   void load_queries(const TilePlace& t, float scale) {
     const AttentionSegment& s = *t.segment;
     rows.read(t, x.statistics, x.delta + t.head * x.delta_head_stride + s.first_row + t.query, scale);
-    load_head(rows_of<T>(x.query, s.batch, s.query_start + t.query, t.head), x.query.token_stride, t.queries,
-              p.head_dim, queries, kQueryPanel);
-    load_head(rows_of<T>(x.out_grad, s.batch, s.query_start + t.query, t.head), x.out_grad.token_stride, t.queries,
-              p.value_head_dim, out_grads, kQueryPanel);
+    load_head<HeadFor::kBoth>(rows_of<T>(x.query, s.batch, s.query_start + t.query, t.head), x.query.token_stride,
+                              t.queries, p.head_dim, queries, kQueryPanel);
+    load_head<HeadFor::kBoth>(rows_of<T>(x.out_grad, s.batch, s.query_start + t.query, t.head),
+                              x.out_grad.token_stride, t.queries, p.value_head_dim, out_grads, kQueryPanel);
   }
 
   // The rows of a tile that have something to compute in the panel of keys number `panel`.

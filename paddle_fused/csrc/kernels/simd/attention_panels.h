@@ -13,7 +13,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
 // kScoreRows and kHeadRows: rows of a register tile that is kScoreWidth or kHeadWidth wide.
-#if defined(__AMX_BF16__)
+#if defined(PF_BFLOAT16_PRODUCTS)
 constexpr int kScoreVectors = 2, kHeadVectors = 2, kScoreRows = 16, kHeadRows = 32;
 #elif defined(__AVX512F__)
 constexpr int kScoreVectors = 3, kHeadVectors = 2, kScoreRows = 8, kHeadRows = 12;
@@ -29,6 +29,9 @@ static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 static inline int64_t head_width(int64_t head_dim) { return rounded_up(head_dim, kHeadWidth); }
+
+// What a head's tokens will be factors of: scores, sums over the tokens, or both.
+enum class HeadFor { kScores, kSums, kBoth };
 
 // Tokens of a head are often a page or more apart, where the processor fetches nothing ahead by itself.
 template <typename T>

@@ -1,5 +1,5 @@
-// The matrix products of attention, for simd/*.cc only: fp32, in panels. (On AMX those of amx/attention_products.h stand
-// in their place.)
+// The matrix products of attention, for simd/*.cc only: fp32, in panels. (Where there are products of bfloat16, those
+// of bfloat16/attention_products.h stand in their place.)
 #pragma once
 #include <cstdint>
 
@@ -152,8 +152,8 @@ static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, co
 constexpr int64_t kTokensAhead = 8;
 
 // `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
-// dimensions up to head_width(head_dim) become zero.
-template <typename T>
+// dimensions up to head_width(head_dim) become zero. One copy serves all kinds of products.
+template <HeadFor, typename T>
 static inline void load_head(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* to,
                              int64_t panel) {
   const int64_t whole = head_dim / kHeadWidth * kHeadWidth;

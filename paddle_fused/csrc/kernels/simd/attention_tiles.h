@@ -9,14 +9,14 @@
 
 #include "kernels/attention_table.h"
 #include "kernels/simd/philox.h"
-#if defined(__AMX_BF16__)
-#include "kernels/amx/attention_products.h"
+#if defined(PF_BFLOAT16_PRODUCTS)
+#include "kernels/bfloat16/attention_products.h"
 #else
 #include "kernels/simd/attention_products.h"
 #endif
 
-// What a table holds for each type of elements. Those compiled for AMX are for bfloat16 only.
-#if defined(__AMX_BF16__)
+// What a table holds for each type of elements. Those compiled for products of bfloat16 are for it only.
+#if defined(PF_BFLOAT16_PRODUCTS)
 #define PF_EACH_TYPE(function) {nullptr, function<BFloat16>, nullptr}
 #else
 #define PF_EACH_TYPE(function) {function<float>, function<BFloat16>, function<Float16>}

@@ -191,6 +191,7 @@ constexpr MatmulTable kTable = {
     kRegisterColumns,
     sizeof(float),
     1,
+    1024,
     72 / kRegisterRows,
     kLanes * sizeof(float),
     nothing,

@@ -1,29 +1,36 @@
-// The product of two by two tiles, for amx/*.cc and what is compiled for AMX only:
-//   C (+)= A B      32 x 32 sums in fp32, row by row
-// For every step of 32 in depth two tiles of A, the upper and the lower, and two of B, the left and the right, are loaded
-// for four products, which take twice as long.
+// Products of tiles by the tile registers of AMX, of which there are eight. For every step of 32 in depth two tiles of
+// A, the upper and the lower, and two of B, the left and the right, are loaded for four products, which take twice as
+// long.
 #pragma once
-#include "kernels/amx/tiles.h"
+#include "kernels/bfloat16/tiles.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-constexpr int64_t kProductRows = 2 * kTileRows, kProductColumns = 2 * kTileRows;
-constexpr int64_t kStepElements = 2 * kTileElements;
-
-static inline int64_t steps_of(int64_t depth) { return (depth + kTileDepth - 1) / kTileDepth; }
-
-// For each step two tiles, one after the other; steps are `stride` elements apart.
-struct TileSteps {
-  const BFloat16* tiles;
-  int64_t stride = kStepElements;
+// All eight tiles are of full size. The format is the processor's.
+struct TileConfiguration {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
 };
+alignas(64) constexpr TileConfiguration kFullTiles = {
+    1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
-constexpr int64_t kTileStride = kTileDepth * sizeof(BFloat16), kSumsStride = kProductColumns * sizeof(float);
+// A thread that uses tiles holds their configuration, and gives it up as soon as it can: the operating system saves the
+// tiles of whoever has one.
+static inline void enter_products() { _tile_loadconfig(&kFullTiles); }
+static inline void leave_products() { _tile_release(); }
+
+constexpr int kWidestTiles = 2;         // of B, side by side
+constexpr int64_t kStepsTogether = 16;  // whose tiles of B, 32 KiB, stay in the first cache
+constexpr int64_t kPackedDepth = 1024, kBlockPanels = 8;  // of A, 512 KiB of a core's 2 MiB
+constexpr TileOf kColumnsPacked = TileOf::kA;  // how columns of scores become rows of A
+
+constexpr int64_t kTileStride = kTileDepth * sizeof(BFloat16), kSumsStride = 2 * kTileRows * sizeof(float);
 
 // Tiles 0 to 3 are the sums.
 static inline void multiply_all_rows(TileSteps a, TileSteps b, int64_t steps, float* sums, bool accumulate) {
-  float* lower = sums + kTileRows * kProductColumns;
+  float* lower = sums + kTileRows * 2 * kTileRows;
   if (accumulate) {
     _tile_loadd(0, sums, kSumsStride);
     _tile_loadd(1, sums + kTileRows, kSumsStride);
@@ -74,9 +81,10 @@ static inline void multiply_upper_rows(TileSteps a, TileSteps b, int64_t steps, 
   _tile_stored(1, sums + kTileRows, kSumsStride);
 }
 
-// The first `rows` rows of the sums are wanted; the others need not be computed.
+template <int kColumnTiles, TileOf kPacked>
 static inline void multiply_tiles(int64_t rows, TileSteps a, TileSteps b, int64_t steps, float* sums,
                                   bool accumulate) {
+  static_assert(kColumnTiles == 2 && kPacked == TileOf::kA, "what the tile registers take");
   // The compiler is not told what the loads of tiles read; this has it write all before.
   asm volatile("" ::: "memory");
   if (rows > kTileRows)

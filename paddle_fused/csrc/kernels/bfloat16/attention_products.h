@@ -1,26 +1,27 @@
-// The matrix products of attention in tiles of bfloat16, for simd/attention_*.cc compiled for AMX: they stand in the
-// place of those of simd/attention_products.h, and so do the panels. Q, K, V and dO are factors as they are; P and dS
-// become bfloat16 as they enter a product. Scores and sums are fp32.
+// The matrix products of attention in tiles of bfloat16, for simd/attention_*.cc compiled for such products: they stand
+// in the place of those of simd/attention_products.h, and so do the panels. Q, K, V and dO are factors as they are; P
+// and dS become bfloat16 as they enter a product. Scores and sums are fp32.
 //
-// Tokens of a head. 32 tokens by 32 dimensions take as much of a panel as if they were floats, and stand there twice:
-// as two tiles of A, 16 tokens each, for products that sum over the dimensions, then as two tiles of B, 16 dimensions
+// Tokens of a head. 32 tokens by 32 dimensions take as much of a panel as if they were floats, and can stand there
+// twice: as two tiles of A, 16 tokens each, for products that sum over the dimensions, then as two tiles of B, 16 dimensions
 // each, for products that sum over the tokens. Transposed tokens are tiles of B alone, in steps of 32 dimensions.
 #pragma once
 #include <cstdint>
 
-#include "kernels/amx/tile_product.h"
+#include "kernels/bfloat16/tile_product.h"
 #include "kernels/simd/attention_panels.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-static_assert(kScoreWidth == kProductColumns && kHeadWidth == kProductColumns && kRowPadding == kTileDepth,
+constexpr int kPanelTiles = 2;
+static_assert(kScoreWidth == kPanelTiles * kTileRows && kHeadWidth == kScoreWidth && kRowPadding == kTileDepth,
               "panels are as wide as a product of tiles, and as a step in depth");
 
 // A thread holds one while it calls the functions below.
 struct ProductUnit {
-  ProductUnit() { configure_tiles(); }
-  ~ProductUnit() { release_tiles(); }
+  ProductUnit() { enter_products(); }
+  ~ProductUnit() { leave_products(); }
 };
 
 // Floats that a token takes in transposed panels.
@@ -34,8 +35,8 @@ template <typename T>
 static inline void score_product(int64_t rows, int64_t /*columns*/, int64_t head_dim, const float* a, int64_t a_panel,
                                  const float* b, float* c) {
   for (int64_t m = 0; m < rows; m += kProductRows)
-    multiply_tiles(rows - m, {tiles_in(a + m * kHeadWidth), 2 * a_panel}, {tiles_in(b)}, steps_of(head_dim),
-                   c + m * kScoreWidth, false);
+    multiply_tiles<kPanelTiles, TileOf::kA>(rows - m, {tiles_in(a + m * kHeadWidth), 2 * a_panel}, {tiles_in(b)},
+                                            steps_of(head_dim), c + m * kScoreWidth, false);
 }
 
 // Scores that become tiles of A at a time: one panel's width by so many in depth.
@@ -43,24 +44,24 @@ constexpr int64_t kDepthTogether = 192;
 typedef BFloat16 ScoreTiles[kProductRows * kDepthTogether];
 
 // C (+)= A B for at most 32 rows: B's tokens and C are in panels of dimensions.
+template <TileOf kPacked>
 static inline void head_product(int64_t rows, int64_t head_dim, int64_t depth, const ScoreTiles& a, const float* b,
                                 int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
   constexpr int64_t kBlock = 2 * kStepElements;  // tiles of A, tiles of B
   for (int64_t n = 0; n < head_dim; n += kHeadWidth, b += b_panel, c += c_panel)
-    multiply_tiles(rows, {a}, {tiles_in(b) + kStepElements, kBlock}, steps_of(depth), c, accumulate);
+    multiply_tiles<kPanelTiles, kPacked>(rows, {a}, {tiles_in(b) + kStepElements, kBlock}, steps_of(depth), c,
+                                         accumulate);
 }
 
-// The columns of one panel of scores as rows of A, `rows` of them; the scores' rows are the depth.
+// The columns of one panel of scores as rows of A, `rows` of them, in tiles that are kColumnsPacked; the scores' rows are
+// the depth.
 static inline void pack_columns(const float* scores, int64_t rows, int64_t depth, BFloat16* tiles) {
   for (int64_t first = 0; first < depth; first += kTileDepth, tiles += kStepElements) {
     for (int64_t column = 0; column < rows; column += kTileRows) {
-      const auto bits = [&](int64_t k) {
-        return k < depth ? bfloat16_bits(load(scores + k * kScoreWidth + column)) : BitsVector{};
-      };
+      const auto row = [&](int64_t k) { return k < depth ? load(scores + k * kScoreWidth + column) : Vector{}; };
       __m512i pairs[kTileRows];
-      for (int64_t p = 0; p < kTileRows; ++p)
-        pairs[p] = reinterpret_cast<__m512i>(bits(first + 2 * p) | bits(first + 2 * p + 1) << 16);
-      transpose(pairs);
+      for (int64_t p = 0; p < kTileRows; ++p) pairs[p] = rounded_pairs(row(first + 2 * p), row(first + 2 * p + 1));
+      if (kColumnsPacked == TileOf::kA) transpose(pairs);
       for (int64_t i = 0; i < kTileRows; ++i)
         _mm512_store_si512(tiles + (column + i) * kTileDepth, pairs[i]);
     }
@@ -74,7 +75,7 @@ static inline void pack_rows(const float* scores, int64_t panel, int64_t rows, i
       const auto inside = static_cast<__mmask16>(first_of_32(larger(0, depth - column)));
       for (int64_t i = 0; i < rows; ++i) {
         const __m512 row = _mm512_maskz_loadu_ps(inside, scores + i * kScoreWidth + column);
-        store_elements(tiles + i * kTileDepth + column, reinterpret_cast<Vector>(row));
+        store_rounded(tiles + i * kTileDepth + column, reinterpret_cast<Vector>(row));
       }
     }
   }
@@ -87,7 +88,8 @@ static inline void transposed_product(int64_t rows, int64_t head_dim, int64_t de
   for (int64_t k = 0; k < depth; k += kDepthTogether) {
     const int64_t together = smaller(kDepthTogether, depth - k);
     pack_columns(scores + k * kScoreWidth, rows, together, a);
-    head_product(rows, head_dim, together, a, b + k * kHeadWidth, b_panel, c, c_panel, accumulate || k > 0);
+    head_product<kColumnsPacked>(rows, head_dim, together, a, b + k * kHeadWidth, b_panel, c, c_panel,
+                                 accumulate || k > 0);
   }
 }
 
@@ -100,7 +102,7 @@ static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, co
     for (int64_t k = 0; k < depth; k += kDepthTogether) {
       const int64_t together = smaller(kDepthTogether, depth - k);
       pack_rows(scores + k / kScoreWidth * s_panel + m * kScoreWidth, s_panel, count, together, a);
-      head_product(count, head_dim, together, a, b + k * kHeadWidth, b_panel, c + m * kHeadWidth, c_panel,
+      head_product<TileOf::kA>(count, head_dim, together, a, b + k * kHeadWidth, b_panel, c + m * kHeadWidth, c_panel,
                    accumulate || k > 0);
     }
   }
@@ -119,6 +121,7 @@ static inline void fetch_next(const BFloat16* x, int64_t token_stride, int64_t f
 
 // `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
 // dimensions up to head_width(head_dim) become zero.
+template <HeadFor kUse>
 static inline void load_head(const BFloat16* x, int64_t token_stride, int64_t count, int64_t head_dim, float* to,
                              int64_t panel) {
   for (int64_t i = 0; i < count; i += kTileDepth) {
@@ -128,10 +131,12 @@ static inline void load_head(const BFloat16* x, int64_t token_stride, int64_t co
       auto* tiles = reinterpret_cast<BFloat16*>(to + n / kHeadWidth * panel + i * kHeadWidth);
       const int64_t tokens = smaller(kTileDepth, count - i), dims = smaller(kTileDepth, head_dim - n);
       for (int64_t first = 0; first < kTileDepth; first += kTileRows, tiles += kTileElements) {
-        pack_tile<TileOf::kA>({from + first * token_stride, token_stride, 1, lines_of_tile(first, tokens)}, dims,
-                              tiles);
-        pack_tile<TileOf::kB>({from + first, 1, token_stride, lines_of_tile(first, dims)}, tokens,
-                              tiles + kStepElements);
+        if (kUse != HeadFor::kSums)
+          pack_tile<TileOf::kA>({from + first * token_stride, token_stride, 1, lines_of_tile(first, tokens)}, dims,
+                                tiles);
+        if (kUse != HeadFor::kScores)
+          pack_tile<TileOf::kB>({from + first, 1, token_stride, lines_of_tile(first, dims)}, tokens,
+                                tiles + kStepElements);
       }
     }
   }
@@ -159,16 +164,16 @@ static inline void sums_over_head(int64_t count, int64_t head_dim, const float* 
     const int64_t first = i / kScoreWidth * kScoreWidth * transposed_width(head_dim);
     const BFloat16* columns = tiles_in(a + first) + i % kScoreWidth * kTileDepth;
     TileSteps other{tiles_in(b + first)};
-    alignas(64) float products[kTileRows * kProductColumns];
+    alignas(64) float products[kTileRows * kScoreWidth];
     for (int64_t step = 0; step < steps_of(head_dim); ++step, columns += kStepElements, other.tiles += kStepElements) {
-      alignas(64) BFloat16 rows[kTileElements];
+      alignas(64) BFloat16 tile[kTileElements];
       __m512i pairs[kTileRows];
       for (int64_t p = 0; p < kTileRows; ++p) pairs[p] = _mm512_load_si512(columns + p * kTileDepth);
-      transpose(pairs);
-      for (int64_t p = 0; p < kTileRows; ++p) _mm512_store_si512(rows + p * kTileDepth, pairs[p]);
-      multiply_tiles(kTileRows, {rows}, other, 1, products, step > 0);
+      if (kColumnsPacked == TileOf::kA) transpose(pairs);
+      for (int64_t p = 0; p < kTileRows; ++p) _mm512_store_si512(tile + p * kTileDepth, pairs[p]);
+      multiply_tiles<kPanelTiles, kColumnsPacked>(kTileRows, {tile}, other, 1, products, step > 0);
     }
-    for (int64_t j = 0; j < kTileRows; ++j) sums[i + j] = products[j * kProductColumns + i % kScoreWidth + j];
+    for (int64_t j = 0; j < kTileRows; ++j) sums[i + j] = products[j * kScoreWidth + i % kScoreWidth + j];
   }
 }
 

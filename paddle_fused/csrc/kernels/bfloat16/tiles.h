@@ -1,4 +1,5 @@
-// The tile registers of AMX, for amx/*.cc only: eight tiles of 16 rows of 64 bytes each. A product of tiles is
+// Operands of products in bfloat16, for bfloat16/*.cc and what is compiled for such products only. A tile is 16 rows of
+// 64 bytes, as the tile registers of AMX hold it. A product of tiles is
 //   C[m, n] += sum over k < 32 of A[m, k] B[k, n]      16 x 16 results in fp32, A and B in bfloat16,
 // where a tile of A holds 16 rows of 32 elements, and one of B 16 rows of pairs: B[2 p, n], B[2 p + 1, n] for 16 columns
 // n. Products are exact, sums are rounded to nearest even; subnormal elements and results count as zeros.
@@ -7,26 +8,12 @@
 
 #include <cstdint>
 
-#include "kernels/elements.h"
+#include "kernels/simd/element_vectors.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
 constexpr int kTileRows = 16, kTileDepth = 32, kTileElements = kTileRows * kTileDepth;
-
-// All eight tiles are of full size. The format is the processor's.
-struct TileConfiguration {
-  uint8_t palette, start_row, reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-alignas(64) constexpr TileConfiguration kFullTiles = {
-    1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-
-// A thread that uses tiles holds their configuration, and gives it up as soon as it can: the operating system saves the
-// tiles of whoever has one.
-static inline void configure_tiles() { _tile_loadconfig(&kFullTiles); }
-static inline void release_tiles() { _tile_release(); }
 
 // `lines` rows of A, or columns of B, at most 16, of which line i holds element k at
 // data[i * line_stride + k * depth_stride].
@@ -38,8 +25,41 @@ struct Lines {
 
 enum class TileOf { kA, kB };
 
+// The tiles of consecutive steps in depth, `stride` elements apart; those of one step stand one after another.
+struct TileSteps {
+  const BFloat16* tiles;
+  int64_t stride = 2 * kTileElements;
+};
+
 static inline __mmask32 first_of_32(int64_t count) {
   return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
+}
+
+// Floats are rounded as everywhere, but subnormal ones may become zeros: as such they count in products.
+
+// Pairs of two rows: even[n], odd[n] for 16 columns n.
+static inline __m512i rounded_pairs(Vector even, Vector odd) {
+#if defined(__AVX512BF16__)
+  const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even));
+  const __m512i alternate = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                             21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(alternate, halves);
+#else
+  return reinterpret_cast<__m512i>(bfloat16_bits(even) | bfloat16_bits(odd) << 16);
+#endif
+}
+
+template <typename T>
+static inline void store_rounded(T* to, Vector v) {
+  store_elements(to, v);
+}
+template <>
+inline void store_rounded(BFloat16* to, Vector v) {
+#if defined(__AVX512BF16__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(reinterpret_cast<__m512>(v)));
+#else
+  store_elements(to, v);
+#endif
 }
 
 // rows[i][j] becomes rows[j][i].
@@ -69,6 +89,9 @@ static inline void transpose(__m512i rows[16]) {
   for (int i = 0; i < 16; ++i) rows[i] = half[i];
 }
 
+// Elements of a line that are fetched ahead: more lines are read at a time than the processor keeps track of.
+constexpr int64_t kFetchedAhead = 8 * kTileDepth;
+
 // Packs the elements [0, depth), at most 32 of each line, into a tile; zeros stand where there are none. Both kinds of
 // tiles are a matrix of pairs of neighbours in depth: [line][pair] for A, [pair][line] for B.
 template <TileOf kOf>
@@ -77,6 +100,7 @@ static inline void pack_tile(const Lines& from, int64_t depth, BFloat16* tile) {
   bool by_lines = true;
   if (from.depth_stride == 1) {
     const __mmask32 mask = first_of_32(depth);
+    for (int i = 0; i < 16; ++i) __builtin_prefetch(from.data + i * from.line_stride + kFetchedAhead);
     for (int i = 0; i < 16; ++i)
       rows[i] = i < from.lines ? _mm512_maskz_loadu_epi16(mask, from.data + i * from.line_stride) : __m512i{};
   } else if (from.line_stride == 1) {

@@ -1,0 +1,245 @@
+"""One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all in turns.
+
+A job has ``cases`` and ``rounds``; with ``only_products`` the products alone are timed. An answer has, for
+each case, the seconds of every contender (settings, ``planned``, ``collective`` alone, ``product`` alone and
+in chunks) and the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle.distributed import fleet
+from paddle.distributed.fleet.layers.mpu import ColumnParallelLinear, RowParallelLinear
+from paddle.distributed.fleet.utils import sequence_parallel_utils
+
+from benchmarks import timing
+from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, Case
+from llm_npu import overlap
+
+CHUNKS = (2, 4, 8, 16)
+SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
+WHOLE, MC2, PLANNED, STOCK = "pipelined:1", "mc2", "planned", "stock"
+PRODUCT, COLLECTIVE = "product", "collective"
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # of the largest value, to serial
+
+
+def settings(case: Case) -> list[str]:
+    found = list(SETTINGS)
+    if case.way == BACKWARD and case.kind != "all_gather":
+        found.insert(1, WHOLE)  # which is what mc2 does there
+    elif case.dtype == "bfloat16":
+        found.insert(1, MC2)
+    return found
+
+
+class Operator:
+    """An operator in one way, on this rank's tensors."""
+
+    def __init__(self, case: Case, group):
+        self.case, self.group = case, group
+        self.planner = overlap.Planner()
+        self.call = getattr(overlap, case.operator)
+        random = np.random.default_rng(group.rank)
+        rows = case.rows // RANKS if case.operator == "all_gather_matmul" else case.rows
+        self.x = self._tensor(random, rows, case.depth)
+        self.weight = self._tensor(random, case.depth, case.columns)
+        self.x.stop_gradient = case.way == FORWARD
+        self.weight.stop_gradient = case.way in (FORWARD, FROZEN)
+        rows = case.rows // RANKS if case.operator == "matmul_reduce_scatter" else case.rows
+        self.gradient = self._tensor(random, rows, case.columns)
+        # What is multiplied, and what travels, by themselves.
+        self.left = self._tensor(random, case.rows, case.depth if case.way == FORWARD else case.columns)
+        width = case.travelling
+        self.whole = self._tensor(random, case.rows, width)
+        self.part = self._tensor(random, case.rows // RANKS, width)
+
+    def contenders(self) -> list[str]:
+        chunks = [f"{PRODUCT}:{count}" for count in CHUNKS]
+        return [*settings(self.case), PLANNED, PRODUCT, *chunks, COLLECTIVE]
+
+    def seconds(self, name: str) -> float:
+        """Of one turn: all ranks begin together, and wait for the device at the end."""
+        run = self._prepared(name)
+        dist.barrier(self.group)
+        paddle.device.synchronize()
+        began = time.perf_counter()
+        run()
+        paddle.device.synchronize()
+        return time.perf_counter() - began
+
+    def results(self, name: str) -> list[np.ndarray]:
+        """Of a run with a setting: the product, or the gradients."""
+        if self.case.way == FORWARD:
+            return [self._prepared(name)().astype("float32").numpy()]
+        self._prepared(name)()
+        found = [tensor.grad for tensor in (self.x, self.weight) if tensor.grad is not None]
+        return [gradient.astype("float32").numpy() for gradient in found]
+
+    def plan(self) -> overlap.Plan:
+        """The planner's, of the product that communicates in this way."""
+        return next(plan for plan in reversed(self.planner.plans) if plan.product.kind == self.case.kind)
+
+    def _prepared(self, name: str):
+        if name.startswith(PRODUCT):
+            return lambda: self._multiply(int(name.partition(":")[2] or 1))
+        if name == COLLECTIVE:
+            return self._collective
+        setting = self.planner if name == PLANNED else name
+        if self.case.way == FORWARD:
+            return lambda: self.call(self.x, self.weight, self.group, setting)
+        self.x.clear_gradient(False)
+        self.weight.clear_gradient(False)
+        result = self.call(self.x, self.weight, self.group, setting)
+        return lambda: result.backward(self.gradient)
+
+    def _multiply(self, chunks: int):
+        rows, weight = self.case.rows, self.weight.detach()
+        for i in range(chunks):
+            left = self.left[rows * i // chunks : rows * (i + 1) // chunks]
+            paddle.matmul(left, weight, transpose_y=self.case.way != FORWARD)
+
+    def _collective(self):
+        if self.case.kind == "all_reduce":
+            dist.all_reduce(self.whole, group=self.group)
+            self.whole.zero_()
+        elif self.case.kind == "all_gather":
+            dist.stream.all_gather(self.whole, self.part, group=self.group)
+        else:
+            dist.stream.reduce_scatter(self.part, self.whole, group=self.group)
+
+    def _tensor(self, random, *shape):
+        values = random.standard_normal(shape, dtype="float32") * 0.1
+        return paddle.to_tensor(values).astype(self.case.dtype)
+
+
+class Block:
+    """A column- and a row-parallel layer, forward and backward: what a step of a block's MLP communicates."""
+
+    def __init__(self, case: Case, group):
+        self.case, self.group = case, group
+        in_parts = case.operator == BLOCKS[1]
+        kinds = (ColumnParallelLinear, RowParallelLinear)
+        if in_parts:
+            kinds = (
+                sequence_parallel_utils.ColumnSequenceParallelLinear,
+                sequence_parallel_utils.RowSequenceParallelLinear,
+            )
+        paddle.set_default_dtype(case.dtype)
+        wide = case.columns * RANKS
+        self.layers = paddle.nn.Sequential(
+            kinds[0](case.depth, wide, has_bias=False, gather_output=False),
+            kinds[1](wide, case.depth, has_bias=False, input_is_parallel=True),
+        )
+        paddle.set_default_dtype("float32")
+        random = np.random.default_rng(0)
+        values = random.standard_normal(
+            [case.rows // RANKS if in_parts else case.rows, case.depth], dtype="float32"
+        )
+        self.x = paddle.to_tensor(values).astype(case.dtype)
+        self.x.stop_gradient = False
+        self.planner = overlap.Planner()
+
+    def contenders(self) -> list[str]:
+        mc2 = [MC2] if self.case.dtype == "bfloat16" else []
+        return [STOCK, *SETTINGS, *mc2, PLANNED]
+
+    def seconds(self, name: str) -> float:
+        self._switch(name)
+        dist.barrier(self.group)
+        paddle.device.synchronize()
+        began = time.perf_counter()
+        self._step()
+        paddle.device.synchronize()
+        return time.perf_counter() - began
+
+    def results(self, name: str) -> list[np.ndarray]:
+        self._switch(name)
+        result = self._step()
+        gradients = [self.x.grad, *(parameter.grad for parameter in self.layers.parameters())]
+        return [tensor.astype("float32").numpy() for tensor in (result, *gradients)]
+
+    def plan(self) -> None:
+        return None
+
+    def _switch(self, name: str) -> None:
+        overlap.remove_overlap(self.layers)
+        if name != STOCK:
+            overlap.apply_overlap(self.layers, self.planner if name == PLANNED else name, strict=True)
+        self.x.clear_gradient(False)
+        self.layers.clear_gradients()
+
+    def _step(self):
+        result = self.layers(self.x)
+        result.backward(paddle.ones_like(result))
+        return result
+
+
+def examine(case: Case, group, rounds: int) -> dict:
+    work = (Block if case.operator in BLOCKS else Operator)(case, group)
+    names = work.contenders()
+    wanted = work.results(names[0])
+    for name in names[1:]:
+        if not name.startswith((PRODUCT, COLLECTIVE)):
+            verify(case, name, work.results(name), wanted)
+    seconds = timing.interleaved(work.seconds, names, rounds)
+    plan = work.plan()
+    planned = (
+        {}
+        if plan is None
+        else {
+            "choice": str(plan.setting),
+            "predicted": {str(setting): value for setting, value in plan.predicted.items()},
+        }
+    )
+    return {"seconds": seconds, **planned}
+
+
+def verify(case: Case, name: str, found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        allowed = TOLERANCE[case.dtype] * float(np.abs(other).max())
+        error = float(np.abs(one - other).max())
+        if not error <= allowed:  # also true of NaN
+            raise SystemExit(f"{case}: {name} is off by {error:.3g}; allowed are {allowed:.3g}.")
+
+
+def product_seconds(case: Case, rounds: int) -> dict:
+    left = paddle.ones([case.rows, case.depth]).astype(case.dtype)
+    right = paddle.ones([case.depth, case.columns]).astype(case.dtype)
+
+    def seconds(_name):
+        dist.barrier()
+        paddle.device.synchronize()
+        began = time.perf_counter()
+        paddle.matmul(left, right)
+        paddle.device.synchronize()
+        return time.perf_counter() - began
+
+    return {"seconds": timing.interleaved(seconds, [PRODUCT], rounds)}
+
+
+def main(question: str, answer: str) -> None:
+    job = json.loads(Path(question).read_text())
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": RANKS, "pp_degree": 1}
+    fleet.init(is_collective=True, strategy=strategy)
+    group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+    found = []
+    for request in job["cases"]:
+        case = Case(**request)
+        if job.get("only_products"):
+            found.append(product_seconds(case, job["rounds"]))
+        else:
+            found.append(examine(case, group, job["rounds"]))
+    if group.rank == 0:
+        Path(answer).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -87,11 +87,12 @@ def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
     save(tmp_path, 2, "old")
     program = (
         "import os, signal, sys; from llm_npu import checkpoint\n"
-        "exchange = checkpoint.exchange\n"
+        "from llm_npu.checkpoint import folder\n"
+        "exchange = folder.exchange\n"
         "def killed(one, other):\n"
         "    if sys.argv[2] == 'after': exchange(one, other)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "checkpoint.exchange = killed\n"
+        "folder.exchange = killed\n"
         "with checkpoint.writing(sys.argv[1], 2) as files:\n"
         "    (files / 'a.bin').write_text('new')\n"
     )
@@ -136,6 +137,27 @@ def test_the_newest_complete_one_is_resumed(tmp_path):
     (tmp_path / "checkpoint-11").mkdir()  # what a killed stock Trainer leaves
     assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-10"
     assert checkpoint.to_resume(str(tmp_path / "checkpoint-9"), tmp_path).name == "checkpoint-9"
+
+
+def test_the_newest_if_there_is_any(tmp_path):
+    assert checkpoint.to_resume("auto", tmp_path) is None
+    save(tmp_path, 3)
+    assert checkpoint.to_resume("auto", tmp_path).name == "checkpoint-3"
+
+
+def test_a_damaged_newest_one_is_passed_over_with_a_note(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    for step in (2, 3):
+        (tmp_path / f"checkpoint-{step}/b.bin").write_bytes(bytes(999))
+    notes = []
+    assert checkpoint.to_resume("true", tmp_path, say=notes.append).name == "checkpoint-1"
+    assert [f"checkpoint-{step} is corrupt" in note for step, note in zip((3, 2), notes, strict=True)] == [
+        True
+    ] * 2
+    (tmp_path / "checkpoint-1/a.bin").unlink()
+    with pytest.raises(ValueError, match=r"checkpoint-1 is corrupt: a\.bin is missing"):
+        checkpoint.to_resume("auto", tmp_path, say=notes.append)
 
 
 def test_nothing_to_resume_from(tmp_path):

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: ``<output_dir>/checkpoint-<step>/``.
+"""The folder of a checkpoint: whole or not there, verified, rotated.
 
 A checkpoint is written into a hidden folder, flushed to the disk, marked complete, and only then renamed. The
 mark, ``complete.json``, holds the size and the SHA-256 of every file:
@@ -11,19 +11,21 @@ removes. Which checkpoint a run may continue from is decided in ``llm_npu.resume
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llm_npu.atomic import exchange, remove_leftovers, unfinished
+from llm_npu.atomic import exchange, flush, flush_all, remove, remove_leftovers, unfinished
+from llm_npu.ranks import ALONE, Ranks
 
 MARK = "complete.json"
 NEWEST = "true"  # as in PaddleNLP's scripts
+IF_ANY = "auto"  # the newest, or a start at step 0: what a command that is restarted says
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -38,27 +40,59 @@ def writing(output_dir: str | Path, step: int) -> Iterator[Path]:
 
     When the block raises, the folder is removed and the output folder is as it was.
     """
+    with begun(output_dir, step) as folder:
+        yield folder
+        commit(folder, path_of(output_dir, step), described(folder, contents(folder)))
+
+
+@contextmanager
+def begun(output_dir: str | Path, step: int) -> Iterator[Path]:
+    """The hidden folder of a new checkpoint; at the end it is removed, unless ``commit`` has renamed it."""
     final = path_of(output_dir, step)
     remove_leftovers(final.parent, "checkpoint-*")
     with unfinished(final) as folder:
         yield folder
-        files = {file.name: _describe(file) for file in sorted(folder.iterdir()) if file.is_file()}
-        (folder / MARK).write_text(json.dumps({"step": step, "files": files}, indent=1))
-        for file in folder.iterdir():
-            _flush(file)
-        _flush(folder)
-        if (final / MARK).is_file():
-            exchange(folder, final)  # ``folder`` is the old one now, and goes at the end of the block
-        else:
-            if final.exists():  # half removed, or left by a killed stock Trainer
-                shutil.rmtree(final)
-            folder.rename(final)
-        _flush(final.parent)
 
 
-def verify(folder: str | Path) -> int:
-    """The step of the complete checkpoint ``folder``; ValueError says which file is missing or damaged."""
+def contents(folder: Path) -> list[str]:
+    """The names of the files in ``folder``, in alphabetical order."""
+    return sorted(file.name for file in folder.iterdir() if file.is_file())
+
+
+def described(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]:
+    """Size and SHA-256 of the files ``names``."""
+    return {name: _describe(folder / name) for name in names}
+
+
+def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) -> None:
+    """Mark ``folder``, whose ``files`` are as ``described``, complete, and give it the name ``final``.
+
+    OSError when there is a file that is not among them: nothing would notice its damage.
+    """
+    if unread := sorted(set(contents(folder)) - files.keys()):
+        raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
+    (folder / MARK).write_text(json.dumps({"step": step_of(final), "files": files}, indent=1))
+    flush_all(folder)
+    if (final / MARK).is_file():
+        exchange(folder, final)  # ``folder`` is the old one now, and goes with ``begun``
+    else:
+        if final.exists():  # half removed, or left by a killed stock Trainer
+            shutil.rmtree(final)
+        folder.rename(final)
+    flush(final.parent)
+
+
+def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
+    """The step of the complete checkpoint ``folder``; ValueError says which file is missing or damaged.
+
+    Many processes share the reading: each must call it.
+    """
     folder = Path(folder)
+    with ranks.together():
+        return _verify(folder, ranks)
+
+
+def _verify(folder: Path, ranks: Ranks) -> int:
     if not folder.is_dir():
         raise ValueError(
             f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one."
@@ -70,7 +104,7 @@ def verify(folder: str | Path) -> int:
         step, files = int(mark["step"]), {name: dict(wanted) for name, wanted in mark["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}") from None
-    for name, wanted in files.items():
+    for name, wanted in ranks.share(list(files.items())):
         file = folder / name
         if not file.is_file():
             raise ValueError(f"{folder} is corrupt: {name} is missing. {_alternative(folder)}")
@@ -94,30 +128,42 @@ def step_of(folder: Path) -> int:
     return int(_NAME.fullmatch(folder.name)[1])
 
 
-def to_resume(wanted: str, output_dir: str | Path) -> Path:
-    """The verified checkpoint that ``--resume_from_checkpoint wanted`` means.
+def to_resume(
+    wanted: str, output_dir: str | Path, ranks: Ranks = ALONE, say: Callable[[str], None] = print
+) -> Path | None:
+    """The verified checkpoint that ``--resume_from_checkpoint wanted`` means, the same on all ``ranks``.
 
-    ``wanted`` is a folder, or ``true`` for the newest complete checkpoint in ``output_dir``.
-    ValueError when there is none or when it is damaged.
+    ``wanted`` is a folder, or ``true`` for the newest complete checkpoint in ``output_dir`` that is not
+    damaged; ``say`` gets a line for each newer one that is. ValueError when there is none, and when the
+    folder that was named is damaged. ``auto`` is ``true``, but None where there is no complete checkpoint.
     """
-    if wanted.lower() == NEWEST:
-        found = complete(output_dir)
-        if not found:
-            raise ValueError(
-                f"{output_dir} holds no complete checkpoint to resume from; "
-                "leave --resume_from_checkpoint out to start at step 0."
-            )
-        folder = found[-1]
-    else:
-        folder = Path(wanted)
-    verify(folder)
-    return folder
+    if wanted.lower() not in (NEWEST, IF_ANY):
+        verify(wanted, ranks)
+        return Path(wanted)
+    found = ranks.from_first([str(folder) for folder in complete(output_dir)])
+    damage = None
+    for folder in map(Path, reversed(found)):
+        try:
+            verify(folder, ranks)
+            return folder
+        except ValueError as error:
+            damage = error
+            if folder != Path(found[0]):
+                say(f"note     {error}")
+    if damage is not None:
+        raise damage
+    if wanted.lower() == IF_ANY:
+        return None
+    raise ValueError(
+        f"{output_dir} holds no complete checkpoint to resume from; "
+        "leave --resume_from_checkpoint out to start at step 0."
+    )
 
 
 def prune(output_dir: str | Path, keep: int | None) -> None:
     """Remove the oldest complete checkpoints until ``keep`` are left; None or 0 keeps all."""
     for folder in complete(output_dir)[: -keep if keep else 0]:
-        _remove(folder)
+        remove(folder)
 
 
 def clear(output_dir: str | Path, above: int = -1) -> None:
@@ -128,12 +174,7 @@ def clear(output_dir: str | Path, above: int = -1) -> None:
     """
     for folder in reversed(complete(output_dir)):
         if step_of(folder) > above:
-            _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    (folder / MARK).unlink()  # first the mark: half a removal must not look like a checkpoint
-    shutil.rmtree(folder)
+            remove(folder)
 
 
 def _describe(file: Path) -> dict[str, int | str]:
@@ -142,14 +183,6 @@ def _describe(file: Path) -> dict[str, int | str]:
         while block := stream.read(1 << 20):
             digest.update(block)
     return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _alternative(folder: Path) -> str:

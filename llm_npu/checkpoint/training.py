@@ -1,0 +1,147 @@
+"""The methods of PaddleNLP's Trainer that save and load, with checkpoints that know no mesh.
+
+    model.safetensors, config.json      the weights, as Hugging Face's readers take them
+    tokenizer.json, ...                 the tokenizer
+    optimizer.safetensors               fp32 weights and moments, by the names of the weights
+    scheduler.pdparams                  the learning rate schedule
+    scaler.pdparams                     the loss scale of fp16
+    rng_state_<rank>.pth                the random number generators of each process
+    trainer_state.json                  the step, and so the position in the data
+    run.json                            what run it was, on which mesh (``llm_npu.resume``)
+    complete.json                       the mark (``llm_npu.checkpoint.folder``)
+
+On the same mesh a run continues bit for bit; on another one to rounding, with dropout drawn anew.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import paddle
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu import chat_template, layout, lora, resume, weights
+from llm_npu.checkpoint.random_state import random_state, set_random_state
+from llm_npu.checkpoint.saving import Checkpoints, Files, Saved, export
+from llm_npu.checkpoint.tensors import load, of_optimizer, of_parameters
+from llm_npu.ranks import Ranks
+
+OPTIMIZER = "optimizer"
+
+
+class Checkpointing:
+    """A Trainer with this mixin saves and loads as the head of this file says.
+
+    It has ``settings``, the content of ``run.json``, and a ``recorder`` that learns what was saved.
+    """
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        arguments = self.args
+        return Checkpoints(
+            arguments.output_dir, Ranks.of_run(), arguments.save_total_limit, behind=arguments.async_save
+        )
+
+    def wait_for_checkpoints(self) -> None:
+        """The checkpoint that is being written behind the training is complete; OSError if it cannot be."""
+        self._record(self.checkpoints.finish())
+
+    def _save_checkpoint(self, model, metrics=None):
+        ranks = Ranks.of_run()
+        with ranks.together():
+            held = {OPTIMIZER: of_optimizer(self.optimizer, *self._named())}
+            if not isinstance(self.model, lora.LoRAModel):
+                held["model"] = of_parameters(*self._named())
+            files = self._small_files()
+            own = f"rng_state_{ranks.rank}.pth"
+            state = random_state()
+        own_files = {own: lambda folder: paddle.save(state, str(folder / own))}
+        self._record(self.checkpoints.save(self.state.global_step, held, files, own_files))
+
+    def _small_files(self) -> Files:
+        """What the first process writes; the values are those of now, whenever they are written."""
+
+        def tokenizer(folder: Path) -> None:
+            chat_template.save(self.tokenizer, folder)
+
+        def model(folder: Path) -> None:
+            if isinstance(self.model, lora.LoRAModel):
+                lora.save(self.model, folder)
+            else:
+                weights.save_config(self.model, folder)
+
+        files = {
+            "config.json": model,
+            resume.FILE: lambda folder: resume.write(self.settings, folder),
+            "tokenizer.json": tokenizer,
+            "trainer_state.json": lambda folder: self.state.save_to_json(str(folder / "trainer_state.json")),
+        }
+        states = {"scheduler.pdparams": self.lr_scheduler.state_dict()}
+        if self.do_grad_scaling:
+            states["scaler.pdparams"] = self.scaler.state_dict()
+        for name, state in states.items():
+            files[name] = lambda folder, name=name, state=state: paddle.save(state, str(folder / name))
+        return files
+
+    def _load_from_checkpoint(self, resume_from_checkpoint=None):
+        if resume_from_checkpoint is not None:
+            (lora if isinstance(self.model, lora.LoRAModel) else weights).load(
+                self.model, resume_from_checkpoint
+            )
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        if checkpoint is None or self.args.ignore_load_lr_and_optim:
+            return
+        folder = Path(checkpoint)
+        load(folder, OPTIMIZER, of_optimizer(self.optimizer, *self._named()))
+        self.lr_scheduler.set_state_dict(paddle.load(str(folder / "scheduler.pdparams")))
+        if self.do_grad_scaling:
+            self.scaler.load_state_dict(paddle.load(str(folder / "scaler.pdparams"), return_numpy=True))
+        if self.args.offload_optim:
+            self._offload_optimizer()
+
+    def _load_rng_state(self, checkpoint):
+        if checkpoint is None:
+            return
+        folder = Path(checkpoint)
+        if resume.mesh_of(folder) == self.settings["mesh"]:
+            file = folder / f"rng_state_{Ranks.of_run().rank}.pth"
+            set_random_state(paddle.load(str(file), return_numpy=True))
+
+    def _named(self) -> tuple[dict, object]:
+        """The parameters that are trained, by name, and the configuration that their names belong to."""
+        if isinstance(self.model, lora.LoRAModel):
+            if {"tensor", "pipeline"} & self.settings["mesh"].keys():
+                raise ValueError(
+                    "--finetuning_type lora cannot be stored under tensor or pipeline parallelism; use data "
+                    "parallelism or sharding stage 1 or 2."
+                )
+            return self.model.get_trainable_state_dict(), None
+        return layout.parameters(self.model), self.model.config
+
+    def _record(self, saved: list[Saved]) -> None:
+        for each in saved:
+            self.recorder.saved(each)
+
+
+class WriteBehind(TrainerCallback):
+    """Looks after every step at the checkpoint that is being written behind the training."""
+
+    def __init__(self, trainer: Checkpointing):
+        self._trainer = trainer
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._trainer._record(self._trainer.checkpoints.poll())
+
+
+def export_model(model, folder: str | Path, tokenizer=None) -> None:
+    """Write a model that the processes of the run hold together: weights, configuration and tokenizer.
+
+    In the Hugging Face layout, as the weights of a checkpoint; ``folder`` appears whole. Each process must
+    call it.
+    """
+    files: Files = {"config.json": lambda folder: weights.save_config(model, folder)}
+    if tokenizer is not None:
+        files["tokenizer.json"] = lambda folder: chat_template.save(tokenizer, folder)
+    export(Path(folder), of_parameters(layout.parameters(model), model.config), files, Ranks.of_run())

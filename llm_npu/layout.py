@@ -1,0 +1,280 @@
+"""Where the arrays of PaddleNLP's models stand in the stock tensors, whatever is fused or split.
+
+PaddleNLP's models (here a Llama) differ from the stock layout in three ways:
+
+    here                                      in the file
+    llama.layers.0...                         model.layers.0...
+    y = x W,  W [in, out]                     y = x W^T,  W [out, in]
+    qkv_proj            [H, K (G + 2) D]      q_proj [K G D, H], k_proj [K D, H], v_proj [K D, H]
+    gate_up_fused_proj  [H, 2 I]              gate_proj [I, H], up_proj [I, H]
+
+with H hidden size, I intermediate size, D head size, K key/value heads and G query heads per key/value head.
+The columns of ``qkv_proj`` (and its bias, where a family has one) are grouped by key/value head: its G query
+heads, its key, its value. Under tensor parallelism a process has some columns or rows of a parameter; of
+``gate_up_fused_proj`` it has its columns of the gate, then its columns of the other half. Under auto-parallel
+the placements say which box of the parameter it has. A pipeline stage has some of the parameters.
+
+All of it comes down to ``Block``: a box of a process's array is a box of a stock tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import paddle
+
+Shape = tuple[int, ...]
+
+
+class Block(NamedTuple):
+    """``array[local : local + extent]`` is ``stock[offset : offset + extent]``, of ``shape`` as a whole.
+
+    ``turned``: the array holds it transposed. ``offset`` and ``extent`` count in the stock tensor ``name``.
+    """
+
+    name: str
+    shape: Shape
+    offset: Shape
+    extent: Shape
+    local: Shape
+    turned: bool = False
+
+    @property
+    def local_extent(self) -> Shape:
+        return self.extent[::-1] if self.turned else self.extent
+
+    @property
+    def box(self) -> tuple[slice, ...]:
+        """The index of the block in the stock tensor."""
+        return _box(self.offset, self.extent)
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """The view of the block in a process's array, in the orientation of the stock tensor."""
+        view = array[_box(self.local, self.local_extent)]
+        return view.T if self.turned else view
+
+
+class Patch(NamedTuple):
+    """``array[local : local + extent]`` here is ``parameter[whole : whole + extent]`` of the model."""
+
+    local: Shape
+    whole: Shape
+    extent: Shape
+
+
+def parameters(model) -> dict:
+    """{name: parameter}, each once, with the prefix of the stock names; a pipeline stage has its own only.
+
+    Those of LoRA are left out. ValueError for a tied head that is not the embedding.
+    """
+    tied = model.config.tie_word_embeddings
+    if not model.base_model_prefix:  # PaddleNLP's pipeline stages have none
+        found = {}
+        for name, parameter in model.state_dict().items():
+            first, _, rest = name.partition(".")
+            head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+            found[head if first == "lm_head" else f"model.{rest}"] = parameter
+        return found
+    stored = getattr(model, model.base_model_prefix).state_dict().items()
+    found = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
+    if not tied:
+        return found | {"lm_head.weight": model.lm_head.weight}
+    if model.lm_head.weight is not found["model.embed_tokens.weight"]:
+        raise ValueError(
+            f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "
+            "which would be lost; set config.tie_word_embeddings = False."
+        )
+    return found
+
+
+def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
+    """The shape of this process's array of the parameter ``name`` (as ``parameters``), and its blocks.
+
+    ``tensor``: the parameter, or a state of the optimizer that is split as it is, or an auto-parallel tensor
+    with placements of its own. ``config``: the model's, or None for names that are stored as they are (LoRA).
+    ValueError for placements that cannot be stored.
+    """
+    if tensor.is_dist():
+        whole, patches = _placed(name, tensor)
+    else:
+        whole, patches = _split(name, tensor)
+    return patches[0].extent if len(patches) == 1 else tuple(tensor.shape), [
+        block for patch in patches for block in _stock_blocks(name, whole, patch, config)
+    ]
+
+
+def local(tensor):
+    """The part of an auto-parallel tensor that this process has; any other tensor itself."""
+    return tensor._local_value() if tensor.is_dist() else tensor
+
+
+def assign(tensor, array: np.ndarray) -> None:
+    """Set this process's part of ``tensor``, in place; bfloat16 is uint16."""
+    if tensor.is_dist():
+        new = paddle.to_tensor(array, dtype=tensor.dtype, place=tensor.place)
+        paddle.assign(new, output=tensor._local_value())
+    else:
+        tensor.set_value(array)
+
+
+def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
+    """``array`` in the numpy form of ``dtype``; uint16 is bfloat16."""
+    return paddle.to_tensor(array, place=paddle.CPUPlace()).astype(dtype).numpy()
+
+
+def parts(name: str) -> list[str]:
+    """The stock names of what the parameter ``name`` holds."""
+    if "qkv_proj" in name:
+        return [name.replace("qkv_proj", part) for part in ("q_proj", "k_proj", "v_proj")]
+    if "gate_up_fused_proj" in name:
+        return [name.replace("gate_up_fused_proj", part) for part in ("gate_proj", "up_proj")]
+    return [name]
+
+
+def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list[Block]:
+    """What of ``blocks`` lies in the elements [begin, end) of an array of ``shape``, counted row by row."""
+    found = []
+    for corner, extent in _rectangles(shape, begin, end):
+        for block in blocks:
+            low = tuple(map(max, corner, block.local))
+            high = tuple(
+                min(a + b, c + d)
+                for a, b, c, d in zip(corner, extent, block.local, block.local_extent, strict=True)
+            )
+            if all(a < b for a, b in zip(low, high, strict=True)):
+                moved = tuple(a - b for a, b in zip(low, block.local, strict=True))
+                size = tuple(b - a for a, b in zip(low, high, strict=True))
+                if block.turned:
+                    moved, size = moved[::-1], size[::-1]
+                offset = tuple(a + b for a, b in zip(block.offset, moved, strict=True))
+                found.append(block._replace(offset=offset, extent=size, local=low))
+    return found
+
+
+def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Shape]]:
+    """(corner, extent) of boxes that together are the elements [begin, end): at most three of a matrix."""
+    if begin >= end:
+        return
+    if len(shape) == 1:
+        yield (begin,), (end - begin,)
+        return
+    rows, width = shape[0], math.prod(shape[1:])
+    if len(shape) > 2:
+        raise ValueError(f"a split of a tensor of shape {list(shape)} by elements cannot be stored")
+    first, column = divmod(begin, width)
+    last, until = divmod(end, width)
+    assert last <= rows
+    if first == last:
+        yield (first, column), (1, until - column)
+        return
+    if column:
+        yield (first, column), (1, width - column)
+        first += 1
+    if first < last:
+        yield (first, 0), (last - first, width)
+    if until:
+        yield (last, 0), (1, until)
+
+
+def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Block]:
+    """The blocks of one patch of the parameter ``name``, of shape ``whole`` in the model."""
+    runs = _runs(name, whole[-1], config) if config is not None and whole else [(name, 0, whole[-1], 0)]
+    widths = dict.fromkeys((part for part, *_ in runs), 0)
+    for part, begin, end, _ in runs:
+        widths[part] += end - begin
+    left, right = patch.whole[-1], patch.whole[-1] + patch.extent[-1]
+    for part, begin, end, position in runs:
+        low, high = max(left, begin), min(right, end)
+        if low >= high:
+            continue
+        shape = (*whole[:-1], widths[part])
+        offset = (*patch.whole[:-1], position + low - begin)
+        extent = (*patch.extent[:-1], high - low)
+        local = (*patch.local[:-1], patch.local[-1] + low - left)
+        if config is not None and is_linear(part, len(whole)):
+            yield Block(part, shape[::-1], offset[::-1], extent[::-1], local, turned=True)
+        else:
+            yield Block(part, shape, offset, extent, local)
+
+
+def is_linear(stock_name: str, dimensions: int) -> bool:
+    """Every matrix but the embedding is that of a linear layer."""
+    return dimensions == 2 and not stock_name.endswith("embed_tokens.weight")
+
+
+def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:
+    """(stock name, begin, end, position): columns [begin, end) are the stock tensor's from position on."""
+    names = parts(name)
+    if len(names) == 1:
+        return [(name, 0, width, 0)]
+    if len(names) == 2:
+        half = width // 2
+        return [(names[0], 0, half, 0), (names[1], half, width, 0)]
+    heads, groups = config.num_key_value_heads, config.num_attention_heads // config.num_key_value_heads
+    size = width // (heads * (groups + 2))
+    runs = []
+    for head in range(heads):
+        begin = head * (groups + 2) * size
+        for part, count in zip(names, (groups, 1, 1), strict=True):
+            runs.append((part, begin, begin + count * size, head * count * size))
+            begin += count * size
+    return runs
+
+
+def tensor_parallel() -> tuple[int, int]:
+    """(degree, rank) of this process in tensor parallelism, as fleet was initialised; (1, 0) without."""
+    from paddle.distributed import fleet
+
+    groups = getattr(fleet.fleet, "_hcg", None)
+    if groups is None:
+        return 1, 0
+    return groups.get_model_parallel_world_size(), groups.get_model_parallel_rank()
+
+
+def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
+    """The shape in the model, and the patches, of a parameter that tensor parallelism splits, or nothing."""
+    shape = tuple(tensor.shape)
+    degree, rank = tensor_parallel()
+    if degree == 1 or not getattr(tensor, "is_distributed", False):
+        return shape, [Patch((0,) * len(shape), (0,) * len(shape), shape)]
+    axis = tensor.split_axis
+    whole = (*shape[:axis], shape[axis] * degree, *shape[axis + 1 :])
+    if "gate_up_fused_proj" in name and axis == len(shape) - 1:
+        half = shape[-1] // 2
+        extent, zeros = (*shape[:-1], half), (0,) * (len(shape) - 1)
+        return whole, [
+            Patch((*zeros, part * half), (*zeros, (part * degree + rank) * half), extent) for part in (0, 1)
+        ]
+    offset = tuple(rank * size if dim == axis else 0 for dim, size in enumerate(shape))
+    return whole, [Patch((0,) * len(shape), offset, shape)]
+
+
+def _placed(name: str, tensor) -> tuple[Shape, list[Patch]]:
+    """The shape in the model, and the one patch, of an auto-parallel tensor, from its mesh and placements."""
+    whole = tuple(tensor.shape)
+    mesh, extent, offset = tensor.process_mesh, list(whole), [0] * len(whole)
+    ids = np.asarray(mesh.process_ids).reshape(mesh.shape)
+    here = np.argwhere(ids == paddle.distributed.get_rank())
+    if len(here) == 0:
+        return whole, [Patch((0,) * len(whole), (0,) * len(whole), (0,) * len(whole))]
+    for axis, placement in enumerate(tensor.placements):
+        if placement.is_partial():
+            raise ValueError(f"{name} is partial over a mesh axis; reduce it before it is stored.")
+        if not placement.is_shard():
+            continue
+        dim, degree = placement.get_dim(), mesh.shape[axis]
+        if extent[dim] % degree:
+            raise ValueError(
+                f"{name} of shape {list(whole)} is split over {degree} processes along dimension {dim}, "
+                "which does not divide evenly; such a split cannot be stored."
+            )
+        extent[dim] //= degree
+        offset[dim] += int(here[0][axis]) * extent[dim]
+    return whole, [Patch((0,) * len(whole), tuple(offset), tuple(extent))]
+
+
+def _box(offset: Shape, extent: Shape) -> tuple[slice, ...]:
+    return tuple(slice(begin, begin + size) for begin, size in zip(offset, extent, strict=True))

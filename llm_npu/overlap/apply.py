@@ -1,0 +1,164 @@
+"""Makes the parallel layers of a model overlap, and undoes it.
+
+fleet's row-parallel layer has no switch for it, its column-parallel ones overlap only their gradients.
+Functions are replaced on the layers of this one model, as llm_npu.surgery does: parameters, their names and
+state_dict stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import paddle
+from paddle.distributed.fleet.layers.mpu import ColumnParallelLinear, RowParallelLinear
+from paddle.distributed.fleet.utils.sequence_parallel_utils import (
+    ColumnSequenceParallelLinear,
+    RowSequenceParallelLinear,
+)
+
+from llm_npu.surgery import swap
+from llm_npu.surgery.registry import Replacement
+from llm_npu.surgery.report import Report, Row
+
+from . import forwards, placed
+from .forwards import Options
+from .planner import AUTO, Planner
+from .product import Setting
+
+PURPOSE = "overlap"
+LORA = "paddlenlp.peft.lora"
+
+
+class Site(NamedTuple):
+    """The operator that computes a layer, and the forward that calls it."""
+
+    operator: str
+    forward: Callable
+
+
+FLEET = {
+    ColumnParallelLinear: Site("replicated_matmul", forwards.column),
+    RowParallelLinear: Site("matmul_all_reduce", forwards.row),
+    ColumnSequenceParallelLinear: Site("all_gather_matmul", forwards.column_sequence),
+    RowSequenceParallelLinear: Site("matmul_reduce_scatter", forwards.row_sequence),
+}
+PLACED = Site("placed.matmul", placed.forward)
+LORA_LAYERS = {
+    "ColumnParallelLoRALinear": Site("replicated_matmul", forwards.column_lora),
+    "RowParallelLoRALinear": Site("matmul_all_reduce", forwards.row_lora),
+    "ColumnSequenceParallelLoRALinear": Site("all_gather_matmul", forwards.column_sequence_lora),
+    "RowSequenceParallelLoRALinear": Site("matmul_reduce_scatter", forwards.row_sequence_lora),
+}
+
+
+def apply_overlap(
+    model: paddle.nn.Layer,
+    overlap: str | Setting | Planner = AUTO,
+    recompute_gather: bool = False,
+    split: int | None = None,
+    strict: bool = False,
+) -> Report:
+    """Makes the tensor and sequence parallel linear layers of ``model`` compute while they communicate.
+
+    What was applied before is taken off. Parameters may be frozen, and LoRA may be wrapped, before or after.
+
+    Args:
+        overlap: ``auto`` (the planner chooses for each shape), ``serial``, ``mc2``, ``pipelined:CHUNKS``, or
+            a Planner with customised settings.
+        recompute_gather: sequence parallel column layers gather their input again for the weight's gradient
+            instead of keeping it.
+        split: of a model of distributed tensors (auto-parallel), the dimension along which the results of
+            layers with weights split by rows are split: the sequence's, with sequence parallelism.
+        strict: a parallel layer that cannot overlap is an error.
+
+    Returns:
+        A row for each parallel layer: which operator computes it, or why it stays as it is.
+
+    Raises:
+        ValueError: for a model without a parallel linear layer, and for settings that are none.
+    """
+    if not isinstance(model, paddle.nn.Layer):
+        raise ValueError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
+    chooser = overlap if isinstance(overlap, Planner) or overlap == AUTO else Setting.of(overlap)
+    options = Options(chooser, bool(recompute_gather), split)
+    rows, sites = [], []
+    for path, layer in model.named_sublayers(include_self=True):
+        site = _site(layer)
+        if site is None:
+            continue
+        reason = _reason(layer, site)
+        rows.append(Row(path, type(layer).__name__, site.operator, not reason, reason))
+        if not reason:
+            sites.append((layer, site))
+    _check(model, rows, strict)
+    remove_overlap(model)
+    for layer, site in sites:
+        replacement = Replacement(forward=site.forward, attributes={"overlap_options": options})
+        swap.install(layer, {site.operator: replacement}, PURPOSE)
+    return Report(type(model).__name__, rows)
+
+
+def overlapped_layers(model: paddle.nn.Layer) -> list[paddle.nn.Layer]:
+    """The layers of ``model`` that overlap."""
+    return [layer for layer in model.sublayers(include_self=True) if swap.is_swapped(layer, PURPOSE)]
+
+
+def remove_overlap(model: paddle.nn.Layer) -> int:
+    """Undoes `apply_overlap`; returns the number of layers that it had changed."""
+    layers = overlapped_layers(model)
+    for layer in layers:
+        swap.remove(layer)
+    return len(layers)
+
+
+def _site(layer) -> Site | None:
+    """What would compute a parallel linear layer; None for any other."""
+    if isinstance(layer, paddle.nn.Linear) and placed.splits_rows(layer.weight) is not None:
+        return PLACED
+    for kind in type(layer).__mro__:
+        if kind in FLEET:
+            return FLEET[kind]
+        if kind.__name__ in LORA_LAYERS and kind.__module__.startswith(LORA):
+            return LORA_LAYERS[kind.__name__]
+    return None
+
+
+def _reason(layer, site: Site) -> str:
+    """Why a parallel layer must stay as it is, or nothing."""
+    stock = type(layer)
+    if site is PLACED:
+        return (
+            "" if stock.forward is paddle.nn.Linear.forward else f"{stock.__name__} has a forward of its own"
+        )
+    if stock not in FLEET and not (stock.__name__ in LORA_LAYERS and stock.__module__.startswith(LORA)):
+        return f"{stock.__name__} has a forward of its own"
+    if "forward" in layer.__dict__ and not swap.is_swapped(layer, PURPOSE):
+        return "its forward has been replaced on the instance"
+    if layer.world_size < 2:
+        return "its group has one rank: nothing is communicated"
+    if getattr(layer, "fuse_matmul_bias", False) or getattr(layer, "mp_scale", None) is not None:
+        return "fuse_matmul_bias computes it in one kernel"
+    if getattr(layer, "mp_skip_c_identity", False):
+        return "mp_skip_c_identity leaves the sum of its gradient to the model"
+    if getattr(layer, "mp_fused_linear_param_grad_add", False):
+        return "mp_fused_linear_param_grad_add adds its weight's gradient in place"
+    if getattr(layer, "_use_quick_lora", False) and "Sequence" not in stock.__name__:
+        return "use_quick_lora computes it and its LoRA together"
+    return ""
+
+
+def _check(model, rows: list[Row], strict: bool) -> None:
+    if not rows:
+        names = ", ".join(kind.__name__ for kind in FLEET)
+        raise ValueError(
+            f"{type(model).__name__} has no parallel linear layer; accepted: a model of distributed tensors, "
+            f"or one that was built with tensor_parallel_degree above 1, which has {names}."
+        )
+    left = [row for row in rows if not row.fused]
+    if strict and left:
+        first = "; ".join(f"{row.layer}: {row.reason}" for row in left[:3])
+        raise ValueError(
+            f"{len(left)} of {len(rows)} parallel layers of {type(model).__name__} cannot overlap: {first}. "
+            "Leave strict out to overlap the others."
+        )

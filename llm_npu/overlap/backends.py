@@ -1,0 +1,26 @@
+"""The backends by name: modules with the functions ``all_reduce``, ``reduce_scatter`` and ``gather``."""
+
+from __future__ import annotations
+
+from . import mc2, pipelined, serial
+from .product import GATHER, MC2, PIPELINED, SERIAL, Setting
+
+MODULES = {SERIAL: serial, PIPELINED: pipelined, MC2: mc2}
+
+
+def reduce(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None) -> tuple:
+    """(left weight, summed over the ranks and scattered if ``kind`` says so; beside())"""
+    run = getattr(MODULES[setting.backend], kind)
+    return run(left, weight, transpose, group, beside, setting.chunks)
+
+
+def gather(setting: Setting, left, weight, transpose: bool, group, keep: bool) -> tuple:
+    """(left of all ranks times weight, left of all ranks if it is to be kept)"""
+    return MODULES[setting.backend].gather(left, weight, transpose, group, keep, setting.chunks)
+
+
+def run(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None):
+    """Any of them, for who does not need what comes out."""
+    if kind == GATHER:
+        return gather(setting, left, weight, transpose, group, False)
+    return reduce(kind, setting, left, weight, transpose, group, beside)

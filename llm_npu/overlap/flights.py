@@ -1,0 +1,68 @@
+"""Collectives in flight on the communication stream.
+
+Paddle keeps the memory of a collective's inputs until it has run; that of its outputs goes to the next tensor
+as soon as nothing refers to them. Here both stay referenced until they have been waited for.
+"""
+
+from __future__ import annotations
+
+import paddle
+import paddle.distributed as dist
+
+
+class Flight:
+    """One collective; ``wait`` returns its output."""
+
+    def __init__(self, task, source: paddle.Tensor, output: paddle.Tensor):
+        self._task, self._source, self._output = task, source, output
+
+    def wait(self) -> paddle.Tensor:
+        """The output, once the compute stream is behind the collective."""
+        if self._task is not None:
+            self._task.wait()
+            self._task = self._source = None
+        return self._output
+
+
+class Flights:
+    """Starts collectives of ``group``. Used as a context: at its end all of them have been waited for."""
+
+    def __init__(self, group):
+        self._group, self._started = group, []
+
+    def __enter__(self) -> Flights:
+        return self
+
+    def __exit__(self, *_error) -> None:
+        failed = []
+        for flight in self._started:  # all of them, because their memory goes when the first error is raised
+            try:
+                flight.wait()
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def all_reduce(self, tensor: paddle.Tensor) -> Flight:
+        """The sum of ``tensor`` over the ranks, in its place."""
+        return self._start(tensor, tensor, dist.all_reduce(tensor, group=self._group, sync_op=False))
+
+    def all_gather(self, tensor: paddle.Tensor) -> Flight:
+        """The rows of all ranks, rank by rank: [ranks * rows, ...]."""
+        rows, *others = tensor.shape
+        output = paddle.empty([rows * self._group.nranks, *others], tensor.dtype)
+        return self._start(
+            tensor, output, dist.stream.all_gather(output, tensor, group=self._group, sync_op=False)
+        )
+
+    def reduce_scatter(self, tensor: paddle.Tensor) -> Flight:
+        """This rank's part of the rows of the sum of ``tensor`` over the ranks."""
+        rows, *others = tensor.shape
+        output = paddle.empty([rows // self._group.nranks, *others], tensor.dtype)
+        return self._start(
+            tensor, output, dist.stream.reduce_scatter(output, tensor, group=self._group, sync_op=False)
+        )
+
+    def _start(self, source, output, task) -> Flight:
+        self._started.append(Flight(task, source, output))
+        return self._started[-1]

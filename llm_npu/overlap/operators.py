@@ -1,0 +1,247 @@
+"""Products with a collective, forward and backward, that compute while they communicate.
+
+    matmul_all_reduce(x, weight)       the sum over the ranks of x weight        (a row-parallel layer)
+    replicated_matmul(x, weight)       x weight, where x is the same on every rank: its gradient is summed
+                                       over them                                 (a column-parallel layer)
+    all_gather_matmul(x, weight)       (x of all ranks, one after another) weight (column, sequence parallel)
+    matmul_reduce_scatter(x, weight)   this rank's rows of the sum of x weight   (row, sequence parallel)
+
+Shapes: x [..., depth], weight [depth, columns]; what is gathered or scattered is x's first dimension. All
+ranks of the group call with the same shapes, in the same order.
+"""
+
+from __future__ import annotations
+
+import paddle
+import paddle.distributed as dist
+from paddle.autograd import PyLayer
+
+from . import backends, mc2
+from .flights import Flights
+from .planner import AUTO, Planner, default_planner
+from .product import ALL_REDUCE, GATHER, MC2, REDUCE_SCATTER, SERIAL, Product, Setting
+
+
+def matmul_all_reduce(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
+    """sum over the ranks of x weight; the gradient that comes back is the same on every rank.
+
+    Args:
+        group: of paddle.distributed; None for all processes.
+        overlap: ``auto`` lets the planner choose for the shape; ``serial``, ``mc2`` and ``pipelined:CHUNKS``
+            name the backend; a Planner chooses with its own calibration and customised settings.
+
+    Raises:
+        ValueError: for shapes or dtypes that do not fit, and for ``mc2`` where its operators refuse.
+    """
+    x, weight, group, chooser = _checked("matmul_all_reduce", x, weight, group, overlap)
+    _check_mc2(chooser, group, x, weight, forward=ALL_REDUCE)
+    return _shaped(_MatmulAllReduce.apply(_flat(x), weight, group, chooser), x.shape[:-1], weight)
+
+
+def replicated_matmul(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
+    """x weight; x's gradient is summed over the ranks while weight's is computed. Arguments as above."""
+    x, weight, group, chooser = _checked("replicated_matmul", x, weight, group, overlap)
+    _check_mc2(chooser, group, x, weight, backward=ALL_REDUCE)
+    return _shaped(_ReplicatedMatmul.apply(_flat(x), weight, group, chooser), x.shape[:-1], weight)
+
+
+def all_gather_matmul(
+    x, weight, group=None, overlap: str | Setting | Planner = AUTO, recompute_gather: bool = False
+):
+    """(x of all ranks along the first dimension) weight. Arguments as above.
+
+    ``recompute_gather``: x is gathered again for weight's gradient, while x's is computed, instead of kept.
+    """
+    x, weight, group, chooser = _checked("all_gather_matmul", x, weight, group, overlap)
+    _check_mc2(chooser, group, x, weight, forward=GATHER, backward=REDUCE_SCATTER)
+    product = _AllGatherMatmul.apply(_flat(x), weight, group, chooser, bool(recompute_gather))
+    return _shaped(product, [x.shape[0] * group.nranks, *x.shape[1:-1]], weight)
+
+
+def matmul_reduce_scatter(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
+    """This rank's part, along the first dimension, of the sum over the ranks of x weight.
+
+    Arguments as above; the ranks must divide the first dimension.
+    """
+    x, weight, group, chooser = _checked("matmul_reduce_scatter", x, weight, group, overlap)
+    if x.shape[0] % group.nranks:
+        raise ValueError(
+            f"matmul_reduce_scatter: x has shape {list(x.shape)} and the group {group.nranks} ranks; "
+            "accepted: a first dimension that the ranks divide. Pad it."
+        )
+    _check_mc2(chooser, group, x, weight, forward=REDUCE_SCATTER, backward=GATHER)
+    product = _MatmulReduceScatter.apply(_flat(x), weight, group, chooser)
+    return _shaped(product, [x.shape[0] // group.nranks, *x.shape[1:-1]], weight)
+
+
+class _MatmulAllReduce(PyLayer):
+    @staticmethod
+    def forward(ctx, x, weight, group, chooser):
+        _keep(ctx, x, weight)
+        return _reduced(ALL_REDUCE, x, weight, False, group, chooser)[0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensor()
+        return (
+            paddle.matmul(gradient, weight, transpose_y=True) if ctx.wants_x else None,
+            paddle.matmul(x, gradient, transpose_x=True) if ctx.wants_weight else None,
+        )
+
+
+class _ReplicatedMatmul(PyLayer):
+    @staticmethod
+    def forward(ctx, x, weight, group, chooser):
+        _keep(ctx, x, weight, group, chooser)
+        return paddle.matmul(x, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensor()
+        return _input_and_weight(ALL_REDUCE, x, weight, gradient, ctx, lambda: x)
+
+
+class _AllGatherMatmul(PyLayer):
+    @staticmethod
+    def forward(ctx, x, weight, group, chooser, recompute_gather):
+        keep = not (weight.stop_gradient or recompute_gather)
+        product, gathered = _gathered(x, weight, False, group, chooser, keep)
+        _keep(ctx, x, weight, group, chooser, *([gathered] if keep else []))
+        return product
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight, *kept = ctx.saved_tensor()
+        if kept or not ctx.wants_weight:
+            return _input_and_weight(REDUCE_SCATTER, x, weight, gradient, ctx, lambda: kept[0])
+        with Flights(ctx.group) as flights:
+            again = flights.all_gather(x)
+            if isinstance(ctx.chooser, Setting) and ctx.chooser.backend == SERIAL:
+                again.wait()
+            return _input_and_weight(REDUCE_SCATTER, x, weight, gradient, ctx, again.wait)
+
+
+class _MatmulReduceScatter(PyLayer):
+    @staticmethod
+    def forward(ctx, x, weight, group, chooser):
+        _keep(ctx, x, weight, group, chooser)
+        return _reduced(REDUCE_SCATTER, x, weight, False, group, chooser)[0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensor()
+        if not ctx.wants_x:
+            with Flights(ctx.group) as flights:
+                gathered = flights.all_gather(gradient).wait() if gradient.shape[0] else gradient
+            return None, paddle.matmul(x, gathered, transpose_x=True)
+        keep = ctx.wants_weight
+        gradient_of_x, gathered = _gathered(gradient, weight, True, ctx.group, ctx.chooser, keep)
+        return gradient_of_x, paddle.matmul(x, gathered, transpose_x=True) if keep else None
+
+
+def _keep(ctx, x, weight, group=None, chooser=None, *others) -> None:
+    ctx.save_for_backward(x, weight, *others)
+    ctx.group, ctx.chooser = group, chooser
+    ctx.wants_x, ctx.wants_weight = not x.stop_gradient, not weight.stop_gradient
+
+
+def _input_and_weight(kind: str, x, weight, gradient, ctx, left) -> tuple:
+    """(x's gradient, weight's), the second computed while the first travels.
+
+    ``left()`` is what weight was multiplied with.
+    """
+
+    def of_weight():
+        return paddle.matmul(left(), gradient, transpose_x=True)
+
+    if not ctx.wants_x:
+        return None, of_weight()
+    beside = of_weight if ctx.wants_weight else None
+    return _reduced(kind, gradient, weight, True, ctx.group, ctx.chooser, beside)
+
+
+def _reduced(kind: str, left, weight, transpose: bool, group, chooser, beside=None) -> tuple:
+    """(left weight, summed over the ranks and scattered if ``kind`` says so; beside())"""
+    columns = weight.shape[0 if transpose else 1]
+    if left.shape[0] * columns == 0:  # nothing travels
+        rows = left.shape[0] // (group.nranks if kind == REDUCE_SCATTER else 1)
+        return paddle.zeros([rows, columns], left.dtype), beside() if beside else None
+    setting = _setting(kind, left, columns, group, chooser, beside is not None, transpose)
+    return backends.reduce(kind, setting, left, weight, transpose, group, beside)
+
+
+def _gathered(left, weight, transpose: bool, group, chooser, keep: bool) -> tuple:
+    """(left of all ranks times weight, left of all ranks if it is to be kept)"""
+    columns = weight.shape[0 if transpose else 1]
+    if left.shape[0] == 0:
+        return paddle.zeros([0, columns], left.dtype), left if keep else None
+    setting = _setting(GATHER, left, columns, group, chooser, False, transpose)
+    return backends.gather(setting, left, weight, transpose, group, keep)
+
+
+def _setting(kind: str, left, columns: int, group, chooser, beside: bool, transposed: bool) -> Setting:
+    if not isinstance(chooser, Planner):
+        return chooser
+    sizes = (*left.shape, columns, _name(left.dtype), group.nranks)
+    return chooser.setting(Product(kind, *sizes, beside, transposed), group)
+
+
+def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: str | None = None) -> None:
+    """That both passes may run, before the first of them does: ValueError with the operator's reason."""
+    if not isinstance(chooser, Setting) or chooser.backend != MC2:
+        return
+    rows, (depth, columns), ranks = x.size // x.shape[-1], weight.shape, group.nranks
+    products = []
+    if forward:
+        products.append(Product(forward, rows, depth, columns, _name(x.dtype), ranks))
+    if backward and not x.stop_gradient:
+        rows = {GATHER: rows // ranks, REDUCE_SCATTER: rows * ranks}.get(backward, rows)
+        beside = backward != GATHER and not weight.stop_gradient
+        products.append(Product(backward, rows, columns, depth, _name(x.dtype), ranks, beside))
+    for product in products:
+        if refused := mc2.reason(product, group):
+            raise ValueError(f"{refused}.")
+
+
+def _checked(name: str, x, weight, group, overlap) -> tuple:
+    """x and weight as automatic mixed precision has them, the group, and who chooses a setting."""
+    if not paddle.in_dynamic_mode():
+        raise ValueError(f"{name}: a program is being captured; accepted: dygraph. Leave the layer as it is.")
+    group = dist.get_group(0) if group is None else group
+    if group is None or group.process_group is None:
+        raise ValueError(f"{name}: there is no process group; call paddle.distributed.init_parallel_env().")
+    if x.ndim < 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
+        raise ValueError(
+            f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; accepted: x [..., depth] "
+            "of at least two dimensions and weight [depth, columns]."
+        )
+    x, weight = _mixed(x, weight)
+    if x.dtype != weight.dtype:
+        raise ValueError(
+            f"{name}: x is {x.dtype} and weight {weight.dtype}; accepted: one dtype for both. Cast one of "
+            "them, or use paddle.amp.auto_cast."
+        )
+    if isinstance(overlap, Planner):
+        return x, weight, group, overlap
+    return x, weight, group, default_planner() if overlap == AUTO else Setting.of(overlap)
+
+
+def _mixed(x, weight) -> tuple:
+    """Both as a product takes them under paddle.amp.auto_cast."""
+    tracer = paddle.base.framework._dygraph_tracer()
+    if tracer._amp_level == paddle.base.core.AmpLevel.O0:
+        return x, weight
+    return x.astype(tracer._amp_dtype), weight.astype(tracer._amp_dtype)
+
+
+def _name(dtype) -> str:
+    return str(dtype).rpartition(".")[2]
+
+
+def _flat(x):
+    return x if x.ndim == 2 else x.reshape([-1, x.shape[-1]])
+
+
+def _shaped(product, before: list[int], weight):
+    """The product with the dimensions that x had in front of its last one."""
+    return product if len(before) == 1 else product.reshape([*before, weight.shape[1]])

@@ -1,0 +1,122 @@
+"""How long a product and its collective take: a model of the pipeline, and the bound that no pipeline beats.
+
+Two lanes, compute and link. A chunk of the product must be there before its collective starts (reduce), or
+the other way round (gather); the collectives follow each other on the link, the products on the compute lane.
+Times are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .product import GATHER, MC2, PIPELINED, SERIAL, Product, Setting, item_size, spans
+
+# What the virtual NPU's fused operators choose (mm_operands.cc). A card's do not say what they choose.
+MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What was measured for one shape of a product on one group.
+
+    ``product``: seconds of a product of some rows, as (rows, seconds) in rising order.
+    ``latency``, ``seconds_per_byte``: of a collective of this kind, by the bytes that a rank sends.
+    ``work``, ``work_per_byte``: the part of it that the processor spends, for each collective and by the same
+        bytes: it slows down what is computed at the same time.
+    ``copy_per_byte``: of joining chunks.
+    ``transpose``: of a transposed copy of the weight.
+    """
+
+    product: tuple[tuple[int, float], ...]
+    latency: float
+    seconds_per_byte: float
+    work: float
+    work_per_byte: float
+    copy_per_byte: float
+    transpose: float = 0.0
+
+    def multiply(self, rows: int) -> float:
+        """Seconds of a product of ``rows``: between the measured ones, or at the rate of the nearest one."""
+        known = self.product
+        nearest = known[0] if rows <= known[0][0] else known[-1]
+        if rows <= known[0][0] or rows >= known[-1][0]:
+            return nearest[1] * rows / nearest[0]
+        upper = next(i for i, (size, _) in enumerate(known) if size >= rows)
+        (low, first), (high, second) = known[upper - 1], known[upper]
+        return first + (second - first) * (rows - low) / (high - low)
+
+    def communicate(self, sent: float) -> float:
+        return self.latency + sent * self.seconds_per_byte
+
+    def worked(self, sent: float) -> float:
+        return self.work + sent * self.work_per_byte
+
+
+def reduce_lanes(products: list[float], collectives: list[float], beside: float = 0.0) -> float:
+    """The end of a pipeline of products, each followed by a collective, and of ``beside``, computed last."""
+    computed = travelled = 0.0
+    for product, collective in zip(products, collectives, strict=True):
+        computed += product
+        travelled = max(travelled, computed) + collective
+    return max(computed + beside, travelled)
+
+
+def gather_lanes(own: float, products: list[float], collectives: list[float]) -> float:
+    """The end of a pipeline of collectives, each followed by a product; ``own`` is computed first."""
+    computed, travelled = own, 0.0
+    for product, collective in zip(products, collectives, strict=True):
+        travelled += collective
+        computed = max(computed, travelled) + product
+    return computed
+
+
+def bound(product: Product, chunks: int, multiply: float, communicate: float) -> float:
+    """The end of an ideal pipeline of ``chunks``: the whole product takes ``multiply``, its collective
+    ``communicate``, both are cut without loss, and neither slows down the other."""
+    travelling = [communicate / chunks] * chunks
+    if product.kind != GATHER:
+        return reduce_lanes([multiply / chunks] * chunks, travelling, multiply if product.beside else 0.0)
+    own = multiply / product.ranks
+    return gather_lanes(own, [(multiply - own) / chunks] * chunks, travelling)
+
+
+def predict(product: Product, setting: Setting, rates: Rates) -> float:
+    """Seconds that ``product`` takes with ``setting``, the product beside it included."""
+    whole = rates.multiply(product.rows_multiplied)
+    beside = whole if product.beside else 0.0
+    if setting.backend == SERIAL:
+        return whole + rates.communicate(product.sent) + beside
+    chunks = mc2_chunks(product) if setting.backend == MC2 else setting.chunks
+    cut = spans(product.parts, chunks)
+    shares = [(last - first) / product.parts for first, last in cut]
+    travelling = [rates.communicate(share * product.sent) for share in shares]
+    worked = [rates.worked(share * product.sent) for share in shares]
+    joins = setting.backend == PIPELINED and (len(cut) > 1 or product.kind == GATHER)
+    joined = _joined(product) * rates.copy_per_byte if joins else 0.0
+    if setting.backend == MC2 and product.transposed and not product.beside:
+        joined += rates.transpose
+    if product.kind == GATHER:
+        own, others = rates.multiply(product.rows), product.ranks - 1
+        products = [rates.multiply(max(1, round(share * product.rows))) * others for share in shares]
+        slowed = [time + work for time, work in zip(products, worked, strict=True)]
+        return gather_lanes(own, slowed, travelling) + joined
+    products = [rates.multiply(max(1, round(share * product.rows))) for share in shares]
+    # A collective works while the next chunk is multiplied: the last one's work slows down what is beside.
+    slowed = [time + work for time, work in zip(products, [0.0, *worked[:-1]], strict=True)]
+    return reduce_lanes(slowed, travelling, beside + worked[-1] if beside else 0.0) + joined
+
+
+def _joined(product: Product) -> int:
+    """Bytes of the chunks that are put together."""
+    size = item_size(product.dtype)
+    rows = product.parts if product.kind != GATHER else product.rows_multiplied
+    return rows * product.columns * size
+
+
+def mc2_chunks(product: Product) -> int:
+    """The number of chunks that a fused operator makes; 1 where its product runs whole, beside another."""
+    if product.beside:
+        return 1
+    width = product.depth if product.kind == GATHER else product.columns
+    row = width * item_size(product.dtype)
+    return max(1, min(MC2_CHUNKS, product.parts // MC2_ROWS, product.parts * row // MC2_BYTES))

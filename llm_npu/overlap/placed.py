@@ -1,0 +1,104 @@
+"""Products of distributed tensors: the operator is chosen from where the tensors lie.
+
+For auto-parallel in dygraph. Along the mesh axis that splits the weight's rows, x is split by its last
+dimension, and the product is a term of a sum. Paddle leaves it so, and sums it whole, later; here the sum
+overlaps with the product:
+
+    wanted along that axis    operator
+    whole                     matmul_all_reduce
+    split along a dimension   matmul_reduce_scatter
+
+A weight that is split by columns needs no communication in its product, and the gradients of all layers with
+the same input are summed together, once: there is nothing to gain.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import paddle.distributed as dist
+from paddle.distributed.auto_parallel.api import dtensor_from_local, dtensor_to_local
+
+from .operators import matmul_all_reduce, matmul_reduce_scatter
+from .planner import AUTO, Planner
+from .product import Setting
+
+
+def splits_rows(weight) -> int | None:
+    """The mesh axis that splits the rows of a distributed ``weight``, into more than one part; or None."""
+    if not weight.is_dist():
+        return None
+    for axis, placement in enumerate(weight.placements):
+        if placement.is_shard() and placement.get_dim() == 0 and weight.process_mesh.shape[axis] > 1:
+            return axis
+    return None
+
+
+def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner = AUTO):
+    """x weight, summed over the mesh axis that splits the weight's rows, while it is computed.
+
+    Args:
+        x: distributed, split by its last dimension along that axis, and as it may be along the others.
+        weight: distributed, [depth, columns].
+        split: the dimension along which the result is split by that axis; None for a whole result.
+        overlap: as for `matmul_all_reduce`.
+
+    Raises:
+        ValueError: for other placements.
+    """
+    axis = splits_rows(weight)
+    last = x.ndim - 1
+    if axis is None or not x.is_dist() or not _is_split(x.placements[axis], last):
+        found = [each.placements if each.is_dist() else "no distributed tensor" for each in (x, weight)]
+        raise ValueError(
+            f"overlap: x lies as {found[0]} and weight as {found[1]}; accepted: an axis of the mesh that "
+            "splits x by its last dimension and weight by its rows. Reshard x."
+        )
+    mesh = weight.process_mesh
+    group = _group(mesh, axis)
+    # Where another axis splits x (the batch), each process has a term of the weight's gradient.
+    terms = [
+        dist.Partial() if each.is_replicated() and x.placements[other].is_shard() and other != axis else each
+        for other, each in enumerate(weight.placements)
+    ]
+    left = dtensor_to_local(x, mesh, x.placements)
+    right = dtensor_to_local(weight, mesh, terms)
+    wanted = list(x.placements)
+    if split is None:
+        wanted[axis] = dist.Replicate()
+        result = matmul_all_reduce(left, right, group, overlap)
+    else:
+        wanted[axis] = dist.Shard(split)
+        order = [split, *(dim for dim in range(last) if dim != split), last]
+        back = sorted(range(last + 1), key=order.__getitem__)
+        result = matmul_reduce_scatter(left.transpose(order), right, group, overlap).transpose(back)
+    return dtensor_from_local(result, mesh, wanted)
+
+
+def _group(mesh, axis: int):
+    """The group of this process along one axis of ``mesh``, which may be a part of the global mesh."""
+    name, whole = mesh.dim_names[axis], dist.auto_parallel.get_mesh()
+    if whole is None or name not in whole.dim_names or not set(mesh.process_ids) <= set(whole.process_ids):
+        whole = mesh
+    return _group_along(tuple(whole.process_ids), tuple(whole.shape), whole.dim_names.index(name))
+
+
+@functools.cache
+def _group_along(processes: tuple[int, ...], shape: tuple[int, ...], axis: int):
+    # Paddle numbers groups in the order in which a process makes them, and they meet by number: all processes
+    # make the groups of all. ProcessMesh.get_group makes its own only: rows of a mesh would meet each other.
+    lines = np.moveaxis(np.reshape(processes, shape), axis, -1).reshape([-1, shape[axis]])
+    groups = [dist.new_group(line) for line in lines.tolist()]
+    return next(group for group in groups if group.is_member())
+
+
+def _is_split(placement, dim: int) -> bool:
+    return placement.is_shard() and placement.get_dim() == dim
+
+
+def forward(self, x):
+    """In place of a paddle.nn.Linear's forward, whose weight is split by rows."""
+    options = self.overlap_options
+    result = matmul(x, self.weight, options.split, options.overlap)
+    return result if self.bias is None else result + self.bias

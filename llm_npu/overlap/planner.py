@@ -1,0 +1,167 @@
+"""Chooses backend and number of chunks for each shape, the same on all ranks.
+
+The model of pipeline_model.py predicts what every setting takes, from rates that calibration.py measures when
+a shape comes for the first time. Those that are predicted to be nearly the best are tried, and the best of
+them is the choice: ``serial``, that is no overlap, where no other gains.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from . import calibration, mc2, trial
+from .pipeline_model import predict
+from .product import KINDS, MC2, PIPELINED, SERIAL, Product, Setting
+
+AUTO = "auto"
+CHUNKS = (2, 4, 8, 16)
+LEAST_GAIN = 0.01  # of the time: what is less means nothing, and the simpler setting is taken
+NEARLY = 0.15  # predicted to take so much longer than the best, a setting is still tried
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was chosen for ``product``; seconds that settings are predicted to take, and the tried ones took.
+
+    ``refused`` says why ``mc2`` was no choice. Nothing is predicted where a customised setting decided.
+    """
+
+    product: Product
+    setting: Setting
+    predicted: Mapping[Setting, float]
+    tried: Mapping[Setting, float]
+    refused: str | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """The predicted gain over serial, as a share of the serial time."""
+        if not self.predicted:
+            return None
+        return 1 - self.predicted[self.setting] / self.predicted[Setting(SERIAL)]
+
+    def __str__(self) -> str:
+        if not self.predicted:
+            return f"overlap: {self.product}: {self.setting}, without a choice"
+        chosen, serial = (self.predicted[each] * 1e3 for each in (self.setting, Setting(SERIAL)))
+        times = f"{chosen:.3g} ms, serial {serial:.3g} ms"
+        if self.tried:
+            times += f", tried {self.tried[self.setting] * 1e3:.3g} ms"
+        because = f"; no mc2: {self.refused}" if self.refused else ""
+        return f"overlap: {self.product}: {self.setting}, predicted {times} ({self.gain:+.1%}){because}"
+
+
+class Planner:
+    """Settings by shape.
+
+    Args:
+        customized: settings that are not asked of the model, such as
+            ``{"all_reduce:2048x4096x1024": "pipelined:4"}``: the kind (``all_reduce``, ``all_gather``,
+            ``reduce_scatter``), the rows and the depth of the left factor on one rank, and the columns. A key
+            ``all_reduce`` is for all shapes of that kind.
+        report: is called with each new plan on the group's first rank, ``print`` for example.
+        trials: how often each setting that is predicted to be nearly the best is run before one is chosen;
+            with 0 the prediction alone decides.
+
+    Raises:
+        ValueError: for a key or a setting that is none.
+    """
+
+    def __init__(
+        self,
+        customized: Mapping[str, str | Setting] | None = None,
+        report: Callable[[Plan], object] | None = None,
+        trials: int = 2,
+    ):
+        if not isinstance(trials, int) or trials < 0:
+            raise ValueError(f"trials is {trials!r}; accepted: 0 or a number of runs.")
+        self._trials = trials
+        self._customized = {_key(key): Setting.of(value) for key, value in (customized or {}).items()}
+        self._report = report
+        self._plans: dict[tuple[Product, int], Plan] = {}
+
+    @property
+    def plans(self) -> list[Plan]:
+        """All plans, in the order in which the shapes came."""
+        return list(self._plans.values())
+
+    def setting(self, product: Product, group) -> Setting:
+        """The setting for ``product``. Every rank of ``group`` must ask, as it is about to compute."""
+        return self.plan(product, group).setting
+
+    def plan(self, product: Product, group) -> Plan:
+        """As `setting`, with the reasons."""
+        known = self._plans.get((product, group.id))
+        if known is not None:
+            return known
+        plan = self._customised(product, group) or self._chosen(product, group)
+        if plan.setting.backend == MC2:
+            mc2.claim(group)
+        self._plans[product, group.id] = plan
+        if self._report is not None and group.rank == 0:
+            self._report(plan)
+        return plan
+
+    def _customised(self, product: Product, group) -> Plan | None:
+        setting = self._customized.get(product.name, self._customized.get(product.kind))
+        if setting is None:
+            return None
+        if setting.backend == MC2 and (refused := mc2.reason_of_any(product, group)):
+            raise ValueError(f"{refused}.")
+        return Plan(product, setting, {}, {})
+
+    def _chosen(self, product: Product, group) -> Plan:
+        refused = mc2.reason_of_any(product, group)
+        settings = settings_for(product, with_mc2=refused is None)
+        if len(settings) == 1:
+            return Plan(product, settings[0], {}, {}, refused)
+        rates = calibration.measure(product, group)
+        predicted = calibration.agreed([predict(product, each, rates) for each in settings], group)
+        times = dict(zip(settings, predicted, strict=True))
+        candidates = nearly_best(times)
+        if not self._trials or len(candidates) == 1:
+            return Plan(product, best(times), times, {}, refused)
+        taken = calibration.agreed(trial.seconds(product, candidates, group, self._trials), group)
+        tried = dict(zip(candidates, taken, strict=True))
+        return Plan(product, best(tried), times, tried, refused)
+
+
+def settings_for(product: Product, with_mc2: bool) -> list[Setting]:
+    """All settings that make sense for ``product``, the simplest first."""
+    whole = [Setting(PIPELINED, 1)] if product.beside else [Setting(MC2)] if with_mc2 else []
+    pipelines = [Setting(PIPELINED, chunks) for chunks in CHUNKS if chunks <= product.parts]
+    return [Setting(SERIAL), *whole, *pipelines]
+
+
+def best(times: Mapping[Setting, float]) -> Setting:
+    """The setting with the shortest time; of those that are as good as it the first."""
+    shortest = min(times.values())
+    return next(each for each, time in times.items() if time <= shortest * (1 + LEAST_GAIN))
+
+
+def nearly_best(times: Mapping[Setting, float]) -> list[Setting]:
+    shortest = min(times.values())
+    return [each for each, time in times.items() if time <= shortest * (1 + NEARLY)]
+
+
+def chooser(text: str, say: Callable[[str], object]) -> Setting | Planner:
+    """What a program's argument names: a setting, or for ``auto`` a planner that says what it plans."""
+    return Planner(report=lambda plan: say(str(plan))) if text == AUTO else Setting.of(text)
+
+
+@functools.cache
+def default_planner() -> Planner:
+    """The planner behind ``overlap="auto"``."""
+    return Planner()
+
+
+def _key(key: str) -> str:
+    kinds = "|".join(KINDS)
+    if not isinstance(key, str) or not re.fullmatch(rf"({kinds})(:\d+x\d+x\d+)?", key):
+        raise ValueError(
+            f"customized: {key!r} names no shape; accepted: a kind ({', '.join(KINDS)}) alone, or with the "
+            "sizes of the product, such as all_reduce:2048x4096x1024."
+        )
+    return key

@@ -1,0 +1,114 @@
+"""A product of matrices with a collective before or behind it, and how it may be computed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ALL_REDUCE, GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+KINDS = (ALL_REDUCE, GATHER, REDUCE_SCATTER)
+
+SERIAL, PIPELINED, MC2 = "serial", "pipelined", "mc2"
+BACKENDS = (SERIAL, PIPELINED, MC2)
+MOST_CHUNKS = 64
+
+
+@dataclass(frozen=True)
+class Product:
+    """``left [rows, depth]`` times ``right [depth, columns]`` on each of ``ranks`` processes.
+
+    ``kind``: what becomes of it.
+
+        all_reduce       the results are summed; every rank has all rows of the sum
+        reduce_scatter   the results are summed; every rank has its part of the rows
+        all_gather       ``left`` is put together from the rows of all ranks first; ``rows`` are one rank's
+
+    ``beside``: another product of the same size, the gradient of the weight, may be computed while the last
+    results travel. It depends on nothing that does.
+
+    ``transposed``: ``right`` lies as [columns, depth]. The fused operators compute with a transposed copy:
+    Paddle hands no views to custom operators.
+    """
+
+    kind: str
+    rows: int
+    depth: int
+    columns: int
+    dtype: str
+    ranks: int
+    beside: bool = False
+    transposed: bool = False
+
+    @property
+    def parts(self) -> int:
+        """The rows that are cut into chunks: one rank's, where they are put together or scattered."""
+        return self.rows // self.ranks if self.kind == REDUCE_SCATTER else self.rows
+
+    @property
+    def rows_multiplied(self) -> int:
+        return self.rows * self.ranks if self.kind == GATHER else self.rows
+
+    @property
+    def sent(self) -> int:
+        """Bytes that each rank sends in all, over the busier direction of its link."""
+        size, others = item_size(self.dtype), self.ranks - 1
+        if self.kind == GATHER:
+            return others * self.rows * self.depth * size
+        scattered = others * self.rows * self.columns * size // self.ranks
+        return scattered * (2 if self.kind == ALL_REDUCE else 1)
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{self.rows}x{self.depth}x{self.columns}"
+
+    def __str__(self) -> str:
+        beside = " with a weight's gradient" if self.beside else ""
+        return f"{self.name} {self.dtype} on {self.ranks} ranks{beside}"
+
+
+def item_size(dtype: str) -> int:
+    return {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}[dtype]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a product is computed: ``serial``, ``mc2`` (it chooses its chunks itself), or ``pipelined:4``.
+
+    ``pipelined:1`` leaves the product whole: its collective still runs beside the gradient of a weight.
+    """
+
+    backend: str
+    chunks: int = 1
+
+    def __post_init__(self):
+        if self.backend not in BACKENDS:
+            accepted = ", ".join(BACKENDS)
+            raise ValueError(f"overlap: there is no backend {self.backend!r}; accepted: {accepted}.")
+        most = MOST_CHUNKS if self.backend == PIPELINED else 1
+        if not isinstance(self.chunks, int) or not 1 <= self.chunks <= most:
+            raise ValueError(
+                f"overlap: {self.chunks!r} chunks for {self.backend}; accepted: 1 to {MOST_CHUNKS} for "
+                "pipelined, such as pipelined:4, and none for the others."
+            )
+
+    @classmethod
+    def of(cls, text: str | Setting) -> Setting:
+        """The setting that ``text`` names: ``serial``, ``mc2`` or ``pipelined:CHUNKS``."""
+        if isinstance(text, Setting):
+            return text
+        found = re.fullmatch(r"([a-z0-9]+)(?::(\d+))?", text) if isinstance(text, str) else None
+        if found is None or (found[1] == PIPELINED and found[2] is None):
+            raise ValueError(
+                f"overlap is {text!r}; accepted: auto, serial, mc2, or pipelined with a number of chunks, "
+                "such as pipelined:4."
+            )
+        return cls(found[1], int(found[2] or 1))
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.chunks}" if self.backend == PIPELINED else self.backend
+
+
+def spans(rows: int, chunks: int) -> list[tuple[int, int]]:
+    """[first, last) of at most ``chunks`` parts of ``rows``, as equal as they can be; none of them empty."""
+    chunks = max(1, min(rows, chunks))
+    return [(rows * i // chunks, rows * (i + 1) // chunks) for i in range(chunks)]

@@ -1,0 +1,42 @@
+"""Tries settings: the model says which of them are worth it, the clock which of those is the best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import paddle
+import paddle.distributed as dist
+
+from . import backends
+from .product import Product, Setting
+
+
+@paddle.no_grad()
+def seconds(product: Product, settings: Sequence[Setting], group, turns: int) -> list[float]:
+    """What ``product`` takes with each of ``settings``, the least disturbed of some turns.
+
+    Every rank of ``group`` must call it. The first turn, which warms up, does not count.
+    """
+    left = paddle.full([product.rows, product.depth], 0.5, product.dtype)
+    sizes = [product.depth, product.columns]
+    right = paddle.full(sizes[::-1] if product.transposed else sizes, 0.5, product.dtype)
+    others = (product.transposed, group)
+
+    def beside():
+        return paddle.matmul(left, right, transpose_y=product.transposed)
+
+    best = [float("inf")] * len(settings)
+    for turn in range(turns + 1):
+        for position, setting in enumerate(settings):
+            dist.barrier(group)
+            paddle.device.synchronize()
+            began = time.perf_counter()
+            kept = backends.run(
+                product.kind, setting, left, right, *others, beside if product.beside else None
+            )
+            paddle.device.synchronize()
+            if turn:
+                best[position] = min(best[position], time.perf_counter() - began)
+            del kept
+    return best

@@ -1,0 +1,90 @@
+"""scripts/bench_overlap.py runs in tiny sizes and verifies; speed is not asserted."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks import report
+from benchmarks.overlap import paper, results
+from benchmarks.overlap.cases import Case, link_speed, rows_for
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "bench_overlap.py"
+TINY = (
+    "--quick",
+    "--dtype",
+    "bfloat16",
+    "--width",
+    "256",
+    "--rounds",
+    "1",
+    "--ratios",
+    "1",
+    "--only",
+    "all_gather_matmul*",
+)
+
+
+@pytest.fixture(scope="module")
+def first_run(run_python, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench_overlap")
+    files = folder / "new.jsonl", folder / "new.png"
+    return run_python(SCRIPT, *TINY, "--json", files[0], "--chart", files[1], timeout=300), *files
+
+
+def test_every_setting_has_its_record(first_run):
+    done, file, chart = first_run
+    assert done.returncode == 0, done.stderr
+    assert chart.stat().st_size > 0
+    times = [record for record in report.read(str(file)) if record["kind"] == "time"]
+    for way in ("forward", "backward", "backward, frozen"):
+        names = [each["setting"] for each in times if each["way"] == way]
+        assert {"serial", "pipelined:2", "planned", "product", "collective"} <= set(names)
+        assert ("mc2" in names) == (way != "backward")
+    assert all(record["median"] > 0 for record in times)
+    assert all(record["predicted"] > 0 for record in times if record["setting"] == "serial")
+
+
+def test_the_figures_of_a_case():
+    case = Case("matmul_all_reduce", "forward", "float32", 1024, 256, 256)
+    seconds = {
+        "serial": [0.2],
+        "pipelined:2": [0.16],
+        "planned": [0.2],
+        "collective": [0.1],
+        "product": [0.1],
+    }
+    seconds |= {"product:2": [0.1]}
+    found = {"seconds": seconds, "choice": "serial", "predicted": {"serial": 0.19, "pipelined:2": 0.15}}
+    records = {record.get("setting"): record for record in results.records(case, 1.0, 0.01, found)}
+    two = records["pipelined:2"]
+    assert (two["gain"], two["bound"], two["hidden"]) == pytest.approx((0.2, 0.15, 0.8))
+    assert (two["exposed"], two["predicted"]) == pytest.approx((0.06, 0.15))
+    goals = {goal["goal"]: goal for goal in results.records(case, 1.0, 0.01, found) if goal["kind"] == "goal"}
+    assert not goals["the planner's choice / the best setting"]["met"]
+    assert goals["left of what can be hidden"]["value"] == pytest.approx(0.2)
+
+
+def test_links_and_rows_are_made_to_measure():
+    case = Case("matmul_reduce_scatter", "forward", "bfloat16", 1000, 256, 512)
+    assert case.sent == 1000 * 512 * 2 // 2
+    assert link_speed(case, 0.1, 0) is None
+    assert link_speed(case, 0.1, 2) == pytest.approx(case.sent / 0.2 / 1e9)
+    assert rows_for(0.1, 0.05, 512) == 1024
+
+
+def test_the_model_of_cards_gains_less_on_more_nodes():
+    gains = [record["gain"] for record in paper.records((1, 4)) if record["model"] == "Llama2-7B"]
+    assert gains[0] > gains[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--only", "nothing"), "matches nothing"),
+        (("--ratios", "a"), "accepted are numbers"),
+        (("--width", "100"), "multiple of 64"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, said, run_python):
+    done = run_python(SCRIPT, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -1,0 +1,26 @@
+"""Auto-parallel: PaddleNLP's single-device Llama on a mesh of processes, in dygraph and as a static program.
+
+    settings = Settings(Degrees(dp=2, mp=2), sequence_parallel=True, sharding=1, to_static=True)
+    session = Session(model, settings, make_optimizer)
+    loss = session.step(input_ids, labels)
+
+``plan`` says as data where parameters and activations lie, ``apply`` puts it on a model, ``explain`` prints
+it with each communication and its bytes.
+"""
+
+from .apply import parallelize
+from .mesh import Degrees, make
+from .plan import Plan, Point, Rule, llama
+from .session import Session, Settings
+
+__all__ = [
+    "Degrees",
+    "Plan",
+    "Point",
+    "Rule",
+    "Session",
+    "Settings",
+    "llama",
+    "make",
+    "parallelize",
+]

@@ -1,0 +1,57 @@
+"""Applies a plan to a model, in one fixed order: parameters, then points."""
+
+from __future__ import annotations
+
+import re
+
+import paddle
+import paddle.distributed as dist
+
+from llm_npu.parallel.plan import Plan, Point, placements
+
+
+def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: Plan) -> paddle.nn.Layer:
+    """Splits ``model`` (PaddleNLP's, for one device, the same on every process) over ``mesh``, in place.
+
+    Its parameters become DistTensors; layers get hooks that place their activations. To be called before the
+    optimizer is made; the fused operators may be applied before or after.
+
+    ValueError for a plan that says nothing about a parameter, and for degrees that do not divide the model.
+    """
+    plan.check(model.config, mesh.get_dim_size("mp"))
+    layers = dict(model.named_sublayers())
+    _place_parameters(layers, mesh, plan)
+    for name, layer in layers.items():
+        for point in plan.points:
+            if re.fullmatch(point.pattern, name):
+                _place_activation(layer, mesh, point)
+    return model
+
+
+def _place_parameters(layers: dict, mesh: dist.ProcessMesh, plan: Plan) -> None:
+    placed: dict[int, paddle.Tensor] = {}  # a tied parameter is placed once
+    for name, layer in layers.items():
+        for short, parameter in list(layer._parameters.items()):
+            if parameter is None:
+                continue
+            if id(parameter) not in placed:
+                dim = plan.dim_of(f"{name}.{short}")
+                placed[id(parameter)] = dist.shard_tensor(parameter, mesh, placements(None, dim))
+            setattr(layer, short, placed[id(parameter)])
+
+
+def _place_activation(layer: paddle.nn.Layer, mesh: dist.ProcessMesh, point: Point) -> None:
+    wanted = placements(0, point.dim)  # hidden states [B, S, H]: dp splits the batch
+
+    def before(_layer, inputs):
+        return (dist.reshard(inputs[0], mesh, wanted), *inputs[1:])
+
+    def after(_layer, _inputs, output):
+        if isinstance(output, tuple):
+            return (dist.reshard(output[0], mesh, wanted), *output[1:])
+        return dist.reshard(output, mesh, wanted)
+
+    if point.at == "input":
+        layer.register_forward_pre_hook(before)
+    else:
+        layer.register_forward_post_hook(after)

@@ -1,0 +1,114 @@
+"""The plan of a parallel model as data: where each parameter lies, and each activation at a few places.
+
+PaddleNLP's LlamaForCausalLM is written for one device. A plan splits it without a change to its code: rules
+for parameters by their names, and points of the model where activations get a placement. What lies between
+two points follows by the operators' own rules.
+
+B batch, S sequence, H hidden, V vocabulary. ``dp`` splits B everywhere; a plan is about ``mp``.
+
+    embedding [V, H] by H  ->  hidden, whole (or split by S: sequence parallel)
+    attention: q, k, v by their heads; o by its rows, so that each process has a term of the sum
+    MLP: gate and up by columns, down by rows: a term of the sum again
+    output layer [H, V] by V, from whole hidden states; the loss needs three numbers for each token of others
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import paddle.distributed as dist
+
+WHOLE = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Parameters whose name matches all of ``pattern`` are split along ``dim`` by mp; None: whole."""
+
+    pattern: str
+    dim: int | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Activations that enter or leave the layers whose name matches ``pattern``: split along ``dim`` by mp.
+
+    ``at``: "input" for the first argument, "output" for the (first) result.
+    """
+
+    pattern: str
+    at: str
+    dim: int | None
+
+    def __post_init__(self):
+        if self.at not in ("input", "output"):
+            raise ValueError(f"a point is at {self.at!r}; accepted: input, output.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``divided``: fields of the model's configuration that mp must divide."""
+
+    rules: tuple[Rule, ...]
+    points: tuple[Point, ...]
+    divided: tuple[str, ...]
+
+    def dim_of(self, name: str) -> int | None:
+        """The dimension of parameter ``name`` that mp splits. ValueError unless one rule is about it."""
+        found = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
+        if len(found) != 1:
+            what = "no rule of the plan is" if not found else f"{len(found)} rules of the plan are"
+            raise ValueError(f"{what} about the parameter {name!r}; there must be one.")
+        return found[0].dim
+
+    def check(self, config, mp: int) -> None:
+        """ValueError where mp does not divide what it has to split in a model of ``config``."""
+        for name in self.divided:
+            if getattr(config, name) % mp:
+                raise ValueError(
+                    f"mp is {mp}, which does not divide the model's {name} {getattr(config, name)}; choose "
+                    "another degree."
+                )
+
+
+_COLUMNS = r"(self_attn\.(q|k|v)_proj|mlp\.(gate|up)_proj)\.weight"
+_ROWS = r"(self_attn\.o_proj|mlp\.down_proj)\.weight"
+_LAYER = r"llama\.layers\.\d+"
+
+
+def llama(sequence_parallel: bool = False) -> Plan:
+    """The plan of PaddleNLP's LlamaForCausalLM.
+
+    ``sequence_parallel``: between attention and MLP the hidden states are split by S instead of being whole,
+    so that norms and residuals are computed once; all_gather and reduce_scatter take the place of all_reduce.
+    """
+    between = 1 if sequence_parallel else WHOLE
+    return Plan(
+        rules=(
+            Rule(r"llama\.embed_tokens\.weight", 1),
+            Rule(rf"{_LAYER}\.{_COLUMNS}", 1),
+            Rule(rf"{_LAYER}\.{_ROWS}", 0),
+            Rule(rf"{_LAYER}\.(input|post_attention)_layernorm\.weight", WHOLE),
+            Rule(r"llama\.norm\.weight", WHOLE),
+            Rule(r"lm_head\.weight", 1),
+        ),
+        points=(
+            Point(r"llama\.embed_tokens", "output", between),
+            Point(rf"{_LAYER}\.(self_attn|mlp)", "input", WHOLE),
+            Point(rf"{_LAYER}\.(self_attn|mlp)", "output", between),
+            Point(r"llama\.norm", "output", WHOLE),
+        ),
+        divided=(
+            "hidden_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "intermediate_size",
+            "vocab_size",
+        ),
+    )
+
+
+def placements(dp: int | None, mp: int | None) -> list:
+    """Placements on a mesh (dp, mp), from the dimensions that its axes split."""
+    return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in (dp, mp)]

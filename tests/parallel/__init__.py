@@ -1,0 +1,1 @@
+"""Programs that tests run on several ranks of the virtual NPU, for auto-parallel."""

@@ -1,0 +1,79 @@
+"""--enable_auto_parallel of the training script, on two processes, against one."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import run_inputs
+from precision import ROUNDING
+
+from llm_npu import metrics
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
+STEPS = 4
+SPLIT = ("--nproc", 2, "--enable_auto_parallel")
+
+
+@pytest.fixture(scope="module")
+def train(run_python, tmp_path_factory):
+    """A function that trains with some arguments; returns the output folder and what was printed."""
+    folder = tmp_path_factory.mktemp("inputs")
+    made = run_inputs.inputs(folder)
+
+    def run(out: Path, *arguments) -> tuple[Path, str]:
+        given = {
+            **made,
+            "output_dir": out,
+            "max_seq_length": 32,
+            "max_steps": STEPS,
+            "logging_steps": 1,
+            "eval_steps": STEPS,
+            "save_steps": 2,
+            "max_evaluate_steps": 1,
+            "split": "80,20,0",
+            "bf16": "false",
+            "fuse_attention_qkv": "false",
+            "fuse_attention_ffn": "false",
+        }
+        words = run_inputs.words(given)
+        done = run_python(SCRIPT, *words, *arguments, timeout=240, OMP_NUM_THREADS="1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return out, done.stdout
+
+    return run
+
+
+def losses(folder: Path) -> list[float]:
+    return [record["loss"] for record in metrics.read(folder / metrics.FILE) if "loss" in record]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [
+        ("--tensor_parallel_degree", 2, "--per_device_train_batch_size", 4),
+        ("--sharding", "stage2", "--per_device_train_batch_size", 2, "--explain_parallel"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_it_trains_as_one_process_and_resumes(train, tmp_path, method):
+    alone, _ = train(tmp_path / "alone", "--per_device_train_batch_size", 4)
+    split, printed = train(tmp_path / "split", *SPLIT, *method)
+    bound = 4 * STEPS * ROUNDING["float32"]
+    np.testing.assert_allclose(losses(split), losses(alone), rtol=bound)
+    if "--explain_parallel" in method:
+        assert re.search(
+            r"lm_head.weight +1 x \[64, 512\] float32, whole on every process; 131,072 of", printed
+        )
+        assert "communication of a step in dygraph:" in printed
+        assert re.search(r"reduce_scatter of 2 .* bytes sent", printed)
+        assert re.search(r"all_gather +of 2 .* bytes sent", printed)
+    before = losses(split)
+    shutil.rmtree(split / f"checkpoint-{STEPS}")
+    train(split, *SPLIT, *method, "--resume_from_checkpoint")
+    assert losses(split) == before
+    shutil.rmtree(split / f"checkpoint-{STEPS}")  # and in one process, from the checkpoint of two
+    train(split, "--per_device_train_batch_size", 4, "--resume_from_checkpoint")
+    np.testing.assert_allclose(losses(split), losses(alone), rtol=bound)

@@ -1,0 +1,28 @@
+"""Each cure in llm_npu.compat.auto_parallel is needed: without one the program fails, with all it runs."""
+
+from pathlib import Path
+
+import pytest
+import ranks
+
+PROGRAM = Path(__file__).parent / "parallel" / "cures.py"
+CURES = (
+    "rings_are_made_by_xccl",
+    "programs_are_met_by_all",
+    "dist_tensors_can_be_read",
+    "splits_become_sums",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cure", CURES)
+def test_without_it(tmp_path, cure):
+    """When this fails, Paddle has been cured and llm_npu.compat can forget it."""
+    with pytest.raises(AssertionError, match=r"rank . (ended with|wrote no)"):
+        ranks.run(PROGRAM, 2, tmp_path, cure, timeout=60)
+
+
+@pytest.mark.slow
+def test_with_all(tmp_path):
+    found = ranks.run(PROGRAM, 2, tmp_path, "none", timeout=60)
+    assert [rank["sum"] for rank in found] == [8.0, 8.0]

@@ -6,7 +6,9 @@ In the order of ``scripts/run_llama_npu.py``, which composes them:
     console, summary                   what the terminal shows
     config, presets                    the arguments, and the model they name
     corpus, tokenizer, data            text -> packed samples
+    launch, ranks                      several processes, and what they tell each other
     model, trainer                     PaddleNLP's Llama and Trainer
+    step, evaluation, nonfinite        what is counted, and noticed, over all processes
     checkpoint, weights                atomic checkpoints, in the Hugging Face layout
     metrics, generate                  losses, speed, memory, the loss curve; text
     pretrained, export                 a checkpoint as a model, and as a program for paddle.inference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import secrets
@@ -59,6 +60,48 @@ def exchange(one: Path, other: Path) -> None:
     if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(one), None, str(other))
+
+
+def replace(folder: Path, target: Path) -> None:
+    """Flush the finished ``folder`` of ``unfinished(target)`` to the disk and give it its name.
+
+    What was there under that name goes with ``unfinished``. A kill leaves the old one or the new one, but on
+    file systems without ``exchange``, where it may leave neither: the old one has been renamed then.
+    """
+    flush_all(folder)
+    try:
+        if target.exists():
+            exchange(folder, target)
+        else:
+            folder.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        remove(target)
+        folder.rename(target)
+    flush(target.parent)
+
+
+def flush_all(folder: Path) -> None:
+    """Have everything in ``folder`` on the disk."""
+    for path in (*folder.rglob("*"), folder):
+        flush(path)
+
+
+def flush(path: Path) -> None:
+    """Have the content of a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(folder: Path) -> None:
+    """Remove ``folder``; at no moment is a half of it there under its name."""
+    doomed = folder.with_name(f"{_prefix(folder.name)}{secrets.token_hex(8)}")
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def _prefix(name: str) -> str:

@@ -31,11 +31,13 @@ def say(text: str = "") -> None:
 def import_frameworks() -> None:
     """Import paddle and paddlenlp without their start-up messages, and use all the cores this process has.
 
+    Several processes of one machine share its cores.
     Paddle answers SIGTERM with a C++ stack trace; here it ends the program as an exception does, cleaned up.
     Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user
     has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+    sharing = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // sharing)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     # ccache, setuptools and deprecated names that PaddleNLP uses: nothing that the reader could act on.
     for category in (UserWarning, DeprecationWarning, FutureWarning):
@@ -84,7 +86,7 @@ class Display:
         step = record["step"]
         if "eval_loss" in record:
             say(f"step {step}: evaluation loss {record['eval_loss']:.4f}")
-        elif "saved" in record:
+        elif "checkpoint_s" in record:
             say(f"step {step}: checkpoint written")
         elif self._progress:
             self._progress.update(self._task, completed=step, description=_figures(record))

@@ -18,7 +18,8 @@ class Family:
     ``sizes``: fields that are whole numbers of 1 or more, beside those of every family.
     ``fuses_projections``: whether it reads ``fuse_attention_qkv`` and ``fuse_attention_ffn``.
     ``rope_scalings``: the kinds of ``rope_scaling`` that it computes. ``absent``: fields that it does not
-    know, which must be empty. ``experts``: the field with their number.
+    know, which must be empty. ``experts``: the field with their number. ``pipeline``: whether there is a
+    class of its model that is cut into stages.
     """
 
     name: str
@@ -27,11 +28,15 @@ class Family:
     rope_scalings: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     experts: str | None = None
+    pipeline: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(
-        "Llama", rope_scalings=("linear", "dynamic", "llama3"), absent=("attention_bias", "mlp_bias")
+        "Llama",
+        rope_scalings=("linear", "dynamic", "llama3"),
+        absent=("attention_bias", "mlp_bias"),
+        pipeline=True,
     ),
     "qwen2": Family("Qwen2", absent=("use_sliding_window",)),
     "mistral": Family("Mistral", fuses_projections=False, absent=("tie_word_embeddings",)),
@@ -73,11 +78,11 @@ def config_class(model_type: str) -> type:
     return getattr(transformers, f"{FAMILIES[model_type].name}Config")
 
 
-def model_class(model_type: str) -> type:
-    """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... Imports paddlenlp."""
+def model_class(model_type: str, in_stages: bool = False) -> type:
+    """``LlamaForCausalLM``, ...; ``LlamaForCausalLMPipe``, ... ``in_stages``. Imports paddlenlp."""
     from paddlenlp import transformers
 
-    return getattr(transformers, f"{FAMILIES[model_type].name}ForCausalLM")
+    return getattr(transformers, f"{FAMILIES[model_type].name}ForCausalLM{'Pipe' if in_stages else ''}")
 
 
 def new_model(config):
@@ -87,7 +92,7 @@ def new_model(config):
     token: while the model is made, the configuration names none.
     """
     padding, config.pad_token_id = config.pad_token_id, None
-    model = model_class(config.model_type)(config)
+    model = model_class(config.model_type, config.pipeline_parallel_degree > 1)(config)
     config.pad_token_id = padding
     return model
 

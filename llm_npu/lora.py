@@ -8,7 +8,6 @@ B starts at zero, so that training begins with the model as it is. LoRA: Hu et a
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from paddlenlp.peft import LoRAConfig, LoRAModel
 from paddlenlp.peft.lora import LoRALinear
 
 from llm_npu import chat_template, stock_config, weights
-from llm_npu.atomic import unfinished
+from llm_npu.atomic import replace, unfinished
 from llm_npu.config import ModelArguments
 
 FILE = "lora_model_state.pdparams"  # PaddleNLP's name
@@ -102,8 +101,7 @@ def export(model: LoRAModel, tokenizer, folder: Path) -> None:
         with paddle.no_grad(), merged(model):
             weights.save(unwrapped(model), new)
         chat_template.save(tokenizer, new)
-        shutil.rmtree(folder, ignore_errors=True)
-        new.rename(folder)
+        replace(new, folder)
 
 
 def _chosen(model, wanted: str) -> list[str]:

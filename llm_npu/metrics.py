@@ -1,9 +1,14 @@
 """What a run measured: one record per step and per evaluation, in ``metrics.jsonl`` and as a loss curve.
 
-    {"step": 17, "loss": 6.93, "learning_rate": 0.00085, "tokens_per_s": 5120.4, "peak_memory": 498073600}
+    {"step": 17, "loss": 6.93, "learning_rate": 0.00085, "grad_norm": 1.07, "tokens_per_s": 5120.4,
+     "peak_memory": 498073600}
     {"step": 50, "eval_loss": 5.61}
+    {"step": 50, "checkpoint_s": 0.871, "stall_s": 0.112}
 
-Losses are in nats per token, memory in bytes. PaddleNLP empties ``state.log_history`` at every log and rounds
+Losses are in nats per token, memory in bytes: the most that one device held. ``grad_norm`` is the norm of all
+gradients before they were clipped; it is missing with ``--max_grad_norm 0``. A checkpoint took
+``checkpoint_s`` seconds, of which the training stood still for ``stall_s``. Of several processes the first
+one records what is true of all. PaddleNLP empties ``state.log_history`` at every log and rounds
 the loss, hence this record.
 """
 
@@ -14,13 +19,15 @@ import math
 import resource
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import paddle
 from paddlenlp.trainer import TrainerCallback
 
+from llm_npu import ranks
+from llm_npu.checkpoint.saving import Saved
 from llm_npu.console import Display
+from llm_npu.step import Step
 
 FILE = "metrics.jsonl"
 
@@ -28,21 +35,20 @@ FILE = "metrics.jsonl"
 class Recorder(TrainerCallback):
     """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
 
-    A resumed run keeps the records up to the step it resumes from. The trainer sets ``step_loss`` and
-    ``step_tokens``, functions that return the loss of the last step and the number of its tokens.
+    A resumed run keeps the records up to the step it resumes from. The trainer sets ``step``, the last step.
     """
 
     def __init__(self, display: Display):
         self.records: list[dict] = []
-        self.step_loss: Callable[[], float]
-        self.step_tokens: Callable[[], int]
+        self.step: Step
         self._display = display
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._file = Path(args.output_dir) / FILE
         if state.global_step:
             self.records = [record for record in read(self._file) if record["step"] <= state.global_step]
-        self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
+        if ranks.is_first():
+            self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
         self._display.start(state.max_steps, args.logging_steps)
 
     def end(self) -> None:
@@ -54,21 +60,22 @@ class Recorder(TrainerCallback):
         self._learning_rate = kwargs["optimizer"].get_lr()
 
     def on_step_end(self, args, state, control, **kwargs):
-        loss = self.step_loss()  # reading it waits for the device
+        step = self.step
         self._add(
             step=state.global_step,
-            loss=loss,
+            loss=step.loss,
             learning_rate=self._learning_rate,
-            tokens_per_s=round(self.step_tokens() / (time.perf_counter() - self._started), 1),
-            peak_memory=peak_memory(),
+            **({} if step.grad_norm is None else {"grad_norm": step.grad_norm}),
+            tokens_per_s=round(step.tokens / (time.perf_counter() - self._started), 1),
+            peak_memory=step.memory,
         )
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self._add(step=state.global_step, eval_loss=metrics["eval_loss"])
 
-    def saved(self, step: int) -> None:
-        """The checkpoint of ``step`` is complete."""
-        self._display.show({"step": step, "saved": True})
+    def saved(self, saved: Saved) -> None:
+        """A checkpoint is complete."""
+        self._add(step=saved.step, checkpoint_s=round(saved.seconds, 3), stall_s=round(saved.stall, 3))
 
     def losses(self) -> list[tuple[int, float]]:
         """(step, loss) of every training step."""
@@ -88,8 +95,9 @@ class Recorder(TrainerCallback):
 
     def _add(self, **record) -> None:
         self.records.append(record)
-        with self._file.open("a") as stream:
-            stream.write(json.dumps(record) + "\n")
+        if ranks.is_first():
+            with self._file.open("a") as stream:
+                stream.write(json.dumps(record) + "\n")
         self._display.show(record)
 
 

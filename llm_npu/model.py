@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import shutil
 from pathlib import Path
 
 import paddle
 from paddlenlp.trainer.trainer_utils import set_seed
 
-from llm_npu import families, lora, weights
+from llm_npu import families, lora, ranks, stored, weights
 from llm_npu.config import RunConfig
 
 
-def build(run: RunConfig, config, tokenizer):
+def build(run: RunConfig, config, tokenizer, fill: bool = True):
     """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... of ``config`` in fp32, on the run's device.
 
     The trainer casts it. Its configuration, which is stored with the weights, gets the ids of the special
-    tokens of ``tokenizer``. Random weights depend on ``--seed`` alone.
-    ValueError when the weights of the directory ``--model_name_or_path`` do not fit, and when Paddle's device
-    is not the one that was asked for. With ``--finetuning_type lora`` it comes wrapped (``llm_npu.lora``).
+    tokens of ``tokenizer``. Random weights depend on ``--seed`` alone: not on the number of processes, and
+    not on how they share the model. Without ``fill``, weights will be loaded into it. ValueError when the
+    weights of the directory ``--model_name_or_path`` do not fit, and when Paddle's device is not the one that
+    was asked for. With ``--finetuning_type lora`` it comes wrapped (``llm_npu.lora``).
     """
     asked, found = run.training.device, paddle.device.get_device()
     if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP goes on without a word
@@ -27,15 +31,41 @@ def build(run: RunConfig, config, tokenizer):
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     set_seed(run.training.seed)
-    model = families.new_model(config)
+    if max(config.tensor_parallel_degree, config.pipeline_parallel_degree) > 1:
+        model = _part_of_model(run, config, fill)
+    else:
+        paddle.seed(run.training.seed)  # PaddleNLP gives data-parallel processes seeds of their own
+        model = families.new_model(config)
     if run.model.continue_training:
         weights.load(model, run.model.model_name_or_path)
     return lora.wrap(model, run.model) if run.model.finetuning_type == "lora" else model
 
 
-def save_weights(model, folder: str | Path) -> None:
-    """Write the weights that ``model`` trains: all of them, or those of its LoRA."""
-    (lora if isinstance(model, lora.LoRAModel) else weights).save(model, folder)
+def _part_of_model(run: RunConfig, config, fill: bool):
+    """What this process has of a model that processes share, with the weights that one process would make.
+
+    The first process of every machine makes the whole model, in its device's memory, and writes it into the
+    output folder, where the others read their parts.
+    """
+    if not fill or run.model.continue_training:
+        return families.new_model(config)
+    machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
+    folder = Path(run.training.output_dir) / f".initial-weights-{machine}"
+    if local == 0:
+        whole = copy.deepcopy(config)
+        whole.tensor_parallel_degree = whole.pipeline_parallel_degree = 1
+        whole.sequence_parallel = False
+        folder.mkdir(parents=True, exist_ok=True)
+        paddle.seed(run.training.seed)
+        stored.write(weights.to_stock(families.new_model(whole)), folder)
+    ranks.wait()
+    set_seed(run.training.seed)
+    model = families.new_model(config)
+    weights.from_stock(model, stored.Stored(folder))
+    ranks.wait()
+    if local == 0:
+        shutil.rmtree(folder)
+    return model
 
 
 def load_weights(model, folder: str | Path) -> None:

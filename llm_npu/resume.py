@@ -2,10 +2,11 @@
 
 A checkpoint holds, in ``run.json``, what the run was that wrote it:
 
-    {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...}}
+    {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...},
+     "mesh": {"processes": 4, "tensor": 2, "data": 2}}
 
 ``fixed`` decides which sample comes next and what the optimizer's state means; it must be the same. The
-``schedule`` may change: people lengthen runs.
+``schedule`` may change: people lengthen runs. So may the ``mesh``: how many processes, and what they split.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 
 from llm_npu import chat_template, checkpoint
 from llm_npu.config import ModelArguments, RunConfig
+from llm_npu.console import say
 from llm_npu.corpus import Corpus
 from llm_npu.data.indexed import with_suffix
+from llm_npu.ranks import Ranks, mesh
 from llm_npu.tokenizer import fingerprint
 
 FILE = "run.json"
@@ -31,20 +34,25 @@ SHAPING_FIELDS = (
     "num_attention_heads",
     "num_key_value_heads",
     "tie_word_embeddings",
-    "fuse_attention_qkv",
-    "fuse_attention_ffn",
 )
 FIXED = (
     "seed",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "dataset_world_size",
     "bf16",
     "fp16",
     "fp16_opt_level",
 )
 LORA = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target")
-SCHEDULE = ("max_steps", "warmup_steps", "warmup_ratio", "decay_steps", "learning_rate", "min_learning_rate")
+SCHEDULE = (
+    "max_steps",
+    "warmup_steps",
+    "warmup_ratio",
+    "decay_steps",
+    "learning_rate",
+    "min_learning_rate",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "overlap",
+)
 
 
 def requested(arguments, config) -> Path | None:
@@ -55,11 +63,13 @@ def requested(arguments, config) -> Path | None:
     """
     output_dir = Path(arguments.output_dir)
     _check_folder(output_dir)
-    folder = None
+    folder, ranks = None, Ranks.of_run()
     if arguments.resume_from_checkpoint is not None:
-        folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir)
-        _check_same_model(folder, arguments, config)
-    earlier = checkpoint.complete(output_dir)
+        tell = say if ranks.first else lambda line: None
+        folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)
+        if folder is not None:  # "auto" finds none where the run has not begun
+            _check_same_model(folder, arguments, config)
+    earlier = ranks.from_first(checkpoint.complete(output_dir))
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
         raise ValueError(
             f"{output_dir} holds {earlier[-1].name} of an earlier run; "
@@ -78,6 +88,11 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     """The content of ``run.json``; ``source`` is what ``llm_npu.data.find`` returned."""
     arguments = run.training
     fixed = {name: getattr(arguments, name) for name in FIXED}
+    fixed["samples per step"] = (
+        arguments.per_device_train_batch_size
+        * arguments.gradient_accumulation_steps
+        * arguments.dataset_world_size
+    )
     fixed |= {name: getattr(run.data, name) for name in ("stage", "packing", "reset_attention_mask")}
     fixed |= {"max_seq_length": run.data.max_seq_length, "split": run.data.split}
     fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
@@ -85,7 +100,9 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     fixed |= {"finetuning_type": run.model.finetuning_type} | _adapted(run.model)
     # Other operators round otherwise, and compute the same.
     schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
-    return {"fixed": fixed, "schedule": schedule | {"lr_scheduler_type": arguments.lr_scheduler_type.value}}
+    schedule |= {name: getattr(run.model, name) for name in ("fuse_attention_qkv", "fuse_attention_ffn")}
+    schedule["lr_scheduler_type"] = arguments.lr_scheduler_type.value
+    return {"fixed": fixed, "schedule": schedule, "mesh": mesh()}
 
 
 def write(settings: dict[str, dict], folder: Path) -> None:
@@ -98,12 +115,7 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
 
     ValueError when something differs that must not.
     """
-    try:
-        written = json.loads((folder / FILE).read_text())
-    except FileNotFoundError:
-        raise ValueError(
-            f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
-        ) from None
+    written = _read(folder)
     for name, value in settings["fixed"].items():
         was = written["fixed"].get(name)
         if was != value:
@@ -111,11 +123,39 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
                 f"{folder} was written with {name} {was}, but this run has {value}; "
                 "resume with the arguments and the data of the run that wrote it."
             )
-    return [
+    changed = [
         f"--{name} is {value}; the run that is continued had {written['schedule'].get(name)}"
         for name, value in settings["schedule"].items()
         if written["schedule"].get(name) != value
     ]
+    if written["mesh"] != settings["mesh"]:
+        changed.append(
+            f"this run has {_words(settings['mesh'])}; the run that is continued had "
+            f"{_words(written['mesh'])}: losses are the same to rounding, dropout is drawn anew"
+        )
+    return changed
+
+
+def mesh_of(folder: Path) -> dict[str, int]:
+    """The mesh of the run that wrote ``folder``, a checkpoint."""
+    return _read(folder)["mesh"]
+
+
+def _read(folder: Path) -> dict[str, dict]:
+    try:
+        return json.loads((folder / FILE).read_text())
+    except FileNotFoundError:
+        raise ValueError(
+            f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
+        ) from None
+
+
+def _words(mesh: dict[str, int]) -> str:
+    """{"processes": 4, "tensor": 2} -> "4 processes (tensor 2)"."""
+    degrees = ", ".join(f"{name} {size}" for name, size in mesh.items() if name != "processes")
+    return (
+        f"{mesh.get('processes', 1)} process" + ("es" if mesh else "") + (f" ({degrees})" if degrees else "")
+    )
 
 
 def _data(source: Corpus | Path) -> str:

@@ -15,6 +15,8 @@ import paddle
 from safetensors import SafetensorError, safe_open
 from safetensors.paddle import save_file
 
+from .compat import byte_views
+
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
@@ -22,7 +24,8 @@ INDEX = "model.safetensors.index.json"
 class Stored(Mapping[str, np.ndarray]):
     """{name: array} of the safetensors files in ``folder``; ``files`` maps each file to its names.
 
-    The index decides which files count, or else there is ``model.safetensors`` alone, or else all of them.
+    The index decides which files count, or else there is ``model.safetensors`` alone, or else all of them but
+    the optimizer's.
     ValueError for a folder without such files, and for files that cannot be read.
     """
 
@@ -33,7 +36,8 @@ class Stored(Mapping[str, np.ndarray]):
         self._file_of = {name: file for file, names in self.files.items() for name in names}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._opened[self._file_of[name]].get_tensor(name).numpy()
+        with byte_views.as_numbers():
+            return self._opened[self._file_of[name]].get_tensor(name).numpy()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file_of)
@@ -51,6 +55,7 @@ class Stored(Mapping[str, np.ndarray]):
         if (self._folder / FILE).is_file():
             return [FILE]
         found = sorted(file.name for file in self._folder.glob("*.safetensors"))
+        found = [name for name in found if not name.startswith("optimizer")]
         if not found:
             raise ValueError(
                 f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."

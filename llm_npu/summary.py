@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from llm_npu import checkpoint, config, lora, metrics
+from llm_npu import checkpoint, config, lora, metrics, ranks
 from llm_npu.console import mib, say
 from llm_npu.device import Device
 from llm_npu.surgery import Report
@@ -26,6 +26,8 @@ def start(
     dtype = "bf16" if run.training.bf16 else "fp16" if run.training.fp16 else "fp32"
     say(f"device   {run.training.device} ({device.kind}): {device.reason}")
     say(f"model    {run.model.model_name_or_path}, {parameters / 1e6:.1f}M parameters, {dtype}")
+    for line in _shared(run.training):
+        say(line)
     for line in _fused(report):
         say(line)
     say(
@@ -36,8 +38,26 @@ def start(
         say(f"note     {note}")
     for name, why in config.ineffective(run):
         say(f"note     --{name} has no effect: {why}")
+    for name, why in config.ineffective_variables(device.kind):
+        say(f"note     the environment variable {name} has no effect: {why}")
     for note in notes:
         say(f"note     {note}")
+
+
+def _shared(training) -> list[str]:
+    """How several processes share the work, and this one's share of the parameters above."""
+    if ranks.count() == 1:
+        return []
+    methods = {
+        "data parallel": training.data_parallel_degree,
+        "sharding "
+        + " ".join(option.value for option in training.sharding): training.sharding_parallel_degree,
+        "tensor parallel"
+        + " with sequence parallel" * training.sequence_parallel: training.tensor_parallel_degree,
+        "pipeline stages": training.pipeline_parallel_degree,
+    }
+    used = ", ".join(f"{name} {degree}" for name, degree in methods.items() if degree > 1)
+    return [f"ranks    {ranks.count()} processes: {used}; the parameters are those of one"]
 
 
 def _length(run: config.RunConfig) -> str:
@@ -52,13 +72,22 @@ def stopped(trainer) -> int:
 
 
 def finish(
-    trainer, device: Device, launches: list[KernelRecord], ran: list, prompt: str, before: str, after: str
+    trainer,
+    device: Device,
+    launches: list[KernelRecord],
+    ran: list,
+    prompt: str,
+    before: str | None,
+    after: str | None,
 ) -> None:
     """Losses, speed, memory, fused operators, text and the files that were written; draws the loss curve.
 
     ``launches`` are the kernels that the training launched on a virtual device, ``ran`` the calls of fused
-    operators in it, as ``paddle_fused.what_ran`` gives them.
+    operators in it, as ``paddle_fused.what_ran`` gives them. ``before`` and ``after``: the continuations of
+    ``prompt``, None where none were generated. Of several processes, the first one speaks.
     """
+    if not ranks.is_first():
+        return
     recorder, output_dir = trainer.recorder, Path(trainer.args.output_dir)
     newest = checkpoint.complete(output_dir)[-1]
     losses, evaluations = recorder.losses(), recorder.eval_losses()
@@ -77,9 +106,10 @@ def finish(
     say(f"memory   {mib(metrics.peak_memory())} at the most")
     for line in _ran(ran):
         say(line)
-    say(f"prompt   {prompt!r}")
-    say(f"before   {before!r}")
-    say(f"after    {after!r}")
+    if before is not None:
+        say(f"prompt   {prompt!r}")
+        say(f"before   {before!r}")
+        say(f"after    {after!r}")
     files = [newest, output_dir / metrics.FILE, output_dir / "loss.png"]
     if (output_dir / lora.MERGED).is_dir():
         files.append(output_dir / lora.MERGED)

@@ -1,35 +1,41 @@
 """PaddleNLP's Trainer for pre-training, with checkpoints that are atomic and resume bit for bit.
 
 What is PaddleNLP's stays PaddleNLP's: mixed precision, master weights and gradients, accumulation, clipping,
-recompute, evaluation. Replaced are the parts where an interrupted run would not continue as it was:
+recompute, parallelism over processes. Replaced are the parts where an interrupted run would not continue as
+it was, or where a run of several processes would not count as one of a single process does:
 
 - the sampler walks the samples in order, from the number already consumed; the data is shuffled by the seed;
-- a checkpoint is written by ``llm_npu.checkpoint`` and holds the weights in the Hugging Face layout, the
-  optimizer with its fp32 master weights, the schedule, the loss scale and the random number generators.
+- checkpoints are those of ``llm_npu.checkpoint.training``: whole or not there, and of no mesh;
+- losses are means over all labels of all processes (``llm_npu.step``, ``llm_npu.evaluation``), and all
+  processes stop after the same step.
 """
 
 from __future__ import annotations
 
-import math
-import random
+import os
 import shutil
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import paddle
-from paddle.framework import core
 from paddlenlp.trainer import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from paddlenlp.trainer.trainer_utils import EvalLoopOutput
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-from llm_npu import chat_template, checkpoint, lora, resume
-from llm_npu import model as models
+from llm_npu import checkpoint, evaluation, lora, metrics, pipeline, ranks, resume
+from llm_npu.checkpoint.training import Checkpointing, WriteBehind
 from llm_npu.config import DataArguments, RunConfig
-from llm_npu.console import is_ours
+from llm_npu.console import is_ours, say
 from llm_npu.data import Datasets, FirstSamples, ShuffledSamples
 from llm_npu.data.collate import Collator
+from llm_npu.gradient_norm import GradientNorm
 from llm_npu.metrics import Recorder
+from llm_npu.nonfinite import Guard, bad_numbers
+from llm_npu.ranks import Ranks
+from llm_npu.step import Step, TellEachOther
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -49,16 +55,18 @@ def pretraining(
     recorder: Recorder,
     settings: dict[str, dict],
     mask: str = "dense",
+    kind: Callable[..., PretrainTrainer] | None = None,
 ) -> PretrainTrainer:
     """The trainer of a run, over the shuffled training part of ``samples``.
 
     ``settings`` (of ``llm_npu.resume``) are stored in the checkpoints. ``mask`` is the form of the masks that
-    the model takes: "object" when its attention is fused, else "dense" (``llm_npu.data.collate``).
+    the model takes: "object" when its attention is fused, else "dense" (``llm_npu.data.collate``). ``kind``
+    makes the trainer, a ``PretrainTrainer`` by default.
     """
     arguments = run.training
     per_step = _samples_per_step(arguments)
     drawn = arguments.max_steps * per_step
-    return PretrainTrainer(
+    return (kind or PretrainTrainer)(
         recorder,
         settings,
         model=model,
@@ -76,8 +84,11 @@ def _samples_per_step(arguments) -> int:
 
 def _evaluated(samples: Datasets, arguments) -> FirstSamples:
     batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
-    most = batches * per_batch * arguments.dataset_world_size if batches > 0 else len(samples.valid)
-    return FirstSamples(samples.valid, most)
+    data_ranks = arguments.dataset_world_size
+    most = batches * per_batch * data_ranks if batches > 0 else len(samples.valid)
+    count = min(most, len(samples.valid))
+    in_stages = arguments.pipeline_parallel_degree > 1
+    return FirstSamples(samples.valid, count, evaluation.padded_size(count, per_batch, data_ranks, in_stages))
 
 
 def _collator(data: DataArguments, tokenizer, mask: str) -> Collator:
@@ -90,7 +101,7 @@ def _collator(data: DataArguments, tokenizer, mask: str) -> Collator:
     )
 
 
-class PretrainTrainer(Trainer):
+class PretrainTrainer(Checkpointing, Trainer):
     """Trains a causal language model on the batches that ``llm_npu.data.collate`` makes.
 
     ``train_dataset[i]`` must depend on i (and a seed) alone. Every label of an optimizer step counts as much,
@@ -105,13 +116,17 @@ class PretrainTrainer(Trainer):
         self.stop = StopOnSignal()
         self.micro_batch_losses: list[paddle.Tensor] = []
         self.step_tokens = 0
-        callbacks = [LastStep(), self.stop, recorder]
+        self.gradient_norm: GradientNorm | None = None
+        self.guard = Guard(kwargs["args"].nonfinite, self._bad_numbers, say)
+        self._last_inputs: dict | None = None
+        together = TellEachOther(self._own_step, self._listen)
+        callbacks = [LastStep(), together, self.stop, recorder, WriteBehind(self)]
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
-        recorder.step_loss = self.step_loss
-        recorder.step_tokens = lambda: self.step_tokens * self.args.dataset_world_size
+        if self.args.pipeline_parallel_degree > 1:
+            pipeline.mean_over_rows(self.model)
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         """As the stock ``train``; ends with a checkpoint of the last step, and with the merged model of LoRA.
@@ -122,19 +137,57 @@ class PretrainTrainer(Trainer):
         self.add_callback(Abandon(resume.continues(resume_from_checkpoint, self.args.output_dir)))
         try:
             result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+            self.wait_for_checkpoints()
             last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
-            if last not in checkpoint.complete(self.args.output_dir):  # its step was skipped
+            # The first process decides: what the others see of a shared folder may be a little older.
+            if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
                 self._save_checkpoint(self.model)
-            if isinstance(self.model, lora.LoRAModel) and not self.stop.received:
+                self.wait_for_checkpoints()
+            if isinstance(self.model, lora.LoRAModel) and not self.stop.received and ranks.is_first():
                 lora.export(self.model, self.tokenizer, Path(self.args.output_dir) / lora.MERGED)
         except (ValueError, OSError) as error:
             if is_ours(error):
                 raise
             raise RuntimeError(f"The training failed after step {self.state.global_step}.") from error
         finally:
+            self.checkpoints.abandon()
             self.stop.restore()
             self.recorder.end()
         return result
+
+    def _own_step(self) -> tuple[float, ...]:
+        """This process's row of the step that has just ended (`Step.of`)."""
+        loss = sum(float(each) for each in self.micro_batch_losses)  # each is divided by their number already
+        norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
+        return loss, self.step_tokens, metrics.peak_memory(), self.stop.pending or 0, norm
+
+    def _listen(self, step: Step) -> None:
+        self.recorder.step = step
+        self.stop.agreed = signal.Signals(step.signal) if step.signal else None
+
+    def _wrap_model(self, model, training=True):
+        wrapped = super()._wrap_model(model, training)
+        if training and wrapped is not model and self.args.pipeline_parallel_degree > 1:
+            wrapped._prepare_pipeline_inputs_func = pipeline.inputs_of_stages
+        if training and self.gradient_norm is None:
+            watched = (lambda norm: None) if self.do_grad_scaling else self.guard.check_norm
+            self.gradient_norm = GradientNorm(self.optimizer, watched)
+            self.guard.around(self.optimizer)
+        return wrapped
+
+    def _check_loss_valid(self, loss):
+        """In place of the stock check, which ends the one process that has the bad loss."""
+        if self.do_grad_scaling:
+            return
+        self.guard.check_loss(sum(float(each) for each in self.micro_batch_losses))
+        if not paddle.isfinite(loss).all():
+            loss.set_value(paddle.zeros_like(loss))  # of the steps since the last log
+
+    def _bad_numbers(self) -> str:
+        if self._last_inputs is None:
+            return bad_numbers(self.model, None)
+        with self.autocast_smart_context_manager():
+            return bad_numbers(self.model, self._last_inputs)
 
     def training_step(self, model, inputs, step_control=0):
         if step_control == 0:
@@ -145,28 +198,31 @@ class PretrainTrainer(Trainer):
         return loss
 
     def compute_loss(self, model, inputs, return_outputs=False):
-        """The mean loss of a batch times the weight that its labels have in the step, or the evaluation."""
+        """The mean loss of a batch, in training times the weight that its labels have in the step."""
         del inputs["num_tokens"]
-        weight = inputs.pop("loss_weight") / self._mean_weight(len(inputs["input_ids"]), model.training)
+        weight = inputs.pop("loss_weight") / self.args.per_device_train_batch_size
+        self._last_inputs = dict(inputs) if model.training else None
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
-        loss = loss if weight == 1.0 else loss * weight
+        loss = loss * weight if model.training and weight != 1.0 else loss
         return (loss, outputs) if return_outputs else loss
 
-    def _mean_weight(self, rows: int, training: bool) -> float:
-        """What the weights of a batch would add up to, if all samples had as many labels.
-
-        PaddleNLP averages the losses of evaluation by ``rows``, of which joined samples have one.
-        """
-        if training:
-            return self.args.per_device_train_batch_size
-        if self.data_collator.padding != "none":
-            return rows
-        samples, per_batch = len(self.eval_dataset), self.args.per_device_eval_batch_size
-        return samples / math.ceil(samples / per_batch)
-
-    def step_loss(self) -> float:
-        """The loss of the last optimizer step: the mean over its micro batches, in nats per token."""
-        return sum(float(loss) for loss in self.micro_batch_losses)  # each is divided by their number already
+    def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
+        """The mean loss over all labels; PaddleNLP's is one over batches, and over samples read twice."""
+        in_stages = self.args.pipeline_parallel_degree > 1
+        model, mean = self.model_wrapped if in_stages else self.model, evaluation.Mean()
+        model.eval()
+        for inputs in dataloader:
+            weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
+            loss = float(self.prediction_step(model, inputs, prediction_loss_only=True)[0])
+            if in_stages:  # a mean over all rows: `pipeline.mean_over_rows`
+                loss = loss * rows / weight if weight else 0.0
+            mean.add(loss, weight)
+            self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+        model.train()
+        found = {f"{metric_key_prefix}_loss": mean.everywhere()}
+        return EvalLoopOutput(
+            predictions=None, label_ids=None, metrics=found, num_samples=len(self.eval_dataset)
+        )
 
     def create_scheduler(self, num_training_steps: int):
         schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)
@@ -191,31 +247,6 @@ class PretrainTrainer(Trainer):
             drop_last=True,
         )
 
-    # The files that PaddleNLP reads back itself have PaddleNLP's names.
-
-    def _save_checkpoint(self, model, metrics=None):
-        step = self.state.global_step
-        with checkpoint.writing(self.args.output_dir, step) as folder:
-            models.save_weights(self.model, folder)
-            resume.write(self.settings, folder)
-            chat_template.save(self.tokenizer, folder)
-            self.state.save_to_json(str(folder / "trainer_state.json"))
-            paddle.save(self.optimizer.state_dict(), str(folder / "optimizer.pdopt"))
-            paddle.save(self.lr_scheduler.state_dict(), str(folder / "scheduler.pdparams"))
-            if self.do_grad_scaling:
-                paddle.save(self.scaler.state_dict(), str(folder / "scaler.pdparams"))
-            paddle.save(random_state(), str(folder / "rng_state.pth"))
-        checkpoint.prune(self.args.output_dir, self.args.save_total_limit)
-        self.recorder.saved(step)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint=None):
-        if resume_from_checkpoint is not None:
-            models.load_weights(self.model, resume_from_checkpoint)
-
-    def _load_rng_state(self, checkpoint):
-        if checkpoint is not None:
-            set_random_state(paddle.load(str(Path(checkpoint) / "rng_state.pth"), return_numpy=True))
-
 
 class LastStep(TrainerCallback):
     """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals."""
@@ -237,20 +268,33 @@ class Abandon(TrainerCallback):
         self.continued = continued
 
     def on_train_begin(self, args, state, control, **kwargs):
-        checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
-        shutil.rmtree(Path(args.output_dir) / lora.MERGED, ignore_errors=True)
+        if ranks.is_first():
+            checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
+            shutil.rmtree(Path(args.output_dir) / lora.MERGED, ignore_errors=True)
+        ranks.wait()
 
 
 class StopOnSignal(TrainerCallback):
     """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
 
     The signals are caught between ``on_train_begin`` and ``restore``. A second one ends the process at
-    once; the checkpoints stay whole even then.
+    once; the checkpoints stay whole even then. paddle.distributed.launch sends SIGTERM up to three times
+    within a second, to one process after the other: of several processes, each takes signals that come so
+    soon after the first for the same one, and all stop after the step in which one of them has received it.
     """
 
+    REPEATED = 3.0  # seconds
+
     def __init__(self):
-        self.received: signal.Signals | None = None
+        self.pending: signal.Signals | None = None  # what this process has received
+        self.agreed: signal.Signals | None = None  # what all processes know of
         self._before: dict[signal.Signals, object] = {}
+        self._since = 0.0
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The signal that ends the training."""
+        return self.agreed or (self.pending if ranks.count() == 1 else None)
 
     def on_train_begin(self, args, state, control, **kwargs):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -269,31 +313,8 @@ class StopOnSignal(TrainerCallback):
         self._before = {}
 
     def _receive(self, number, frame):
-        self.received = signal.Signals(number)
-        for each in self._before:
-            signal.signal(each, signal.SIG_DFL)
-
-
-def random_state() -> dict:
-    """The state of every generator that a step may draw from: Python's, numpy's, the host's, the device's."""
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "host": core.default_cpu_generator().get_state(),
-        "device": _device_generator().get_state(),
-    }
-
-
-def set_random_state(state: dict) -> None:
-    """Put back what ``random_state`` returned."""
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    core.default_cpu_generator().set_state(state["host"])
-    _device_generator().set_state(state["device"])
-
-
-def _device_generator():
-    place = paddle.framework._current_expected_place_()
-    if isinstance(place, paddle.CustomPlace):
-        return core.default_custom_device_generator(place)
-    return core.default_cpu_generator()
+        if self._since and (ranks.count() == 1 or time.monotonic() - self._since > self.REPEATED):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._since = self._since or time.monotonic()
+        self.pending = self.pending or signal.Signals(number)

@@ -4,6 +4,7 @@ or on a virtual one when there is no card.
     python scripts/run_llama_npu.py                         # a small Llama on the text of Python's library
     python scripts/run_llama_npu.py --config demo.yaml --model_type qwen2 --use_fused_rope false
     python scripts/run_llama_npu.py --resume_from_checkpoint
+    python scripts/run_llama_npu.py --nproc 2 --tensor_parallel_degree 2 --sequence_parallel true
     python scripts/run_llama_npu.py --help
 
 Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C and 143 after SIGTERM, with a
@@ -11,9 +12,10 @@ checkpoint of the last finished step.
 """
 
 import sys
+from functools import partial
 
 import paddle_fused
-from llm_npu import config, console, device
+from llm_npu import config, console, device, launch
 from paddle_fused import virtual_npu
 
 PROMPT = "def __init__(self"
@@ -22,6 +24,10 @@ PROMPT = "def __init__(self"
 def main(argv: list[str]) -> int:
     # The device decides which plugin Paddle loads, so it is chosen before anything imports Paddle.
     chosen = device.select(config.device_from(argv))
+    if launch.is_rank():
+        launch.join(argv, chosen)
+    elif config.nproc_from(argv) > 1 and "--help" not in argv:
+        return launch.start(__file__, argv, chosen)
     console.import_frameworks()
     from llm_npu import (
         compat,
@@ -30,7 +36,9 @@ def main(argv: list[str]) -> int:
         lora,
         metrics,
         model,
+        overlap,
         presets,
+        ranks,
         resume,
         summary,
         surgery,
@@ -41,6 +49,12 @@ def main(argv: list[str]) -> int:
     compat.apply()
     run = config.parse(argv)
     asked = presets.config_for(run)
+    kind = None
+    if run.training.enable_auto_parallel:
+        from llm_npu.parallel.trainer import ParallelTrainer, for_one_device
+
+        asked = for_one_device(asked)
+        kind = partial(ParallelTrainer, explains=run.training.explain_parallel)
     continued = resume.requested(run.training, asked)
     text = data.find(run.data)
     tokens = tokenizer.tokenizer_for(run.model, text, asked.vocab_size, run.data.data_cache)
@@ -48,18 +62,22 @@ def main(argv: list[str]) -> int:
     trainer.set_max_steps(run.training, samples)
     settings = resume.settings(run, text, tokens)
     notes = resume.changes(continued, settings) if continued else []
-    network = model.build(run, asked, tokens)
+    network = model.build(run, asked, tokens, fill=not continued)
     if continued:
         model.load_weights(network, continued)
     switches = run.fused.switches()
     report = surgery.apply_fused_kernels(network, **switches) if any(switches.values()) else None
+    if run.training.overlap and run.training.tensor_parallel_degree > 1:
+        overlapped = overlap.apply_overlap(network, overlap.chooser(run.training.overlap, console.say))
+        notes += [f"overlap: {overlapped.summary()}"]
     summary.start(run, chosen, network, report, samples, notes)
 
     prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT
-    before = generate.continuation(lora.unwrapped(network), tokens, prompt)
+    alone = ranks.count() == 1  # scripts/generate.py writes text with what several processes have trained
+    before = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
     recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm))
     mask = "object" if report and report.count("attention") else "dense"
-    pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask)
+    pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask, kind)
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()
@@ -69,7 +87,7 @@ def main(argv: list[str]) -> int:
     if pretraining.stop.received:
         return summary.stopped(pretraining)
 
-    after = generate.continuation(lora.unwrapped(network), tokens, prompt)
+    after = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
     summary.finish(pretraining, chosen, launches, ran, prompt, before, after)
     return 0
 

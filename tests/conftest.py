@@ -29,6 +29,10 @@ os.environ["VIRTUAL_NPU_QUIET"] = "1"
 virtual_npu.activate()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--kills", type=int, default=10, help="how many processes tests/test_kills.py kills")
+
+
 def _child_environment(variables: dict[str, str | None]) -> dict[str, str]:
     package_parent = str(Path(paddle_fused.__file__).resolve().parents[1])
     environment = {**_INACTIVE, **variables}

@@ -7,6 +7,7 @@ NEEDS = {
     "baseline": set(),
     "avx2": {"avx2", "fma", "f16c", "bmi2"},
     "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq"},
+    "avx512_bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"},
     "amx": {"amx_tile", "amx_bf16"},
 }
 

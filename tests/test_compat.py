@@ -2,7 +2,12 @@
 
 import subprocess
 
+import paddle
 import pytest
+from safetensors import safe_open
+from safetensors.paddle import save_file
+
+from llm_npu import stored
 
 # A dataset whose sample 2 cannot be read, read to the end or to the first error.
 PROGRAM = """
@@ -144,3 +149,18 @@ def test_a_gate_in_float32_takes_bfloat16(run_python):
     """Where the stock one does, PaddleNLP has been cured, and llm_npu.compat can forget it."""
     assert run_python("-c", GATE, "stock").stdout == "True\n"
     assert run_python("-c", GATE, "cured").stdout == "paddle.float32\n"
+
+
+def test_safetensors_are_read_without_stride_kernels(tmp_path):
+    file = str(tmp_path / "model.safetensors")
+    save_file({"numbers": paddle.arange(6, dtype="float32").cpu()}, file)
+    before = paddle.get_flags("FLAGS_use_stride_kernel")
+    paddle.set_flags({"FLAGS_use_stride_kernel": False})
+    try:
+        opened = safe_open(file, framework="paddle", device="cpu")
+        with pytest.raises(RuntimeError, match="view_dtype"):
+            opened.get_tensor("numbers")
+        assert stored.Stored(tmp_path)["numbers"].tolist() == [0, 1, 2, 3, 4, 5]
+        assert not paddle.get_flags("FLAGS_use_stride_kernel")["FLAGS_use_stride_kernel"]
+    finally:
+        paddle.set_flags(before)

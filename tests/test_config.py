@@ -143,7 +143,12 @@ def test_names_far_from_all_others_are_refused():
         (["--do_eval", "false", "--evaluation_strategy", "steps"], ["--do_eval false contradicts"]),
         (["--do_eval", "--evaluation_strategy", "no"], ["--do_eval true contradicts"]),
         (["--do_train", "false"], ["--do_train", "nothing to do"]),
-        (["--enable_auto_parallel"], ["--enable_auto_parallel"]),
+        (["--enable_auto_parallel", "--bf16"], ["--enable_auto_parallel", "float32"]),
+        (["--enable_auto_parallel", "--packing", "none"], ["--enable_auto_parallel", "--packing stream"]),
+        (
+            ["--enable_auto_parallel", "--pipeline_parallel_degree", "2"],
+            ["--enable_auto_parallel", "pipeline"],
+        ),
         (["--stage", "dpo"], ["--stage", "pt or sft"]),
         (["--stage", "sft"], ["--stage sft needs --input_dir"]),
         (["--stage", "sft", "--input_dir", "x", "--packing", "stream"], ["--packing stream", "first_fit"]),
@@ -391,16 +396,3 @@ def test_split_weights():
     for bad in ("", "1,2,3,4", "-1,2,3", "nan,1,1", "inf,1,1", "0,0,0", "a"):
         with pytest.raises(ValueError, match="--split"):
             split_weights(bad)
-
-
-def test_a_run_that_the_model_cannot_do_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"--max_seq_length is 2048, but llama-tiny has 1024 positions"):
-        config_for(config.parse(["--max_seq_length", "2048"]))
-    scaling = {"rope_type": "dynamic", "factor": 2.0}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "rope_scaling": scaling}))
-    packed = ["--model_name_or_path", str(tmp_path), "--packing", "first_fit"]
-    with pytest.raises(ValueError, match=r"dynamic rotary scaling of .* give --padding longest"):
-        config_for(config.parse(packed))
-    config_for(config.parse([*packed, "--padding", "longest"]))
-    with pytest.raises(ValueError, match="names layer 6, but the model has layers 0 to 5"):
-        config_for(config.parse(["--recompute", "--no_recompute_layers", "0", "6"]))

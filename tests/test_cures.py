@@ -32,6 +32,12 @@ def test_mkl_takes_its_avx2_path_on_other_makers_cpus(tmp_path):
     assert cures({}, cpu(tmp_path, "AuthenticAMD", "fma avx avx2")) == {"MKL_DEBUG_CPU_TYPE": "5"}
 
 
+def test_mkl_takes_its_avx512_path_where_all_of_it_is_there(tmp_path):
+    flags = "fma avx avx2 avx512f avx512cd avx512bw avx512dq"
+    assert cures({}, cpu(tmp_path, "AuthenticAMD", flags)) == {"MKL_DEBUG_CPU_TYPE": "5"}
+    assert cures({}, cpu(tmp_path, "AuthenticAMD", f"{flags} avx512vl")) == {"MKL_DEBUG_CPU_TYPE": "7"}
+
+
 @pytest.mark.parametrize(("vendor", "flags"), [("GenuineIntel", "fma avx2"), ("AuthenticAMD", "avx fma")])
 def test_mkl_is_left_alone_elsewhere(tmp_path, vendor, flags):
     assert cures({}, cpu(tmp_path, vendor, flags)) == {}

@@ -8,9 +8,9 @@ import pytest
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 from tiny_models import FAMILIES, POSITIONS, build, logits_of, prompts
 
+from llm_npu.checkpoint.random_state import random_state, set_random_state
 from llm_npu.generate import continuation, continuations, generate, positions
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
-from llm_npu.trainer import random_state, set_random_state
 from paddle_fused import reset_what_ran, what_ran
 
 LETTERS = 61

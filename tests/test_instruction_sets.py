@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from instruction_sets import available
+from instruction_sets import NEEDS, available
 
 KERNEL_TESTS = ("attention_kernels", "rms_norm_npu", "fused_rope_npu", "swiglu_npu", "loss_and_embedding_npu")
 KERNEL_TESTS += ("rotary", "swiglu", "fused_adamw", "fused_adamw_mindspeed", "fused_adamw_many")
-KERNEL_TESTS += ("elementwise_npu", "gelu_npu")
+KERNEL_TESTS += ("elementwise_npu", "gelu_npu", "linear_cross_entropy")
 
 # In float32 attention is measured against Paddle's matmul, which runs on the widest instructions whatever we
 # ask for: what it gains by fused multiply-adds, the baseline does not have.
@@ -22,14 +22,25 @@ def test_kernels_of_one_instruction_set(isa, run_python):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+SWIGLU = """
+import os
+from paddle_fused import virtual_npu; virtual_npu.activate()
+os.environ["PADDLE_FUSED_ISA"] = "{isa}"  # past the check of activate()
+import paddle; paddle.set_device("npu:0")
+paddle.nn.functional.swiglu(paddle.ones([4]))
+"""
+
+
 def test_unknown_instruction_set_is_refused_by_the_kernels_too(run_python):
-    program = (
-        "import os\n"
-        "from paddle_fused import virtual_npu; virtual_npu.activate()\n"
-        "os.environ['PADDLE_FUSED_ISA'] = 'sse9'\n"  # past the check of activate()
-        "import paddle; paddle.set_device('npu:0')\n"
-        "paddle.nn.functional.swiglu(paddle.ones([4]))\n"
-    )
-    done = run_python("-c", program, VIRTUAL_NPU_QUIET="1")
+    done = run_python("-c", SWIGLU.format(isa="sse9"), VIRTUAL_NPU_QUIET="1")
     assert done.returncode == 1, done.stderr[-3000:]
-    assert "PADDLE_FUSED_ISA=sse9 is unknown; accepted are baseline, avx2, avx512 and amx" in done.stderr
+    known = "baseline, avx2, avx512, avx512_bf16 and amx"
+    assert f"PADDLE_FUSED_ISA=sse9 is unknown; accepted are {known}" in done.stderr
+
+
+@pytest.mark.parametrize("isa", sorted(NEEDS.keys() - set(available())))
+def test_instruction_set_that_this_machine_lacks(isa, run_python):
+    done = run_python("-c", SWIGLU.format(isa=isa), VIRTUAL_NPU_QUIET="1")
+    assert done.returncode == 1, done.stderr[-3000:]
+    refusal = f"PADDLE_FUSED_ISA={isa}, which this machine does not offer; its widest is {available()[-1]}."
+    assert refusal in done.stderr

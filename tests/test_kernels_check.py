@@ -43,9 +43,9 @@ def test_every_instruction_set_of_this_processor(tmp_path):
     program = build(tmp_path, f"-DKERNELS={kernels}", f"-DOPENMP={runtime}")
     output = run(program, LD_LIBRARY_PATH=str(runtime.parent), OMP_NUM_THREADS="2")
     for isa in NEEDS:
-        checked = f"{isa:9} matmul " in output
+        checked = f"{isa:11} matmul " in output
         assert checked == (isa in available()), output
-        assert checked == (f"{isa:9} is not offered by this processor" not in output), output
+        assert checked == (f"{isa:11} is not offered by this processor" not in output), output
 
 
 @pytest.mark.slow
@@ -62,4 +62,4 @@ def test_aarch64(tmp_path):
         output = run(emulator, program)
         assert "baseline  matmul " in output and "All results hold." in output, output
         for isa in NEEDS.keys() - {"baseline"}:
-            assert f"{isa:9} is not offered by this processor" in output, output
+            assert f"{isa:11} is not offered by this processor" in output, output

@@ -1,11 +1,13 @@
 """PaddleNLP's LoRA: what is trained, what checkpoints hold, and what is exported."""
 
+import errno
+
 import numpy as np
 import paddle
 import pytest
 from paddlenlp.peft import LoRAModel
 
-from llm_npu import lora, surgery, weights
+from llm_npu import atomic, lora, surgery, weights
 from llm_npu.config import ModelArguments
 from llm_npu.corpus import corpus
 from llm_npu.families import config_class, model_class
@@ -170,6 +172,38 @@ def test_an_export_takes_the_place_of_an_earlier_one(tmp_path, tokenizer):
     lora.export(adapted(), tokenizer, tmp_path / "merged")
     assert not (tmp_path / "merged" / "old").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+def test_an_earlier_export_is_there_until_the_new_one_is(tmp_path, tokenizer, monkeypatch):
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "old").touch()
+
+    def no_room(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(atomic, "flush", no_room)  # the last step before the names change
+    with pytest.raises(OSError, match="No space left"):
+        lora.export(adapted(), tokenizer, tmp_path / "merged")
+    assert [path.name for path in tmp_path.rglob("*")] == ["merged", "old"]
+
+
+@pytest.mark.parametrize("error", [None, errno.EINVAL])
+def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, error):
+    """Also where the file system cannot exchange two names."""
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").touch()
+
+    def exchange(one, other, exchanged=atomic.exchange):
+        if error:
+            raise OSError(error, "no such step", str(one))
+        exchanged(one, other)
+
+    monkeypatch.setattr(atomic, "exchange", exchange)
+    with atomic.unfinished(target) as folder:
+        (folder / "new").touch()
+        atomic.replace(folder, target)
+    assert [path.name for path in tmp_path.rglob("*")] == ["target", "new"]
 
 
 @pytest.mark.parametrize("family", ["qwen2", "mistral", *MIXTURES])

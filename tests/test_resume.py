@@ -41,8 +41,8 @@ def test_the_same_run_goes_on_without_a_word(written, settings):
     ("flags", "sentence"),
     [
         ("--seed 7", "seed 42, but this run has 7"),
-        ("--per_device_train_batch_size 4", "per_device_train_batch_size 8, but this run has 4"),
-        ("--gradient_accumulation_steps 2", "gradient_accumulation_steps 1, but this run has 2"),
+        ("--per_device_train_batch_size 4", "samples per step 8, but this run has 4"),
+        ("--gradient_accumulation_steps 2", "samples per step 8, but this run has 16"),
         ("--max_seq_length 64", "max_seq_length 256, but this run has 64"),
         ("--split 9,1,0", "split 949,50,1, but this run has 9,1,0"),
         ("--fp16", "bf16 True, but this run has False"),
@@ -95,3 +95,8 @@ def test_an_output_folder_that_is_a_file_is_refused(tmp_path, inside):
     run = config.parse(["--output_dir", str(tmp_path / "file" / inside)])
     with pytest.raises(ValueError, match="file is a file; give a folder"):
         resume.requested(run.training, None)
+
+
+def test_auto_starts_at_step_0_where_there_is_no_checkpoint(tmp_path):
+    run = config.parse(["--output_dir", str(tmp_path / "new"), "--resume_from_checkpoint", "auto"])
+    assert resume.requested(run.training, None) is None

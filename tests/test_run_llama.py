@@ -121,7 +121,7 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, preci
     run_python("-c", SIGNAL_AT, "SIGKILL", "step 6/", *arguments)
     assert checkpoint.to_resume("true", stopped).name == "checkpoint-5"
 
-    arguments.append("--resume_from_checkpoint")
+    arguments += ["--resume_from_checkpoint", "--async_save"]
     first = run_python("-c", SIGNAL_AT, "SIGTERM", "step 7/", *arguments)
     assert first.returncode == 143, first.stderr
     last = metrics.read(stopped / metrics.FILE)[-1]["step"]
@@ -133,6 +133,9 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, preci
     assert again.returncode == 0, again.stderr
     assert f"step {last}/{STEPS}" not in again.stdout and f"step {last + 1}/{STEPS}" in again.stdout
     assert losses(stopped) == losses(whole)
+    written = [record for record in metrics.read(stopped / metrics.FILE) if "checkpoint_s" in record]
+    assert [record["step"] for record in written] == [5, last, 10, STEPS]
+    assert all(0 < record["stall_s"] <= record["checkpoint_s"] for record in written)
     weights = f"checkpoint-{STEPS}/model.safetensors"
     assert (stopped / weights).read_bytes() == (whole / weights).read_bytes()
 
@@ -349,15 +352,13 @@ def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
     ("arguments", "sentence"),
     [
         (["--num_hidden_layers", "1"], "num_hidden_layers 2, but this run has 1"),
-        (["--fuse_attention_qkv", "false"], "fuse_attention_qkv True, but this run has False"),
         (["--fp16"], "torch_dtype bfloat16, but this run has float16"),
     ],
-    ids=["layers", "fusion", "precision"],
+    ids=["layers", "precision"],
 )
 def test_a_checkpoint_of_another_model_is_refused(run_here, inputs, tmp_path, arguments, sentence):
     with checkpoint.writing(tmp_path, 5) as folder:
         written = {**MODEL, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
-        written |= {"fuse_attention_qkv": True, "fuse_attention_ffn": True}
         (folder / "config.json").write_text(json.dumps(written))
     status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint", *arguments)
     assert status == 2 and sentence in said

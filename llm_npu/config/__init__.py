@@ -12,10 +12,12 @@ Importing this package imports neither paddle nor paddlenlp.
 
 from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from
+from .early import nproc_from, output_dir_from
 from .fused import FusedArguments
 from .ineffective import ineffective
 from .model_checks import check_model
 from .parse import parse
+from .variables import ineffective_variables
 
 __all__ = [
     "DataArguments",
@@ -25,5 +27,8 @@ __all__ = [
     "check_model",
     "device_from",
     "ineffective",
+    "ineffective_variables",
+    "nproc_from",
+    "output_dir_from",
     "parse",
 ]

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from .argument_file import split_file
+from .early import given
 
 DEFAULT = "npu"
 NAMES = ("npu", "npu:card", "virtual_npu", "cpu")
@@ -18,16 +18,8 @@ def device_from(argv: Sequence[str]) -> str:
     One of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``virtual_npu``,
     ``virtual_npu:N``, ``npu:card`` (no fall-back) and ``cpu``; ValueError for anything else.
     """
-    arguments, flags = split_file(argv)
-    asked = arguments.get("device", DEFAULT)
-    for position, flag in enumerate(flags):
-        name, equals, value = flag.partition("=")
-        if name != "--device":
-            continue
-        if not equals:
-            value = flags[position + 1] if position + 1 < len(flags) else ""
-        asked = value
-    return checked(asked)
+    asked = given(argv, "device")
+    return checked(DEFAULT if asked is None else asked)
 
 
 def checked(device: object) -> str:

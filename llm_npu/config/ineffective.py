@@ -83,7 +83,12 @@ def keeps_projections_apart(config: RunConfig) -> Reason:
     return None if found.fuses_projections else f"PaddleNLP's {found.name} keeps these projections apart"
 
 
-ONE_PROCESS = when(one_process, "it acts between processes, and this script trains in one")
+ONE_PROCESS = when(one_process, "it acts between processes, and this run has one (--nproc starts more)")
+WHOLE_LAYERS = when(
+    lambda config: config.training.tensor_parallel_degree <= 1, "every process has whole layers here"
+)
+ONE_STAGE = when(lambda config: config.training.pipeline_parallel_degree <= 1, "there is no pipeline here")
+NOT_SHARDED = when(lambda config: not config.training.sharding, "--sharding is not given")
 CUDA = always("it switches a CUDA kernel, which neither an NPU nor the host has")
 GPT = always("PaddleNLP reads it in its GPT models only")
 FOLLOWS_DECAY = when(schedule_is_not("cosine", "linear"), "only the cosine and linear schedules end at it")
@@ -102,19 +107,29 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     # one process
     **dict.fromkeys(
         (
-            "tensor_parallel_degree", "tensor_parallel_config", "tensor_parallel_output", "sequence_parallel",
-            "sequence_parallel_config", "fuse_sequence_parallel_allreduce", "pipeline_parallel_degree",
-            "pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval", "sharding",
-            "sharding_degree", "sharding_parallel_degree", "sharding_parallel_config",
-            "sharding_parallel_mesh_dimension", "sharding_comm_buffer_size_MB", "save_sharded_model",
-            "load_sharded_model", "sep_parallel_degree", "context_parallel_degree",
+            "tensor_parallel_degree", "pipeline_parallel_degree", "sharding", "sharding_degree",
+            "sharding_parallel_degree", "sharding_parallel_mesh_dimension", "sep_parallel_degree",
+            "context_parallel_degree",
             "split_inputs_sequence_dim", "expert_parallel_degree", "expert_tensor_parallel_degree",
             "use_expert_parallel", "data_parallel_config", "hybrid_parallel_topo_order",
-            "distributed_dataloader", "ddp_find_unused_parameters", "force_reshard_pp",
-            "log_on_each_node", "save_on_each_node", "ordered_save_group_size",
+            "ddp_find_unused_parameters", "log_on_each_node", "save_on_each_node",
         ),
         ONE_PROCESS,
     ),
+    **dict.fromkeys(
+        ("sequence_parallel", "sequence_parallel_config", "fuse_sequence_parallel_allreduce",
+         "tensor_parallel_config", "tensor_parallel_output", "overlap"),
+        lambda config: ONE_PROCESS(config) or WHOLE_LAYERS(config),
+    ),
+    **dict.fromkeys(
+        ("pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval"),
+        lambda config: ONE_PROCESS(config) or ONE_STAGE(config),
+    ),
+    **dict.fromkeys(
+        ("sharding_parallel_config", "sharding_comm_buffer_size_MB"),
+        lambda config: ONE_PROCESS(config) or NOT_SHARDED(config),
+    ),
+    "distributed_dataloader": always("every process reads its own samples, from memory-mapped files"),
     # another device or another model
     **dict.fromkeys(("use_fast_layer_norm", "enable_linear_fused_grad_add", "no_cuda"), CUDA),
     **dict.fromkeys(
@@ -133,6 +148,7 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
         lambda config: full_precision(config) or config.training.fp16_opt_level != "O2",
         "it acts with --bf16 or --fp16 and --fp16_opt_level O2 only",
     ),
+    "nonfinite": when(lambda config: config.training.fp16, "with fp16 the loss scale decides"),
     "scale_loss": when(unscaled, "only fp16 needs loss scaling"),
     # schedule
     "min_learning_rate": FOLLOWS_DECAY,
@@ -152,14 +168,15 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
          "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval", "fp16_full_eval"),
         NO_EVALUATION,
     ),
-    **dict.fromkeys(("save_steps", "save_total_limit"), NO_CHECKPOINTS),
+    **dict.fromkeys(("save_steps", "save_total_limit", "async_save"), NO_CHECKPOINTS),
     "logging_steps": when(
         lambda config: config.training.logging_strategy.value != "steps", "--logging_strategy is not steps"
     ),
     **dict.fromkeys(("load_best_model_at_end", "metric_for_best_model", "greater_is_better"), NEWEST_KEPT),
     **dict.fromkeys(
         ("unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",
-         "ignore_save_lr_and_optim", "output_signal_dir"),
+         "ignore_save_lr_and_optim", "output_signal_dir", "save_sharded_model", "load_sharded_model",
+         "force_reshard_pp", "ordered_save_group_size"),
         OWN_CHECKPOINTS,
     ),
     **dict.fromkeys(("wandb_api_key", "wandb_http_proxy"), NO_WANDB),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from ..families import FAMILIES
 from .arguments import RunConfig
 
 
 def check_model(run: RunConfig, config) -> None:
     """ValueError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
-    if run.training.world_size > 1:
-        raise ValueError(
-            f"this is one of {run.training.world_size} processes, but losses and checkpoints are those of "
-            "one; start the script without paddle.distributed.launch"
-        )
+    _check_parallel(run, config)
     length, positions = run.data.max_seq_length, config.max_position_embeddings
     if length > positions:
         raise ValueError(
@@ -35,3 +32,58 @@ def check_model(run: RunConfig, config) -> None:
                 f"--no_recompute_layers names layer {layer}, but the model has layers 0 to "
                 f"{config.num_hidden_layers - 1}"
             )
+
+
+def _check_parallel(run: RunConfig, config) -> None:
+    """What several processes cannot share."""
+    training = run.training
+    tensor, stages = training.tensor_parallel_degree, training.pipeline_parallel_degree
+    family = FAMILIES[config.model_type]
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"):
+        size = getattr(config, name)
+        if tensor > 1 and size % tensor:
+            raise ValueError(
+                f"--tensor_parallel_degree is {tensor}, but {run.model.model_name_or_path} has {name} "
+                f"{size}, which is no multiple of it; give a degree that divides {size}"
+            )
+    if training.sequence_parallel and tensor > 1 and run.data.max_seq_length % tensor:
+        raise ValueError(
+            f"--sequence_parallel cuts rows into {tensor} parts, but --max_seq_length is "
+            f"{run.data.max_seq_length}; give a multiple of {tensor}"
+        )
+    if tensor > 1 and training.sequence_parallel and run.data.packing != "stream":
+        raise ValueError(
+            "--sequence_parallel needs rows of one length, so --packing stream; this run has "
+            f"--packing {run.data.packing}"
+        )
+    if stages > 1 and not family.pipeline:
+        raise ValueError(
+            f"--pipeline_parallel_degree is {stages}, but this script cuts Llama into stages only; "
+            "leave it out, or train a Llama"
+        )
+    if stages > 1 and (run.data.packing != "stream" or run.data.reset_attention_mask):
+        raise ValueError(
+            "a pipeline passes no masks from stage to stage here; with --pipeline_parallel_degree give "
+            "--packing stream, without --reset_attention_mask"
+        )
+    if stages > config.num_hidden_layers:
+        raise ValueError(
+            f"--pipeline_parallel_degree is {stages}, but {run.model.model_name_or_path} has "
+            f"{config.num_hidden_layers} layers; give {config.num_hidden_layers} or less"
+        )
+    shared = max(tensor, stages) > 1
+    if shared and run.model.finetuning_type == "lora":
+        raise ValueError(
+            "--finetuning_type lora trains with data parallel and sharding only; leave "
+            "--tensor_parallel_degree and --pipeline_parallel_degree out"
+        )
+    if run.model.finetuning_type == "lora" and any(kind.value == "stage3" for kind in training.sharding):
+        raise ValueError(
+            "--finetuning_type lora keeps whole weights on each process, to merge A and B into at the end, "
+            "and --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
+        )
+    if shared and family.experts:
+        raise ValueError(
+            f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
+            "--tensor_parallel_degree and --pipeline_parallel_degree out"
+        )

@@ -20,7 +20,7 @@ TRANSLATED: Mapping[str, str] = {
     "use_flash_attention": "use_npu_fusion_attention",
 }
 
-SHARDING = "leave it out: this script trains on one device, which has nothing to shard"
+SHARDING = "give --sharding stage1, stage2 or stage3, PaddleNLP's own, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"
 # Theirs -> what to do here.
 REFUSED: Mapping[str, str] = {

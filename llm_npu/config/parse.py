@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import io
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
@@ -15,6 +17,7 @@ from .fused import FusedArguments
 from .other_names import translate
 from .value_checks import CHOICES, check_values
 
+OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_model", "force_reshard_pp")
 COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
 
 
@@ -57,8 +60,10 @@ def parse(argv: Sequence[str]) -> RunConfig:
     _check_weights(values)
     written = {name: values[name] for name in given}
     values["device"] = paddle_name(device)
-    values["unified_checkpoint"] = False  # without effect too: PaddleNLP would look for its files on resume
+    for name in OWN_CHECKPOINTS:  # without effect too: PaddleNLP would look for its files on resume
+        values[name] = False
     values["dataloader_num_workers"] = 0  # without effect too
+    values["distributed_dataloader"] = False
     model, fused, data, training = (_build(kind, values) for kind in kinds)
     return RunConfig(
         model=model,
@@ -115,7 +120,9 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
             values[name] = value
 
     _choose_samples(values, default)
-    if values["fp16"] or device == "cpu":  # Paddle's CPU place has no bf16 matmul
+    if (
+        values["fp16"] or device == "cpu" or values["enable_auto_parallel"]
+    ):  # Paddle's CPU place has no bf16 matmul
         default("bf16", False)
     if not (values["bf16"] or values["fp16"]):
         default("amp_master_grad", False)
@@ -164,6 +171,7 @@ def _check_weights(values: dict) -> None:
 def _build(kind: type, values: dict) -> object:
     arguments = {field.name: values[field.name] for field in dataclasses.fields(kind) if field.init}
     try:
-        return kind(**arguments)
+        with contextlib.redirect_stderr(io.StringIO()):  # Paddle lists its flags when it sets up groups
+            return kind(**arguments)
     except AssertionError as error:  # PaddleNLP asserts some of its users' choices
         raise ValueError(str(error) or "PaddleNLP refuses this combination of arguments") from error

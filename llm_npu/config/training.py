@@ -8,6 +8,8 @@ from typing import Optional
 from paddlenlp.trainer import PdArgumentParser, TrainingArguments
 from paddlenlp.transformers.configuration_utils import llmmetaclass
 
+from .early import OUTPUT_DIR
+
 
 @dataclass
 @llmmetaclass  # adds what PaddleNLP's models read: use_fused_linear, recompute_granularity, ...
@@ -22,12 +24,23 @@ class PretrainArguments(TrainingArguments):
         s >  d    m
     """
 
-    output_dir: str = field(default="output", metadata={"help": "Checkpoints, metrics and the loss curve."})
+    output_dir: str = field(default=OUTPUT_DIR, metadata={"help": "Checkpoints, metrics and the loss curve."})
     device: str = field(
         default="npu",
         metadata={
             "help": "npu (a card if there is one, else virtual), npu:N, virtual_npu, virtual_npu:N, "
             "npu:card, cpu."
+        },
+    )
+    nproc: Optional[int] = field(
+        default=None,
+        metadata={"help": "Processes to start, one for each device of this machine; by default this one."},
+    )
+    overlap: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "Tensor parallel layers compute while they communicate: auto (a planner chooses for each "
+            "shape), pipelined:CHUNKS, mc2 or serial; by default they are fleet's own."
         },
     )
     do_train: bool = field(default=True, metadata={"help": "Train."})
@@ -54,7 +67,11 @@ class PretrainArguments(TrainingArguments):
         default=None, metadata={"help": "Step at which min_learning_rate is reached; by default max_steps."}
     )
     resume_from_checkpoint: Optional[str] = field(
-        default=None, metadata={"help": "A checkpoint's folder; without one, the newest in output_dir."}
+        default=None,
+        metadata={
+            "help": "A checkpoint's folder; without one, the newest in output_dir; auto: the newest, "
+            "or step 0 if there is none."
+        },
     )
     lr_scheduler_type: str = field(
         default="cosine",
@@ -78,10 +95,26 @@ class PretrainArguments(TrainingArguments):
         default=False, metadata={"help": "PaddleNLP's switch for a CUDA kernel of nn.Linear's backward."}
     )
 
+    nonfinite: str = field(
+        default="stop",
+        metadata={
+            "help": "What becomes of a step whose loss or gradients are NaN or infinite: stop or skip. With "
+            "--fp16 such steps are skipped anyway, and the loss scale is lowered."
+        },
+    )
     logging_steps: int = field(default=10, metadata={"help": "Log every so many steps."})
     eval_steps: int = field(default=100, metadata={"help": "Evaluate every so many steps."})
     save_steps: int = field(default=100, metadata={"help": "Write a checkpoint every so many steps."})
     save_total_limit: Optional[int] = field(default=2, metadata={"help": "Checkpoints to keep."})
+    async_save: bool = field(
+        default=False, metadata={"help": "Write checkpoints behind the training, from a copy in host memory."}
+    )
+    explain_parallel: bool = field(
+        default=False,
+        metadata={
+            "help": "With --enable_auto_parallel: print where each parameter lies, and what a step sends."
+        },
+    )
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bar."})
     report_to: Optional[list[str]] = field(
         default_factory=list, metadata={"help": "Experiment trackers to report to; none by default."}

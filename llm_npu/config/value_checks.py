@@ -20,6 +20,7 @@ CHOICES = {
     "packing": ("none", "stream", "first_fit", "length_grouped"),
     "padding": ("none", "longest", "max_length"),
     "finetuning_type": ("full", "lora"),
+    "nonfinite": ("stop", "skip"),
 }
 
 AT_LEAST = {
@@ -86,7 +87,7 @@ def check_values(values: dict, device: str) -> None:
             f"{values['evaluation_strategy']}; give one of the two"
         )
     if values["enable_auto_parallel"]:
-        raise ValueError("--enable_auto_parallel needs PaddleNLP's AutoTrainer; this script uses its Trainer")
+        _check_auto_parallel(values)
     _check_samples(values)
     _check_precision(values, device)
     _check_steps(values)
@@ -139,8 +140,24 @@ def _check_precision(values: dict, device: str) -> None:
         raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
     if values["to_static"]:
         raise ValueError(
-            "--to_static does not work with PaddleNLP's Trainer on Paddle 3.3.1; train in dynamic mode"
+            "--to_static does not work with PaddleNLP's Trainer on Paddle 3.3.1; train in dynamic mode, or "
+            "take the program of a step from llm_npu.parallel"
         )
+
+
+def _check_auto_parallel(values: dict) -> None:
+    """What ``llm_npu.parallel`` does not do."""
+    if values["bf16"] or values["fp16"]:
+        raise ValueError("--enable_auto_parallel trains in float32; leave --bf16 and --fp16 out")
+    if values["finetuning_type"] != "full":
+        raise ValueError("--enable_auto_parallel trains all weights; leave --finetuning_type out")
+    if values["packing"] != "stream" or values["reset_attention_mask"]:
+        raise ValueError(
+            "--enable_auto_parallel splits rows of one length without masks; give --packing stream, without "
+            "--reset_attention_mask"
+        )
+    if values["pipeline_parallel_degree"] > 1:
+        raise ValueError("--enable_auto_parallel has no pipeline; leave --pipeline_parallel_degree out")
 
 
 def _check_steps(values: dict) -> None:

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+from .rows import IGNORED
+
 
 class Samples(Protocol):
     """What is drawn from."""
@@ -62,19 +64,28 @@ class ShuffledSamples:
 
 
 class FirstSamples:
-    """The first ``count`` samples in their order, weighted over all of them: for evaluation."""
+    """The first ``count`` samples in their order, weighted over all of them: for evaluation.
 
-    def __init__(self, samples: Samples, count: int):
+    Behind them come fillers, up to ``padded`` items: the first sample again, without labels and with weight
+    0.
+    """
+
+    def __init__(self, samples: Samples, count: int, padded: int = 0):
         self._samples = samples
         self._count = min(count, len(samples))
+        self._padded = max(self._count, padded)
         self._mean_labels = sum(samples.labelled(index) for index in range(self._count)) / max(1, self._count)
 
     def __len__(self) -> int:
-        return self._count
+        return self._padded
 
     def __getitem__(self, index: int) -> dict:
-        if not 0 <= index < self._count:
-            raise IndexError(f"sample {index} of {self._count}")
+        if not 0 <= index < self._padded:
+            raise IndexError(f"sample {index} of {self._padded}")
+        if index >= self._count:
+            filler = self._samples[0]
+            labels = np.full_like(filler["labels"], IGNORED)
+            return filler | {"labels": labels, "loss_weight": 0.0}
         return self._samples[index] | {"loss_weight": self._samples.labelled(index) / self._mean_labels}
 
 

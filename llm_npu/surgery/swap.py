@@ -18,20 +18,23 @@ import paddle
 from .registry import Replacement
 
 SWAP = "_swap"  # attribute of a swapped layer
+FUSED = "fused operators"
 REDUCE = "__reduce_ex__"  # pickle and copy ask the instance for it first
 ABSENT = object()  # the instance had no such attribute: its class answered
 
 
 @dataclass(frozen=True)
 class Swap:
-    """The kernels that a layer got, and the attributes that it had before."""
+    """The kernels that a layer got, what for, and the attributes that it had before."""
 
     kernels: tuple[str, ...]
     before: Mapping[str, object]
+    purpose: str = FUSED
 
 
-def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement]) -> None:
-    """Puts all ``replacements`` of one layer, by kernel, on it."""
+def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement], purpose: str = FUSED) -> None:
+    """Puts all ``replacements`` of one layer, by kernel, on it. A layer is swapped for one purpose."""
+    assert SWAP not in layer.__dict__, f"{type(layer).__name__} is swapped for {layer.__dict__[SWAP].purpose}"
     attributes = {name: value for each in replacements.values() for name, value in each.attributes.items()}
     forward = _forward(type(layer).forward, list(replacements.values()))
     if forward is not None:
@@ -39,7 +42,7 @@ def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement]) -> 
     attributes[REDUCE] = partial(_reduce, layer)
     before = {name: layer.__dict__.get(name, ABSENT) for name in attributes}
     layer.__dict__.update(attributes)
-    layer.__dict__[SWAP] = Swap(tuple(replacements), before)
+    layer.__dict__[SWAP] = Swap(tuple(replacements), before, purpose)
 
 
 def missed_call(layer: paddle.nn.Layer, replacement: Replacement) -> str | None:
@@ -48,8 +51,8 @@ def missed_call(layer: paddle.nn.Layer, replacement: Replacement) -> str | None:
     return next((name for name in replacement.calls if name not in looked_up), None)
 
 
-def is_swapped(layer: paddle.nn.Layer) -> bool:
-    return SWAP in layer.__dict__
+def is_swapped(layer: paddle.nn.Layer, purpose: str = FUSED) -> bool:
+    return SWAP in layer.__dict__ and layer.__dict__[SWAP].purpose == purpose
 
 
 def kernels_of(layer: paddle.nn.Layer) -> tuple[str, ...]:

@@ -1,9 +1,14 @@
 """The operators of the plugin, as the virtual NPU answers them."""
 
+import functools
+import socket
+
 import custom_operator
 import numpy as np
 import paddle
+import pytest
 from flash_attention_program import flash_attention
+from paddle.base import core
 from precision import npu
 
 
@@ -83,8 +88,72 @@ def fused_rope(query=(2, 8, 4, 64), angles=None, dtype="float32", angles_dtype=N
     return custom_operator.run("fused_rope", npu(np.ones(query), dtype), angles, angles)
 
 
+@functools.cache
+def domain(number=0):
+    """The name of a communication domain of this process alone."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PADDLE_TRAINER_ID", "0")  # as a launcher would
+        store = core.TCPStore("127.0.0.1", port, True, 1)
+        group = core.ProcessGroupCustom.create(store, "npu", 0, 1, number)
+        kept.append((store, group))
+        return group.get_comm_name(0)
+
+
+kept = []  # a domain ends with its group
+
+
+def fused(operator, x1=(8, 256), x2=(256, 16), bias=None, dtype="bfloat16", x2_dtype=None, **settings):
+    """x1 and x2 are views of one number, so that they take no memory."""
+    tensors = [
+        paddle.zeros([1]).astype(each).expand(shape) for shape, each in ((x1, dtype), (x2, x2_dtype or dtype))
+    ]
+    added = None if bias is None else paddle.zeros([bias]).astype(dtype)
+    defaults = {"hcom": settings.get("hcom", "") or domain(), "world_size": 2, "reduce_op": "sum"}
+    defaults |= {"gather_index": 0, "gather_output": True, "comm_turn": 0}
+    values = [{**defaults, **settings}[name] for name in ATTRIBUTES[operator]]
+    return custom_operator.run(operator, *tensors, added, *values)
+
+
+ATTRIBUTES = {
+    "fused_mm_allreduce": ("hcom", "reduce_op", "comm_turn"),
+    "fused_allgather_mm": ("hcom", "world_size", "gather_index", "gather_output", "comm_turn"),
+    "fused_mm_reduce_scatter": ("hcom", "world_size", "reduce_op", "comm_turn"),
+}
+ALL_REDUCE, GATHER, REDUCE_SCATTER = ATTRIBUTES
+
+
+def second_domain():
+    fused(ALL_REDUCE, x1=(1, 1), x2=(1, 1))
+    fused(ALL_REDUCE, hcom=domain(1))
+
+
+MATMUL_COLLECTIVES = [
+    *(("mc2.dtype", lambda name=name: fused(name, dtype="float32")) for name in ATTRIBUTES),
+    ("mc2.same_dtype", lambda: fused(ALL_REDUCE, x2_dtype="float16")),
+    ("mc2.rank", lambda: fused(GATHER, x1=(2, 4, 256))),
+    ("mc2.same_depth", lambda: fused(REDUCE_SCATTER, x1=(8, 257))),
+    *(("mc2.depth", lambda k=k: fused(GATHER, x1=(8, k), x2=(k, 16))) for k in (255, 65535)),
+    ("mc2.depth", lambda: fused(REDUCE_SCATTER, x1=(8, 255), x2=(255, 16))),
+    ("mc2.all_reduce_sizes", lambda: fused(ALL_REDUCE, x1=(8, 0), x2=(0, 16))),
+    ("mc2.bias", lambda: fused(GATHER, bias=16)),
+    ("mc2.bias", lambda: fused(REDUCE_SCATTER, bias=16)),
+    ("mc2.bias_shape", lambda: fused(ALL_REDUCE, bias=8)),
+    ("mc2.world_size", lambda: fused(GATHER, world_size=3)),
+    ("mc2.world_size", lambda: fused(REDUCE_SCATTER, world_size=2)),  # the domain has one rank
+    ("mc2.rows", lambda: fused(REDUCE_SCATTER, x1=(7, 256))),
+    ("mc2.reduce_op", lambda: fused(ALL_REDUCE, reduce_op="max")),
+    ("mc2.comm_turn", lambda: fused(GATHER, comm_turn=1)),
+    ("mc2.gather_index", lambda: fused(GATHER, gather_index=1)),
+    ("mc2.hcom", lambda: fused(ALL_REDUCE, hcom="nowhere")),
+    ("mc2.domain", second_domain),
+]
+
 CALLS = [
     *ATTENTION,
+    *MATMUL_COLLECTIVES,
     ("rms_norm.dtype", lambda: rms_norm(dtype="float64")),
     ("rms_norm.plugin_gamma_dtype", lambda: rms_norm(dtype="bfloat16", gamma_dtype="float32")),
     ("rms_norm.shape", lambda: rms_norm(gamma=(4,))),

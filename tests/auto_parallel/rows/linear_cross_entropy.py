@@ -29,7 +29,7 @@ ROWS = [
     _tokens("tokens [64], H 48, V 1000, weight [V, H], none", 0, "S0"),
     _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 0, "S0"),
     _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 1, "S1"),
-    _tokens("tokens [3, 17], H 33, V 101, weight [V, H], sum", 0, "P"),
+    _tokens("tokens [3, 17], H 33, V 101, weight [V, H], sum", 0, "R"),
     _tokens("tokens [64], H 48, V 1000, weight [H, V], mean", 0, "R"),
     _vocabulary("tokens [64], H 48, V 1000, weight [H, V], mean", 1),
     _vocabulary("tokens [64], H 48, V 1000, weight [V, H], none", 0),

@@ -7,15 +7,22 @@ shows when it can go.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
+import inspect
 
 import paddle
+
+from . import auto_parallel, sharding
 
 
 def apply() -> None:
     """Apply the cures that the installed versions need; a second call changes nothing."""
     if paddle.__version__.startswith("3.3."):
         data_loader_reports_errors()
+        ranks_average_without_nccl()
+        auto_parallel.apply()
+        sharding.apply()
         if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
             mixtral_weighs_its_experts()
             moe_gate_counts_in_int64()
@@ -52,6 +59,65 @@ def data_loader_reports_errors() -> None:
             raise
 
     Iteration._thread_loop, Iteration.__next__ = _thread_loop, __next__
+
+
+@functools.cache
+def ranks_average_without_nccl() -> None:
+    """Paddle 3.3: collectives with ReduceOp.AVG fail where Paddle is built without NCCL.
+
+    They ask for NCCL's version, which such a Paddle has not ("has no attribute 'nccl_version'"); what they
+    would do without it is wrong for reduce_scatter, whose output it divides in the place of its input; and
+    groups of custom devices refuse an average ("Must be Min | Max | Prod | Sum"). Here each rank divides what
+    it gives, as NCCL does with floating-point numbers, and the collective sums. Integers, which NCCL divides
+    afterwards, are a ValueError.
+    """
+    if hasattr(paddle.base.core, "nccl_version"):
+        return
+    paddle.base.core.nccl_version = lambda: 21000  # the first that averages
+    # Else paddle.distributed.reduce divides the tensors of all ranks, of those that get no result, too.
+    reduce = importlib.import_module("paddle.distributed.communication.reduce")
+    reduce.is_avg_reduce_op_supported = lambda: True
+    _divide_before("all_reduce", "_all_reduce_in_dygraph", 0, lambda call: True)
+    _divide_before("reduce", "_reduce_in_dygraph", 0, lambda call: call["group"].rank == _root(call))
+    _divide_before("reduce_scatter", "_reduce_scatter_in_dygraph", 1)
+    _divide_before("reduce_scatter", "_reduce_scatter_tensor_in_dygraph", 1)
+
+
+def _root(call: dict) -> int:
+    return call["dst_rank_in_group"]
+
+
+def _divide_before(module: str, function: str, given: int, in_place=lambda call: False) -> None:
+    """Wraps a collective of paddle.distributed.communication.stream, whose argument ``given`` is reduced.
+
+    ``in_place(call)``: whether that argument also takes the result. Else it is left as it is.
+    """
+    file = importlib.import_module(f"paddle.distributed.communication.stream.{module}")
+    collective = getattr(file, function)
+    names = list(inspect.signature(collective).parameters)
+    sum_op, average = paddle.distributed.ReduceOp.SUM, paddle.distributed.ReduceOp.AVG
+
+    def divided(tensor, ranks: int, overwrite: bool):
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise ValueError(
+                f"{module}: ReduceOp.AVG of {str(tensor.dtype).rpartition('.')[2]}; accepted: floating-point "
+                "and complex tensors. Sum, and divide the result."
+            )
+        return tensor.scale_(1 / ranks) if overwrite else tensor / ranks
+
+    @functools.wraps(collective)
+    @paddle.no_grad()
+    def run(*arguments, **named):
+        call = dict(zip(names, arguments, strict=False)) | named
+        if call["op"] == average:
+            terms, ranks = call[names[given]], call["group"].nranks
+            several, overwrite = isinstance(terms, (list, tuple)), in_place(call)
+            found = [divided(one, ranks, overwrite) for one in (terms if several else [terms])]
+            call[names[given]] = found if several else found[0]
+            call["op"] = sum_op
+        return collective(**call)
+
+    setattr(file, function, run)
 
 
 @functools.cache

@@ -1,0 +1,133 @@
+"""Cures for Paddle's auto-parallel on custom devices: DistTensors, and the programs of ``dist.to_static``."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import paddle
+import paddle.distributed as dist
+from paddle.base import core
+
+from paddle_fused import virtual_npu
+
+
+def apply() -> None:
+    """Apply the cures that the installed version needs; a second call changes nothing."""
+    if paddle.__version__.startswith("3.3."):
+        rings_are_made_by_xccl()
+        programs_are_met_by_all()
+        dist_tensors_can_be_read()
+        splits_become_sums()
+
+
+@functools.cache
+def rings_are_made_by_xccl() -> None:
+    """Paddle 3.3: a program of ``dist.to_static`` on a custom device ends with a segmentation fault.
+
+    ``ProcessGroup.instantiate`` makes the communicator of a ring in a context that nothing looks into any
+    more, and then calls a barrier, which finds none. Here it is made as for CUDA, where the executor looks
+    for it. No barrier follows: making an xccl communicator waits for all its processes.
+    """
+    from paddle.distributed.auto_parallel.static import process_group
+
+    stock = process_group.ProcessGroup.instantiate
+
+    def instantiate(self):
+        environment = process_group._get_global_env()
+        kind, device = environment.device_type, environment.device_id
+        if kind not in core.get_all_custom_device_type():
+            return stock(self)
+        if self._is_instantiate:
+            return None
+        if self.nranks >= 2 and environment.rank in self.ranks:
+            ring = str(self.id)
+            endpoints = "".join(environment.trainer_endpoints[rank] for rank in self.ranks)
+            core.CommContextManager.set_device_id(device)
+            core.CommContextManager.create_xccl_comm_context(
+                core.create_or_get_global_tcp_store(),
+                ring,
+                core.CustomPlace(kind, device),
+                self.local_rank(environment.rank),
+                self.nranks,
+                hashlib.md5(f"{endpoints}ring_id:{ring}".encode()).hexdigest(),
+            )
+            if virtual_npu.is_active():
+                virtual_npu.prepare_ring(ring, device)
+        self._is_instantiate = True
+        return None
+
+    process_group.ProcessGroup.instantiate = instantiate
+
+
+@functools.cache
+def programs_are_met_by_all() -> None:
+    """Paddle 3.3: making a program on a custom device ends with a segmentation fault, after its rings.
+
+    The last step is a barrier of an older kind, among all processes, which finds no communicator on a custom
+    device. Here it is the barrier of ``paddle.distributed``.
+    """
+    stock = paddle._legacy_C_ops.barrier
+
+    def barrier(x, out, *attributes):
+        if not x.place.is_custom_place():
+            return stock(x, out, *attributes)
+        assert attributes == ("ring_id", 0), attributes
+        dist.barrier()
+        return out
+
+    paddle._legacy_C_ops.barrier = barrier
+
+
+@functools.cache
+def dist_tensors_can_be_read() -> None:
+    """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device end the process.
+
+    They take it for a dense tensor. Here they put it together first, as on the CPU; so all processes of its
+    mesh must read it.
+    """
+    stock_numpy, stock_item = paddle.Tensor.numpy, paddle.Tensor.item
+
+    def whole(tensor):
+        if tensor.is_dist() and tensor._is_initialized() and tensor.place.is_custom_place():
+            return dist.unshard_dtensor(tensor)
+        return tensor
+
+    @functools.wraps(stock_numpy)
+    def numpy(self, *arguments):
+        return stock_numpy(whole(self), *arguments)
+
+    @functools.wraps(stock_item)
+    def item(self, *position):
+        return stock_item(whole(self), *position)
+
+    paddle.Tensor.numpy, paddle.Tensor.item = numpy, item
+
+
+@functools.cache
+def splits_become_sums() -> None:
+    """Paddle 3.3: ``dist.reshard`` from Shard to Partial works in dygraph and is an error in static programs.
+
+    Here a program puts the tensor together and makes it the terms of a sum, as dygraph does.
+    """
+    from paddle.distributed.auto_parallel.static.reshard_funcs import base_reshard_func as base
+    from paddle.distributed.auto_parallel.static.reshard_funcs.r_to_p_reshard_func import RToPReshardFunction
+    from paddle.distributed.auto_parallel.static.reshard_funcs.s_to_r_reshard_func import SToRReshardFunction
+
+    pir = paddle.base.libpaddle.pir
+
+    class SToPReshardFunction(base.ReshardFunction):
+        def is_suitable(self, src_dist_attr, dst_dist_attr):
+            mesh = src_dist_attr.process_mesh
+            from_split = base.is_shard(src_dist_attr) and not base.is_partial(src_dist_attr)
+            to_sum = base.is_partial(dst_dist_attr) and not base.is_shard(dst_dist_attr)
+            return from_split and to_sum and mesh == dst_dist_attr.process_mesh and mesh.ndim == 1
+
+        def reshard(self, src_dist_attr, dst_dist_attr, src_value, dst_type):
+            whole = [-1] * len(src_dist_attr.dims_mapping)
+            attribute = pir.create_tensor_dist_attribute(src_dist_attr.process_mesh, whole, {})
+            kind = pir.cvt_to_dist_type(src_value.type(), attribute)
+            value = SToRReshardFunction().reshard(src_dist_attr, attribute, src_value, kind)
+            return RToPReshardFunction().reshard(attribute, dst_dist_attr, value, dst_type)
+
+    base.register_reshard_func(SToPReshardFunction())

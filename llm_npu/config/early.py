@@ -1,0 +1,39 @@
+"""Arguments that are needed before paddle may be imported, so before the command line is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .argument_file import split_file
+
+OUTPUT_DIR = "output"
+
+
+def given(argv: Sequence[str], name: str) -> object | None:
+    """What the flags in ``argv``, or else their file, give for the argument ``name``; None if nothing."""
+    arguments, flags = split_file(argv)
+    found = arguments.get(name)
+    for position, flag in enumerate(flags):
+        word, equals, value = flag.partition("=")
+        if word != f"--{name}":
+            continue
+        if not equals:
+            value = flags[position + 1] if position + 1 < len(flags) else ""
+        found = value
+    return found
+
+
+def nproc_from(argv: Sequence[str]) -> int:
+    """How many processes ``--nproc`` asks for; 1 without it. ValueError unless it is 1 or more."""
+    found = given(argv, "nproc")
+    if found is None:
+        return 1
+    if isinstance(found, bool) or not str(found).isascii() or not str(found).isdigit() or int(found) < 1:
+        raise ValueError(f"--nproc is {found}; give the number of processes to start, 1 or more")
+    return int(found)
+
+
+def output_dir_from(argv: Sequence[str]) -> str:
+    """The folder that the run writes into."""
+    found = given(argv, "output_dir")
+    return OUTPUT_DIR if found is None else str(found)

@@ -1,0 +1,70 @@
+"""The norm of all gradients of a step, as the optimizer's clipping computes it: over every process's part."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+
+import paddle
+
+CLIPS = {  # Paddle's classes -> the method that takes the square root of the sum
+    "ClipGradByGlobalNorm": "_dygraph_clip",
+    "HybridParallelClipGrad": "_comm_and_clip",
+    "GroupShardedClipGrad": "_dygraph_clip",
+}
+
+
+class GradientNorm:
+    """Reads the norm out of the clipping of ``optimizer``, which must be wrapped for parallelism already.
+
+    Paddle keeps the norm to itself. Here its code finds, for ``paddle``, something that is paddle but
+    remembers square roots; of these the code takes one, of the global sum. ``last`` is that norm, a tensor of
+    one float32, or None where gradients are not clipped by their global norm. ``check`` gets it before the
+    gradients are clipped, and may raise.
+    """
+
+    def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):
+        self.last: paddle.Tensor | None = None
+        self._check = check
+        for clip in _clips(optimizer):
+            name = CLIPS[type(clip).__name__]
+            stock = inspect.unwrap(getattr(type(clip), name))
+            scope = {**stock.__globals__, "paddle": _Remembering(self)}
+            copied = types.FunctionType(stock.__code__, scope, name, stock.__defaults__, stock.__closure__)
+            clip.__dict__[name] = types.MethodType(paddle.no_grad()(copied), clip)
+
+    def found(self, norm: paddle.Tensor) -> None:
+        """Clipping has computed the norm of a step."""
+        self.last = norm
+        self._check(norm)
+
+    def take(self) -> float:
+        """The norm of the step that has just ended; NaN for none."""
+        norm, self.last = self.last, None
+        return float("nan") if norm is None else float(norm)
+
+
+class _Remembering:
+    def __init__(self, norm: GradientNorm):
+        self._norm = norm
+
+    def __getattr__(self, name: str):
+        return getattr(paddle, name)
+
+    def sqrt(self, x):
+        root = paddle.sqrt(x)
+        self._norm.found(root)
+        return root
+
+
+def _clips(optimizer) -> list:
+    """The clipping of an optimizer, inside whatever wraps it."""
+    found, seen = [], set()
+    while optimizer is not None and id(optimizer) not in seen:
+        seen.add(id(optimizer))
+        clip = optimizer.__dict__.get("_grad_clip")
+        if type(clip).__name__ in CLIPS and all(clip is not other for other in found):
+            found.append(clip)
+        optimizer = optimizer.__dict__.get("_inner_opt") or optimizer.__dict__.get("_optim")
+    return found

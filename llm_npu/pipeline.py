@@ -1,0 +1,39 @@
+"""What a pipeline of PaddleNLP's (``LlamaForCausalLMPipe``) needs to count as one process does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import paddle
+
+
+def mean_over_rows(model) -> None:
+    """Make the loss of a micro batch the mean over its rows; a row without labels counts as 0.
+
+    The loss of a batch, the mean over its micro batches, is then its sum over the rows divided by their
+    number, also when the last rows are there only to fill it. Rows with labels must have equally many.
+    """
+    model._loss_fn = [_by_rows(criterion) for criterion in model._loss_fn]
+
+
+def _by_rows(criterion: Callable) -> Callable:
+    def loss(logits, labels):
+        share = (labels != -100).any(axis=-1).astype("float32").mean()
+        return criterion(logits, labels) * share
+
+    return loss
+
+
+def inputs_of_stages(inputs) -> list:
+    """[of the first stage, of the last stage]: the token ids and the labels of a batch or of its micro
+    batches.
+
+    Other parts of the batch stay in the process.
+    """
+    if isinstance(inputs, dict):
+        return [inputs["input_ids"], inputs["labels"]]
+    return [_tensors(inputs, "input_ids"), _tensors(inputs, "labels")]
+
+
+def _tensors(batches: list[dict], name: str) -> list[paddle.Tensor]:
+    return [batch[name] for batch in batches]

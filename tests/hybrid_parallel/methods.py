@@ -1,0 +1,89 @@
+"""The ways to share a run that are tested, and what each must equal.
+
+Every run has the same 4 x 2 samples in a step: as many in a micro batch as are left when the ranks with
+samples of their own have theirs, and 2 micro batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STEPS, ROWS, MICRO_BATCHES = 3, 4, 2
+
+
+@dataclass(frozen=True)
+class Method:
+    """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
+
+    ``yardstick``: the two runs of one process whose difference is what rounding does.
+    """
+
+    name: str
+    ranks: int
+    data_ranks: int
+    flags: str
+    bf16: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}{', bf16' if self.bf16 else ''}"
+
+    def argv(self) -> list[str]:
+        batch = ["--per_device_train_batch_size", str(ROWS // self.data_ranks)]
+        batch += ["--gradient_accumulation_steps", str(MICRO_BATCHES), "--per_device_eval_batch_size", "2"]
+        return [*self.flags.split(), *batch, "--max_steps", str(STEPS), "--bf16", str(self.bf16).lower()]
+
+
+TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --sequence_parallel true"
+STAGES = "--pipeline_parallel_degree 2"
+
+ALONE = [
+    Method("one process", 1, 1, ""),
+    Method("one process, not fused", 1, 1, "--disable_fused_options true"),
+    Method("one process", 1, 1, "", bf16=True),
+    Method("one process, not fused", 1, 1, "--disable_fused_options true", bf16=True),
+]
+TWO = [
+    Method("data parallel", 2, 2, ""),
+    Method("data parallel", 2, 2, "", bf16=True),
+    Method("sharding stage 1", 2, 2, "--sharding stage1"),
+    Method("sharding stage 2", 2, 2, "--sharding stage2"),
+    Method("sharding stage 3", 2, 2, "--sharding stage3"),
+    Method("tensor parallel", 2, 1, TENSOR),
+    Method("tensor parallel with sequence parallel", 2, 1, SEQUENCE),
+    Method("pipeline of 2 stages", 2, 1, STAGES),
+    Method("sharding stage 1", 2, 2, "--sharding stage1", bf16=True),
+    Method("tensor parallel with sequence parallel", 2, 1, SEQUENCE, bf16=True),
+    Method("pipeline of 2 stages", 2, 1, STAGES, bf16=True),
+]
+FOUR = [
+    Method("tensor 2 x data 2", 4, 2, TENSOR),
+    Method("tensor 2 with sequence parallel x sharding stage 1 of 2", 4, 2, f"{SEQUENCE} --sharding stage1"),
+    Method("tensor 2 x sharding stage 2 of 2", 4, 2, f"{TENSOR} --sharding stage2"),
+    Method("tensor 2 x pipeline 2", 4, 1, f"{TENSOR} {STAGES}"),
+    Method("pipeline 2 x sharding stage 1 of 2", 4, 2, f"{STAGES} --sharding stage1"),
+    Method("pipeline 2 x data 2", 4, 2, STAGES),
+    Method("sharding stage 1 of 2 x data 2", 4, 4, "--sharding stage1 --sharding_parallel_degree 2"),
+    Method(
+        "tensor 2 with sequence parallel x sharding stage 1 of 2",
+        4,
+        2,
+        f"{SEQUENCE} --sharding stage1",
+        bf16=True,
+    ),
+]
+EIGHT = [
+    Method("tensor 2 x pipeline 2 x data 2", 8, 2, f"{TENSOR} {STAGES}"),
+    Method(
+        "tensor 2 with sequence parallel x pipeline 2 x sharding stage 1 of 2",
+        8,
+        2,
+        f"{SEQUENCE} {STAGES} --sharding stage1",
+        bf16=True,
+    ),
+]
+
+
+def methods(ranks: int) -> list[Method]:
+    """Those for so many processes."""
+    return {1: ALONE, 2: TWO, 4: FOUR, 8: EIGHT}[ranks]

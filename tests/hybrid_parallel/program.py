@@ -1,0 +1,41 @@
+"""One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
+
+program.py FOLDER RANKS ARGUMENTS...
+"""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+
+import ranks  # noqa: E402
+
+from hybrid_parallel.many_runs import forget_groups, script  # noqa: E402
+from hybrid_parallel.methods import methods  # noqa: E402
+
+
+def main(folder: Path, count: int, arguments: list[str]) -> None:
+    run, found = script().main, {}
+    for number, method in enumerate(methods(count)):
+        output_dir = folder / f"out-{count}-{number}"
+        print(f"==== {method.key}", flush=True)
+        if number and method.flags:
+            forget_groups()
+        try:
+            code = run([*arguments, *method.argv(), "--output_dir", str(output_dir)])
+            assert code == 0, code
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # the other ranks, somewhere in this method, learn at once that this one is gone
+        if int(os.environ["PADDLE_TRAINER_ID"]):
+            continue  # the first rank records what is true of all
+        records = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
+        found[method.key] = {"records": records}
+    ranks.write(found)
+
+
+main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

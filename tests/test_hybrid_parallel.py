@@ -1,0 +1,89 @@
+"""PaddleNLP's Trainer on 2 ranks (4 and 8: slow) by every method: losses and norms of one process."""
+
+from pathlib import Path
+
+import pytest
+import ranks
+import run_inputs
+from hybrid_parallel import table
+from hybrid_parallel.methods import EIGHT, FOUR, STEPS, TWO, Method
+
+PROGRAM = Path(__file__).parent / "hybrid_parallel/program.py"
+SOURCES = ("bisect.py", "copy.py", "heapq.py")
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Of a very small Llama on a little text."""
+    folder = tmp_path_factory.mktemp("inputs")
+    given = {
+        **run_inputs.inputs(folder, SOURCES, num_hidden_layers=4, num_attention_heads=4),
+        "split": "93,7,0",
+        "max_seq_length": 32,
+        "learning_rate": 5e-3,
+        "warmup_steps": 0,
+        "max_grad_norm": 0.5,
+        "evaluation_strategy": "steps",
+        "eval_steps": STEPS,
+        "disable_tqdm": "true",
+    }
+    return run_inputs.words(given)
+
+
+@pytest.fixture(scope="module")
+def alone(arguments, tmp_path_factory):
+    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("alone"), 1, *arguments, timeout=240)
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(arguments, tmp_path_factory):
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, *arguments, timeout=400)[0]
+
+
+def of(records: list[dict], name: str) -> list[float]:
+    return [record[name] for record in records if name in record]
+
+
+def check(found: dict, method: Method, alone: dict) -> None:
+    """The rule of tests/precision.py: at most twice as far from one process as its unfused run is."""
+    kind = ", bf16" * method.bf16
+    one, other = (alone[f"one process{how}{kind}"]["records"] for how in ("", ", not fused"))
+    rounding = 2.0**-8 if method.bf16 else 2.0**-24
+    for name, count in (("loss", STEPS), ("grad_norm", STEPS), ("eval_loss", 1)):
+        here, there, unfused = (of(records, name) for records in (found[method.key]["records"], one, other))
+        assert len(here) == len(there) == count, (name, here)
+        yardstick = max(abs(a - b) for a, b in zip(there, unfused, strict=True))
+        bound = 2 * yardstick + 4 * rounding * max(there)
+        for value, wanted in zip(here, there, strict=True):
+            assert abs(value - wanted) <= bound, (name, here, there, bound)
+
+
+@pytest.mark.parametrize("method", TWO, ids=lambda method: method.key)
+def test_two_ranks_train_as_one(method, two, alone):
+    check(two, method, alone)
+
+
+def test_it_does_train(alone):
+    losses = of(alone["one process"]["records"], "loss")
+    assert losses[-1] < losses[0] - 0.05
+    norms = of(alone["one process"]["records"], "grad_norm")
+    assert min(norms) > 0.5  # so that the gradients are clipped
+
+
+@pytest.mark.slow
+def test_four_ranks_train_as_one(arguments, alone, tmp_path):
+    found = ranks.run(PROGRAM, 4, tmp_path, 4, *arguments, timeout=900)[0]
+    for method in FOUR:
+        check(found, method, alone)
+
+
+@pytest.mark.slow
+def test_eight_ranks_train_as_one(arguments, alone, tmp_path):
+    found = ranks.run(PROGRAM, 8, tmp_path, 8, *arguments, timeout=1500)[0]
+    for method in EIGHT:
+        check(found, method, alone)
+
+
+def test_the_table_names_what_is_tested():
+    assert table.written() == table.markdown()

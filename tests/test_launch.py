@@ -1,0 +1,227 @@
+"""--nproc: several ranks as a person at the terminal sees them, and who is told to end when."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import run_inputs
+
+from llm_npu import checkpoint, config, launch, metrics
+from llm_npu.device import Device
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    given = {
+        **run_inputs.inputs(folder),
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 2,
+        "logging_steps": 1,
+        "split": "80,20,0",
+    }
+    return run_inputs.words(given)
+
+
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    """The processes that a launcher has started."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def test_ctrl_c_stops_both_ranks_after_one_checkpoint(start_python, arguments, tmp_path):
+    out = tmp_path / "out"
+    sharing = [
+        "--nproc",
+        "2",
+        "--tensor_parallel_degree",
+        "2",
+        "--max_steps",
+        "100000",
+        "--disable_tqdm",
+        "true",
+    ]
+    process = start_python(SCRIPT, *arguments, *sharing, "--output_dir", out)
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("step 3/"):
+            break
+    assert len(ranks_of(process)) == 2, process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    lines += stdout.splitlines(keepends=True)
+    assert process.returncode == 130, stderr
+    assert lines[0].startswith("device   npu (virtual)")  # rank 0 alone, from its first line on
+    assert sum(line.startswith("device") for line in lines) == 1
+    assert any(
+        line == "ranks    2 processes: tensor parallel 2; the parameters are those of one\n" for line in lines
+    )
+    stopped = [line for line in lines if line.startswith("stopped by SIGINT after step ")]
+    (only,) = checkpoint.complete(out)
+    assert stopped and f"after step {checkpoint.verify(only)};" in stopped[0]
+    assert stderr.startswith("VIRTUAL NPU: ") and stderr.count("\n") == 1, stderr
+    assert "step 3/" in (out / "log/workerlog.1").read_text()
+    steps = [record["step"] for record in metrics.read(out / metrics.FILE) if "loss" in record]
+    assert steps == list(range(1, checkpoint.step_of(only) + 1))
+
+
+def test_what_both_ranks_refuse_is_said_once(run_python, arguments, tmp_path):
+    flags = ["--nproc", "2", "--tensor_parallel_degree", "2", "--num_hidden_layers", "0"]
+    done = run_python(SCRIPT, *arguments, *flags, "--output_dir", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.count("error: ") == 1 and "--num_hidden_layers" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
+    """With --nproc_per_node it sees no plugin, and prepares for gloo; the script puts that right."""
+    begin = [
+        "-m",
+        "paddle.distributed.launch",
+        "--nproc_per_node",
+        "2",
+        "--log_dir",
+        tmp_path / "log",
+        SCRIPT,
+    ]
+    done = run_python(*begin, *arguments, "--max_steps", "2", "--output_dir", tmp_path / "out", timeout=240)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "data parallel 2" in (tmp_path / "log/workerlog.0").read_text()
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (["--nproc", "2", "--device", "cpu"], "Paddle's gloo"),
+        (
+            ["--nproc", "2", "--device", "npu:1"],
+            "npu:1 names one device, but 2 processes take one each",
+        ),
+        (["--nproc", "17"], "17 processes need a device each, but there are 8 virtual NPUs"),
+        (["--nproc", "two"], "--nproc is two; give the number of processes to start"),
+        (["--nproc", "0"], "--nproc is 0; give the number of processes to start"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(run_python, flags, sentence):
+    done = run_python(SCRIPT, *flags)
+    assert done.returncode == 2 and sentence in done.stderr, done.stderr
+    assert done.stdout == ""
+
+
+def test_a_rank_checks_what_its_launcher_says(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    monkeypatch.setenv("PADDLE_LOCAL_SIZE", "2")
+    monkeypatch.setenv("PADDLE_RANK_IN_NODE", "1")
+    for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND", "PADDLE_XCCL_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PADDLE_DISTRI_BACKEND", "gloo")
+    assert launch.is_rank()
+    device = Device("npu", "virtual", "")
+    launch.join(["--nproc", "2"], device)
+    chosen = {name: os.environ[name] for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND")}
+    assert chosen == {"FLAGS_selected_npus": "1", "PADDLE_DISTRI_BACKEND": "xccl"}
+    with pytest.raises(ValueError, match=r"--nproc is 3, but paddle.distributed.launch has started 2"):
+        launch.join(["--nproc", "3"], device)
+    with pytest.raises(ValueError, match="gloo"):
+        launch.join([], Device("cpu", "cpu", ""))
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
+    with pytest.raises(ValueError, match="2 processes need a card each, but 0 can be seen"):
+        launch.join([], Device("npu", "card", ""))
+
+
+def test_the_number_of_processes_is_read_early(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("nproc: 4\n")
+    assert config.nproc_from([]) == 1
+    assert config.nproc_from([str(file)]) == 4
+    assert config.nproc_from([str(file), "--nproc=2"]) == 2
+
+
+class Ranks:
+    """Processes of a line of Python each, watched as ranks are."""
+
+    def __init__(self, folder: Path, *programs: str):
+        self.logs = folder
+        self.processes = []
+        for rank, program in enumerate(programs):
+            with (folder / f"workerlog.{rank}").open("w") as log:
+                command = [sys.executable, "-c", program]
+                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    def watch(self) -> int:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return launch.Watch(self.processes, self.logs).until_end()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+WAITS = "import signal; signal.pause()"
+DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    signal.pause()
+"""
+
+
+def test_the_first_failure_ends_the_others_and_is_shown(tmp_path, capfd):
+    ranks = Ranks(tmp_path, WAITS, "import sys; print('the reason'); sys.exit(7)", WAITS)
+    assert ranks.watch() == 7
+    assert [process.returncode for process in ranks.processes] == [-signal.SIGTERM, 7, -signal.SIGTERM]
+    shown = capfd.readouterr().err
+    assert "rank 1 ended with exit code 7" in shown and "the reason" in shown
+
+
+def test_a_killed_rank_is_named(tmp_path, capfd):
+    ranks = Ranks(tmp_path, WAITS, "import os; os.kill(os.getpid(), 9)")
+    assert ranks.watch() == 137
+    assert "rank 1 was killed by SIGKILL" in capfd.readouterr().err
+
+
+def test_a_rank_that_does_not_listen_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "ENDING", 0.5)
+    ranks = Ranks(tmp_path, DEAF, "import sys; sys.stdin.read(); sys.exit(1)")
+    assert ranks.watch() == 1
+    assert ranks.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_a_stopped_rank_is_killed_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "ENDING", 600)
+    ranks = Ranks(tmp_path, WAITS, "import sys; sys.stdin.read(); sys.exit(1)")
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    os.waitpid(ranks.processes[0].pid, os.WUNTRACED)  # it has stopped
+    assert ranks.watch() == 1
+    assert ranks.processes[0].returncode == -signal.SIGKILL
+
+
+FAILS_AT_A_SIGNAL = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+status = f"/proc/{os.getppid()}/status"
+caught = lambda: int(open(status).read().partition("SigCgt:")[2].split()[0], 16)
+while not caught() >> (signal.SIGTERM - 1) & 1:  # until the watch listens
+    time.sleep(0.01)
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+def test_after_a_signal_a_rank_that_fails_ends_the_others(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(launch, "ENDING", 0.5)
+    ranks = Ranks(tmp_path, f"import signal; signal.alarm(30){DEAF}", FAILS_AT_A_SIGNAL)
+    assert ranks.watch() == 7
+    assert ranks.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)
+    assert "rank 1 ended with exit code 7" in capfd.readouterr().err
+
+
+def test_all_done_is_done(tmp_path, capfd):
+    assert Ranks(tmp_path, "pass", "pass").watch() == 0
+    assert capfd.readouterr().err == ""

@@ -54,13 +54,16 @@ def test_the_figures_of_a_case():
     }
     seconds |= {"product:2": [0.1]}
     found = {"seconds": seconds, "choice": "serial", "predicted": {"serial": 0.19, "pipelined:2": 0.15}}
-    records = {record.get("setting"): record for record in results.records(case, 1.0, 0.01, found)}
+    records = {record.get("setting"): record for record in results.records(case, 1.0, 0.01, found, 0.01)}
     two = records["pipelined:2"]
-    assert (two["gain"], two["bound"], two["hidden"]) == pytest.approx((0.2, 0.15, 0.8))
+    assert (two["gain"], two["ideal"], two["bound"]) == pytest.approx((0.2, 0.15, 0.155))
+    assert two["hidden"] == pytest.approx(0.04 / 0.045)
     assert (two["exposed"], two["predicted"]) == pytest.approx((0.06, 0.15))
-    goals = {goal["goal"]: goal for goal in results.records(case, 1.0, 0.01, found) if goal["kind"] == "goal"}
+    goals = {
+        goal["goal"]: goal for goal in results.records(case, 1.0, 0.01, found, 0.01) if goal["kind"] == "goal"
+    }
     assert not goals["the planner's choice / the best setting"]["met"]
-    assert goals["left of what can be hidden"]["value"] == pytest.approx(0.2)
+    assert goals["left of what can be hidden"]["value"] == pytest.approx(1 / 9)
 
 
 def test_links_and_rows_are_made_to_measure():

@@ -104,3 +104,16 @@ def test_spans_cover_all_rows(rows, chunks):
     assert [row for first, last in cut for row in range(first, last)] == list(range(rows))
     assert len(cut) == max(1, min(rows, chunks))
     assert max(last - first for first, last in cut) - min(last - first for first, last in cut) <= 1
+
+
+def test_spans_of_many_rows_are_whole_tiles():
+    cut = spans(1860, 16)
+    assert [row for first, last in cut for row in range(first, last)] == list(range(1860))
+    assert all(first % 16 == 0 for first, _ in cut)
+    assert {last - first for first, last in cut} <= {112, 116, 128}
+
+
+def test_the_bound_where_the_processor_handles_the_data():
+    # The first chunk is multiplied undisturbed; handling the last one is part of its journey.
+    assert bound(ALL_REDUCE, 2, 0.1, 0.1, 0.02) == pytest.approx(0.16)
+    assert bound(ALL_REDUCE, 1, 0.1, 0.1, 0.02) == pytest.approx(0.2)

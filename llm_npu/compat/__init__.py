@@ -13,7 +13,7 @@ import inspect
 
 import paddle
 
-from . import auto_parallel, sharding
+from . import auto_parallel, sharding, store
 
 
 def apply() -> None:
@@ -23,6 +23,7 @@ def apply() -> None:
         ranks_average_without_nccl()
         auto_parallel.apply()
         sharding.apply()
+        store.store_outlives_its_clients()
         if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
             mixtral_weighs_its_experts()
             moe_gate_counts_in_int64()

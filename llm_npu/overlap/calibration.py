@@ -15,7 +15,7 @@ import paddle.distributed as dist
 
 from .flights import Flights
 from .pipeline_model import Rates
-from .product import ALL_REDUCE, GATHER, Product, spans
+from .product import ALL_REDUCE, GATHER, TILE, Product, spans
 
 CHUNKS = (2, 4, 8, 16)  # for which products are measured
 MEASURED = 2e9  # operations of a product beyond which it is extrapolated: some milliseconds, not all of them
@@ -54,7 +54,7 @@ def _products(product: Product) -> tuple[tuple[int, float], ...]:
         first, last = spans(product.parts, chunks)[-1]
         rows.add((last - first) * product.rows // product.parts)
     per_row = 2 * product.depth * product.columns
-    most = max(int(MEASURED / per_row), min(rows))
+    most = max(int(MEASURED / per_row) // TILE * TILE, min(rows))
     sizes = sorted({min(size, most) for size in rows})
     left = paddle.full([sizes[-1], product.depth], 0.5, product.dtype)
     right = paddle.full([product.depth, product.columns], 0.5, product.dtype)

@@ -70,14 +70,19 @@ def gather_lanes(own: float, products: list[float], collectives: list[float]) ->
     return computed
 
 
-def bound(product: Product, chunks: int, multiply: float, communicate: float) -> float:
+def bound(product: Product, chunks: int, multiply: float, communicate: float, handled: float = 0.0) -> float:
     """The end of an ideal pipeline of ``chunks``: the whole product takes ``multiply``, its collective
-    ``communicate``, both are cut without loss, and neither slows down the other."""
-    travelling = [communicate / chunks] * chunks
+    ``communicate``, and both are cut without loss.
+
+    ``handled``: seconds that the processor itself spends on the collective, copying and adding. While it
+    does, it multiplies nothing; a card's transfers cost it none.
+    """
+    travelling, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
     if product.kind != GATHER:
-        return reduce_lanes([multiply / chunks] * chunks, travelling, multiply if product.beside else 0.0)
+        beside = multiply if product.beside else 0.0
+        return _reduced([multiply / chunks] * chunks, travelling, worked, beside)
     own = multiply / product.ranks
-    return gather_lanes(own, [(multiply - own) / chunks] * chunks, travelling)
+    return _gathered(own, [(multiply - own) / chunks] * chunks, travelling, worked)
 
 
 def predict(product: Product, setting: Setting, rates: Rates) -> float:
@@ -98,12 +103,20 @@ def predict(product: Product, setting: Setting, rates: Rates) -> float:
     if product.kind == GATHER:
         own, others = rates.multiply(product.rows), product.ranks - 1
         products = [rates.multiply(max(1, round(share * product.rows))) * others for share in shares]
-        slowed = [time + work for time, work in zip(products, worked, strict=True)]
-        return gather_lanes(own, slowed, travelling) + joined
+        return _gathered(own, products, travelling, worked) + joined
     products = [rates.multiply(max(1, round(share * product.rows))) for share in shares]
+    return _reduced(products, travelling, worked, beside) + joined
+
+
+def _gathered(own: float, products: list[float], travelling: list[float], worked: list[float]) -> float:
+    slowed = [time + work for time, work in zip(products, worked, strict=True)]
+    return gather_lanes(own, slowed, travelling)
+
+
+def _reduced(products: list[float], travelling: list[float], worked: list[float], beside: float) -> float:
     # A collective works while the next chunk is multiplied: the last one's work slows down what is beside.
     slowed = [time + work for time, work in zip(products, [0.0, *worked[:-1]], strict=True)]
-    return reduce_lanes(slowed, travelling, beside + worked[-1] if beside else 0.0) + joined
+    return reduce_lanes(slowed, travelling, beside + worked[-1] if beside else 0.0)
 
 
 def _joined(product: Product) -> int:

@@ -25,7 +25,7 @@ class TorchWorker:
         run = work.torch(tensors)
         if self.compiled:
             torch.compiler.reset()
-            run = work.compiled_by_torch(run)
+            run = self._or_unavailable(work.compiled_by_torch(run))
         variables = [tensors[name] for name in work.variables] if backward else []
         arriving = [tensors.get(f"d{name}") for name in work.outputs]
 
@@ -41,6 +41,18 @@ class TorchWorker:
             return found
 
         return both
+
+    def _or_unavailable(self, run):
+        """``run``; what torch.compile does not support is no failure of the benchmark."""
+        unsupported = self.torch._dynamo.exc.TorchDynamoException
+
+        def guarded(tensors):
+            try:
+                return run(tensors)
+            except unsupported as error:
+                raise Unavailable(f"torch.compile: {str(error).strip().splitlines()[0]}") from error
+
+        return guarded
 
     def _tensor(self, work, name, array, dtype):
         tensor = self.torch.from_numpy(work.to_torch(name, array)).contiguous()

@@ -9,6 +9,10 @@
 namespace paddle_fused::kernels {
 namespace {
 
+// No processor has more of it for each core than about this. A virtual machine of a few cores may be told of the whole
+// cache of its host, most of which belongs to others.
+constexpr int64_t kMostOfACore = int64_t{16} << 20;
+
 // Linux names the caches of a core by level: the last one's size, as "32768K". sysconf is second: on virtual machines
 // it may count the cache once for every core of the host.
 int64_t last_cache_bytes() {
@@ -23,7 +27,8 @@ int64_t last_cache_bytes() {
   if (largest == 0) largest = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
 #endif
   constexpr int64_t kUsual = int64_t{32} << 20;
-  return largest ? largest : kUsual;
+  const int64_t cores = std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_CONF));
+  return std::min(largest ? largest : kUsual, cores * kMostOfACore);
 }
 
 }  // namespace

@@ -4,8 +4,9 @@ A record of kind "time" is one contender on one case with one link, in seconds. 
 
     exposed     seconds beyond the products alone
     gain        by how much shorter than serial, as a share of serial
-    bound       the end of a pipeline of as many chunks that loses nothing (pipeline_model.bound), from the
+    ideal       the end of a pipeline of as many chunks that loses nothing (pipeline_model.bound), from the
                 products in those chunks and the collective, both measured alone
+    bound       the same where the processor that multiplies also handles the collective's data
     hidden      (serial - median) / (serial - bound)
     predicted   by the planner
 """
@@ -24,7 +25,8 @@ HIDDEN_GOAL, CHOICE_GOAL, GOAL_SECONDS = 0.9, 1.03, 0.08
 NOT_SETTINGS = ("product", "collective", "planned", "stock")
 
 
-def records(case: Case, ratio: float, gbps: float | None, found: dict) -> list[dict]:
+def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
+    """``handled``: seconds that a processor spends on the collective."""
     seconds = {name: timing.summary(times) for name, times in found["seconds"].items()}
     made = []
     for name, (median, spread) in seconds.items():
@@ -44,7 +46,7 @@ def records(case: Case, ratio: float, gbps: float | None, found: dict) -> list[d
             "rounds": len(found["seconds"][name]),
         }
         if not name.startswith(NOT_SETTINGS):
-            record |= _figures(case, name, seconds, found)
+            record |= _figures(case, name, seconds, found, handled)
         elif name in ("planned", "stock"):
             record["gain"] = 1 - median / seconds["serial"].median
         made.append(record)
@@ -58,7 +60,7 @@ def product_of(case: Case) -> Product:
     return Product(case.kind, rows, width, other, case.dtype, RANKS, beside)
 
 
-def _figures(case: Case, name: str, seconds: dict, found: dict) -> dict:
+def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) -> dict:
     median, serial = seconds[name].median, seconds["serial"].median
     figures = {"gain": 1 - median / serial}
     if case.operator in BLOCKS:
@@ -75,10 +77,10 @@ def _figures(case: Case, name: str, seconds: dict, found: dict) -> dict:
         if chunks in (1, 2, 4, 8, 16)
         else alone
     )
-    end = bound(product, chunks, multiplied, seconds["collective"].median)
-    if case.kind == "all_gather":
-        end += weight  # it needs all that was gathered, and comes last
-    figures["bound"] = end
+    after = weight if case.kind == "all_gather" else 0.0  # it needs all that was gathered, and comes last
+    communicate = seconds["collective"].median
+    figures["ideal"] = bound(product, chunks, multiplied, communicate) + after
+    figures["bound"] = end = bound(product, chunks, multiplied, communicate, handled) + after
     if serial > end:
         figures["hidden"] = (serial - median) / (serial - end)
     return figures
@@ -127,6 +129,7 @@ def table(found: list[dict], title: str) -> Table:
         "ms ± spread",
         "gain",
         "exposed ms",
+        "ideal ms",
         "bound ms",
         "hidden",
         "predicted ms",
@@ -145,6 +148,7 @@ def table(found: list[dict], title: str) -> Table:
             f"{report.milliseconds(record['median'])} ± {report.milliseconds(record['spread'])}",
             _share(record.get("gain")),
             _milliseconds(record.get("exposed")),
+            _milliseconds(record.get("ideal")),
             _milliseconds(record.get("bound")),
             _share(record.get("hidden")),
             _milliseconds(record.get("predicted")),

@@ -1,8 +1,8 @@
 """One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all in turns.
 
-A job has ``cases`` and ``rounds``; with ``only_products`` the products alone are timed. An answer has, for
-each case, the seconds of every contender (settings, ``planned``, ``collective`` alone, ``product`` alone and
-in chunks) and the plan.
+A job has ``cases`` and ``rounds``; with ``only``, a list of contenders, nothing else is timed. An answer has,
+for each case, the seconds of every contender (settings, ``planned``, ``collective`` alone, ``product`` alone
+and in chunks) and the plan.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from paddle.distributed.fleet.utils import sequence_parallel_utils
 from benchmarks import timing
 from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, Case
 from llm_npu import overlap
+from llm_npu.overlap.product import spans
 
 CHUNKS = (2, 4, 8, 16)
 SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
@@ -100,10 +101,9 @@ class Operator:
         return lambda: result.backward(self.gradient)
 
     def _multiply(self, chunks: int):
-        rows, weight = self.case.rows, self.weight.detach()
-        for i in range(chunks):
-            left = self.left[rows * i // chunks : rows * (i + 1) // chunks]
-            paddle.matmul(left, weight, transpose_y=self.case.way != FORWARD)
+        weight = self.weight.detach()
+        for first, last in spans(self.case.rows, chunks):
+            paddle.matmul(self.left[first:last], weight, transpose_y=self.case.way != FORWARD)
 
     def _collective(self):
         if self.case.kind == "all_reduce":
@@ -181,8 +181,10 @@ class Block:
         return result
 
 
-def examine(case: Case, group, rounds: int) -> dict:
+def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
     work = (Block if case.operator in BLOCKS else Operator)(case, group)
+    if only:
+        return {"seconds": timing.interleaved(work.seconds, only, rounds)}
     names = work.contenders()
     wanted = work.results(names[0])
     for name in names[1:]:
@@ -209,21 +211,6 @@ def verify(case: Case, name: str, found: list[np.ndarray], wanted: list[np.ndarr
             raise SystemExit(f"{case}: {name} is off by {error:.3g}; allowed are {allowed:.3g}.")
 
 
-def product_seconds(case: Case, rounds: int) -> dict:
-    left = paddle.ones([case.rows, case.depth]).astype(case.dtype)
-    right = paddle.ones([case.depth, case.columns]).astype(case.dtype)
-
-    def seconds(_name):
-        dist.barrier()
-        paddle.device.synchronize()
-        began = time.perf_counter()
-        paddle.matmul(left, right)
-        paddle.device.synchronize()
-        return time.perf_counter() - began
-
-    return {"seconds": timing.interleaved(seconds, [PRODUCT], rounds)}
-
-
 def main(question: str, answer: str) -> None:
     job = json.loads(Path(question).read_text())
     strategy = fleet.DistributedStrategy()
@@ -233,10 +220,7 @@ def main(question: str, answer: str) -> None:
     found = []
     for request in job["cases"]:
         case = Case(**request)
-        if job.get("only_products"):
-            found.append(product_seconds(case, job["rounds"]))
-        else:
-            found.append(examine(case, group, job["rounds"]))
+        found.append(examine(case, group, job["rounds"], job.get("only")))
     if group.rank == 0:
         Path(answer).write_text(json.dumps(found))
 

@@ -10,6 +10,7 @@
 #include "paddle/phi/core/enforce.h"
 #include "virtual_npu/collectives/communicator.h"
 #include "virtual_npu/collectives/reduction.h"
+#include "virtual_npu/collectives/store.h"
 #include "virtual_npu/runtime/device.h"
 
 struct C_CCLComm_st {
@@ -64,6 +65,7 @@ C_Status get_unique_id_size(size_t* size) {
 }
 C_Status get_unique_id(C_CCLRootId* id) {
   return done([&] {
+    close_a_connection_to_the_store();
     std::memset(id->data, 0, id->sz);
     std::snprintf(static_cast<char*>(id->data), id->sz, "%s", Segment::create().c_str());
   });

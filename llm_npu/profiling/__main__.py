@@ -1,0 +1,51 @@
+"""python -m llm_npu.profiling report DIR: explain a profile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit code, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m llm_npu.profiling", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("report", help="where the time goes, and what to do about it")
+    command.add_argument(
+        "directory", type=Path, help="what a profiler has written: PROF_*, Paddle's traces, ranks"
+    )
+    command.add_argument(
+        "--compare", type=Path, metavar="DIR2", help="an earlier profile: show what changed since"
+    )
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write one page with plots")
+    command.add_argument("--top", type=int, default=15, help="operators in the tables (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    if options.top < 1:
+        parser.error(f"--top is {options.top}; it must be at least 1")
+    try:
+        _report(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError) as problem:
+        print(f"llm_npu.profiling: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _report(options: argparse.Namespace) -> None:
+    from .report import compare, page, plain, summary
+
+    report = summary.build(options.directory)
+    comparison = compare.compare(summary.build(options.compare), report) if options.compare else None
+    if options.html:
+        options.html.write_text(page.write(report, comparison, options.top), encoding="utf-8")
+    print(plain.write(report, comparison, options.top), end="")
+    if options.html:
+        print(f"\nThe page is {options.html}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""What to do first: each piece of advice with the time at stake and the evidence, the most costly first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from . import classes
+from .fusion import Coverage
+from .measure import Measured, Operator
+from .stragglers import Stragglers
+from .times import text
+
+_WORTH_MENTIONING = 0.01  # of the window
+_MANY_SMALL = 0.05  # casts, transposes and copies below this share are normal
+
+
+@dataclass(frozen=True)
+class Advice:
+    """``at_stake``: the time that the evidence covers, in ns over all ranks; no more than that can be gained.
+
+    ``always``: worth saying however short the time is.
+    """
+
+    title: str
+    evidence: str
+    cure: str
+    at_stake: int
+    always: bool = False
+
+
+def advise(
+    ranks: list[Measured], operators: list[Operator], coverage: list[Coverage], stragglers: Stragglers | None
+) -> list[Advice]:
+    """Ranked advice; ``operators`` and ``coverage`` are those of all ranks together."""
+    found = [
+        *_slow_engines(operators),
+        *_wide_products(operators),
+        *_unfused(coverage),
+        *_communication(ranks, operators),
+        *_idle(ranks),
+        *_conversions(operators),
+        *_steps(ranks),
+        *_memory(ranks),
+        *_straggler(stragglers, len(ranks)),
+    ]
+    enough = _WORTH_MENTIONING * sum(rank.window for rank in ranks)
+    chosen = [advice for advice in found if advice.always or advice.at_stake > enough]
+    return sorted(chosen, key=lambda advice: -advice.at_stake)
+
+
+def _names(operators: list[Operator], count: int = 3) -> str:
+    """The first operators with dtype, the costliest call site, calls and time."""
+    shown = []
+    for operator in operators[:count]:
+        dtypes = f" ({operator.dtypes})" if operator.dtypes else ""
+        site = f" at {operator.site}" if operator.site else ""
+        shown.append(f"{operator.name}{dtypes}{site}: {operator.calls} calls, {text(operator.time)}")
+    rest = len(operators) - count
+    return "; ".join(shown) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def _slow_engines(operators: list[Operator]):
+    for work, title, cure in (
+        (
+            classes.AICPU,
+            "AICPU runs operators that the AI cores should run",
+            "float64 and complex tensors, and int64 in some operators, go to the control processor. Make "
+            "the tensor float32 or int32 where it is created.",
+        ),
+        (
+            classes.HOST,
+            "Host CPU runs operators that the plugin has no kernel for",
+            "Each of them copies its tensors to the host and back. Use another dtype or another operator.",
+        ),
+    ):
+        slow = [operator for operator in operators if operator.work == work]
+        if slow:
+            yield Advice(title, _names(slow), cure, sum(operator.time for operator in slow), always=True)
+
+
+def _wide_products(operators: list[Operator]):
+    products = [operator for operator in operators if operator.work in (classes.MATMUL, classes.ATTENTION)]
+    wide = [operator for operator in products if operator.dtypes.startswith(("float32", "float64"))]
+    if wide:
+        yield Advice(
+            "Products run in float32",
+            _names(wide),
+            "The cube units are made for bfloat16 and float16: train with --bf16 true, or put the forward "
+            "pass under paddle.amp.auto_cast.",
+            sum(operator.time for operator in wide),
+        )
+
+
+def _unfused(coverage: list[Coverage]):
+    for kind in coverage:
+        if kind.unfused_time:
+            beside = f"; {kind.fused_calls} calls ran fused" if kind.fused_calls else ""
+            yield Advice(
+                f"{kind.name} is {kind.status}",
+                f"{', '.join(kind.parts)}: {kind.unfused_calls} calls, {text(kind.unfused_time)}{beside}",
+                f"Use {kind.cure}; the run prints why a layer was not fused.",
+                kind.unfused_time,
+            )
+
+
+def _communication(ranks: list[Measured], operators: list[Operator]):
+    exposed = sum(rank.exposed for rank in ranks)
+    total = sum(rank.communication for rank in ranks)
+    if exposed:
+        collectives = [operator for operator in operators if operator.work == classes.COMMUNICATION]
+        yield Advice(
+            "Communication is exposed",
+            f"{text(exposed)} of {text(total)} ({100 * exposed / total:.0f}%) is not hidden behind "
+            f"computation: {_names(collectives)}",
+            "In tensor and sequence parallel layers use --overlap auto (pipelined, or fused with the "
+            "product); in data parallel and sharding let gradients travel during the backward pass; a degree "
+            "that fits into one machine keeps collectives on the fast links.",
+            exposed,
+        )
+
+
+def _idle(ranks: list[Measured]):
+    idle = sum(rank.idle for rank in ranks)
+    known = [rank.launch_bound for rank in ranks if rank.launch_bound is not None]
+    loading = sum(rank.data_loading for rank in ranks)
+    evidence = f"{text(idle)}, {100 * idle / sum(rank.window for rank in ranks):.0f}% of the time"
+    if known:
+        evidence += f"; for {text(sum(known))} of it the next kernel had not been launched yet"
+    cure = (
+        "Python launches kernels more slowly than the device computes: fuse operators, enlarge the batch, "
+        "capture the step with to_static, and read no tensor (.item(), .numpy(), a printed loss) in a step."
+    )
+    if loading > idle / 2:
+        evidence += f"; {text(loading)} went into waiting for the data loader"
+        cure = "Give the data loader more workers, or pack the samples beforehand. " + cure
+    yield Advice("The device is idle", evidence, cure, idle)
+
+
+def _conversions(operators: list[Operator]):
+    busy = sum(operator.time for operator in operators)
+    words = ("cast", "transdata", "transpose", "tensormove", "viewcopy", "contiguous", "asstrided")
+    moving = [operator for operator in operators if operator.work in (classes.VECTOR, classes.COPY)]
+    small = [operator for operator in moving if any(word in classes.key(operator.name) for word in words)]
+    time = sum(operator.time for operator in small)
+    if time > _MANY_SMALL * busy:
+        yield Advice(
+            "Much time goes into conversions of dtype and layout",
+            f"{_names(small)}: {100 * time / busy:.0f}% of the tasks' time",
+            "Keep one dtype through a layer (a float32 constant promotes everything behind it), and avoid "
+            "transposed views: they are copied before anything is computed with them.",
+            time,
+        )
+
+
+def _steps(ranks: list[Measured]):
+    for rank in ranks:
+        times = [step.time for step in rank.steps]
+        if len(times) < 3:
+            continue
+        usual = median(times)
+        slow = [step for step in rank.steps if step.time > 1.5 * usual]
+        if slow:
+            first = slow[0] is rank.steps[0]
+            yield Advice(
+                f"Steps of rank {rank.rank} differ",
+                f"{slow[0].name} took {text(slow[0].time)}, the median is {text(usual)}",
+                "The first steps compile kernels and fill caches: profile later ones."
+                if first
+                else "Look at that step's row below: evaluation, checkpoints or data may fall into it.",
+                int(sum(step.time - usual for step in slow)),
+            )
+
+
+def _memory(ranks: list[Measured]):
+    for rank in ranks:
+        _, allocated, reserved = rank.memory
+        used, held = int(allocated.max(initial=0)), int(reserved.max(initial=0))
+        if used and held > 1.5 * used:
+            yield Advice(
+                f"Rank {rank.rank} reserves more memory than it uses",
+                f"at most {used / 2**20:.0f} MiB are in use, {held / 2**20:.0f} MiB are reserved",
+                "The allocator keeps freed blocks that do not fit later requests: keep shapes the same from "
+                "step to step, or set FLAGS_allocator_strategy=auto_growth.",
+                0,
+                always=True,
+            )
+
+
+def _straggler(stragglers: Stragglers | None, count: int):
+    if stragglers and stragglers.slowest is not None:
+        reason = f"; it spends more time than the others on: {stragglers.reason}" if stragglers.reason else ""
+        yield Advice(
+            f"The other ranks wait for rank {stragglers.slowest}",
+            f"in {stragglers.compared} collectives the others waited {text(stragglers.cost)} longer than "
+            f"rank {stragglers.slowest}{reason}",
+            "Balance the work (layers per pipeline stage, experts, lengths of packed samples); with equal "
+            "work look for another process on that device's host, or for a throttled card.",
+            stragglers.cost * (count - 1),
+        )

@@ -1,0 +1,106 @@
+"""What kind of work a task is: by its operator's type, its name and the engine that ran it."""
+
+from __future__ import annotations
+
+import re
+
+ATTENTION, MATMUL, VECTOR = "attention", "matmul", "vector"
+AICPU, HOST, COMMUNICATION, COPY = "AICPU", "host fall-back", "communication", "copy"
+COMPUTE = (MATMUL, ATTENTION, VECTOR, AICPU, HOST)
+CLASSES = (*COMPUTE, COMMUNICATION, COPY)
+
+UNKNOWN = ("", "N/A")  # msprof's cell where it has nothing to say, as at --task-time=l0
+
+_ENGINES = {
+    "AI_CPU": AICPU,
+    "AICPU": AICPU,
+    "HOST_CPU": HOST,
+    "HOST": HOST,
+    "HCCL": COMMUNICATION,
+    "COMMUNICATION": COMMUNICATION,
+    "MEMCPY_ASYNC": COPY,
+    "MEMCPY": COPY,
+    "MEMSET": COPY,
+    "SDMA_SQE": COPY,
+    "PCIE_DMA_SQE": COPY,
+}
+# What occupies a stream without working: it waits for, or marks, an event.
+_WAITING = re.compile(r"(EVENT|NOTIFY)_(WAIT|RECORD)|PLACE_HOLDER|WRITE_VALUE|PROFILER_TRACE|STREAM_WAIT")
+
+# On names in small letters without other characters: CANN's MatMulV2 and Paddle's matmul_v2 are one.
+_PATTERNS = (
+    # A product fused with a collective (MC2) is a product: its communication is inside.
+    (MATMUL, re.compile(r"(matmul|(?<!co)mm)(allreduce|reducescatter|alltoall)")),
+    (MATMUL, re.compile(r"(allgather|alltoall)(base)?(matmul|mm)")),
+    (COMMUNICATION, re.compile(r"^(hcom|hccl)|^(c|mp)?(allreduce|allgather|reducescatter|alltoall)")),
+    (COMMUNICATION, re.compile(r"^(c|mp)?broadcast$|^(p)?(send|recv)(v2)?$")),
+    (
+        ATTENTION,
+        re.compile(r"flashatt|attentionscore|inferattention|scaleddotproduct|fusedattention|pagedatt"),
+    ),
+    (
+        MATMUL,
+        re.compile(
+            r"matmul|gemm|^b?mm(v2|grad)?$|addmm|groupedmm|fusedlinear|linearcrossentropy|conv[23]d|^fc"
+        ),
+    ),
+    (COPY, re.compile(r"^mem(cpy|set)")),
+)
+
+
+def key(name: str) -> str:
+    """``name`` in small letters, letters and digits only: how operators' names are compared."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def waits(engine: str) -> bool:
+    """Whether a task of this type only waits or marks; such tasks are no work."""
+    return bool(_WAITING.search(engine))
+
+
+def operator(kind: str, name: str) -> str:
+    """The operator's type: ``kind`` where the profile has it, else from the task's ``name``.
+
+    CANN names tasks ``aclnnMatmul_MatMulCommon_MatMulV2``: the last part is the type. A collective's name
+    ends in numbers: ``hcom_allReduce__517_0_1``.
+    """
+    if kind not in UNKNOWN:
+        return kind
+    if name.startswith(("hcom", "hccl")):
+        return re.sub(r"_+\d.*$", "", name).rstrip("_")
+    return name.rpartition("_")[2] if name.startswith("aclnn") else name
+
+
+def classify(kind: str, name: str, engine: str) -> str:
+    """One of CLASSES for a task of operator type ``kind`` that ``engine`` (msprof's Task Type) ran."""
+    known = key(operator(kind, name))
+    by_engine = _ENGINES.get(engine.upper())
+    if by_engine in (AICPU, HOST):
+        return by_engine
+    for kind_of_work, pattern in _PATTERNS:
+        if pattern.search(known):
+            return kind_of_work
+    return by_engine or VECTOR
+
+
+_DTYPES = {
+    "float": "float32",
+    "fp32": "float32",
+    "half": "float16",
+    "fp16": "float16",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "double": "float64",
+    "fp64": "float64",
+}
+
+
+def dtypes(cell: str) -> str:
+    """The different dtypes of a cell such as ``DT_BF16;DT_BF16;FLOAT``: ``bfloat16, float32``."""
+    found = []
+    for part in cell.split(";"):
+        name = part.strip().strip('"').lower().removeprefix("dt_")
+        name = _DTYPES.get(name, name)
+        if name and name not in ("n/a", "undefined") and name not in found:
+            found.append(name)
+    return ", ".join(found)

@@ -1,0 +1,113 @@
+"""Which of a Llama's operators ran fused, and which ran as the small operators they are made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from . import classes
+from .measure import Operator
+
+
+@dataclass(frozen=True)
+class _Fusion:
+    """A fused operator: how it and its parts are called (in ``classes.key``'s spelling).
+
+    Each of ``marks`` must have run for the parts to count as an unfused operator: parts alone are also used
+    elsewhere. Where the fused operator ran too, so must ``mark_beside_fused``.
+    """
+
+    name: str
+    fused: str
+    marks: tuple[str, ...]
+    parts: str
+    cure: str
+    mark_beside_fused: str = ""
+
+
+_SWITCH = "llm_npu.surgery.apply_fused_kernels(model), or --{} true for scripts/run_llama_npu.py"
+_FUSIONS = (
+    _Fusion(
+        "attention",
+        r"flashatt|attentionscore|inferattention|scaleddotproduct|fusedattention",
+        (r"^softmax(v2|grad|ext)*$", r"^(batch)?matmul(v[23])?(grad)?$"),
+        r"^softmax(v2|grad|ext)*$|^batchmatmul(v[23])?(grad)?$",
+        _SWITCH.format("use_npu_fusion_attention"),
+        r"^batchmatmul",  # without it the softmax is the router's of a mixture of experts
+    ),
+    _Fusion(
+        "RMSNorm",
+        r"rmsnorm",
+        (r"^rsqrt(grad)?$",),
+        r"^(rsqrt|pow|square|reducemean|reducemeand|mean)(grad)?$",
+        _SWITCH.format("use_fused_rms_norm"),
+    ),
+    _Fusion(
+        "SwiGLU",
+        r"swiglu",
+        (r"^(silu|swish)(grad)?$",),
+        r"^(silu|swish)(grad)?$",
+        _SWITCH.format("use_fused_swiglu"),
+    ),
+    _Fusion(
+        "rotary embedding",
+        r"rotary|fusedrope|^rope",
+        (r"^neg(ative)?(grad)?$", r"^concat(v2|d)?(grad)?$"),
+        r"^neg(ative)?(grad)?$|^concat(v2|d)?(grad)?$",
+        _SWITCH.format("use_fused_rope"),
+    ),
+    _Fusion(
+        "AdamW",
+        r"applyadamw|fusedadamw|^adamw",
+        (r"^applyadamd?$",),
+        r"^applyadamd?$",
+        "an optimizer whose update is one kernel: paddle_fused.FusedAdamW",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of one kind of operator ran fused; times in ns.
+
+    ``parts`` names the small operators that did the rest, with their share of the time; it is a lower bound,
+    because additions and products are not told from those of other operators.
+    """
+
+    name: str
+    fused_calls: int
+    fused_time: int
+    unfused_calls: int
+    unfused_time: int
+    parts: tuple[str, ...]
+    cure: str
+
+    @property
+    def status(self) -> str:
+        """In words."""
+        if self.unfused_time:
+            return "partly fused" if self.fused_time else "not fused"
+        return "fused" if self.fused_time else "did not run"
+
+
+def coverage(operators: list[Operator]) -> list[Coverage]:
+    """One entry for each fused operator that a Llama can use."""
+    found = []
+    keys = [(classes.key(operator.name), operator) for operator in operators]
+    for fusion in _FUSIONS:
+        fused = [operator for key, operator in keys if re.search(fusion.fused, key)]
+        marks = (*fusion.marks, fusion.mark_beside_fused) if fused else fusion.marks
+        complete = all(any(re.search(mark, key) for key, _ in keys) for mark in marks)
+        parts = [operator for key, operator in keys if complete and re.search(fusion.parts, key)]
+        found.append(
+            Coverage(
+                fusion.name,
+                sum(operator.calls for operator in fused),
+                sum(operator.time for operator in fused),
+                sum(operator.calls for operator in parts),
+                sum(operator.time for operator in parts),
+                tuple(dict.fromkeys(operator.name for operator in parts)),
+                fusion.cure,
+            )
+        )
+    return found

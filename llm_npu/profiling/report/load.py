@@ -1,0 +1,206 @@
+"""Puts together what belongs to each rank, from whatever files there are: tasks, launches, steps, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from . import classes, op_summary, tasks, timeline, tree
+
+_NOTHING = np.zeros(0, np.int64)
+_COPY = "MEMCPY_ASYNC"
+_SAME_START = 1_000  # ns: an arrow ends within a microsecond of its kernel's start
+
+
+@dataclass
+class RankTrace:
+    """One rank's profile; times in nanoseconds, on one clock."""
+
+    rank: int
+    tasks: pd.DataFrame  # see tasks.table
+    steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
+    data_loading: tuple[np.ndarray, np.ndarray] = (_NOTHING, _NOTHING)  # starts, ends
+    memory: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NOTHING,) * 3  # times, allocated, reserved bytes
+    sources: list[str] = field(default_factory=list)  # files, for the reader of the report
+
+
+@dataclass
+class Profile:
+    """The ranks below a folder, what was left out and why, and whether a virtual NPU has written it."""
+
+    directory: Path
+    ranks: list[RankTrace]
+    notes: list[str]
+    virtual: bool
+
+
+def load(directory: Path) -> Profile:
+    """Reads everything below ``directory``. ValueError in words where nothing can be read."""
+    found = tree.search(directory)
+    notes = found.notes
+    ranks: dict[int, RankTrace] = {}
+    for export in _newest_of_each_rank(found.exports, notes):
+        for rank, trace in _from_export(export, notes).items():
+            if ranks.setdefault(rank, trace) is not trace:
+                notes.append(f"{export.folder.name} was left out: there is another profile of rank {rank}.")
+    if found.merged and ranks:
+        names = ", ".join(path.name for _, path in found.merged)
+        notes.append(f"{names} was not read: it repeats the kernels of the PROF_ folders.")
+    traces = found.paddle if ranks else found.paddle or found.merged
+    for rank, path in _newest(traces, notes):
+        _add_paddle(ranks, rank, path, notes)
+    kept = [ranks[rank] for rank in sorted(ranks) if len(ranks[rank].tasks)]
+    if not kept:
+        raise ValueError(
+            f"{directory} holds no task of a device. Profile with targets=[ProfilerTarget.CUSTOM_DEVICE] and "
+            "custom_device_types=['npu'], and run msprof --export=on --output=DIR on the PROF_ folder. "
+            + " ".join(notes)
+        )
+    return Profile(directory, kept, notes, found.virtual)
+
+
+def _newest_of_each_rank(exports: list[tree.Export], notes: list[str]) -> list[tree.Export]:
+    """Without older captures of a rank: a folder is often used again, and steps would count twice."""
+    newest: dict[object, tree.Export] = {}
+    for export in sorted(exports, key=lambda export: (_stamp(export.folder), export.folder.name)):
+        owner = export.rank if export.rank is not None else _devices(export)
+        if owner in newest:
+            notes.append(
+                f"{newest[owner].folder.name} is an older capture of the same rank and was left out."
+            )
+        newest[owner] = export
+    return list(newest.values())
+
+
+def _stamp(folder: Path) -> str:
+    """The time in PROF_000001_20240911123456789_ABCDEF; "" where there is none."""
+    return next((part for part in folder.name.split("_") if part.isdecimal() and len(part) >= 12), "")
+
+
+def _devices(export: tree.Export) -> tuple:
+    """The devices of an export, without reading it whole."""
+    folders = [path.name for path in export.folder.glob("device_*")]
+    return tuple(sorted(folders)) or op_summary.devices(export.files["op_summary"]) or (export.folder.name,)
+
+
+def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
+    tables = op_summary.read(export.files["op_summary"], notes)
+    lines = [line for path in export.files["msprof"] if (line := _timeline(path, notes))]
+    devices = dict.fromkeys(tables or [device for line in lines for device in line.devices])
+    ranks = {}
+    for device in devices:
+        parts = [line.devices[device] for line in lines if device in line.devices]
+        rows = tasks.joined([tables[device], *_copies(tables[device], parts)] if tables else parts)
+        if not (rows["work"] == classes.COMMUNICATION).any():
+            # With one device there is no other that the communication layer could belong to.
+            layers = [layer for line in lines for layer in line.collectives.items()]
+            own = [layer for owner, layer in layers if owner == device or len(devices) == 1]
+            rows = tasks.joined([rows, *own])
+        rank = export.rank if export.rank is not None and len(devices) == 1 else device
+        rank = len(ranks) if rank is None else rank
+        names = ", ".join(path.name for path in (*export.files["op_summary"], *export.files["msprof"]))
+        ranks[rank] = RankTrace(rank, _with_launches(rows, lines), sources=[f"{export.folder.name}: {names}"])
+        ranks[rank].memory = op_summary.memory(export.files["memory_record"], export.files["npu_mem"], device)
+    if tables:
+        _check_sum(export, tasks.joined(list(tables.values())), notes)
+    return ranks
+
+
+def _copies(rows: pd.DataFrame, parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Copies between host and device: msprof has them in its timelines (``parts``), not in op_summary."""
+    if (rows["engine"] == _COPY).any():
+        return []
+    return [part[part["engine"] == _COPY] for part in parts]
+
+
+def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
+    """What a timeline says; None, and a remark in ``notes``, if it is none: the tables may still be good."""
+    try:
+        return timeline.read(path, notes)
+    except ValueError as problem:
+        notes.append(f"{problem} It was left out.")
+        return None
+
+
+def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> None:
+    """Notes it when msprof's own sums say that rows are missing from its op_summary."""
+    total = op_summary.statistic_total(export.files["op_statistic"])
+    counted = int(rows["duration"][rows["work"] != classes.COMMUNICATION].sum())
+    everything = int(rows["duration"].sum())
+    if total and min(abs(total - counted), abs(total - everything)) > 0.01 * total:
+        notes.append(
+            f"{export.folder.name}: op_statistic adds up to {total / 1e6:.3f} ms, the rows of op_summary to "
+            f"{counted / 1e6:.3f} ms without communication. Rows are missing or double; export it again."
+        )
+
+
+def _with_launches(rows: pd.DataFrame, lines: list[timeline.Timeline]) -> pd.DataFrame:
+    """Adds the launch times that msprof's arrows from host to device tell, by the start of the kernel."""
+    ends = np.concatenate([line.arrows[0] for line in lines]) if lines else _NOTHING
+    if not len(ends):
+        return rows
+    begins = np.concatenate([line.arrows[1] for line in lines])
+    order = np.argsort(ends, kind="stable")
+    ends, begins = ends[order], begins[order]
+    start = rows["start"].to_numpy()
+    behind = np.minimum(np.searchsorted(ends, start), len(ends) - 1)
+    before = np.maximum(behind - 1, 0)
+    at = np.where(np.abs(ends[before] - start) < np.abs(ends[behind] - start), before, behind)
+    near = np.abs(ends[at] - start) <= _SAME_START
+    return rows.assign(launched=np.where(near & (rows["launched"] < 0), begins[at], rows["launched"]))
+
+
+def _newest(traces: list[tuple[int | None, Path]], notes: list[str]) -> list[tuple[int | None, Path]]:
+    """The newest trace of each rank; those without a rank are ranks of their own where they are several."""
+    newest: dict[object, tuple[int | None, Path]] = {}
+    for rank, path in sorted(traces, key=lambda trace: (trace[1].stat().st_mtime_ns, trace[1].name)):
+        owner = rank if rank is not None else path.name.partition("_time_")[0]
+        if owner in newest:
+            notes.append(f"{newest[owner][1].name} is an older trace of the same rank and was left out.")
+        newest[owner] = (rank, path)
+    return list(newest.values())
+
+
+def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes: list[str]) -> None:
+    """Adds steps and memory of a Paddle trace to a rank that msprof has told of; without msprof all of it."""
+    line = _timeline(path, notes)
+    if line is None:
+        return
+    if rank is None:
+        rank = next(iter(ranks)) if len(ranks) == 1 else next(iter(line.devices), None)
+        rank = len(ranks) if rank is None else rank
+    trace = ranks.get(rank)
+    if trace is None:
+        if not line.devices:
+            notes.append(
+                f"{path.name} has no kernels and was left out: Paddle itself does not time those of an NPU."
+            )
+            return
+        rows = tasks.joined(list(line.devices.values()))
+        if not (rows["work"] == classes.COMMUNICATION).any():
+            rows = tasks.joined([rows, *line.collectives.values()])
+        trace = ranks[rank] = RankTrace(rank, _with_launches(rows, [line]))
+    trace.sources.append(path.name)
+    shift = _shift(trace.tasks, line, path, notes)
+    trace.steps = [(name, start + shift, end + shift) for name, start, end in line.steps]
+    trace.data_loading = tuple(times + shift for times in line.data_loading)
+    if len(line.memory[0]) and not trace.memory[1].any():
+        trace.memory = (line.memory[0] + shift, *line.memory[1:])
+
+
+def _shift(rows: pd.DataFrame, line: timeline.Timeline, path: Path, notes: list[str]) -> int:
+    """What to add to the host's times: 0, but where the clocks have nothing in common, both end together."""
+    if not line.steps or not len(rows):
+        return 0
+    first, last = int(rows["start"].min()), int((rows["start"] + rows["duration"]).max())
+    begin, end = line.steps[0][1], max(step[2] for step in line.steps)
+    if begin < last and first < end:
+        return 0
+    notes.append(
+        f"{path.name} and the device use clocks that have nothing in common (merging the files only puts "
+        "their rows side by side). The steps were moved to end with the last kernel: borders are approximate."
+    )
+    return last - end

@@ -1,0 +1,217 @@
+"""What one rank's profile adds up to: time by class, operators, steps, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from . import classes
+from .load import RankTrace
+from .spans import Spans
+
+EXPOSED, IDLE = "communication, exposed", "idle"
+# The order in which classes claim a moment in which several are at work.
+PRIORITY = (
+    classes.ATTENTION,
+    classes.MATMUL,
+    classes.VECTOR,
+    classes.AICPU,
+    classes.HOST,
+    EXPOSED,
+    classes.COPY,
+    IDLE,
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The tasks of one class: how many, the sum of their durations, the part of the window they claim, in ns.
+
+    ``alone`` of all classes, exposed communication and idle time add up to exactly the window.
+    """
+
+    calls: int
+    time: int
+    alone: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The tasks of one operator type and class; times in ns; of ``shapes`` and ``site`` the most costly."""
+
+    name: str
+    work: str
+    calls: int
+    time: int
+    longest: int
+    dtypes: str
+    shapes: str
+    site: str  # the line of the program that called it, where that was recorded
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step: its length and what it was spent on (PRIORITY), in ns."""
+
+    name: str
+    time: int
+    spent: dict[str, int]
+    data_loading: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One rank; times in nanoseconds, memory in bytes.
+
+    ``window`` is the time from the first to the last task or step. Communication is ``hidden`` while an
+    operator computes, else exposed. ``launch_bound``, a part of the idle time, is where the device had
+    nothing to do because the host had not yet launched the next task; None where the profile does not tell.
+    """
+
+    rank: int
+    window: int
+    works: dict[str, Work]
+    communication: int
+    hidden: int
+    exposed: int
+    idle: int
+    launch_bound: int | None
+    data_loading: int
+    operators: list[Operator]
+    steps: list[Step]
+    collectives: dict[str, np.ndarray]  # operator: durations in the order of their starts
+    memory: tuple[np.ndarray, np.ndarray, np.ndarray]  # ns since the window's start, allocated, reserved
+    tasks: int
+    sources: list[str]
+
+    @property
+    def computing(self) -> int:
+        """The time in which an operator computes."""
+        return sum(self.works[name].alone for name in classes.COMPUTE)
+
+    def spent(self) -> dict[str, int]:
+        """The window, divided among PRIORITY."""
+        parts = {name: work.alone for name, work in self.works.items() if name in PRIORITY}
+        return {
+            name: {EXPOSED: self.exposed, IDLE: self.idle}.get(name, parts.get(name, 0)) for name in PRIORITY
+        }
+
+
+def measure(trace: RankTrace) -> Measured:
+    """Adds up one rank's profile."""
+    rows = trace.tasks
+    start = rows["start"].to_numpy()
+    end = start + rows["duration"].to_numpy()
+    work = rows["work"].to_numpy()
+    borders = [(begin, stop) for _, begin, stop in trace.steps]
+    first = min([int(start.min()), *(begin for begin, _ in borders)])
+    last = max([int(end.max()), *(stop for _, stop in borders)])
+
+    spans = {name: Spans(start[work == name], end[work == name]) for name in classes.CLASSES}
+    claimed, levels = Spans([], []), {}
+    for name in PRIORITY[:-1]:
+        claimed = claimed.union(spans[classes.COMMUNICATION if name == EXPOSED else name])
+        levels[name] = claimed
+    spent = _spent(levels, np.array([first]), np.array([last]))
+    computing = levels[classes.HOST]
+    communication = spans[classes.COMMUNICATION]
+
+    works = {}
+    for name in classes.CLASSES:
+        chosen = work == name
+        alone = spent[EXPOSED if name == classes.COMMUNICATION else name][0]
+        works[name] = Work(int(chosen.sum()), int((end - start)[chosen].sum()), int(alone))
+    loading = Spans(*trace.data_loading)
+    return Measured(
+        rank=trace.rank,
+        window=last - first,
+        works=works,
+        communication=communication.total,
+        hidden=computing.shared(communication),
+        exposed=works[classes.COMMUNICATION].alone,
+        idle=int(spent[IDLE][0]),
+        launch_bound=_launch_bound(rows, start, claimed, first, last),
+        data_loading=int(loading.covered([first], [last])[0]),
+        operators=_operators(rows),
+        steps=_steps(trace, levels, loading),
+        collectives=_collectives(rows),
+        memory=(trace.memory[0] - first, *trace.memory[1:]),
+        tasks=len(rows),
+        sources=trace.sources,
+    )
+
+
+def _spent(levels: dict[str, Spans], starts: np.ndarray, ends: np.ndarray) -> dict[str, np.ndarray]:
+    """Of each interval: how much of it each of PRIORITY accounts for."""
+    spent, before = {}, np.zeros(len(starts), np.int64)
+    for name, claimed in levels.items():
+        until = claimed.covered(starts, ends)
+        spent[name], before = until - before, until
+    return spent | {IDLE: ends - starts - before}
+
+
+def _launch_bound(rows: pd.DataFrame, start, busy: Spans, first: int, last: int) -> int | None:
+    launched = rows["launched"].to_numpy()
+    if not (launched >= 0).any():
+        return None
+    begins, ends = busy.gaps(first, last)
+    # The task that ends a gap is the first that starts there.
+    task = np.minimum(np.searchsorted(start, ends), len(start) - 1)
+    told = (start[task] == ends) & (launched[task] >= 0)
+    waiting = np.minimum(launched[task], ends) - begins
+    return int(np.maximum(waiting, 0)[told].sum())
+
+
+def _operators(rows: pd.DataFrame) -> list[Operator]:
+    keys = ["operator", "work", "dtypes", "shapes", "site"]
+    groups = (
+        rows.groupby(keys, observed=True, sort=False)["duration"].agg(["count", "sum", "max"]).reset_index()
+    )
+    found = []
+    for (name, work), parts in groups.groupby(["operator", "work"], observed=True, sort=False):
+        dtypes = parts.groupby("dtypes", observed=True)["sum"].sum().sort_values(ascending=False)
+        shapes, site = parts.loc[parts["sum"].idxmax(), ["shapes", "site"]]
+        found.append(
+            Operator(
+                name,
+                work,
+                int(parts["count"].sum()),
+                int(parts["sum"].sum()),
+                int(parts["max"].max()),
+                _mixture(dtypes),
+                "" if shapes in classes.UNKNOWN else shapes.strip('"'),
+                "" if site in classes.UNKNOWN else site,
+            )
+        )
+    return sorted(found, key=lambda operator: (-operator.time, operator.name))
+
+
+def _mixture(times: pd.Series) -> str:
+    """``bfloat16``, or with shares of the time if there are several: ``bfloat16 75%; float32 25%``."""
+    times = times[times.index != ""]
+    if len(times) == 1:
+        return times.index[0]
+    total = max(int(times.sum()), 1)
+    return "; ".join(f"{name} {100 * time / total:.0f}%" for name, time in times.items())
+
+
+def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[Step]:
+    if not trace.steps:
+        return []
+    names, starts, ends = zip(*trace.steps, strict=True)
+    starts, ends = np.array(starts), np.array(ends)
+    spent = _spent(levels, starts, ends)
+    waits = loading.covered(starts, ends)
+    found = []
+    for i, name in enumerate(names):
+        parts = {kind: int(spent[kind][i]) for kind in PRIORITY}
+        found.append(Step(name, int(ends[i] - starts[i]), parts, int(waits[i])))
+    return found
+
+
+def _collectives(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    chosen = rows[rows["work"] == classes.COMMUNICATION]
+    groups = chosen.groupby("operator", observed=True, sort=False)
+    return {name: group["duration"].to_numpy() for name, group in groups}

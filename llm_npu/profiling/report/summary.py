@@ -1,0 +1,60 @@
+"""The whole report on a folder: every rank, what they have in common, and advice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import advice, fusion, load, stragglers
+from .measure import PRIORITY, Measured, Operator, measure
+
+
+@dataclass(frozen=True)
+class Report:
+    """``operators`` and ``coverage`` are of all ranks together; ``notes`` say what was left out, and why."""
+
+    directory: Path
+    virtual: bool
+    ranks: list[Measured]
+    operators: list[Operator]
+    coverage: list[fusion.Coverage]
+    stragglers: stragglers.Stragglers | None
+    advice: list[advice.Advice]
+    notes: list[str]
+
+    @property
+    def steps(self) -> int:
+        """Training steps, over all ranks; 0 if the profile does not mark them."""
+        return sum(len(rank.steps) for rank in self.ranks)
+
+    def spent(self) -> dict[str, int]:
+        """The windows of all ranks, divided among PRIORITY, in ns."""
+        return {name: sum(rank.spent()[name] for rank in self.ranks) for name in PRIORITY}
+
+
+def build(directory: str | Path) -> Report:
+    """Reads the profiles below ``directory``; ValueError in words if there are none that can be read."""
+    profile = load.load(Path(directory))
+    ranks = [measure(trace) for trace in profile.ranks]
+    operators = _together(operator for rank in ranks for operator in rank.operators)
+    covered = fusion.coverage(operators)
+    slowest = stragglers.find(ranks)
+    found = advice.advise(ranks, operators, covered, slowest)
+    return Report(
+        profile.directory, profile.virtual, ranks, operators, covered, slowest, found, profile.notes
+    )
+
+
+def _together(operators: Iterable[Operator]) -> list[Operator]:
+    """The operators of all ranks, each type and class once."""
+    same = defaultdict(list)
+    for operator in operators:
+        same[operator.name, operator.work].append(operator)
+    found = []
+    for parts in same.values():
+        most = max(parts, key=lambda operator: operator.time)
+        calls, time = sum(part.calls for part in parts), sum(part.time for part in parts)
+        found.append(replace(most, calls=calls, time=time, longest=max(part.longest for part in parts)))
+    return sorted(found, key=lambda operator: (-operator.time, operator.name))

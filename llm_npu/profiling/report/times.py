@@ -1,0 +1,36 @@
+"""Microseconds as profilers write them, as whole nanoseconds.
+
+msprof writes microseconds since 1970 with three decimals, in JSON often as a string. That has more digits
+than a double holds (its steps are 0.25 microseconds there), and rounding makes neighbouring kernels overlap,
+which viewers then draw inside one another. Hence exact integers.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+
+def nanoseconds(microseconds: str | int) -> int:
+    """Exact nanoseconds; digits beyond the third decimal are cut. ValueError if it is no number.
+
+    >>> nanoseconds("1699529623106750.123")
+    1699529623106750123
+    """
+    if isinstance(microseconds, int):
+        return microseconds * 1000
+    whole, _, decimals = microseconds.partition(".")
+    if whole.isdecimal() and (not decimals or decimals.isdecimal()):
+        return int(whole) * 1000 + int((decimals + "000")[:3])
+    try:
+        return int(Decimal(microseconds.strip()) * 1000)  # blanks, tabs, signs, exponents
+    except (InvalidOperation, ValueError, OverflowError):
+        raise ValueError(f"{microseconds!r} is no number of microseconds") from None
+
+
+def text(duration: float) -> str:
+    """``duration``, in nanoseconds, for people: three digits and a unit."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(duration) >= 0.9995 * size:
+            value = duration / size
+            return f"{value:.2f} {unit}" if abs(value) < 9.995 else f"{value:.1f} {unit}"
+    return f"{duration:.0f} ns"

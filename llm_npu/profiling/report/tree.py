@@ -1,0 +1,112 @@
+"""Finds what profilers have left below a folder: msprof's trees and Paddle's traces, of one or many ranks."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
+# op_summary_20240911123456.csv, msprof_slice_1_20240911123456.json; before CANN 8 op_summary_0_1.csv
+_FILE = re.compile(
+    r"(?P<table>op_summary|op_statistic|memory_record|npu_mem|msprof)(_slice_\d+)?(_(?P<device>\d{1,3})(_\d{1,3})?)?"
+    r"(_(?P<stamp>\d{12,}))?\.(csv|json)$"
+)
+TABLES = ("op_summary", "op_statistic", "memory_record", "npu_mem", "msprof")
+
+
+@dataclass
+class Export:
+    """One msprof export: the files of each of TABLES; several where the export was cut into slices."""
+
+    folder: Path
+    rank: int | None  # from the folder's name
+    files: dict[str, list[Path]] = field(default_factory=lambda: {table: [] for table in TABLES})
+
+
+@dataclass
+class Found:
+    """What lies below a folder."""
+
+    exports: list[Export]
+    paddle: list[tuple[int | None, Path]]  # rank, trace
+    merged: list[tuple[int | None, Path]]  # Paddle's trace and msprof's in one file
+    notes: list[str]
+    virtual: bool  # a virtual NPU says that it has written this
+
+
+def search(directory: Path) -> Found:
+    """Looks through ``directory``; ValueError in words if there is no profile that can be read."""
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is no folder. Give the folder that a profiler has written to.")
+    found = Found([], [], [], [], False)
+    raw = []
+    for name, folders, files in os.walk(directory):
+        folders.sort()
+        folder = Path(name)
+        inside = folder.relative_to(directory)
+        rank = _rank(inside) if inside.parts else _rank(Path(directory.name))
+        if folder.name.startswith("PROF_"):
+            export = _export(folder, rank, found.notes)
+            found.virtual |= _says_virtual(folder)
+            if export.files["op_summary"] or export.files["msprof"]:
+                found.exports.append(export)
+            else:
+                raw.append(folder)
+            folders.clear()  # everything below has been looked at
+            continue
+        if folder == directory and any(_FILE.match(file) for file in files):
+            found.exports.append(_chosen(folder, rank, [folder / file for file in files], found.notes))
+        for file in sorted(files):
+            if re.search(r"\.paddle_trace\.json(\.gz)?$", file):
+                found.paddle.append((rank, folder / file))
+            elif re.match(r"trace_view.*\.json(\.gz)?$", file):
+                found.merged.append((rank, folder / file))
+    for folder in raw:
+        found.notes.append(
+            f"{folder.name} is not exported and was left out. Run: "
+            f"msprof --export=on --output={folder.resolve()}"
+        )
+    if not (found.exports or found.paddle or found.merged):
+        raise ValueError(
+            f"{directory} holds no profile that can be read. "
+            + " ".join(
+                found.notes or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
+            )
+        )
+    return found
+
+
+def _rank(path: Path) -> int | None:
+    """The number in the innermost folder that is named for a rank."""
+    for part in reversed(path.parts):
+        if match := _RANK.search(part):
+            return int(match[1])
+    return None
+
+
+def _export(folder: Path, rank: int | None, notes: list[str]) -> Export:
+    output = folder / "mindstudio_profiler_output"
+    below = output if output.is_dir() else folder  # before CANN 8: device_0/summary and device_0/timeline
+    return _chosen(folder, rank, [path for path in sorted(below.rglob("*")) if path.is_file()], notes)
+
+
+def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str]) -> Export:
+    """The newest export among ``files``: exporting again adds files with a later time in their names."""
+    export = Export(folder, rank)
+    for table in TABLES:
+        matches = [
+            (match, path) for path in files if (match := _FILE.match(path.name)) and match["table"] == table
+        ]
+        stamps = {match["stamp"] or "" for match, _ in matches}
+        newest = max(stamps, default="")
+        export.files[table] = [path for match, path in matches if (match["stamp"] or "") == newest]
+        if len(stamps) > 1 and table in ("op_summary", "msprof"):
+            notes.append(f"{folder.name} was exported {len(stamps)} times: {table} of {newest} is read.")
+    return export
+
+
+def _says_virtual(folder: Path) -> bool:
+    """Whether the folder's own remarks say so, as those that the virtual NPU writes do."""
+    return any("virtual NPU" in path.read_text(errors="replace")[:10_000] for path in folder.glob("*.json"))

@@ -1,0 +1,1 @@
+"""Profiles made by hand, for the tests of llm_npu.profiling.report."""

@@ -70,6 +70,27 @@ def test_paddles_names_are_known_too(tmp_path):
     assert [kind.status for kind in report.coverage] == ["not fused", "fused", "fused", "fused", "fused"]
 
 
+def test_a_llama_of_paddles_operators(tmp_path):
+    """The kernels that PaddleNLP's Llama launches when nothing of it is fused."""
+    names = ["matmul", "softmax", "softmax_grad", "pow", "mean", "rsqrt", "rsqrt_grad", "silu", "multiply"]
+    report = report_on(tmp_path, behind([LLAMA[0]], [*names, "scale", "strided_copy", "concat", "adamw"]))
+    assert [kind.status for kind in report.coverage] == [*["not fused"] * 4, "fused"]
+    assert report.coverage[3].parts == ("concat",)
+
+
+def test_scaling_beside_the_fused_rotary_embedding_is_no_second_one(tmp_path):
+    report = report_on(tmp_path, behind([LLAMA[0]], ["swiglu", "fused_rope", "concat", "scale"]))
+    assert report.coverage[3].status == "fused"
+
+
+def test_dtypes_with_hardly_a_share_are_not_shown(tmp_path):
+    tasks = behind([LLAMA[0]], ["Cast"] * 3)
+    tasks = behind(tasks, ["Cast"], duration=50, dtypes="FLOAT")
+    tasks = behind(tasks, ["Cast"], duration=0.25, dtypes="BOOL")
+    report = report_on(tmp_path, tasks)
+    assert next(one for one in report.operators if one.name == "Cast").dtypes == "bfloat16 75%; float32 25%"
+
+
 def test_some_layers_fused(tmp_path):
     report = report_on(tmp_path, behind(LLAMA, SMALL["RMSNorm"], duration=25))
     kind = report.coverage[1]

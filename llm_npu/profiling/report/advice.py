@@ -139,7 +139,16 @@ def _idle(ranks: list[Measured]):
 
 def _conversions(operators: list[Operator]):
     busy = sum(operator.time for operator in operators)
-    words = ("cast", "transdata", "transpose", "tensormove", "viewcopy", "contiguous", "asstrided")
+    words = (
+        "cast",
+        "transdata",
+        "transpose",
+        "tensormove",
+        "viewcopy",
+        "contiguous",
+        "stridedcopy",
+        "asstrided",
+    )
     moving = [operator for operator in operators if operator.work in (classes.VECTOR, classes.COPY)]
     small = [operator for operator in moving if any(word in classes.key(operator.name) for word in words)]
     time = sum(operator.time for operator in small)

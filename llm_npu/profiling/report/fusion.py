@@ -52,9 +52,11 @@ _FUSIONS = (
     _Fusion(
         "rotary embedding",
         r"rotary|fusedrope|^rope",
-        (r"^neg(ative)?(grad)?$", r"^concat(v2|d)?(grad)?$"),
+        # Paddle negates with scale. Any model scales and concatenates, not any has gated activations.
+        (r"^neg(ative)?(grad)?$|^scale$|^muls$", r"^concat(v2|d)?(grad)?$", r"^swiglu|^silu|^swish"),
         r"^neg(ative)?(grad)?$|^concat(v2|d)?(grad)?$",
         _SWITCH.format("use_fused_rope"),
+        r"^neg(ative)?(grad)?$",
     ),
     _Fusion(
         "AdamW",

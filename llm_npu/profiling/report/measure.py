@@ -191,10 +191,11 @@ def _operators(rows: pd.DataFrame) -> list[Operator]:
 def _mixture(times: pd.Series) -> str:
     """``bfloat16``, or with shares of the time if there are several: ``bfloat16 75%; float32 25%``."""
     times = times[times.index != ""]
-    if len(times) == 1:
-        return times.index[0]
-    total = max(int(times.sum()), 1)
-    return "; ".join(f"{name} {100 * time / total:.0f}%" for name, time in times.items())
+    shares = 100 * times / max(int(times.sum()), 1)
+    shown = shares[(shares >= 0.5) | (shares == shares.max())]
+    if len(shown) == 1:
+        return shown.index[0]
+    return "; ".join(f"{name} {percent:.0f}%" for name, percent in shown.items())
 
 
 def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[Step]:

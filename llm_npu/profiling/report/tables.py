@@ -111,6 +111,8 @@ def _coverage(report: Report) -> Table:
                 share(kind.fused_time, together),
             ]
         )
+    if all(kind.status == "did not run" for kind in report.coverage):
+        rows = []  # no Llama
     columns = ["operator", "state", "runs as", "fused calls", "fused", "unfused", "fused share"]
     return Table("Fused operators", columns, rows, words=3)
 
@@ -202,6 +204,8 @@ def _change(change: Change) -> list[str]:
         relative = "new"
     elif not change.after:
         relative = "gone"
+    elif change.after > 10 * change.before:
+        relative = f"x{change.after / change.before:.0f}"
     else:
         relative = f"{100 * change.difference / change.before:+.1f}%"
     difference = ("+" if change.difference > 0 else "") + text(change.difference)

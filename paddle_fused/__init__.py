@@ -14,6 +14,7 @@ import importlib
 # Where each public name stands.
 _PUBLIC = {
     "BackendError": "dispatch",
+    "ask": "dispatch",
     "reset_what_ran": "dispatch",
     "use_backend": "dispatch",
     "what_ran": "dispatch",

@@ -38,15 +38,33 @@ class Backend:
 
     ``refuses`` returns the reason not to run these arguments (a sentence without its final dot) or None.
     ``mode`` is what runs, for the record: a name of the operator or of the composition, or a function of the
-    arguments that returns it.
+    arguments that returns it. ``computed`` is the share of the definition's work that it does, a function of
+    the arguments; None: all of it, always.
     """
 
     run: Callable[..., Any]
     refuses: Callable[..., str | None] = _accepts
     mode: str | Callable[..., str] = ""
+    computed: Callable[..., float] | None = None
 
     def mode_of(self, arguments: tuple) -> str:
         return self.mode(*arguments) if callable(self.mode) else self.mode
+
+    def answer(self, arguments: tuple) -> Answer:
+        """What it has to say about a call."""
+        reason = self.refuses(*arguments)
+        if reason is not None:
+            return Answer(reason, "", 0.0)
+        computed = 1.0 if self.computed is None else self.computed(*arguments)
+        return Answer(None, self.mode_of(arguments), computed)
+
+
+class Answer(NamedTuple):
+    """A backend's reason to refuse a call, or None, its mode, and the share of the work that it would do."""
+
+    reason: str | None
+    mode: str
+    computed: float
 
 
 class BackendError(ValueError):
@@ -166,13 +184,9 @@ class FusedOp:
         assert self.name not in OPERATORS, self.name
         OPERATORS[self.name] = self
 
-    def answers(self, *arguments) -> dict[str, tuple[str | None, str]]:
-        """For every backend its reason to refuse these arguments or None, and what it would run."""
-        found = {}
-        for name, backend in self.backends.items():
-            reason = backend.refuses(*arguments)
-            found[name] = (reason, "" if reason else backend.mode_of(arguments))
-        return found
+    def answers(self, *arguments) -> dict[str, Answer]:
+        """What every backend has to say about these arguments."""
+        return {name: backend.answer(arguments) for name, backend in self.backends.items()}
 
     def __call__(self, *arguments):
         choice = self.choose(*arguments)
@@ -183,7 +197,7 @@ class FusedOp:
     def choose(self, *arguments) -> Choice:
         """The first backend that accepts the arguments: for callers that then run many calls as one."""
         if _asking:
-            raise Asked(self.name, self.answers(*arguments))
+            raise Asked(self.name, self.answers(*arguments), _order())
         refused: dict[str, str] = {}
         for name in _order():
             backend = self.backends[name]
@@ -196,10 +210,17 @@ class FusedOp:
 
 
 class Asked(BaseException):
-    """Ends a call inside ``ask`` with what every backend answered: ``answers`` maps it to (reason, mode)."""
+    """Ends a call inside ``ask`` with what every backend answered.
 
-    def __init__(self, operator: str, answers: dict[str, tuple[str | None, str]]):
+    ``chosen`` is the one that would run it, None if nobody would; ``refused`` holds the reasons of those that
+    are asked before it.
+    """
+
+    def __init__(self, operator: str, answers: dict[str, Answer], order: tuple[str, ...]):
         self.operator, self.answers = operator, answers
+        self.chosen = next((name for name in order if answers[name].reason is None), None)
+        before = order if self.chosen is None else order[: order.index(self.chosen)]
+        self.refused = {name: answers[name].reason for name in before}
         super().__init__(operator)
 
 

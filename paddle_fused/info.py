@@ -46,7 +46,7 @@ def table() -> dict[str, dict[tuple[str, str], Cell]]:
         row = rows.setdefault(case.operator, {(b, p): Cell() for b in BACKENDS for p in PLACES})
         for dtype in case.dtypes:
             for place in PLACES:
-                for backend, (reason, mode) in _answers(case, dtype, place).items():
+                for backend, (reason, mode, _) in _answers(case, dtype, place).items():
                     cell = row[backend, place]
                     if reason is None:
                         cell.modes[mode or "composition"] += 1
@@ -55,7 +55,7 @@ def table() -> dict[str, dict[tuple[str, str], Cell]]:
     return rows
 
 
-def _answers(case, dtype: str, place: str) -> dict[str, tuple[str | None, str]]:
+def _answers(case, dtype: str, place: str) -> dict:
     import numpy as np
     import paddle
 
@@ -71,6 +71,22 @@ def _answers(case, dtype: str, place: str) -> dict[str, tuple[str | None, str]]:
             tensor = tensor.astype("float32").astype("float32" if name in case.keep_float32 else dtype)
         tensors[name] = tensor
     return ask(lambda: case.call(tensors)).answers
+
+
+def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
+    """What the operators of the plugin that is installed take: the names of their inputs and attributes.
+
+    Asked are those that the ascend backends and overlapping products call by name; None: the plugin has none
+    of that name.
+    """
+    from . import ascend
+    from .contracts import OPERATORS_BY_NAME
+
+    found = {name: ascend.signature(name) for name in OPERATORS_BY_NAME}
+    return {
+        name: signature and {"inputs": list(signature.inputs), "attributes": list(signature.attributes)}
+        for name, signature in found.items()
+    }
 
 
 def markdown(rows) -> str:

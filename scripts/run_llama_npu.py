@@ -44,6 +44,7 @@ def main(argv: list[str]) -> int:
         surgery,
         tokenizer,
         trainer,
+        why,
     )
 
     compat.apply()
@@ -78,6 +79,8 @@ def main(argv: list[str]) -> int:
     recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm))
     mask = "object" if report and report.count("attention") else "dense"
     pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask, kind)
+    if report:
+        pretraining.add_callback(why.WhyLog(pretraining, report, switches))
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()

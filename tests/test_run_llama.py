@@ -90,6 +90,7 @@ def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
     assert "fused    attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2" in lines
     for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu"):
         assert any(line.startswith(f"ran      {operator} bfloat16: ") for line in lines), operator
+    assert any(line.startswith("why      the first step was as the table says") for line in lines)
     assert "virtual NPU" in lines[-2] and "kernel launches" in lines[-1]
 
     out = tmp_path / "out"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from . import kernels
+from .batch import Batch
 
 
 @dataclass(frozen=True)
@@ -42,27 +43,30 @@ class NotFused:
 class Kernel:
     """``replace(layer)`` is a Replacement, or NotFused, or None where the layer is no site of the operator.
 
-    ``known_as`` is the name in LLaMA-Factory's manner, ``switch`` the option in openMind's.
+    ``known_as`` is the name in LLaMA-Factory's manner, ``switch`` the option in openMind's. ``example(layer,
+    batch)`` gives calls of ``paddle_fused`` as a layer of the kernel makes them on a ``Batch``, to ask who
+    would run them; None: nobody can tell before the first step.
     """
 
     name: str
     known_as: str
     switch: str
     replace: Callable[[object], Replacement | NotFused | None]
+    example: Callable[[object, Batch], list[Callable[[], object]]] | None = None
 
 
 _registered: dict[str, Kernel] = {}
 
 
-def kernel(name: str, known_as: str, switch: str):
-    """Registers the decorated ``replace`` function as the kernel ``name``."""
+def kernel(name: str, known_as: str, switch: str, example: Callable | None = None):
+    """Registers the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``."""
 
     def register(replace):
         for other in _registered.values():
             taken = {name, known_as, switch} & {other.name, other.known_as, other.switch}
             if taken:
                 raise ValueError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
-        _registered[name] = Kernel(name, known_as, switch, replace)
+        _registered[name] = Kernel(name, known_as, switch, replace, example)
         return replace
 
     return register

@@ -23,6 +23,7 @@ __all__ = [
     "ERRORS",
     "FAMILIES",
     "LIMITS",
+    "OPERATORS_BY_NAME",
     "PLUGIN_OPERATORS",
     "RULES",
     "ContractError",
@@ -31,11 +32,10 @@ __all__ = [
 ]
 __all__ += ["cann_level", "dtypes", "limit", "reason", "refuse"]
 
+# The plugin's operators that are called by name.
+OPERATORS_BY_NAME = ("flash_attention_npu", "rms_norm_npu", "fused_rope", *matmul_collectives.PLUGIN)
 # The virtual NPU's operators: their rules are compiled into it.
-PLUGIN_OPERATORS = (
-    *("flash_attention_npu", "rms_norm_npu", "fused_rope", "swiglu_grad"),
-    *matmul_collectives.PLUGIN,
-)
+PLUGIN_OPERATORS = (*OPERATORS_BY_NAME, "swiglu_grad")
 FAMILIES = (attention, attention_masks, norms, rotary, optimizer, moe, matmul_collectives)
 
 RULES: dict[str, Rule] = {rule.key: rule for family in FAMILIES for rule in family.RULES}

@@ -138,7 +138,11 @@ def attend(
 
 FLASH_ATTENTION = FusedOp(
     OPERATOR,
-    ascend=Backend(attention_ascend.run, attention_ascend.refuses, attention_ascend.mode),
-    native=Backend(attention_native.run, attention_native.refuses, attention_native.mode),
+    ascend=Backend(
+        attention_ascend.run, attention_ascend.refuses, attention_ascend.mode, attention_ascend.computed
+    ),
+    native=Backend(
+        attention_native.run, attention_native.refuses, attention_native.mode, attention_native.computed
+    ),
     composed=Backend(attention_composed.run, attention_composed.refuses),
 )

@@ -10,6 +10,7 @@ of one sequence, T tokens, D and Dv head sizes.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ import paddle
 
 from .. import ascend, contracts
 from ..devices import is_captured
+from ..masks.explain import computed_fraction
 from ..masks.intents import Band, Mask
+from ..masks.sequences import Sequence
 from ..masks.tensors import hidden_tensor
 from .arguments import dtype_name
 from .attention_call import AttentionCall
@@ -70,6 +73,17 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
     request = _request(call)
     kind = "causal" if request.causal else "no mask" if request.mask is None else "full mask"
     return f"{PLUGIN}, {kind}{', varlen' if request.varlen else ''}"
+
+
+def computed(query, key, value, bias, call: AttentionCall) -> float:
+    """The share of the scores: it leaves out what follows a query, if it is told so, and no more."""
+    request, shapes = _request(call), call.shapes
+    high = 0 if request.causal or request.is_triangle else None
+    whole = (Sequence(shapes.query_len, shapes.key_len),)
+    sequences = call.plan.sequences if request.varlen else whole
+    sequences = tuple(replace(s, low=None, high=high) for s in sequences)
+    plan = replace(call.plan, packed=request.varlen, sequences=sequences, prefix=None)
+    return computed_fraction(plan, shapes)
 
 
 def refuses(query, key, value, bias, call: AttentionCall) -> str | None:

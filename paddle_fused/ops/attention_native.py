@@ -11,6 +11,7 @@ from itertools import accumulate
 import paddle
 
 from .. import native
+from ..masks.explain import computed_fraction
 from ..masks.tensors import full_mask
 from .arguments import dtype_name
 from .attention_call import AttentionCall
@@ -71,6 +72,11 @@ def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
 
 def mode(query, key, value, bias, call: AttentionCall) -> str:
     return f"pf_flash_attention, sparse_mode {_operator_mode(call.plan)}{', TND' if call.plan.packed else ''}"
+
+
+def computed(query, key, value, bias, call: AttentionCall) -> float:
+    """The share of the scores, counted as CANN counts: in blocks that hold a visible key."""
+    return computed_fraction(call.plan, call.shapes) if call.plan.sequences else 1.0
 
 
 def _operator_mode(plan) -> int:

@@ -26,7 +26,18 @@ AS_FUNCTIONAL = ("MistralAttention",)  # F.scaled_dot_product_attention(...), wi
 DECODERS = ("LlamaModel", "MistralModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
 
 
-@kernel("attention", known_as="npu_fused_attention", switch="use_npu_fusion_attention")
+def example(layer, batch) -> list:
+    query, key = (
+        batch.empty(batch.rows, batch.length, heads, layer.head_dim)
+        for heads in (layer.num_heads, layer.num_key_value_heads)
+    )
+    stock = type(layer).forward.__globals__.get("scaled_dot_product_attention")
+    dropout = layer.config.attention_dropout if stock is not None and _has_dropout(stock) else 0.0
+    mask = masks.causal() if batch.mask is None else batch.mask
+    return [lambda: paddle_fused.flash_attention(query, key, key, mask, dropout=dropout)]
+
+
+@kernel("attention", known_as="npu_fused_attention", switch="use_npu_fusion_attention", example=example)
 def replace(layer) -> Replacement | NotFused | None:
     for names, change in CHANGES.items():
         stock = stock_class(layer, names)
@@ -85,9 +96,8 @@ def keep_heads(states, groups):
 
 def in_place_of(stock):
     """A function with the arguments of PaddleNLP's ``scaled_dot_product_attention``, of one of its models."""
-    function = stock.func if isinstance(stock, partial) else stock
-    names = list(inspect.signature(function).parameters)
-    has_dropout = "attention_dropout" in function.__code__.co_names
+    names = list(inspect.signature(_function(stock)).parameters)
+    has_dropout = _has_dropout(stock)
 
     def attention(*args, **kwargs):
         given = by_name(names, args, kwargs)
@@ -102,6 +112,15 @@ def in_place_of(stock):
         return out.reshape([-1, width] if given.get("sequence_parallel", False) else [0, 0, width])
 
     return attention
+
+
+def _function(stock):
+    return stock.func if isinstance(stock, partial) else stock
+
+
+def _has_dropout(stock) -> bool:
+    """Whether this ``scaled_dot_product_attention`` of PaddleNLP's drops what the configuration says."""
+    return "attention_dropout" in _function(stock).__code__.co_names
 
 
 def _mask(attention_mask) -> masks.Mask:

@@ -10,12 +10,29 @@ from __future__ import annotations
 import paddle
 import paddle.nn.functional as F
 
+import paddle_fused
 from llm_npu.surgery import experts
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import overrides_forward, stock_class
 
 
-@kernel("moe", known_as="npu_fused_moe", switch="use_fused_moe")
+def example(block, batch) -> list:
+    """The permutations; the experts' own layers are sites of ``swiglu``."""
+    router = block.gate
+    width = router.weight.shape[0]
+    top_k = block.top_k if hasattr(block, "top_k") else router.top_k
+    count = batch.rows * batch.length
+    indices = batch.placed(paddle.zeros([count, top_k], dtype="int64"))
+    order = batch.placed(paddle.arange(count * top_k, dtype="int32"))
+    tokens, rows = batch.empty(count, width), batch.empty(count * top_k, width)
+    probs = batch.empty(count, top_k, dtype="float32")
+    return [
+        lambda: paddle_fused.moe_token_permute(tokens, indices),
+        lambda: paddle_fused.moe_token_unpermute(rows, order, probs),
+    ]
+
+
+@kernel("moe", known_as="npu_fused_moe", switch="use_fused_moe", example=example)
 def replace(layer) -> Replacement | NotFused | None:
     """The sparse block of Mixtral or Qwen2-MoE, with the same arguments and results.
 

@@ -17,7 +17,13 @@ CLASSES = (
 )
 
 
-@kernel("rms_norm", known_as="npu_fused_rmsnorm", switch="use_fused_rms_norm")
+def example(layer, batch) -> list:
+    weight = layer.weight
+    x = batch.empty(batch.rows, batch.length, *weight.shape, dtype=weight.dtype)
+    return [lambda: forward(layer, x)]
+
+
+@kernel("rms_norm", known_as="npu_fused_rmsnorm", switch="use_fused_rms_norm", example=example)
 def replace(layer) -> Replacement | NotFused | None:
     stock = stock_class(layer, CLASSES)
     if stock is None:

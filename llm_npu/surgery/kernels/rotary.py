@@ -20,7 +20,19 @@ HEADS_FIRST = ("MistralAttention",)  # tables [P, D], queries [B, N, S, D]
 DECODERS = ("LlamaModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
 
 
-@kernel("rotary", known_as="npu_fused_rope", switch="use_fused_rope")
+def example(layer, batch) -> list:
+    rows, length, size = batch.rows, batch.length, layer.head_dim
+    if stock_class(layer, HEADS_FIRST):
+        q, k = (batch.empty(rows, n, length, size) for n in (layer.num_heads, layer.num_key_value_heads))
+        cos, sin = (batch.table(length, size) for _ in range(2))
+        return [lambda: rotate_heads_first(q, k, cos, sin, batch.positions())]
+    q, k = (batch.empty(rows, length, n, size) for n in (layer.num_heads, layer.num_key_value_heads))
+    cos, sin = (batch.table(1, length, 1, size) for _ in range(2))
+    positions = FromZero() if batch.position_ids is None else batch.positions()
+    return [lambda: rotate(q, k, cos, sin, positions)]
+
+
+@kernel("rotary", known_as="npu_fused_rope", switch="use_fused_rope", example=example)
 def replace(layer) -> Replacement | NotFused | None:
     if stock_class(layer, DECODERS):
         return Replacement(arguments=name_positions, is_site=False)

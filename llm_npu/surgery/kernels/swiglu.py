@@ -13,7 +13,15 @@ WITH_ACT_FN = ("Qwen2MLP", "Qwen2MoeMLP")
 MULTIPLYING = ("MistralMLP", "MixtralMLP")
 
 
-@kernel("swiglu", known_as="npu_fused_swiglu", switch="use_fused_swiglu")
+def example(layer, batch) -> list:
+    """Of a feed-forward layer, or of an expert, under PaddleNLP's names for the projections."""
+    both = getattr(layer, "gate_up_fused_proj", None)
+    gate = both if both is not None else layer.w1 if hasattr(layer, "w1") else layer.gate_proj
+    x = batch.empty(batch.rows, batch.length, gate.weight.shape[-1])
+    return [lambda: paddle_fused.swiglu(x) if both is not None else paddle_fused.swiglu(x, x)]
+
+
+@kernel("swiglu", known_as="npu_fused_swiglu", switch="use_fused_swiglu", example=example)
 def replace(layer) -> Replacement | NotFused | None:
     stock = stock_class(layer, (*CALLING_SWIGLU, *WITH_ACT_FN, *MULTIPLYING))
     if stock is None:

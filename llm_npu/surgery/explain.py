@@ -1,0 +1,108 @@
+"""Why each layer computes what it computes as it does: layer by operator, asked before the first step.
+
+    for line in table(grouped(explain(model, report, batch, switches))):
+        print(line)
+
+Every fused layer's calls are put to the dispatcher with tensors of the step's sizes, and nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import paddle_fused
+
+from .batch import Batch
+from .names import collapsed
+from .registry import NotFused, Replacement, find, scan
+from .report import Report
+
+STOCK = "PaddleNLP"  # the layer is as it was
+NOBODY, LATER = "none", "?"
+COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operator of one layer, or of a group of layers.
+
+    ``backend``: ascend, native or composed; "PaddleNLP" where the layer is not fused; "none" where nobody
+    accepts such a call; "?" where it cannot be told yet. ``computed``: the share of the definition's work
+    that is done, such as of attention's scores; None without a backend of ours. ``reason``: why not a
+    backend that is asked before, or why not fused; empty for the first choice.
+    """
+
+    layers: str
+    operator: str
+    backend: str
+    mode: str
+    computed: float | None
+    reason: str
+
+
+def explain(model, report: Report, batch: Batch, switches: Mapping[str, bool] | None = None) -> list[Line]:
+    """A line for every layer and operator of ``report``, and for the sites that ``switches`` leave out.
+
+    ``report`` and ``switches``: of ``apply_fused_kernels(model, **switches)``.
+    """
+    layers = dict(model.named_sublayers(include_self=True))
+    lines = []
+    for row in report.rows:
+        if row.fused:
+            lines += _of_fused(row.layer, row.operator, layers[row.layer], batch)
+        else:
+            lines.append(Line(row.layer, row.operator, STOCK, "", None, row.reason))
+    return lines + _switched_off(layers, switches or {})
+
+
+def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
+    example = find(name).example
+    if example is None:
+        return [Line(path, name, LATER, "", None, "it is chosen when the layer runs")]
+    return [_asked(path, name, call) for call in example(layer, batch)]
+
+
+def _asked(path: str, name: str, call: Callable[[], object]) -> Line:
+    try:
+        asked = paddle_fused.ask(call)
+    except ValueError as error:  # what is refused before any backend is asked
+        return Line(path, name, NOBODY, "", None, str(error))
+    reason = "; ".join(f"not {backend}: {why}" for backend, why in asked.refused.items())
+    if asked.chosen is None:
+        return Line(path, asked.operator, NOBODY, "", None, reason)
+    answer = asked.answers[asked.chosen]
+    return Line(path, asked.operator, asked.chosen, answer.mode, answer.computed, reason)
+
+
+def _switched_off(layers: Mapping[str, object], switches: Mapping[str, bool]) -> list[Line]:
+    lines = []
+    for kernel in scan().values():
+        if switches.get(kernel.switch, True):
+            continue
+        for path, layer in layers.items():
+            answer = kernel.replace(layer)
+            if isinstance(answer, NotFused) or (isinstance(answer, Replacement) and answer.is_site):
+                why = f"switched off by {kernel.switch}"
+                lines.append(Line(path, kernel.name, STOCK, "", None, why))
+    return lines
+
+
+def grouped(lines: Iterable[Line]) -> list[Line]:
+    """Lines that differ in their layers only as one, in the order in which they begin."""
+    layers: dict[Line, list[str]] = {}
+    for line in lines:
+        layers.setdefault(replace(line, layers=""), []).append(line.layers)
+    return [replace(line, layers=collapsed(paths)) for line, paths in layers.items()]
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """Rows of text with a heading, their columns aligned."""
+    rows = [COLUMNS, *(_cells(line) for line in lines)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    computed = "" if line.computed is None else f"{line.computed:.1%}"
+    return line.layers, line.operator, line.backend, line.mode, computed, line.reason

@@ -1,0 +1,50 @@
+"""The paths of many layers in few words: ``llama.layers.0-11.self_attn``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+
+def collapsed(paths: Sequence[str]) -> str:
+    """The paths, those that differ in their numbers only as one, in their order.
+
+    >>> collapsed(["layers.0.mlp", "layers.1.mlp", "layers.3.mlp", "norm"])
+    'layers.0-1,3.mlp, norm'
+    """
+    shapes: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+    for path in paths:
+        words = path.split(".")
+        shape = tuple("#" if word.isdecimal() else word for word in words)
+        shapes.setdefault(shape, []).append(tuple(int(word) for word in words if word.isdecimal()))
+    return ", ".join(name for shape, numbers in shapes.items() for name in _names(shape, numbers))
+
+
+def _names(shape: tuple[str, ...], numbers: list[tuple[int, ...]]) -> list[str]:
+    """One name if the numbers are all combinations of those at each place, else one for each first number."""
+    places = [sorted(set(place)) for place in zip(*numbers, strict=True)]
+    if set(product(*places)) == set(numbers):
+        return [_filled(shape, [ranges(place) for place in places])]
+    names = []
+    for first in places[0]:
+        rest = [each for each in numbers if each[0] == first]
+        fixed = list(shape)
+        fixed[fixed.index("#")] = str(first)
+        names += _names(tuple(fixed), [each[1:] for each in rest])
+    return names
+
+
+def _filled(shape: tuple[str, ...], places: Sequence[str]) -> str:
+    left = iter(places)
+    return ".".join(next(left) if word == "#" else word for word in shape)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``0-3,7``: ascending numbers, those that follow each other as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -14,4 +14,5 @@ In the order of ``scripts/run_llama_npu.py``, which composes them:
     pretrained, export                 a checkpoint as a model, and as a program for paddle.inference
     stock_config, stored, internlm2    what Hugging Face's checkpoints look like, and InternLM2's
     compat                             cures for defects of stock Paddle and PaddleNLP
+    why, doctor                        why the operators run as they do; what is wrong with an installation
 """

@@ -30,6 +30,9 @@ BEFORE_PADDLE = (
     "paddle_fused.virtual_npu",
     "paddle_fused.virtual_npu.__main__",
     "llm_npu.device",
+    "llm_npu.doctor.__main__",
+    "llm_npu.doctor.checks",
+    "llm_npu.doctor.probe_program",
 )
 
 

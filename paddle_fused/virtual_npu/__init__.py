@@ -15,7 +15,7 @@ from .activation import activate, deactivate, environment, is_active
 from .plugin_files import LIBRARY, is_virtual, paddle_folder
 from .record import KernelRecord, kernel_record, reset_kernel_record
 from .rings import prepare_ring
-from .settings import device_count
+from .settings import cann_level, device_count
 from .transfers import Transfer, reset_transfers, transfers
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "KernelRecord",
     "Transfer",
     "activate",
+    "cann_level",
     "deactivate",
     "device_count",
     "environment",

@@ -1,0 +1,59 @@
+"""``python -m llm_npu.doctor``: exit code 1 if something cannot work, 2 for bad arguments."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from . import Setup, as_json, examine, exit_code, text
+from .setup import DISK_GB, TIMEOUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m llm_npu.doctor",
+        description="Examines the installation, the device and the environment, and names the cure of what "
+        "is wrong. Exit code 1 if something cannot work, else 0.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--device", default="npu", help="as for scripts/run_llama_npu.py (default: npu)")
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("output"), help="where a run would write (default: output)"
+    )
+    parser.add_argument(
+        "--disk_gb", type=float, default=DISK_GB, help=f"GiB a run would write there (default: {DISK_GB:g})"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        help=f"seconds that the process which imports paddle gets (default: {TIMEOUT:g})",
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path("/"),
+        help="look for /dev, /etc, /proc and /usr/local below this folder, such as a mounted host",
+    )
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    setup = Setup(
+        os.environ,
+        device_name=options.device,
+        output_dir=options.output_dir,
+        disk_gb=options.disk_gb,
+        timeout=options.timeout,
+        root=options.root,
+    )
+    findings = examine(setup)
+    print(as_json(findings) if options.json else text(findings), end="")
+    return exit_code(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

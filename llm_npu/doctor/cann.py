@@ -1,0 +1,62 @@
+"""Where CANN is installed and which version it is, from its files.
+
+``version.cfg`` has a line ``toolkit_running_version=[7.3.0.1.231:8.0.RC2]`` for each component, and
+``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMED_BY = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # by set_env.sh
+FOLDERS = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/cann")
+RUNNING = re.compile(r"^(\w+)_running_version=\[[^\]:]*:([^\]]+)\]", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cann:
+    """``components`` are the versions of its parts; ``version`` is None where no file says one.
+
+    ``named_by``: the variable that leads to the folder, empty where it was found at its usual place.
+    """
+
+    folder: Path
+    version: str | None
+    components: Mapping[str, str]
+    named_by: str
+
+
+def find_cann(environ: Mapping[str, str], root: Path) -> Cann | None:
+    """What the environment names, else what is at the usual places below ``root``, else None."""
+    for variable in NAMED_BY:
+        if environ.get(variable):
+            return _read(Path(environ[variable]), variable)
+    for folder in FOLDERS:
+        if (root / folder).is_dir():
+            return _read(root / folder, "")
+    return None
+
+
+def _read(folder: Path, named_by: str) -> Cann:
+    components = dict(RUNNING.findall(content(folder / "version.cfg")))
+    version = components.get("toolkit") or components.get("runtime")
+    for file in sorted(folder.glob("*-linux/ascend_toolkit_install.info")):
+        version = version or field(content(file), "version")
+    return Cann(folder, version, components, named_by)
+
+
+def field(text: str, name: str) -> str | None:
+    """The value of a line ``name=value``."""
+    found = re.search(rf"^{name}=(\S+)", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def content(file: Path) -> str:
+    """The text of the file; none where there is no such file, or it may not be read."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,70 @@
+"""Python and the packages, by their metadata: nothing is imported."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from .finding import Finding, error, ok, warning
+from .setup import Setup
+
+PROJECT = "paddle-ascend-llm"
+FRAMEWORKS = ("paddlepaddle", "paddlenlp")  # in other versions, what is private to them is elsewhere
+INSTALL = "Run `pip install .` in the project's folder."
+
+
+def python(setup: Setup) -> Iterator[Finding]:
+    """The interpreter and the machine that this project is made for."""
+    version = platform.python_version()
+    found = f"CPython {version} on {platform.system()} {platform.machine()}, {sys.executable}"
+    accepted = _requires_python()
+    if platform.system() != "Linux" or sys.maxsize < 2**32:
+        yield error("python", f"{found}; accepted: 64-bit Linux", "Use a 64-bit Linux machine.")
+    elif accepted is not None and version not in accepted:
+        cure = f"Make an environment with a Python {accepted} (python3.11 -m venv .venv), and install there."
+        yield error("python", f"{found}; accepted: {accepted}", cure)
+    else:
+        yield ok("python", found)
+
+
+def _requires_python():
+    """The versions of Python that the project accepts; None where it is not installed."""
+    try:
+        accepted = metadata.metadata(PROJECT)["Requires-Python"]
+    except metadata.PackageNotFoundError:
+        return None
+    from packaging.specifiers import SpecifierSet  # not above: it may be missing where the project is
+
+    return SpecifierSet(accepted)
+
+
+def pins(setup: Setup) -> Iterator[Finding]:
+    """The packages that the project names, and their versions."""
+    try:
+        lines = metadata.requires(PROJECT) or ()
+    except metadata.PackageNotFoundError:
+        yield error("packages", f"{PROJECT}, this project, is not installed for {sys.executable}", INSTALL)
+        return
+    from packaging.requirements import Requirement
+
+    requirements = [Requirement(line) for line in lines]
+    needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+    findings = [finding for requirement in needed if (finding := _judged(requirement))]
+    yield from findings
+    if not findings:
+        versions = ", ".join(f"{name} {metadata.version(name)}" for name in FRAMEWORKS)
+        yield ok("packages", f"{versions}; all {len(needed)} requirements are met")
+
+
+def _judged(requirement) -> Finding | None:
+    cure = f"Run `pip install '{requirement}'`."
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return error("packages", f"{requirement.name} is not installed; needed: {requirement}", cure)
+    if requirement.specifier.contains(version, prereleases=True):
+        return None
+    judge = error if requirement.name in FRAMEWORKS else warning
+    return judge("packages", f"{requirement.name} is {version}; needed: {requirement}", cure)

@@ -1,0 +1,94 @@
+"""Asks a process of its own what only a process with paddle knows; whatever becomes of it is an answer.
+
+Paddle loads device plugins while it is being imported, and a plugin that does not fit ends the process with a
+signal, or never returns.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+MARK = "@doctor "  # what the process says begins with it; paddle prints other lines
+# The stages in their order, as the process names them.
+PADDLE, DEVICE, OPERATORS, HOST_OPERATORS, PADDLENLP = STAGES = (
+    "import paddle",
+    "a product on the device",
+    "the plugin's operators",
+    "the host operators",
+    "import paddlenlp",
+)
+SHOWN = 300  # characters of an error
+
+
+@dataclass(frozen=True)
+class Probe:
+    """``facts`` that the stages gathered, the error of each stage that ``failed``, and how it ended.
+
+    ``ended`` is empty for a process that came to its end; else it says how the stage ``during`` ended it.
+    """
+
+    facts: Mapping[str, object] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    during: str = ""
+    ended: str = ""
+
+    def passed(self, stage: str) -> bool:
+        """Whether the stage was reached and did what it should."""
+        if stage in self.failed:
+            return False
+        return not self.ended or STAGES.index(stage) < STAGES.index(self.during)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs ``module`` in an interpreter like this one, with its options (-S, -W, ...)."""
+    return [sys.executable, *subprocess._args_from_interpreter_flags(), "-m", module, *arguments]
+
+
+def run_probe(environ: Mapping[str, str], timeout: float, stages: Sequence[str] = STAGES) -> Probe:
+    """Goes through ``stages`` in a new process with the environment ``environ``, for ``timeout`` seconds."""
+    command = python("llm_npu.doctor.probe_program", *stages)
+    try:
+        done = subprocess.run(command, env=dict(environ), capture_output=True, timeout=timeout)
+    except subprocess.TimeoutExpired as late:
+        return _read(late.stdout or b"", f"did not come to an end within {timeout:g} s")
+    if done.returncode == 0:
+        return _read(done.stdout, "")
+    return _read(done.stdout, _how_it_ended(done.returncode) + _last_words(done.stderr))
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended the process with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was ended by {name}"
+
+
+def _last_words(stderr: bytes) -> str:
+    """The line that says why, if there is one: a C++ exception's text, else the last line with a message."""
+    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
+    thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
+    errors = [line for line in lines if "Error" in line or "error" in line]
+    words = (thrown or errors or lines or [""])[-1]
+    return f": {words[:SHOWN]}" if words else ""
+
+
+def _read(stdout: bytes, ended: str) -> Probe:
+    facts: dict[str, object] = {}
+    failed: dict[str, str] = {}
+    during = STAGES[0]
+    for line in stdout.decode(errors="replace").splitlines():
+        if not line.startswith(MARK):
+            continue
+        said = json.loads(line.removeprefix(MARK))
+        during = said.get("begins", during)
+        facts.update(said.get("facts", {}))
+        failed.update(said.get("failed", {}))
+    return Probe(facts, failed, during if ended else "", ended)

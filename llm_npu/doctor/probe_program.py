@@ -1,0 +1,89 @@
+"""The program of the process that ``probe`` starts: goes through the stages that it is given, and says how.
+
+What it says is a line of JSON at the beginning and at the end of each stage, because the process may end in
+between.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+from .probe import DEVICE, HOST_OPERATORS, MARK, OPERATORS, PADDLE, PADDLENLP, SHOWN
+
+
+def say(**what) -> None:
+    print(f"\n{MARK}{json.dumps(what)}", flush=True)  # paddle may have left a line unfinished
+
+
+def import_paddle() -> dict:
+    import paddle
+
+    return {"paddle": paddle.__version__}
+
+
+def compute() -> dict:
+    """A product on the device that the environment gives, and its answer."""
+    import paddle
+
+    has_npu = "npu" in paddle.device.get_all_custom_device_type()
+    name = "npu:0" if has_npu else "cpu"
+    paddle.device.set_device(name)
+    product = paddle.matmul(paddle.full([2, 3], 2.0), paddle.full([3, 2], 0.5))
+    found = product.numpy().tolist()
+    if found != [[3.0, 3.0], [3.0, 3.0]]:
+        raise ValueError(f"2 * 0.5 summed three times is {found}")
+    return {"computed_on": name}
+
+
+def plugin_operators() -> dict:
+    from paddle_fused import info
+
+    return {"operators": info.plugin_operators()}
+
+
+def host_operators() -> dict:
+    import paddle_fused
+
+    paddle_fused.load_operators()
+    return {}
+
+
+def import_paddlenlp() -> dict:
+    import paddlenlp
+    import paddlenlp.transformers  # what the trainer needs of it
+
+    return {"paddlenlp": paddlenlp.__version__}
+
+
+RUN: dict[str, Callable[[], dict]] = {
+    PADDLE: import_paddle,
+    DEVICE: compute,
+    OPERATORS: plugin_operators,
+    HOST_OPERATORS: host_operators,
+    PADDLENLP: import_paddlenlp,
+}
+
+
+def main(stages: list[str]) -> int:
+    for stage in stages:
+        say(begins=stage)
+        try:
+            facts = RUN[stage]()
+        except Exception as error:  # every failure is an answer
+            say(failed={stage: f"{type(error).__name__}: {_first_line(error)}"})
+            if stage == PADDLE:
+                return 0  # nothing else can be asked
+        else:
+            say(facts=facts)
+    return 0
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [""])[0][:SHOWN]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

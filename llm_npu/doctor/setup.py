@@ -1,0 +1,79 @@
+"""What is examined: an environment, a machine, and the device and folder that a run would use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from llm_npu import device
+from llm_npu.device import Card, Device
+from paddle_fused import virtual_npu
+
+from .cann import Cann, find_cann
+from .probe import Probe, run_probe
+
+TIMEOUT = 180.0  # seconds: paddle and paddlenlp take about ten where nothing else runs
+DISK_GB = 10.0  # a checkpoint of a model of 500 million parameters, with its optimizer, and the next one
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The fields but ``environ`` are those of the command line, with its defaults."""
+
+    environ: Mapping[str, str]
+    device_name: str = "npu"
+    output_dir: Path = Path("output")
+    disk_gb: float = DISK_GB
+    timeout: float = TIMEOUT
+    root: Path = Path("/")
+
+    @cached_property
+    def card(self) -> Card:
+        return device.find_card(dev=self.root / "dev", environ=self.environ)
+
+    @cached_property
+    def device(self) -> Device:
+        """The device that the run would take; ValueError says why there is none."""
+        count = virtual_npu.device_count(self.environ)
+        return device.decide(self.device_name, self.card, virtual_npu.is_active(), count)
+
+    @property
+    def kind(self) -> str:
+        """card, virtual or cpu; virtual where no device can be told, since that needs the least."""
+        try:
+            return self.device.kind
+        except ValueError:
+            return "virtual"
+
+    @cached_property
+    def cann(self) -> Cann | None:
+        """The installation of CANN, if there is one."""
+        return find_cann(self.environ, self.root)
+
+    @property
+    def cann_level(self) -> str | None:
+        """The version of CANN that the operators of the device follow; None if nobody can tell."""
+        if self.kind == "virtual":
+            return virtual_npu.cann_level(self.environ)
+        return self.cann.version if self.cann else None
+
+    def variables_of_device(self) -> dict[str, str]:
+        """What a process needs in its environment to have the device.
+
+        RuntimeError and ValueError say why the virtual NPU cannot be had.
+        """
+        if self.device.kind == "virtual":
+            return virtual_npu.environment(self.environ)
+        return {"CUSTOM_DEVICE_ROOT": str(self.card.plugin) if self.device.kind == "card" else ""}
+
+    @cached_property
+    def probe(self) -> Probe:
+        """What a process with paddle, and with the device if it can be had, answers."""
+        try:
+            variables = self.variables_of_device()
+        except (RuntimeError, ValueError):  # the checks of device and plugin say why
+            variables = {"CUSTOM_DEVICE_ROOT": ""}
+        quiet = {"GLOG_minloglevel": "2", "VIRTUAL_NPU_QUIET": "1"}
+        return run_probe({**self.environ, **quiet, **variables}, self.timeout)

@@ -1,0 +1,36 @@
+"""The instruction set that the host kernels choose here: ``python -m paddle_fused.instruction_set``.
+
+It imports no framework. The kernels choose the widest that the machine has, or the one that PADDLE_FUSED_ISA
+names; a name that they do not accept ends the process with their sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+from . import virtual_npu
+
+LIBRARY = Path(__file__).resolve().parent / "lib" / "libpaddle_fused_kernels.so"
+OPENMP = "libiomp5.so"  # the kernels use the one that Paddle brings
+# active_isa() and isa_name(Isa) of csrc/kernels/isa.h, as g++ and clang spell them.
+ACTIVE, NAME = "_ZN12paddle_fused7kernels10active_isaEv", "_ZN12paddle_fused7kernels8isa_nameENS0_3IsaE"
+
+
+def chosen() -> str:
+    """``baseline``, ``avx2``, ``avx512``, ``avx512_bf16`` or ``amx``; OSError if there is no library."""
+    paddle = virtual_npu.paddle_folder()
+    if paddle is not None and (paddle / "libs" / OPENMP).is_file():
+        ctypes.CDLL(str(paddle / "libs" / OPENMP), ctypes.RTLD_GLOBAL)
+    kernels = ctypes.CDLL(str(LIBRARY))
+    name = getattr(kernels, NAME)
+    name.restype = ctypes.c_char_p
+    return name(getattr(kernels, ACTIVE)()).decode()
+
+
+if __name__ == "__main__":
+    try:
+        print(chosen())
+    except OSError as error:
+        sys.exit(str(error))

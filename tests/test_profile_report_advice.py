@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from profiles import msprof, paddle_trace
-from profiles.msprof import Task
+from handmade_profiles import msprof, paddle_trace
+from handmade_profiles.msprof import Task
 
 from llm_npu.profiling.report import compare, plain, summary
 

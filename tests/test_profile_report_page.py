@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from profiles import msprof, paddle_trace
-from profiles.msprof import Task
+from handmade_profiles import msprof, paddle_trace
+from handmade_profiles.msprof import Task
 
 from llm_npu.profiling.__main__ import main
 from llm_npu.profiling.report import page, plots, summary

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from profiles import msprof, paddle_trace
-from profiles.msprof import Task
+from handmade_profiles import msprof, paddle_trace
+from handmade_profiles.msprof import Task
 
 from llm_npu.profiling.report import chrome_trace, summary
 

@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 import pytest
-from profiles import msprof, naive, paddle_trace
-from profiles.msprof import Task
+from handmade_profiles import msprof, naive, paddle_trace
+from handmade_profiles.msprof import Task
 
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.spans import Spans

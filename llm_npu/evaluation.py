@@ -5,6 +5,17 @@ from __future__ import annotations
 import math
 
 from llm_npu import ranks
+from llm_npu.data import FirstSamples, Samples
+
+
+def read_by_all(samples: Samples, arguments) -> FirstSamples:
+    """The held-out ``samples`` that an evaluation reads, for PaddleNLP's ``TrainingArguments``."""
+    batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
+    data_ranks = arguments.dataset_world_size
+    most = batches * per_batch * data_ranks if batches > 0 else len(samples)
+    count = min(most, len(samples))
+    whole_batches = arguments.pipeline_parallel_degree > 1
+    return FirstSamples(samples, count, padded_size(count, per_batch, data_ranks, whole_batches))
 
 
 def padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bool) -> int:

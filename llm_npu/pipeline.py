@@ -6,6 +6,33 @@ from collections.abc import Callable
 
 import paddle
 
+from llm_npu.trainer import PretrainTrainer
+
+
+class PipelineTrainer(PretrainTrainer):
+    """The trainer of a model that is cut into stages, each in another process."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        mean_over_rows(self.model)
+
+    def _wrap_model(self, model, training=True):
+        wrapped = super()._wrap_model(model, training)
+        if training and wrapped is not model:
+            wrapped._prepare_pipeline_inputs_func = inputs_of_stages
+        return wrapped
+
+    def evaluation_loop(self, *args, **kwargs):
+        self.model_wrapped.eval()  # it behaves otherwise, too, not only its layers
+        found = super().evaluation_loop(*args, **kwargs)
+        self.model_wrapped.train()
+        return found
+
+    def held_out_loss(self, inputs) -> float:
+        weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
+        mean = self.prediction_step(self.model_wrapped, inputs, prediction_loss_only=True)[0]
+        return float(mean) * rows / weight if weight else 0.0  # rows without labels are in the mean
+
 
 def mean_over_rows(model) -> None:
     """Make the loss of a micro batch the mean over its rows; a row without labels counts as 0.

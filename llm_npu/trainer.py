@@ -25,13 +25,13 @@ from paddlenlp.trainer.trainer_utils import EvalLoopOutput
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-from llm_npu import checkpoint, evaluation, lora, metrics, pipeline, ranks, resume
+from llm_npu import checkpoint, evaluation, lora, metrics, ranks, resume
 from llm_npu.checkpoint.training import Checkpointing, WriteBehind
+from llm_npu.compat.gradient_norm import GradientNorm
 from llm_npu.config import DataArguments, RunConfig
 from llm_npu.console import is_ours, say
-from llm_npu.data import Datasets, FirstSamples, ShuffledSamples
+from llm_npu.data import Datasets, ShuffledSamples
 from llm_npu.data.collate import Collator
-from llm_npu.gradient_norm import GradientNorm
 from llm_npu.metrics import Recorder
 from llm_npu.nonfinite import Guard, bad_numbers
 from llm_npu.ranks import Ranks
@@ -72,7 +72,7 @@ def pretraining(
         model=model,
         args=arguments,
         train_dataset=ShuffledSamples(samples.train, drawn, arguments.seed, per_step),
-        eval_dataset=_evaluated(samples, arguments) if arguments.do_eval else None,
+        eval_dataset=evaluation.read_by_all(samples.valid, arguments) if arguments.do_eval else None,
         data_collator=_collator(run.data, tokenizer, mask),
         tokenizer=tokenizer,
     )
@@ -80,15 +80,6 @@ def pretraining(
 
 def _samples_per_step(arguments) -> int:
     return arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
-
-
-def _evaluated(samples: Datasets, arguments) -> FirstSamples:
-    batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
-    data_ranks = arguments.dataset_world_size
-    most = batches * per_batch * data_ranks if batches > 0 else len(samples.valid)
-    count = min(most, len(samples.valid))
-    in_stages = arguments.pipeline_parallel_degree > 1
-    return FirstSamples(samples.valid, count, evaluation.padded_size(count, per_batch, data_ranks, in_stages))
 
 
 def _collator(data: DataArguments, tokenizer, mask: str) -> Collator:
@@ -125,8 +116,6 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
-        if self.args.pipeline_parallel_degree > 1:
-            pipeline.mean_over_rows(self.model)
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         """As the stock ``train``; ends with a checkpoint of the last step, and with the merged model of LoRA.
@@ -167,8 +156,6 @@ class PretrainTrainer(Checkpointing, Trainer):
 
     def _wrap_model(self, model, training=True):
         wrapped = super()._wrap_model(model, training)
-        if training and wrapped is not model and self.args.pipeline_parallel_degree > 1:
-            wrapped._prepare_pipeline_inputs_func = pipeline.inputs_of_stages
         if training and self.gradient_norm is None:
             watched = (lambda norm: None) if self.do_grad_scaling else self.guard.check_norm
             self.gradient_norm = GradientNorm(self.optimizer, watched)
@@ -208,21 +195,21 @@ class PretrainTrainer(Checkpointing, Trainer):
 
     def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
         """The mean loss over all labels; PaddleNLP's is one over batches, and over samples read twice."""
-        in_stages = self.args.pipeline_parallel_degree > 1
-        model, mean = self.model_wrapped if in_stages else self.model, evaluation.Mean()
-        model.eval()
+        mean = evaluation.Mean()
+        self.model.eval()
         for inputs in dataloader:
-            weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
-            loss = float(self.prediction_step(model, inputs, prediction_loss_only=True)[0])
-            if in_stages:  # a mean over all rows: `pipeline.mean_over_rows`
-                loss = loss * rows / weight if weight else 0.0
-            mean.add(loss, weight)
+            weight = inputs["loss_weight"]
+            mean.add(self.held_out_loss(inputs), weight)
             self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
-        model.train()
+        self.model.train()
         found = {f"{metric_key_prefix}_loss": mean.everywhere()}
         return EvalLoopOutput(
             predictions=None, label_ids=None, metrics=found, num_samples=len(self.eval_dataset)
         )
+
+    def held_out_loss(self, inputs) -> float:
+        """The mean loss over the labels of a batch; anything where it has none."""
+        return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
 
     def create_scheduler(self, num_training_steps: int):
         schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)

@@ -37,6 +37,7 @@ def main(argv: list[str]) -> int:
         metrics,
         model,
         overlap,
+        pipeline,
         presets,
         ranks,
         resume,
@@ -56,6 +57,8 @@ def main(argv: list[str]) -> int:
 
         asked = for_one_device(asked)
         kind = partial(ParallelTrainer, explains=run.training.explain_parallel)
+    elif run.training.pipeline_parallel_degree > 1:
+        kind = pipeline.PipelineTrainer
     continued = resume.requested(run.training, asked)
     text = data.find(run.data)
     tokens = tokenizer.tokenizer_for(run.model, text, asked.vocab_size, run.data.data_cache)

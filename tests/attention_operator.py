@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import paddle
+from precision import npu
 
 from paddle_fused import native
 
@@ -188,3 +189,14 @@ def composed(case: Case, tensors: dict) -> list:
     probability = paddle.nn.functional.softmax(paddle.where(visible, scores, lowest), axis=-1)
     out = paddle.matmul(paddle.where(visible, probability, zero), v).transpose([0, 2, 1, 3])
     return [out, *paddle.grad(out, list(differentiable.values()), tensors["out_grad"])]
+
+
+def lengths(*ends):
+    """Where sequences end, as the operator takes it."""
+    return paddle.to_tensor(ends, dtype="int64")
+
+
+def tensors(*shapes, dtype="float32", seed=0):
+    """Random ones on the device."""
+    random = np.random.default_rng(seed)
+    return [npu(random.standard_normal(shape), dtype) for shape in shapes]

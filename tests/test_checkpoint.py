@@ -1,15 +1,19 @@
 """Checkpoints are whole or not there, and hold the weights as Hugging Face's Llama reads them."""
 
+import errno
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
 import paddle
 import pytest
+from checkpoint_files import store
 from paddlenlp.transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from safetensors.numpy import load_file
 
 from llm_npu import checkpoint, weights
+from llm_npu.checkpoint.saving import Checkpoints
 from llm_npu.config import parse
 from llm_npu.model import build
 
@@ -40,9 +44,7 @@ def llama(fused=False, tie=False, dtype="float32", seed=1):
 
 
 def save(folder, step, text="state"):
-    with checkpoint.writing(folder, step) as files:
-        (files / "a.bin").write_text(text)
-        (files / "b.bin").write_bytes(bytes(1000))
+    store(folder, step, {"a.bin": text, "b.bin": bytes(1000)})
 
 
 def test_a_checkpoint_is_complete_and_verifies(tmp_path):
@@ -52,20 +54,24 @@ def test_a_checkpoint_is_complete_and_verifies(tmp_path):
 
 
 def test_a_failing_save_leaves_nothing(tmp_path):
+    def fail(folder):
+        (folder / "a.bin").write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     save(tmp_path, 1)
-    with pytest.raises(OSError, match="disk"), checkpoint.writing(tmp_path, 2) as files:
-        (files / "a.bin").write_text("half")
-        raise OSError("disk full")
+    with pytest.raises(OSError, match=r"a\.bin: No space left on device; .*checkpoint-1 is complete"):
+        Checkpoints(tmp_path).save(2, {}, {"a.bin": fail})
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-1"]
 
 
 def test_kill_in_the_middle_of_a_save(tmp_path, run_python):
     save(tmp_path, 1)
     program = (
-        "import os, signal, sys; from llm_npu import checkpoint\n"
-        "with checkpoint.writing(sys.argv[1], 2) as files:\n"
-        "    (files / 'a.bin').write_text('half')\n"
+        "import os, signal, sys; from llm_npu.checkpoint.saving import Checkpoints\n"
+        "def killed(folder):\n"
+        "    (folder / 'a.bin').write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Checkpoints(sys.argv[1]).save(2, {}, {'a.bin': killed})\n"
     )
     assert run_python("-c", program, tmp_path).returncode == -9
     assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-1"
@@ -74,10 +80,12 @@ def test_kill_in_the_middle_of_a_save(tmp_path, run_python):
 
 
 def test_what_another_live_process_writes_is_left_alone(tmp_path):
-    with checkpoint.writing(tmp_path, 2) as files:
+    def late(folder):  # the other one writes at the same time, and is done before
         save(tmp_path, 2)
         save(tmp_path, 3)
-        (files / "a.bin").write_text("later")
+        (folder / "a.bin").write_text("later")
+
+    Checkpoints(tmp_path).save(2, {}, {"a.bin": late})
     assert (tmp_path / "checkpoint-2/a.bin").read_text() == "later"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
 
@@ -86,15 +94,15 @@ def test_what_another_live_process_writes_is_left_alone(tmp_path):
 def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
     save(tmp_path, 2, "old")
     program = (
-        "import os, signal, sys; from llm_npu import checkpoint\n"
-        "from llm_npu.checkpoint import folder\n"
+        "import os, signal, sys; from llm_npu.checkpoint import folder\n"
+        "from llm_npu.checkpoint.saving import Checkpoints\n"
         "exchange = folder.exchange\n"
         "def killed(one, other):\n"
         "    if sys.argv[2] == 'after': exchange(one, other)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "folder.exchange = killed\n"
-        "with checkpoint.writing(sys.argv[1], 2) as files:\n"
-        "    (files / 'a.bin').write_text('new')\n"
+        "new = {'a.bin': lambda folder: (folder / 'a.bin').write_text('new')}\n"
+        "Checkpoints(sys.argv[1]).save(2, {}, new)\n"
     )
     assert run_python("-c", program, tmp_path, when).returncode == -9
     kept = checkpoint.to_resume("true", tmp_path)

@@ -25,6 +25,7 @@ UNDER_OPERATORS = tuple(
     for name in ("dispatch", "contracts", "ascend", "native", "host_memory", "devices", "captured")
 )
 OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
+COMPOSED = ("llm_npu.surgery", "llm_npu.parallel", "llm_npu.pipeline", "llm_npu.overlap")
 BEFORE_PADDLE = (
     "paddle_fused",
     "paddle_fused.virtual_npu",
@@ -60,7 +61,7 @@ def reason_against(importer: str, imported: str) -> str | None:
         return "an operator uses " + ", ".join(UNDER_OPERATORS)
     if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):
         return "operators stand on this, not the other way"
-    if below(importer, "llm_npu.trainer") and below(imported, "llm_npu.surgery", "llm_npu.parallel"):
+    if below(importer, "llm_npu.trainer") and below(imported, *COMPOSED):
         return "the trainer knows neither surgery nor parallelism; the script composes them"
     return None
 
@@ -204,6 +205,7 @@ def tree(tmp_path):
         "paddle_fused/dispatch",
         "paddle_fused/virtual_npu/settings",
         "llm_npu/surgery",
+        "llm_npu/parallel/trainer",
         "scripts/run",
     ):
         add(f"{module}.py")
@@ -233,6 +235,7 @@ def tree(tmp_path):
         ("scripts/bench.py", "from paddle_fused.virtual_npu.settings import SETTINGS", "only public"),
         ("llm_npu/data.py", "import scripts.run", "at the top"),
         ("llm_npu/trainer.py", "from . import surgery", "knows neither"),
+        ("llm_npu/trainer.py", "from .parallel.trainer import ParallelTrainer", "knows neither"),
         ("llm_npu/device.py", "from paddle.base import core", "before paddle"),
         ("llm_npu/device.py", "try:\n    import paddlenlp\nexcept ImportError:\n    pass", "before paddle"),
         ("llm_npu/__init__.py", "from .trainer import Trainer", "before paddle"),

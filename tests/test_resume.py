@@ -1,8 +1,9 @@
 """A run continues from a checkpoint only if it goes on where that one was."""
 
 import pytest
+from checkpoint_files import store
 
-from llm_npu import checkpoint, config, data, resume
+from llm_npu import config, data, resume
 from llm_npu.data.indexed import write_indexed
 from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
 
@@ -27,9 +28,8 @@ def settings(tmp_path):
 @pytest.fixture
 def written(tmp_path, settings):
     """A checkpoint of the run without flags."""
-    with checkpoint.writing(tmp_path / "out", 5) as folder:
-        resume.write(settings(), folder)
-    return checkpoint.path_of(tmp_path / "out", 5)
+    resume.write(settings(), tmp_path)
+    return store(tmp_path / "out", 5, {resume.FILE: (tmp_path / resume.FILE).read_text()})
 
 
 def test_the_same_run_goes_on_without_a_word(written, settings):

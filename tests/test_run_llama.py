@@ -9,6 +9,7 @@ from pathlib import Path
 
 import paddle
 import pytest
+from checkpoint_files import store
 
 from llm_npu import checkpoint, console, metrics
 from llm_npu.corpus import corpus
@@ -229,8 +230,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run_here, inputs, tmp_path, a
 
 
 def test_a_corrupt_checkpoint_is_refused(run_here, inputs, tmp_path):
-    with checkpoint.writing(tmp_path, 5) as folder:
-        (folder / "model.safetensors").write_bytes(bytes(100))
+    store(tmp_path, 5, {"model.safetensors": bytes(100)})
     (tmp_path / "checkpoint-5/model.safetensors").write_bytes(bytes(99))
     status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint")
     assert status == 2
@@ -239,8 +239,7 @@ def test_a_corrupt_checkpoint_is_refused(run_here, inputs, tmp_path):
 
 
 def test_an_earlier_run_is_not_overwritten(run_here, inputs, tmp_path):
-    with checkpoint.writing(tmp_path, 5) as folder:
-        (folder / "model.safetensors").write_bytes(bytes(100))
+    store(tmp_path, 5, {"model.safetensors": bytes(100)})
     status, said = run_here(*inputs, "--output_dir", tmp_path)
     assert status == 2 and "--overwrite_output_dir to replace it" in said
     assert checkpoint.verify(tmp_path / "checkpoint-5") == 5
@@ -358,9 +357,8 @@ def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
     ids=["layers", "precision"],
 )
 def test_a_checkpoint_of_another_model_is_refused(run_here, inputs, tmp_path, arguments, sentence):
-    with checkpoint.writing(tmp_path, 5) as folder:
-        written = {**MODEL, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
-        (folder / "config.json").write_text(json.dumps(written))
+    written = {**MODEL, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+    store(tmp_path, 5, {"config.json": json.dumps(written)})
     status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint", *arguments)
     assert status == 2 and sentence in said
 

@@ -3,6 +3,7 @@
     folder         the folder: complete or not, verified, rotated
     tensor_file    safetensors files that many processes write, each its part, in place
     tensors        what a process holds: parameters and optimizer state as parts of whole tensors
+    plan           who writes which part of them
     saving         a checkpoint on its way to the disk, in the foreground or behind the training
     random_state   the random number generators
     training       the methods of PaddleNLP's Trainer that save and load
@@ -10,7 +11,7 @@
 Where the parts stand in the whole tensors is in ``llm_npu.layout``. docs/checkpoints.md describes the files.
 """
 
-from .folder import MARK, NEWEST, clear, complete, path_of, prune, step_of, to_resume, verify, writing
+from .folder import MARK, NEWEST, clear, complete, path_of, prune, step_of, to_resume, verify
 
 __all__ = [
     "MARK",
@@ -22,5 +23,4 @@ __all__ = [
     "step_of",
     "to_resume",
     "verify",
-    "writing",
 ]

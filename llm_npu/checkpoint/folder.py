@@ -35,17 +35,6 @@ def path_of(output_dir: str | Path, step: int) -> Path:
 
 
 @contextmanager
-def writing(output_dir: str | Path, step: int) -> Iterator[Path]:
-    """A folder to write the files of a checkpoint into; it becomes ``checkpoint-<step>`` when the block ends.
-
-    When the block raises, the folder is removed and the output folder is as it was.
-    """
-    with begun(output_dir, step) as folder:
-        yield folder
-        commit(folder, path_of(output_dir, step), described(folder, contents(folder)))
-
-
-@contextmanager
 def begun(output_dir: str | Path, step: int) -> Iterator[Path]:
     """The hidden folder of a new checkpoint; at the end it is removed, unless ``commit`` has renamed it."""
     final = path_of(output_dir, step)

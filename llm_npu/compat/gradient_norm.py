@@ -1,4 +1,8 @@
-"""The norm of all gradients of a step, as the optimizer's clipping computes it: over every process's part."""
+"""The norm of all gradients of a step, as the optimizer's clipping computes it: over every process's part.
+
+Paddle 3.3.1 keeps that norm to itself: to record it, or to look whether it is finite, it would have to be
+computed a second time, with the communication of every kind of parallelism.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ CLIPS = {  # Paddle's classes -> the method that takes the square root of the su
 class GradientNorm:
     """Reads the norm out of the clipping of ``optimizer``, which must be wrapped for parallelism already.
 
-    Paddle keeps the norm to itself. Here its code finds, for ``paddle``, something that is paddle but
-    remembers square roots; of these the code takes one, of the global sum. ``last`` is that norm, a tensor of
-    one float32, or None where gradients are not clipped by their global norm. ``check`` gets it before the
-    gradients are clipped, and may raise.
+    Paddle's code finds here, for ``paddle``, something that is paddle but remembers square roots; of these
+    the code takes one, of the global sum. ``last`` is that norm, a tensor of one float32, or None where
+    gradients are not clipped by their global norm. ``check`` gets it before the gradients are clipped, and
+    may raise.
     """
 
     def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):

@@ -19,7 +19,7 @@ class Family:
     ``fuses_projections``: whether it reads ``fuse_attention_qkv`` and ``fuse_attention_ffn``.
     ``rope_scalings``: the kinds of ``rope_scaling`` that it computes. ``absent``: fields that it does not
     know, which must be empty. ``experts``: the field with their number. ``pipeline``: whether there is a
-    class of its model that is cut into stages.
+    class of its model that is cut into stages. ``drops_attention``: whether it reads ``attention_dropout``.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Family:
     absent: tuple[str, ...] = ()
     experts: str | None = None
     pipeline: bool = False
+    drops_attention: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -38,7 +39,7 @@ FAMILIES: Mapping[str, Family] = {
         absent=("attention_bias", "mlp_bias"),
         pipeline=True,
     ),
-    "qwen2": Family("Qwen2", absent=("use_sliding_window",)),
+    "qwen2": Family("Qwen2", absent=("use_sliding_window",), drops_attention=True),
     "mistral": Family("Mistral", fuses_projections=False, absent=("tie_word_embeddings",)),
     "mixtral": Family(
         "Mixtral",
@@ -46,6 +47,7 @@ FAMILIES: Mapping[str, Family] = {
         fuses_projections=False,
         absent=("tie_word_embeddings",),
         experts="num_local_experts",
+        drops_attention=True,
     ),
     "qwen2_moe": Family(
         "Qwen2Moe",
@@ -57,6 +59,7 @@ FAMILIES: Mapping[str, Family] = {
         ),
         absent=("use_sliding_window", "mlp_only_layers", "tie_word_embeddings"),
         experts="num_experts",
+        drops_attention=True,
     ),
 }
 

@@ -32,3 +32,63 @@ def test_lora_does_not_train_weights_that_are_split():
     run.training.sharding = [ShardingOption("stage3")]
     with pytest.raises(ValueError, match=r"lora keeps whole weights .* give stage1 or stage2"):
         config.check_model(run, model)
+    for degree in ("tensor_parallel_degree", "pipeline_parallel_degree"):
+        run = config.parse([])
+        run.model.finetuning_type = "lora"
+        setattr(run.training, degree, 2)
+        with pytest.raises(ValueError, match="lora trains with data parallel and sharding only"):
+            config.check_model(run, model)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shared", "sentence"),
+    [
+        ("", {"tensor_parallel_degree": 5}, r"num_\w+ \d+, which is no multiple of it"),
+        ("", {"pipeline_parallel_degree": 7}, "has 6 layers; give 6 or less"),
+        ("--model_type mixtral", {"tensor_parallel_degree": 2}, "the experts of mixtral-tiny are not split"),
+        ("--model_type qwen2_moe", {"tensor_parallel_degree": 2}, "the experts of .* are not split"),
+        ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("--model_type mistral", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("--packing first_fit", {"pipeline_parallel_degree": 2}, "a pipeline passes no masks"),
+        (
+            "--packing first_fit",
+            {"tensor_parallel_degree": 2, "sequence_parallel": True},
+            "needs rows of one length, so --packing stream",
+        ),
+        (
+            "--max_seq_length 33",
+            {"tensor_parallel_degree": 2, "sequence_parallel": True},
+            "--max_seq_length is 33; give a multiple of 2",
+        ),
+        (
+            "",
+            {"sep_parallel_degree": 2},
+            "--sep_parallel_degree is 2, but this script does not share",
+        ),
+        ("", {"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not"),
+        ("--model_type mixtral", {"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this"),
+        ("--model_type mixtral", {"use_expert_parallel": True}, "--use_expert_parallel is True, but this"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_processes_cannot_share_is_refused_before_anything_is_built(
+    flags, shared, sentence, monkeypatch
+):
+    run = config.parse(flags.split())
+    model = config_for(run)
+    monkeypatch.setattr(type(run.training), "world_size", 2)
+    for name, value in shared.items():
+        setattr(run.training, name, value)
+    with pytest.raises(ValueError, match=sentence):
+        config.check_model(run, model)
+
+
+def test_heads_of_all_processes_would_drop_the_same_weights():
+    run = config.parse(["--model_type", "qwen2"])
+    model = config_for(run)
+    run.training.tensor_parallel_degree = 2
+    config.check_model(run, model)
+    model.attention_dropout = 0.1
+    with pytest.raises(ValueError, match=r"qwen2-tiny has attention_dropout 0\.1, but"):
+        config.check_model(run, model)

@@ -112,11 +112,6 @@ class Checkpointing:
     def _named(self) -> tuple[dict, object]:
         """The parameters that are trained, by name, and the configuration that their names belong to."""
         if isinstance(self.model, lora.LoRAModel):
-            if {"tensor", "pipeline"} & self.settings["mesh"].keys():
-                raise ValueError(
-                    "--finetuning_type lora cannot be stored under tensor or pipeline parallelism; use data "
-                    "parallelism or sharding stage 1 or 2."
-                )
             return self.model.get_trainable_state_dict(), None
         return layout.parameters(self.model), self.model.config
 

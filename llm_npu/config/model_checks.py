@@ -5,6 +5,14 @@ from __future__ import annotations
 from ..families import FAMILIES
 from .arguments import RunConfig
 
+# PaddleNLP's other ways to share a run, which leave a process with a part of each row or some of the experts.
+OTHER_WAYS = (
+    "sep_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+    "use_expert_parallel",
+)
+
 
 def check_model(run: RunConfig, config) -> None:
     """ValueError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
@@ -39,6 +47,12 @@ def _check_parallel(run: RunConfig, config) -> None:
     training = run.training
     tensor, stages = training.tensor_parallel_degree, training.pipeline_parallel_degree
     family = FAMILIES[config.model_type]
+    for name in OTHER_WAYS if training.world_size > 1 else ():
+        if (value := getattr(training, name) or 0) is True or value > 1:
+            raise ValueError(
+                f"--{name} is {value}, but this script does not share a run so; give "
+                "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
+            )
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"):
         size = getattr(config, name)
         if tensor > 1 and size % tensor:
@@ -46,6 +60,12 @@ def _check_parallel(run: RunConfig, config) -> None:
                 f"--tensor_parallel_degree is {tensor}, but {run.model.model_name_or_path} has {name} "
                 f"{size}, which is no multiple of it; give a degree that divides {size}"
             )
+    if tensor > 1 and family.drops_attention and config.attention_dropout:
+        raise ValueError(
+            f"{run.model.model_name_or_path} has attention_dropout {config.attention_dropout}, but with "
+            "--tensor_parallel_degree PaddleNLP draws the same masks for the heads of every process; set it "
+            "to 0 in config.json, or leave --tensor_parallel_degree out"
+        )
     if training.sequence_parallel and tensor > 1 and run.data.max_seq_length % tensor:
         raise ValueError(
             f"--sequence_parallel cuts rows into {tensor} parts, but --max_seq_length is "

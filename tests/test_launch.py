@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import run_inputs
 
-from llm_npu import checkpoint, config, launch, metrics
+from llm_npu import checkpoint, config, launch, metrics, watch
 from llm_npu.device import Device
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
@@ -106,6 +106,7 @@ def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
         (["--nproc", "17"], "17 processes need a device each, but there are 8 virtual NPUs"),
         (["--nproc", "two"], "--nproc is two; give the number of processes to start"),
         (["--nproc", "0"], "--nproc is 0; give the number of processes to start"),
+        (["--nproc", "2", "--max_restarts", "-1"], "--max_restarts is -1; give how often"),
     ],
 )
 def test_what_cannot_be_started_is_refused(run_python, flags, sentence):
@@ -157,7 +158,7 @@ class Ranks:
     def watch(self) -> int:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            return launch.Watch(self.processes, self.logs).until_end()
+            return watch.Watch(self.logs).until_end(self.processes).code
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -187,19 +188,74 @@ def test_a_killed_rank_is_named(tmp_path, capfd):
 
 
 def test_a_rank_that_does_not_listen_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "ENDING", 0.5)
+    monkeypatch.setattr(watch, "ENDING", 0.5)
     ranks = Ranks(tmp_path, DEAF, "import sys; sys.stdin.read(); sys.exit(1)")
     assert ranks.watch() == 1
     assert ranks.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)
 
 
 def test_a_stopped_rank_is_killed_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "ENDING", 600)
+    monkeypatch.setattr(watch, "ENDING", 600)
     ranks = Ranks(tmp_path, WAITS, "import sys; sys.stdin.read(); sys.exit(1)")
     ranks.processes[0].send_signal(signal.SIGSTOP)
     os.waitpid(ranks.processes[0].pid, os.WUNTRACED)  # it has stopped
     assert ranks.watch() == 1
     assert ranks.processes[0].returncode == -signal.SIGKILL
+
+
+def test_a_rank_that_does_not_go_on_is_lost(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(watch, "LOOK", 0.05)
+    monkeypatch.setattr(watch, "STOPPED", 0.2)
+    ranks = Ranks(tmp_path, WAITS, WAITS)
+    ranks.processes[1].send_signal(signal.SIGSTOP)
+    os.waitpid(ranks.processes[1].pid, os.WUNTRACED)
+    assert ranks.watch() == 128 + signal.SIGSTOP
+    assert [process.returncode for process in ranks.processes] == [-signal.SIGTERM, -signal.SIGKILL]
+    assert "rank 1 was stopped, and did not go on within 0.2 seconds" in capfd.readouterr().err
+
+
+def test_the_bound_on_what_a_lost_rank_costs():
+    """All waits of the launcher together; tests/test_killed_runs.py sees whole runs end within it."""
+    assert watch.STOPPED + watch.LOOK + watch.ENDING < 10 and 2 * watch.ENDING < 10
+
+
+RESTARTED = """
+import os, sys
+from pathlib import Path
+
+rank, starts = os.environ["PADDLE_TRAINER_ID"], Path(sys.argv[-1])
+with (starts / rank).open("a") as stream:
+    stream.write("started\\n")
+if rank == "1" and (starts / rank).read_text().count("started") <= {failures}:
+    os.kill(os.getpid(), 9)
+"""
+START = """
+import sys
+from llm_npu import launch
+from llm_npu.device import Device
+
+sys.exit(launch.start(sys.argv[1], sys.argv[2:], Device("npu", "virtual", "")))
+"""
+
+
+@pytest.mark.parametrize(("failures", "code", "starts"), [(1, 0, 2), (9, 137, 3)])
+def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, code, starts):
+    script = tmp_path / "script.py"
+    script.write_text(RESTARTED.format(failures=failures))
+    flags = ["--nproc", "2", "--max_restarts", "2", "--output_dir", str(tmp_path / "out"), str(tmp_path)]
+    arguments = f"import sys; sys.argv[1:] = {[str(script), *flags]}\n"
+    done = run_program(arguments + START)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("rank 1 was killed by SIGKILL") == min(failures, 3)
+    assert [f"restart  {number} of 2" in done.stderr for number in (1, 2)] == [True, failures > 1]
+    assert len((tmp_path / "1").read_text().splitlines()) == starts
+
+
+def test_a_restart_needs_checkpoints_to_go_on_from():
+    with pytest.raises(ValueError, match=r"--max_restarts is 2, but .* give both"):
+        config.parse(["--nproc", "2", "--max_restarts", "2"])
+    run = config.parse(["--max_restarts", "2", "--resume_from_checkpoint", "auto"])
+    assert dict(config.ineffective(run))["max_restarts"] == "it is --nproc that starts ranks again"
 
 
 FAILS_AT_A_SIGNAL = """
@@ -215,7 +271,7 @@ signal.pause()
 
 
 def test_after_a_signal_a_rank_that_fails_ends_the_others(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(launch, "ENDING", 0.5)
+    monkeypatch.setattr(watch, "ENDING", 0.5)
     ranks = Ranks(tmp_path, f"import signal; signal.alarm(30){DEAF}", FAILS_AT_A_SIGNAL)
     assert ranks.watch() == 7
     assert ranks.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)

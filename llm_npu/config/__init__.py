@@ -12,7 +12,7 @@ Importing this package imports neither paddle nor paddlenlp.
 
 from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from
-from .early import nproc_from, output_dir_from
+from .early import max_restarts_from, nproc_from, output_dir_from
 from .fused import FusedArguments
 from .ineffective import ineffective
 from .model_checks import check_model
@@ -28,6 +28,7 @@ __all__ = [
     "device_from",
     "ineffective",
     "ineffective_variables",
+    "max_restarts_from",
     "nproc_from",
     "output_dir_from",
     "parse",

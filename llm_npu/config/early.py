@@ -25,11 +25,21 @@ def given(argv: Sequence[str], name: str) -> object | None:
 
 def nproc_from(argv: Sequence[str]) -> int:
     """How many processes ``--nproc`` asks for; 1 without it. ValueError unless it is 1 or more."""
-    found = given(argv, "nproc")
+    return _count(argv, "nproc", "the number of processes to start", 1)
+
+
+def max_restarts_from(argv: Sequence[str]) -> int:
+    """How often ``--max_restarts`` lets all ranks start again; 0 without it. ValueError unless 0 or more."""
+    return _count(argv, "max_restarts", "how often the run may start again when a rank has failed", 0)
+
+
+def _count(argv: Sequence[str], name: str, what: str, lowest: int) -> int:
+    """The whole number given for ``name``; ``lowest`` if there is none."""
+    found = given(argv, name)
     if found is None:
-        return 1
-    if isinstance(found, bool) or not str(found).isascii() or not str(found).isdigit() or int(found) < 1:
-        raise ValueError(f"--nproc is {found}; give the number of processes to start, 1 or more")
+        return lowest
+    if isinstance(found, bool) or not str(found).isascii() or not str(found).isdigit() or int(found) < lowest:
+        raise ValueError(f"--{name} is {found}; give {what}, {lowest} or more")
     return int(found)
 
 

@@ -129,6 +129,10 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
         ("sharding_parallel_config", "sharding_comm_buffer_size_MB"),
         lambda config: ONE_PROCESS(config) or NOT_SHARDED(config),
     ),
+    "max_restarts": when(
+        lambda config: config.training.max_restarts and (config.training.nproc or 1) == 1,
+        "it is --nproc that starts ranks again",
+    ),
     "distributed_dataloader": always("every process reads its own samples, from memory-mapped files"),
     # another device or another model
     **dict.fromkeys(("use_fast_layer_norm", "enable_linear_fused_grad_add", "no_cuda"), CUDA),

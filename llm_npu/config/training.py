@@ -36,6 +36,13 @@ class PretrainArguments(TrainingArguments):
         default=None,
         metadata={"help": "Processes to start, one for each device of this machine; by default this one."},
     )
+    max_restarts: int = field(
+        default=0,
+        metadata={
+            "help": "With --nproc and --resume_from_checkpoint auto: how often all processes may start again "
+            "when one was killed or stopped, or has failed."
+        },
+    )
     overlap: Optional[str] = field(
         default=None,
         metadata={

@@ -35,6 +35,7 @@ AT_LEAST = {
     "eval_steps": 1,
     "save_steps": 1,
     "save_total_limit": 1,
+    "max_restarts": 0,
     "decay_steps": 1,
     "warmup_steps": 0,
     "dataloader_num_workers": 0,
@@ -85,6 +86,11 @@ def check_values(values: dict, device: str) -> None:
         raise ValueError(
             f"--do_eval {str(values['do_eval']).lower()} contradicts --evaluation_strategy "
             f"{values['evaluation_strategy']}; give one of the two"
+        )
+    if values["max_restarts"] and str(values["resume_from_checkpoint"]).lower() != "auto":
+        raise ValueError(
+            f"--max_restarts is {values['max_restarts']}, but a run that starts again goes on only with "
+            "--resume_from_checkpoint auto; give both"
         )
     if values["enable_auto_parallel"]:
         _check_auto_parallel(values)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel import table
 from hybrid_parallel.methods import EIGHT, FOUR, STEPS, TWO, Method
 
 PROGRAM = Path(__file__).parent / "hybrid_parallel/program.py"
@@ -41,6 +40,16 @@ def two(arguments, tmp_path_factory):
     return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, *arguments, timeout=400)[0]
 
 
+@pytest.fixture(scope="module")
+def four(arguments, tmp_path_factory):
+    return ranks.run(PROGRAM, 4, tmp_path_factory.mktemp("four"), 4, *arguments, timeout=900)[0]
+
+
+@pytest.fixture(scope="module")
+def eight(arguments, tmp_path_factory):
+    return ranks.run(PROGRAM, 8, tmp_path_factory.mktemp("eight"), 8, *arguments, timeout=1500)[0]
+
+
 def of(records: list[dict], name: str) -> list[float]:
     return [record[name] for record in records if name in record]
 
@@ -59,9 +68,28 @@ def check(found: dict, method: Method, alone: dict) -> None:
             assert abs(value - wanted) <= bound, (name, here, there, bound)
 
 
-@pytest.mark.parametrize("method", TWO, ids=lambda method: method.key)
-def test_two_ranks_train_as_one(method, two, alone):
+def key(method: Method) -> str:
+    return method.key
+
+
+@pytest.mark.parametrize("method", TWO, ids=key)
+def test_two_ranks_train_as_one(method, two, alone, record_property):
+    record_property(*method.case.recorded)
     check(two, method, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", FOUR, ids=key)
+def test_four_ranks_train_as_one(method, four, alone, record_property):
+    record_property(*method.case.recorded)
+    check(four, method, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", EIGHT, ids=key)
+def test_eight_ranks_train_as_one(method, eight, alone, record_property):
+    record_property(*method.case.recorded)
+    check(eight, method, alone)
 
 
 def test_it_does_train(alone):
@@ -69,21 +97,3 @@ def test_it_does_train(alone):
     assert losses[-1] < losses[0] - 0.05
     norms = of(alone["one process"]["records"], "grad_norm")
     assert min(norms) > 0.5  # so that the gradients are clipped
-
-
-@pytest.mark.slow
-def test_four_ranks_train_as_one(arguments, alone, tmp_path):
-    found = ranks.run(PROGRAM, 4, tmp_path, 4, *arguments, timeout=900)[0]
-    for method in FOUR:
-        check(found, method, alone)
-
-
-@pytest.mark.slow
-def test_eight_ranks_train_as_one(arguments, alone, tmp_path):
-    found = ranks.run(PROGRAM, 8, tmp_path, 8, *arguments, timeout=1500)[0]
-    for method in EIGHT:
-        check(found, method, alone)
-
-
-def test_the_table_names_what_is_tested():
-    assert table.written() == table.markdown()

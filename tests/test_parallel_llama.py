@@ -56,9 +56,9 @@ def on_four(tmp_path_factory):
     return run(tmp_path_factory.mktemp("on_four"), 4, ON_FOUR)
 
 
-def check(found: dict, case: tuple[str, str]) -> None:
-    """The losses are those of one process, from the fused operators; and the docs say so."""
-    name, mode = case
+def check(found: dict, case: tuple[str, str], record_property) -> None:
+    """The losses are those of one process, from the fused operators; the table of the docs hears of it."""
+    record_property(*methods.case(*case).recorded)
     for rank in found[case]:
         assert "failure" not in rank, rank["failure"]
         assert len(set(found["alone"])) == STEPS  # it does train
@@ -67,33 +67,28 @@ def check(found: dict, case: tuple[str, str]) -> None:
         backends = dict(rank["ran"])
         fused = {"flash_attention", "linear_cross_entropy", "rms_norm", "rotary_mul", "swiglu"}
         assert set(backends) == fused and "composed" not in backends.values(), backends
-    assert methods.in_docs()[name][mode] == "yes"
 
 
 @pytest.mark.parametrize("case", ALWAYS, ids=", ".join)
-def test_losses_are_those_of_one_process(always, case):
-    check(always, case)
+def test_losses_are_those_of_one_process(always, case, record_property):
+    check(always, case, record_property)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=", ".join)
-def test_other_methods(others, case):
-    check(others, case)
+def test_other_methods(others, case, record_property):
+    check(others, case, record_property)
 
 
 @pytest.mark.slow
-def test_sums_of_gradients_in_a_program(tmp_path):
-    check(run(tmp_path, 2, [APART]), APART)
+def test_sums_of_gradients_in_a_program(tmp_path, record_property):
+    check(run(tmp_path, 2, [APART]), APART, record_property)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ON_FOUR, ids=", ".join)
-def test_four_processes(on_four, case):
-    check(on_four, case)
-
-
-def test_docs_list_these_methods():
-    assert set(methods.in_docs()) == set(methods.METHODS)
+def test_four_processes(on_four, case, record_property):
+    check(on_four, case, record_property)
 
 
 def program(found: dict, name: str) -> list[Counter]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from methods_table import Case
+
 STEPS, ROWS, MICRO_BATCHES = 3, 4, 2
 
 
@@ -27,6 +29,11 @@ class Method:
     @property
     def key(self) -> str:
         return f"{self.name}{', bf16' if self.bf16 else ''}"
+
+    @property
+    def case(self) -> Case:
+        given = f"--nproc {self.ranks} {self.flags}".strip()
+        return Case(self.name, self.ranks, given, "dygraph", "bfloat16" if self.bf16 else "float32")
 
     def argv(self) -> list[str]:
         batch = ["--per_device_train_batch_size", str(ROWS // self.data_ranks)]

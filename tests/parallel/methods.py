@@ -1,12 +1,11 @@
-"""The parallel methods that are tested, and the table of docs/auto_parallel.md about them."""
+"""The methods of auto-parallel that are tested."""
 
 from __future__ import annotations
 
+import math
 import re
-from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "auto_parallel.md"
-MODES = ("dygraph", "static")
+from methods_table import MODES, Case
 
 TWO = {
     "tensor parallel, mp=2": {"mp": 2},
@@ -31,7 +30,15 @@ FOUR = {
 METHODS = {**TWO, **FOUR}
 
 
-def in_docs() -> dict[str, dict[str, str]]:
-    """The table's cells, by method and mode."""
-    rows = re.findall(r"^\| ([^|]*=\d) \| (\w+) \| (\w+) \|$", DOCS.read_text(), re.MULTILINE)
-    return {method: dict(zip(MODES, cells, strict=True)) for method, *cells in rows}
+def case(method: str, mode: str) -> Case:
+    """What the table of docs/distributed.md says about a test."""
+    given = METHODS[method]
+    degrees = [given[axis] for axis in ("dp", "mp", "pp") if axis in given]
+    name = re.sub(r"(, \w\w=\d)+$", "", method)
+    settings = ", ".join(f"{name}={value}" for name, value in given.items())
+    return Case(f"auto-parallel: {name}", math.prod(degrees), settings, mode)
+
+
+def cases() -> list[Case]:
+    """Of all tests."""
+    return [case(method, mode) for method in METHODS for mode in MODES]

@@ -15,7 +15,7 @@ import sys
 from functools import partial
 
 import paddle_fused
-from llm_npu import config, console, device, launch
+from llm_npu import config, console, device, launch, profiling
 from paddle_fused import virtual_npu
 
 PROMPT = "def __init__(self"
@@ -28,6 +28,8 @@ def main(argv: list[str]) -> int:
         launch.join(argv, chosen)
     elif config.nproc_from(argv) > 1 and "--help" not in argv:
         return launch.start(__file__, argv, chosen)
+    if profiled := config.profile_dir_from(argv):
+        profiling.prepare(profiled)
     console.import_frameworks()
     from llm_npu import (
         compat,
@@ -84,6 +86,11 @@ def main(argv: list[str]) -> int:
     pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask, kind)
     if report:
         pretraining.add_callback(why.WhyLog(pretraining, report, switches))
+    if run.training.profile:
+        from llm_npu.profiling.steps import ProfileSteps
+
+        window = config.profile_window(run.training.profile)
+        pretraining.add_callback(ProfileSteps(window, profiled, console.say))
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()

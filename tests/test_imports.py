@@ -25,7 +25,7 @@ UNDER_OPERATORS = tuple(
     for name in ("dispatch", "contracts", "ascend", "native", "host_memory", "devices", "captured")
 )
 OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
-COMPOSED = ("llm_npu.surgery", "llm_npu.parallel", "llm_npu.pipeline", "llm_npu.overlap")
+COMPOSED = tuple(f"llm_npu.{name}" for name in ("surgery", "parallel", "pipeline", "overlap", "profiling"))
 BEFORE_PADDLE = (
     "paddle_fused",
     "paddle_fused.virtual_npu",

@@ -12,17 +12,19 @@ Importing this package imports neither paddle nor paddlenlp.
 
 from .arguments import DataArguments, ModelArguments, RunConfig
 from .device_flag import device_from
-from .early import max_restarts_from, nproc_from, output_dir_from
+from .early import max_restarts_from, nproc_from, output_dir_from, profile_dir_from
 from .fused import FusedArguments
 from .ineffective import ineffective
 from .model_checks import check_model
 from .parse import parse
+from .profile import ProfileWindow, profile_window
 from .variables import ineffective_variables
 
 __all__ = [
     "DataArguments",
     "FusedArguments",
     "ModelArguments",
+    "ProfileWindow",
     "RunConfig",
     "check_model",
     "device_from",
@@ -32,4 +34,6 @@ __all__ = [
     "nproc_from",
     "output_dir_from",
     "parse",
+    "profile_dir_from",
+    "profile_window",
 ]

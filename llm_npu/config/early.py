@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from .argument_file import split_file
+from .profile import FOLDER
 
 OUTPUT_DIR = "output"
 
@@ -47,3 +49,8 @@ def output_dir_from(argv: Sequence[str]) -> str:
     """The folder that the run writes into."""
     found = given(argv, "output_dir")
     return OUTPUT_DIR if found is None else str(found)
+
+
+def profile_dir_from(argv: Sequence[str]) -> Path | None:
+    """The folder that ``--profile`` writes into; None without it."""
+    return Path(output_dir_from(argv)).expanduser() / FOLDER if given(argv, "profile") else None

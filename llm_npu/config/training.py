@@ -122,6 +122,13 @@ class PretrainArguments(TrainingArguments):
             "help": "With --enable_auto_parallel: print where each parameter lies, and what a step sends."
         },
     )
+    profile: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "Record steps into output_dir/profile: steps=10:13 (steps 10 to 12), with "
+            ",shapes ,memory ,call_sites added for more, and ,warmup=N."
+        },
+    )
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bar."})
     report_to: Optional[list[str]] = field(
         default_factory=list, metadata={"help": "Experiment trackers to report to; none by default."}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..families import FAMILIES
+from .profile import profile_window
 
 CHOICES = {
     "model_type": (None, *FAMILIES),
@@ -97,6 +98,7 @@ def check_values(values: dict, device: str) -> None:
     _check_samples(values)
     _check_precision(values, device)
     _check_steps(values)
+    _check_profile(values, device)
 
 
 def split_weights(split: str) -> tuple[float, float, float]:
@@ -191,6 +193,18 @@ def _check_steps(values: dict) -> None:
         raise ValueError(
             f"the learning rate warms up for {warmup:g} steps (--warmup_steps or --warmup_ratio), but has "
             f"decayed by step {end} already (--{'decay_steps' if values['decay_steps'] else 'max_steps'})"
+        )
+
+
+def _check_profile(values: dict, device: str) -> None:
+    if values["profile"] is None:
+        return
+    window, steps = profile_window(values["profile"]), values["max_steps"]
+    if device == "cpu":
+        raise ValueError("--profile needs --device npu or virtual_npu: it records what that device does")
+    if steps != -1 and window.last > steps:
+        raise ValueError(
+            f"--profile {values['profile']} records {window}, but --max_steps {steps} ends before that"
         )
 
 

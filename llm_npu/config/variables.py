@@ -21,13 +21,19 @@ OF_A_CARD = (
     "ASCEND_GLOBAL_LOG_LEVEL", "ASCEND_LAUNCH_BLOCKING", "ASCEND_MAX_OP_CACHE_SIZE",
     "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_SLOG_PRINT_TO_STDOUT", "FLAGS_npu_blocking_run",
     "FLAGS_npu_check_nan_inf", "FLAGS_npu_jit_compile", "FLAGS_npu_precision_mode",
-    "FLAGS_npu_profiling_dir", "FLAGS_npu_reuse_event", "FLAGS_npu_scale_aclnn", "FLAGS_npu_split_aclnn",
+    "FLAGS_npu_reuse_event", "FLAGS_npu_scale_aclnn", "FLAGS_npu_split_aclnn",
     "FLAGS_npu_storage_format", "HCCL_ALGO", "HCCL_BUFFSIZE", "HCCL_CONNECT_TIMEOUT", "HCCL_DETERMINISTIC",
     "HCCL_EXEC_TIMEOUT", "HCCL_IF_BASE_PORT", "HCCL_IF_IP", "HCCL_INTRA_PCIE_ENABLE",
     "HCCL_INTRA_ROCE_ENABLE", "HCCL_OP_BASE_FFTS_MODE_ENABLE", "HCCL_OP_EXPANSION_MODE", "HCCL_RDMA_SL",
     "HCCL_RDMA_TC", "HCCL_SOCKET_IFNAME", "HCCL_WHITELIST_DISABLE",
 )  # fmt: skip
-READ_HERE = ("FLAGS_NPU_MC2", "FLAGS_NPU_MC2_Recompute", "FLAGS_selected_npus", "FLAGS_npus")
+READ_HERE = (
+    "FLAGS_npu_profiling_dir",
+    "FLAGS_NPU_MC2",
+    "FLAGS_NPU_MC2_Recompute",
+    "FLAGS_selected_npus",
+    "FLAGS_npus",
+)
 PREFIXES = ("HCCL_", "ASCEND_", "FLAGS_NPU_", "FLAGS_npu_", "MC2")
 OF_INSTALLATION = ("_HOME", "_PATH", "_DIR")  # ASCEND_TOOLKIT_HOME, ASCEND_OPP_PATH, ...
 NEAR = 0.9

@@ -1,1 +1,20 @@
-"""Profiles of training: capturing them, and ``python -m llm_npu.profiling report``, which explains them."""
+"""Where the time of a step goes: recording some steps of a program on the device npu.
+
+    from llm_npu import profiling
+
+    profiling.prepare("profile")  # on a card: before paddle is imported
+    import paddle
+
+    with profiling.Capture("profile", warmup=1, active=3, shapes=True) as capture:
+        for batch in batches:
+            train(batch)
+            capture.step()
+
+``docs/profiling.md`` says what is in the folder, and ``python -m llm_npu.profiling report`` explains it.
+Importing this package imports neither paddle nor paddlenlp.
+"""
+
+from .capture import Capture
+from .folders import prepare
+
+__all__ = ["Capture", "prepare"]

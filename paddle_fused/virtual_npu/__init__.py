@@ -13,6 +13,7 @@ processes get it from ``environment()``. The variables that configure it are in 
 
 from .activation import activate, deactivate, environment, is_active
 from .plugin_files import LIBRARY, is_virtual, paddle_folder
+from .profiler import record_call_sites
 from .record import KernelRecord, kernel_record, reset_kernel_record
 from .rings import prepare_ring
 from .settings import cann_level, device_count
@@ -32,6 +33,7 @@ __all__ = [
     "kernel_record",
     "paddle_folder",
     "prepare_ring",
+    "record_call_sites",
     "reset_kernel_record",
     "reset_transfers",
     "transfers",

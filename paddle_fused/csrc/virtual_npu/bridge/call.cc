@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "paddle/phi/backends/custom/custom_context.h"
+#include "virtual_npu/bridge/arguments.h"
 #include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/bridge/shadows.h"
 #include "virtual_npu/bridge/thunks.h"
+#include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/stream.h"
 
 namespace virtual_npu {
@@ -67,6 +69,20 @@ void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
   before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
 }
 
+// Computes as the kernel of `entry`; `arguments` are for the profiler, while it records.
+template <typename Arguments, typename Compute>
+void run(const KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
+  RecordPause pause;
+  if (!profiler::recording() || profiler::KernelSpan::open()) return compute();
+  profiler::KernelSpan span(entry.name, profiler::task_type(entry.name, entry.placement),
+                            arguments.context()->GetPlace().GetDeviceId(), entry.queues);
+  for (const phi::TensorBase* tensor : arguments.inputs()) span.inputs().add(tensor);
+  const TensorPointers outputs = arguments.outputs();  // the bridge puts other pointers in their places
+  span.begin();
+  compute();
+  for (const phi::TensorBase* tensor : outputs) span.outputs().add(tensor);
+}
+
 // Puts the caller's arguments back into a KernelContext, whatever the kernel did.
 class ContextGuard {
  public:
@@ -89,13 +105,7 @@ class ContextGuard {
   std::optional<decltype(phi::KernelContext::attrs_)> attributes_;
 };
 
-}  // namespace
-
-void call_with_context(int number, phi::KernelContext* context) {
-  KernelEntry& entry = entry_at(number);
-  record_call(entry);
-  keep_order(entry, context->dev_ctx_);
-  RecordPause pause;
+void call_in_context(const KernelEntry& entry, phi::KernelContext* context) {
   if (entry.native) return entry.function(context);
   Shadows shadows(entry, *context->dev_ctx_);
   ContextGuard guard(context, entry.promotes());
@@ -111,6 +121,15 @@ void call_with_context(int number, phi::KernelContext* context) {
   shadows.finish();
 }
 
+}  // namespace
+
+void call_with_context(int number, phi::KernelContext* context) {
+  KernelEntry& entry = entry_at(number);
+  record_call(entry);
+  keep_order(entry, context->dev_ctx_);
+  run(entry, ContextArguments(context), [&] { call_in_context(entry, context); });
+}
+
 }  // namespace virtual_npu
 
 extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Registers* registers,
@@ -123,9 +142,10 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
   record_call(entry);
   keep_order(entry, reinterpret_cast<const phi::DeviceContext*>(slots[0]));
-  RecordPause pause;
-  if (entry.native)
-    call_function(entry.variadic_function, slots, registers->floats);
-  else
-    call_bridged(entry, slots, registers->floats);
+  run(entry, TypedArguments(entry.signature, slots), [&] {
+    if (entry.native)
+      call_function(entry.variadic_function, slots, registers->floats);
+    else
+      call_bridged(entry, slots, registers->floats);
+  });
 }

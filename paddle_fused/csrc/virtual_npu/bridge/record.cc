@@ -7,9 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "paddle/phi/api/include/tensor.h"
 #include "paddle/phi/core/enforce.h"
 #include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
+#include "virtual_npu/runtime/device.h"
 
 namespace virtual_npu {
 namespace {
@@ -86,8 +89,35 @@ void record_call(KernelEntry& entry) {
   trace(entry.name, entry.dtype, entry.placement);
 }
 
-OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype) {
+namespace {
+
+std::unique_ptr<profiler::KernelSpan> open_span(const std::string& name, Placement placement) {
+  if (profiler::KernelSpan::open()) return nullptr;
+  return std::make_unique<profiler::KernelSpan>(name, profiler::task_type(name, placement), current_device());
+}
+
+// Of a host operator of another library.
+thread_local std::unique_ptr<profiler::KernelSpan> host_span;
+
+}  // namespace
+
+OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype,
+                           std::initializer_list<const paddle::Tensor*> inputs) {
   count_operator(name, dtype, Placement::kNpu);
+  if (profiler::recording()) span_ = open_span(name, Placement::kNpu);
+  if (!span_) return;
+  for (const paddle::Tensor* tensor : inputs)
+    if (tensor->defined()) span_->inputs().add(tensor->dtype(), tensor->dims());
+  span_->begin();
+}
+
+OperatorCall::~OperatorCall() = default;
+
+std::vector<paddle::Tensor> OperatorCall::returns(std::vector<paddle::Tensor> outputs) {
+  if (span_)
+    for (const paddle::Tensor& tensor : outputs)
+      if (tensor.defined()) span_->outputs().add(tensor.dtype(), tensor.dims());
+  return outputs;
 }
 
 }  // namespace virtual_npu
@@ -130,8 +160,13 @@ extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype) {
         name));
   count_operator(name, static_cast<phi::DataType>(dtype), Placement::kHost);
   ++pauses;
+  if (profiler::recording()) host_span = open_span(name, Placement::kHost);
+  if (host_span) host_span->begin();
 }
-extern "C" void virtual_npu_end_host_operator() { --virtual_npu::pauses; }
+extern "C" void virtual_npu_end_host_operator() {
+  virtual_npu::host_span.reset();
+  --virtual_npu::pauses;
+}
 
 extern "C" void virtual_npu_reset_kernel_record() {
   using namespace virtual_npu;

@@ -1,13 +1,23 @@
 // The record of what ran, and of where a machine with a card would have run it.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "paddle/phi/common/data_type.h"
+
+namespace paddle {
+class Tensor;
+}
 
 namespace virtual_npu {
 
 struct KernelEntry;
+namespace profiler {
+class KernelSpan;
+}
 
 // Where a kernel would run on a machine with a card: on the NPU's cores, on its AICPU (double precision), or, as
 // paddle-custom-npu registers no kernel of that name and type, on the host.
@@ -25,13 +35,18 @@ class RecordPause {
 };
 
 // Counts a call of a custom operator, which Paddle dispatches without asking the kernel table, and pauses the record
-// while the operator computes. To be made when the operator has accepted its arguments.
+// while the operator computes. To be made when the operator has accepted its arguments. The profiler sees `inputs`,
+// and as outputs what goes through `returns`.
 class OperatorCall {
  public:
-  OperatorCall(const std::string& name, phi::DataType dtype);
+  OperatorCall(const std::string& name, phi::DataType dtype, std::initializer_list<const paddle::Tensor*> inputs);
+  ~OperatorCall();
+
+  std::vector<paddle::Tensor> returns(std::vector<paddle::Tensor> outputs);
 
  private:
   RecordPause pause_;
+  std::unique_ptr<profiler::KernelSpan> span_;
 };
 
 }  // namespace virtual_npu

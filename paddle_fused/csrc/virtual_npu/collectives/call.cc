@@ -30,6 +30,22 @@ std::string kind_of(const Call& call) {
 
 }  // namespace
 
+const char* hccl_name(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllReduce: return "hcom_allReduce_";
+    case CallKind::kReduce: return "hcom_reduce_";
+    case CallKind::kBroadcast: return "hcom_broadcast_";
+    case CallKind::kAllGather: return "hcom_allGather_";
+    case CallKind::kReduceScatter: return "hcom_reduceScatter_";
+    case CallKind::kAllToAll: return "hcom_alltoallv_";
+    case CallKind::kSend: return "hcom_send_";
+    case CallKind::kReceive: return "hcom_receive_";
+    case CallKind::kBatch: return "hcom_batchSendRecv_";
+    case CallKind::kNone: break;
+  }
+  return "";
+}
+
 size_t size_of(C_DataType dtype) {
   switch (dtype) {
     case BOOL: case UINT8: case INT8: return 1;

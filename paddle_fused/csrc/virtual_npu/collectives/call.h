@@ -18,6 +18,7 @@ enum class CallKind : int32_t {
   kAllToAll,
   kSend,
   kReceive,
+  kBatch,  // of sends and receives: of a description only, ranks compare each of them
 };
 
 // Lies in shared memory. Elements are counted as the interface counts them: those of one rank's part for all_gather and
@@ -39,6 +40,9 @@ std::string describe(const Call& call);
 bool same(const Call& one, const Call& other);
 // Whether a transfer's two ends agree on what is transferred.
 bool fits(const Call& send, const Call& receive);
+
+// HCCL's name for it: "hcom_allReduce_".
+const char* hccl_name(CallKind kind);
 
 size_t size_of(C_DataType dtype);
 const char* name_of(C_DataType dtype);

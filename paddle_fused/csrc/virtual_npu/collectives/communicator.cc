@@ -6,6 +6,7 @@
 
 #include "virtual_npu/collectives/collective.h"
 #include "virtual_npu/collectives/source_line.h"
+#include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
 
 namespace virtual_npu {
@@ -23,6 +24,26 @@ Registry& registry() {
 template <typename T>
 char* bytes_of(T* buffer) {
   return static_cast<char*>(const_cast<void*>(static_cast<const void*>(buffer)));
+}
+
+profiler::Task task_of(const Call& call, int device, const Members& members) {
+  profiler::Task task = profiler::new_task(hccl_name(call.kind), profiler::TaskType::kHccl, device);
+  task.group = members.name();
+  task.ranks = members.ranks();
+  task.number = call.number;
+  task.elements = call.count;
+  task.bytes = call.count * size_of(call.dtype);
+  task.wire_dtype = name_of(call.dtype);
+  if (profiler::with_call_sites()) task.call_site = call.line;
+  return task;
+}
+
+// Transfers that are one step, as a call: that of the only one, or all of their elements.
+Call described(const Run::Transfers& transfers) {
+  Call call = transfers.front()->call;
+  if (transfers.size() > 1) call.kind = CallKind::kBatch;
+  for (size_t i = 1; i < transfers.size(); ++i) call.count += transfers[i]->call.count;
+  return call;
 }
 
 }  // namespace
@@ -102,7 +123,9 @@ Mark Communicator::issue_collective(Call call, StreamPointer stream, std::functi
   members_.check();
   call.number = ++calls_;
   run_ = nullptr;
-  return issue(std::move(stream), [call, work = std::move(work)] { work(call); });
+  std::function<void()> task = [call, work = std::move(work)] { work(call); };
+  if (profiler::recording()) task = profiler::recorded(task_of(call, device_, members_), stream.get(), std::move(task));
+  return issue(std::move(stream), std::move(task));
 }
 
 Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
@@ -199,7 +222,10 @@ Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer strea
   const auto run = run_;
   run->append(own);
   if (continues) members_.ring(rank());
-  return issue(std::move(stream), [this, run, own] { run->carry_out(members_, own); });
+  std::function<void()> task = [this, run, own] { run->carry_out(members_, own); };
+  if (profiler::recording())
+    task = profiler::recorded(task_of(described(own), device_, members_), stream.get(), std::move(task));
+  return issue(std::move(stream), std::move(task));
 }
 
 }  // namespace virtual_npu

@@ -45,8 +45,8 @@ std::vector<Tensor> checked_forward(FlashAttention call, const OptionalTensor& f
   check_form();
   check(&call);
   if (fixed_seed_offset) check_seed(*fixed_seed_offset);
-  OperatorCall record("flash_attention_npu", call.query.dtype());
-  return forward(call, fixed_seed_offset);
+  OperatorCall record("flash_attention_npu", call.query.dtype(), {&call.query, &call.key, &call.value});
+  return record.returns(forward(call, fixed_seed_offset));
 }
 std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSaved& saved) {
   check(&call);
@@ -56,8 +56,8 @@ std::vector<Tensor> checked_backward(FlashAttention call, const FlashAttentionSa
            "gradient. Detach the other outputs.");
   check_gradient("flash_attention_npu", {"attention_score", saved.attention_score},
                  {"the gradient of attention_score", saved.attention_score_grad});
-  OperatorCall record("flash_attention_npu_grad", call.query.dtype());
-  return backward(call, saved);
+  OperatorCall record("flash_attention_npu_grad", call.query.dtype(), {&call.query, &call.key, &call.value});
+  return record.returns(backward(call, saved));
 }
 
 std::vector<int64_t> read_ends(const char* name, const OptionalTensor& ends) {

@@ -91,9 +91,9 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
     refuse(rules::mc2_world_size, kOp,
            "world_size is " + std::to_string(world_size) + " and the communication domain has " +
                std::to_string(traffic.ranks()) + " ranks");
-  OperatorCall call(kOp, x1.dtype());
+  OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   gathering.run(&traffic);
-  return {out, gathered};
+  return call.returns({out, gathered});
 }
 
 int64_t times(int64_t world_size, int64_t rows) { return rows < 0 ? rows : world_size * rows; }

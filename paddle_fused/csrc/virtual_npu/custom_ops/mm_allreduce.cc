@@ -42,7 +42,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   paddle::Tensor result = paddle::empty({operands.rows(), operands.columns()}, x1.dtype(), x1.place());
   MatmulTraffic traffic(kOp, hcom, x1.dtype());
   if (traffic.ranks() != 1) check_world_size(kOp, traffic.ranks());
-  OperatorCall call(kOp, x1.dtype());
+  OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   if (result.numel() == 0) return {result};
   const paddle::Tensor added = bias ? dense(*bias) : paddle::Tensor();
   const int64_t row_bytes = operands.columns() * phi::SizeOf(x1.dtype());
@@ -57,7 +57,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
     traffic.all_reduce(out, chunks.rows(i) * operands.columns());
   }
   traffic.wait_for_all();
-  return {result};
+  return call.returns({result});
 }
 
 std::vector<Shape> infer_shapes(const Shape& x1, const Shape& x2, const paddle::optional<Shape>& /*bias*/,

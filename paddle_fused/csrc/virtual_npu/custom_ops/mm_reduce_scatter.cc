@@ -43,7 +43,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
     refuse(rules::mc2_world_size, kOp,
            "world_size is " + std::to_string(world_size) + " and the communication domain has " +
                std::to_string(traffic.ranks()) + " ranks");
-  OperatorCall call(kOp, x1.dtype());
+  OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   if (result.numel() == 0) return {result};
   const int64_t row_bytes = columns * phi::SizeOf(x1.dtype());
   const Chunks chunks(rows, row_bytes);
@@ -54,7 +54,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
                            chunks.rows(i) * columns);
   }
   traffic.wait_for_all();
-  return {result};
+  return call.returns({result});
 }
 
 std::vector<Shape> infer_shapes(const Shape& x1, const Shape& x2, const paddle::optional<Shape>& bias,

@@ -15,8 +15,8 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
                              text(argument.tensor.shape()) + " and X " + text(x.dtype()) + " of shape " +
                              text(x.shape()) +
                              "; all three must have the same dtype and shape. Cast or broadcast them first.");
-  OperatorCall call("my_add_n", x.dtype());
-  return {paddle::experimental::add(paddle::experimental::add(x, y), z)};
+  OperatorCall call("my_add_n", x.dtype(), {&x, &y, &z});
+  return call.returns({paddle::experimental::add(paddle::experimental::add(x, y), z)});
 }
 
 std::vector<Shape> infer_shapes(const Shape& x, const Shape& /*y*/, const Shape& /*z*/) { return {x}; }

@@ -49,7 +49,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
   check_inputs(x, gamma);
   if (!(epsilon >= 0.0f))
     refuse(contract::rules::rms_norm_epsilon, kOp, "epsilon is " + std::to_string(epsilon));
-  OperatorCall call(kOp, x.dtype());
+  OperatorCall call(kOp, x.dtype(), {&x, &gamma});
   const paddle::Tensor input = dense(x), scale = dense(gamma);
   paddle::Tensor y = paddle::empty(x.shape(), gamma.dtype(), x.place());
   paddle::Tensor rstd = paddle::empty(rstd_shape(x.shape(), gamma.shape()), DataType::FLOAT32, x.place());
@@ -57,7 +57,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
   if (x.numel() > 0)
     kernels::rms_norm_forward(element_type(x.dtype()), element_type(gamma.dtype()), input.data(), scale.data(), epsilon,
                               x.numel() / width, width, y.data(), rstd.data<float>());
-  return {y, rstd};
+  return call.returns({y, rstd});
 }
 
 std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Tensor& x, const paddle::Tensor& rstd,
@@ -68,7 +68,7 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Ten
                 "composed operators.");
   check_places(kOp, {{"x", x}, {"rstd", rstd}});
   check_gradient(kOp, {"x", x}, {"the gradient of y", dy});
-  OperatorCall call("rms_norm_npu_grad", x.dtype());
+  OperatorCall call("rms_norm_npu_grad", x.dtype(), {&dy, &x, &rstd, &gamma});
   const paddle::Tensor gradient = dense(dy), input = dense(x), scale = dense(gamma);
   paddle::Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
   paddle::Tensor dgamma = paddle::empty(gamma.shape(), DataType::FLOAT32, x.place());
@@ -76,7 +76,7 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Ten
   kernels::rms_norm_backward(element_type(x.dtype()), element_type(gamma.dtype()), gradient.data(), input.data(),
                              rstd.data<float>(), scale.data(), nullptr, x.numel() / width, width, dx.data(),
                              nullptr, dgamma.data<float>());
-  return {dx, dgamma};
+  return call.returns({dx, dgamma});
 }
 
 std::vector<Shape> infer_shapes(const Shape& x, const Shape& gamma, float /*epsilon*/) {

@@ -64,16 +64,16 @@ paddle::Tensor rotate(Rotate run, const paddle::Tensor& x, const paddle::Tensor&
 std::vector<paddle::Tensor> forward(const paddle::Tensor& query, const paddle::Tensor& cos,
                                     const paddle::Tensor& sin) {
   check_inputs(query, cos, sin);
-  OperatorCall call(kOp, query.dtype());
-  return {rotate(kernels::rotary_forward, query, cos, sin)};
+  OperatorCall call(kOp, query.dtype(), {&query, &cos, &sin});
+  return call.returns({rotate(kernels::rotary_forward, query, cos, sin)});
 }
 
 std::vector<paddle::Tensor> backward(const paddle::Tensor& query, const paddle::Tensor& query_out_grad,
                                      const paddle::Tensor& cos, const paddle::Tensor& sin) {
   check_inputs(query, cos, sin);
   check_gradient(kOp, {"query", query}, {"the gradient of query_out", query_out_grad});
-  OperatorCall call("fused_rope_grad", query.dtype());
-  return {rotate(kernels::rotary_backward, query_out_grad, cos, sin)};
+  OperatorCall call("fused_rope_grad", query.dtype(), {&query, &query_out_grad, &cos, &sin});
+  return call.returns({rotate(kernels::rotary_backward, query_out_grad, cos, sin)});
 }
 
 std::vector<Shape> infer_shapes(const Shape& query, const Shape& cos, const Shape& sin) {

@@ -8,6 +8,8 @@
 #include "paddle/phi/backends/device_ext.h"
 #include "virtual_npu/bridge/install.h"
 #include "virtual_npu/collectives/interface.h"
+#include "virtual_npu/profiler/interface.h"
+#include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/device.h"
 #include "virtual_npu/runtime/memory.h"
@@ -18,6 +20,8 @@ namespace virtual_npu {
 namespace {
 
 thread_local int chosen_device = 0;
+
+constexpr char kHostToDevice[] = "MemcpyHtoD", kDeviceToHost[] = "MemcpyDtoH";
 
 bool exists(const C_Device device) { return device->id >= 0 && device->id < config().devices; }
 
@@ -63,25 +67,37 @@ C_Status host_memory_deallocate(const C_Device, void* address, size_t) {
   std::free(address);
   return C_SUCCESS;
 }
-C_Status memory_copy(const C_Device, void* to, const void* from, size_t size) {
-  std::memcpy(to, from, size);
+C_Status memory_copy_h2d(const C_Device device, void* to, const void* from, size_t size) {
+  profiler::copying(kHostToDevice, device->id, size, [=] { std::memcpy(to, from, size); });
   return C_SUCCESS;
 }
-C_Status async_memory_copy_with_host(const C_Device, C_Stream stream, void* to, const void* from, size_t size) {
-  copy_with_host(stream, to, from, size);
+C_Status memory_copy_d2h(const C_Device device, void* to, const void* from, size_t size) {
+  profiler::copying(kDeviceToHost, device->id, size, [=] { std::memcpy(to, from, size); });
   return C_SUCCESS;
 }
-C_Status async_memory_copy_d2d(const C_Device, C_Stream stream, void* to, const void* from, size_t size) {
-  copy_on_device(stream, to, from, size);
+C_Status memory_copy_d2d(const C_Device device, void* to, const void* from, size_t size) {
+  profiler::copying(kDeviceToDevice, device->id, size, [=] { std::memcpy(to, from, size); });
   return C_SUCCESS;
 }
-C_Status memory_copy_p2p(const C_Device, const C_Device, void* to, const void* from, size_t size) {
-  std::memcpy(to, from, size);
+// Copies from and to the host empty the stream first.
+C_Status async_memory_copy_h2d(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
+  before_kernel(stream);
+  return memory_copy_h2d(device, to, from, size);
+}
+C_Status async_memory_copy_d2h(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
+  before_kernel(stream);
+  return memory_copy_d2h(device, to, from, size);
+}
+C_Status async_memory_copy_d2d(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
+  copy_on_device(stream, device->id, to, from, size);
   return C_SUCCESS;
 }
-C_Status async_memory_copy_p2p(const C_Device, const C_Device, C_Stream stream, void* to, const void* from,
+C_Status memory_copy_p2p(const C_Device to_device, const C_Device, void* to, const void* from, size_t size) {
+  return memory_copy_d2d(to_device, to, from, size);
+}
+C_Status async_memory_copy_p2p(const C_Device to_device, const C_Device, C_Stream stream, void* to, const void* from,
                                size_t size) {
-  copy_on_device(stream, to, from, size);
+  copy_on_device(stream, to_device->id, to, from, size);
   return C_SUCCESS;
 }
 C_Status device_memory_stats(const C_Device device, size_t* total, size_t* free) {
@@ -122,12 +138,12 @@ void fill_memory_interface(C_DeviceInterface* interface) {
   interface->host_memory_allocate = host_memory_allocate;
   interface->host_memory_deallocate = host_memory_deallocate;
   interface->device_memory_set = device_memory_set;
-  interface->memory_copy_h2d = memory_copy;
-  interface->memory_copy_d2h = memory_copy;
-  interface->memory_copy_d2d = memory_copy;
+  interface->memory_copy_h2d = memory_copy_h2d;
+  interface->memory_copy_d2h = memory_copy_d2h;
+  interface->memory_copy_d2d = memory_copy_d2d;
   interface->memory_copy_p2p = memory_copy_p2p;
-  interface->async_memory_copy_h2d = async_memory_copy_with_host;
-  interface->async_memory_copy_d2h = async_memory_copy_with_host;
+  interface->async_memory_copy_h2d = async_memory_copy_h2d;
+  interface->async_memory_copy_d2h = async_memory_copy_d2h;
   interface->async_memory_copy_d2d = async_memory_copy_d2d;
   interface->async_memory_copy_p2p = async_memory_copy_p2p;
 }
@@ -164,6 +180,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   fill_stream_interface(interface);
   fill_memory_interface(interface);
   fill_collective_interface(interface);
+  fill_profiler_interface(interface);
   try {
     if (config().bridge) install_bridge();
   } catch (const std::exception& error) {

@@ -104,9 +104,9 @@ void remember_caller();
 // Whether none of the threads noted can go on before the calling thread, one of them or a stream's, does.
 bool program_waits_for_this_thread();
 
-// Copies within and between devices keep the order of the stream; copies from and to the host empty it first.
-void copy_on_device(C_Stream stream, void* to, const void* from, size_t size);
-void copy_with_host(C_Stream stream, void* to, const void* from, size_t size);
+// Copies within and between devices keep the order of the stream; `device` is the one that is copied to.
+constexpr char kDeviceToDevice[] = "MemcpyDtoD";
+void copy_on_device(C_Stream stream, int device, void* to, const void* from, size_t size);
 
 void fill_stream_interface(C_DeviceInterface* interface);
 

@@ -7,6 +7,7 @@
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/enforce.h"
 #include "paddle/phi/core/platform/device_context.h"
+#include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/stream.h"
 
@@ -162,17 +163,18 @@ void before_kernel(C_Stream stream) {
   if (is_busy(stream)) waited([&] { stream->stream->drain(); });
 }
 
-void copy_on_device(C_Stream stream, void* to, const void* from, size_t size) {
+void copy_on_device(C_Stream stream, int device, void* to, const void* from, size_t size) {
+  const auto copy = [=] { std::memcpy(to, from, size); };
   if (is_busy(stream) && !is_compute_stream(stream)) {
-    stream->stream->submit([=] { std::memcpy(to, from, size); });
+    Stream& queue = *stream->stream;
+    if (profiler::recording())
+      queue.submit(profiler::recorded_copy(kDeviceToDevice, device, size, &queue, copy));
+    else
+      queue.submit(copy);
     return;
   }
-  copy_with_host(stream, to, from, size);
-}
-
-void copy_with_host(C_Stream stream, void* to, const void* from, size_t size) {
   before_kernel(stream);
-  std::memcpy(to, from, size);
+  profiler::copying(kDeviceToDevice, device, size, copy);
 }
 
 void fill_stream_interface(C_DeviceInterface* interface) {

@@ -1,0 +1,55 @@
+"""``--profile steps=10:13,shapes``: which optimizer steps are recorded, and with what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+OPTIONS = ("shapes", "memory", "call_sites")
+ACCEPTED = "steps=10:13 (steps 10, 11 and 12), then any of ,warmup=2 ,shapes ,memory ,call_sites"
+FOLDER = "profile"  # in the output folder
+
+
+@dataclass(frozen=True)
+class ProfileWindow:
+    """Steps ``first`` to ``last``, counted from 1; the ``warmup`` ones before find the profiler ready."""
+
+    first: int
+    last: int
+    warmup: int = 1
+    shapes: bool = False
+    memory: bool = False
+    call_sites: bool = False
+
+    def __str__(self) -> str:
+        return f"steps {self.first} to {self.last}"
+
+
+def profile_window(text: str) -> ProfileWindow:
+    """The window that ``text`` asks for: as in Python, the step behind the colon is no longer in it.
+
+    ValueError with one sentence for anything else.
+    """
+    found: dict[str, int | bool] = {}
+    for part in text.split(","):
+        if match := re.fullmatch(r"steps=(\d+):(\d+)", part, re.ASCII):
+            asked = {"first": int(match[1]), "last": int(match[2]) - 1}
+        elif match := re.fullmatch(r"warmup=(\d+)", part, re.ASCII):
+            asked = {"warmup": int(match[1])}
+        elif part in OPTIONS:
+            asked = {part: True}
+        else:
+            raise ValueError(
+                f"--profile is {text!r}, in which {part!r} is not understood; accepted: {ACCEPTED}"
+            )
+        if found.keys() & asked.keys():
+            raise ValueError(f"--profile is {text!r}, which gives {part.partition('=')[0]} twice")
+        found |= asked
+    if "first" not in found:
+        raise ValueError(f"--profile is {text!r}, which names no steps; accepted: {ACCEPTED}")
+    if not 1 <= found["first"] <= found["last"]:
+        raise ValueError(
+            f"--profile is {text!r}, which holds no step: steps count from 1, and the one behind the colon "
+            "is the first that is not recorded"
+        )
+    return ProfileWindow(**found)

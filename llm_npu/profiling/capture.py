@@ -1,0 +1,169 @@
+"""Recording some steps of a program: Paddle's profiler for host and device, and msprof for a card."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import warnings
+from pathlib import Path
+
+from llm_npu.profiling import folders, msprof, timeline
+from paddle_fused import virtual_npu
+
+TRACE, PADDLE_TRACE, SUMMARY = "trace.json", "host.paddle_trace.json", "summary.txt"
+
+
+class Capture:
+    """A context in which ``step()`` ends each step of the program; the ``active`` ones are recorded.
+
+    ``folder``/rank_N gets what ``docs/profiling.md`` lists. The first ``skip`` steps pass as if nothing
+    were there, the ``warmup`` ones with the profiler ready. ``shapes`` adds the kernels' shapes and dtypes to
+    the timeline, ``memory`` what Paddle's allocators do, ``call_sites`` the line of the program that called
+    each kernel (on the virtual NPU). ``profiler`` is Paddle's ``Profiler``; ``done`` tells whether the files
+    are written.
+
+    ValueError, on entering: for numbers that make no sense, a folder that holds a profile already, a device
+    other than npu, beside another profiler of Paddle's, and on a card if msprof is missing or ``prepare`` has
+    not been called in time. On leaving: if the first recorded step did not come.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        active: int,
+        warmup: int = 1,
+        skip: int = 0,
+        shapes: bool = False,
+        memory: bool = False,
+        call_sites: bool = False,
+    ):
+        if active < 1 or warmup < 0 or skip < 0:
+            raise ValueError(
+                f"A capture of {active} active steps after {skip} skipped and {warmup} warm-up steps was "
+                "asked for; accepted: 1 or more active ones, 0 or more of the others"
+            )
+        self.folder = folders.of_rank(folder)
+        self.done = False
+        self._asked = folder
+        self._skip, self._warmup, self._active = skip, warmup, active
+        self._shapes, self._memory, self._call_sites = shapes, memory, call_sites
+        self._steps = 0
+
+    def __enter__(self) -> Capture:
+        self.start()
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if not self.stop() and error is None:
+            raise ValueError(
+                f"The capture ended after {self._steps} steps, before the first that it was to record (after "
+                f"{self._skip} skipped and {self._warmup} warm-up steps); run more steps, or ask for fewer"
+            )
+
+    def start(self) -> None:
+        """Begin with the first step. As entering the context."""
+        from paddle import profiler
+
+        self._virtual = _is_virtual(self._call_sites)
+        if not self._virtual:
+            msprof.check()
+            if not folders.is_prepared(self._asked):
+                raise ValueError(
+                    "A card's plugin reads where profiles go when paddle is imported: call "
+                    f"llm_npu.profiling.prepare({str(self._asked)!r}) before that, or set "
+                    f"{' and '.join(folders.VARIABLES)} to {self.folder}"
+                )
+        if folders.profiles(self.folder):
+            raise ValueError(f"{self.folder} holds a profile already; remove it or give another folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        folders.prepare(self._asked)
+        if self._virtual:
+            virtual_npu.record_call_sites(self._call_sites)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is no warm-up: it was asked for
+            schedule = profiler.make_scheduler(
+                closed=self._skip, ready=self._warmup, record=self._active, repeat=1
+            )
+        self.profiler = profiler.Profiler(
+            targets=[profiler.ProfilerTarget.CPU, profiler.ProfilerTarget.CUSTOM_DEVICE],
+            custom_device_types=["npu"],
+            scheduler=schedule,
+            on_trace_ready=self._write,
+            profile_memory=self._memory,
+        )
+        if self.profiler.profiler is None:
+            raise ValueError("Paddle has one profiler at a time, and another one is in use; stop it first")
+        self._wait_at_border()
+        self.profiler.start()
+
+    def step(self) -> None:
+        """The end of a step."""
+        if self.done:
+            return
+        self._steps += 1
+        self._wait_at_border()
+        self.profiler.step()
+        if self.done:
+            self._end()
+
+    def stop(self) -> bool:
+        """End early; the steps that were recorded are written. Whether there are any."""
+        from paddle.profiler import ProfilerState
+
+        if self.done:
+            return True
+        ready = self.profiler.current_state == ProfilerState.READY
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is saved: the caller hears it
+            self._end()
+        if ready:  # a profiler that is ready must record to stop: a moment, of which Paddle tells nobody
+            for profile in folders.profiles(self.folder):
+                shutil.rmtree(profile)
+        return self.done
+
+    def _wait_at_border(self) -> None:
+        """Before the first recorded step and after the last, the device finishes what it has to do."""
+        if self._steps in (self._skip + self._warmup, self._skip + self._warmup + self._active):
+            import paddle
+
+            paddle.device.synchronize()
+
+    def _end(self) -> None:
+        self.profiler.stop()
+        self.profiler.profiler = None  # makes room for the next: Paddle has one at a time
+        if self._virtual:
+            virtual_npu.record_call_sites(False)
+
+    def _write(self, profiler) -> None:
+        found = folders.profiles(self.folder)
+        if not self._virtual:
+            for profile in found:
+                msprof.export(profile)
+        profiler.export(str(self.folder / PADDLE_TRACE), "json")
+        table = io.StringIO()
+        with contextlib.redirect_stdout(table):
+            profiler.summary()
+        (self.folder / SUMMARY).write_text(table.getvalue())
+        timelines = msprof.timelines(found)
+        device = "virtual NPU, computed by the host: no card" if self._virtual else "Ascend card"
+        trees = profiler.profiler_result.get_data()
+        summaries = msprof.summaries(found) if self._shapes else []
+        timeline.write(self.folder / TRACE, trees, timelines, summaries, folders.rank(), device)
+        self.done = True
+
+
+def _is_virtual(call_sites: bool) -> bool:
+    """Whether the program computes on the virtual NPU; ValueError for a device other than npu."""
+    import paddle
+
+    if not paddle.device.get_device().startswith("npu"):
+        raise ValueError(
+            f"Profiles are of the device npu, and the program computes on {paddle.device.get_device()}; call "
+            "paddle.set_device('npu') first"
+        )
+    virtual = virtual_npu.is_active()
+    if call_sites and not virtual:
+        raise ValueError("call_sites are known to the virtual NPU only; a card's profile has none")
+    return virtual

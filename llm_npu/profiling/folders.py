@@ -1,0 +1,44 @@
+"""Where profiles are written: one folder for each rank, which the whole stack must agree on.
+
+paddle-custom-npu writes a card's raw profile into FLAGS_npu_profiling_dir, which it reads when paddle is
+imported; its own tool that parses the profile looks into PROFILER_OUTPUT_DIR. Both are set alike here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLES = ("FLAGS_npu_profiling_dir", "PROFILER_OUTPUT_DIR")
+
+
+def rank() -> int:
+    """The number of this process among those of the job, from 0; known before paddle is imported."""
+    return int(os.environ.get("PADDLE_TRAINER_ID") or 0)
+
+
+def of_rank(folder: str | Path) -> Path:
+    """``folder``/rank_N of this process, absolute."""
+    return Path(folder).expanduser().absolute() / f"rank_{rank()}"
+
+
+def prepare(folder: str | Path) -> Path:
+    """Let profiles of this process go to ``folder``/rank_N, which is returned; it is not made.
+
+    Before paddle is imported: a card's plugin reads the environment then and never again. The virtual NPU
+    reads it whenever a recording ends.
+    """
+    own = of_rank(folder)
+    for name in VARIABLES:
+        os.environ[name] = str(own)
+    return own
+
+
+def is_prepared(folder: str | Path) -> bool:
+    """Whether the environment names ``folder``/rank_N of this process for all who read it."""
+    return all(os.environ.get(name) == str(of_rank(folder)) for name in VARIABLES)
+
+
+def profiles(own: Path) -> list[Path]:
+    """The profiles of the device in a rank's folder, ``PROF_*``, oldest first."""
+    return sorted(own.glob("PROF_*"))

@@ -1,0 +1,66 @@
+"""``--profile``: a callback that records some optimizer steps of a training."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu import ranks
+from llm_npu.config import ProfileWindow
+from llm_npu.profiling.capture import Capture
+
+
+class ProfileSteps(TrainerCallback):
+    """Records the steps of ``window`` into ``folder``, and says so with ``say``.
+
+    A step lasts until the next one's end: what the trainer does in between, such as evaluation, counts to the
+    step that follows. Training that resumes behind the window records nothing.
+    """
+
+    def __init__(self, window: ProfileWindow, folder: Path, say: Callable[[str], None]):
+        self._window, self._folder, self._say = window, folder, say
+        self._capture: Capture | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step >= self._window.first:
+            self._tell(f"{self._window} lie behind step {state.global_step}, so that nothing is recorded")
+            return
+        if ranks.is_first():  # what an earlier run has left
+            shutil.rmtree(self._folder, ignore_errors=True)
+        ranks.wait()
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        window, step = self._window, state.global_step + 1
+        if self._capture is None and window.first - window.warmup <= step <= window.first:
+            self._capture = Capture(
+                self._folder,
+                active=window.last - window.first + 1,
+                warmup=window.first - step,
+                shapes=window.shapes,
+                memory=window.memory,
+                call_sites=window.call_sites,
+            )
+            self._capture.start()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._capture is None or self._capture.done:
+            return
+        self._capture.step()
+        if self._capture.done:
+            self._tell(f"{self._window} are in {self._folder}")
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._capture is None or self._capture.done:
+            return
+        recorded = self._capture.stop()
+        self._tell(
+            f"the training ended at step {state.global_step}, before the end of {self._window}; "
+            + (f"what was recorded is in {self._folder}" if recorded else "nothing is recorded")
+        )
+
+    def _tell(self, text: str) -> None:
+        if ranks.is_first():
+            self._say(f"profile: {text}")

@@ -1,0 +1,109 @@
+"""One Chrome trace of a rank: Paddle's events of the host above msprof's of the device, on one clock.
+
+Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both are the host's clock,
+but a viewer that reads such numbers as doubles rounds them to a quarter of a microsecond, so that short
+events overlap which follow one another. Here all times count from the first event, exactly, in microseconds
+with three decimals.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+COLUMNS = ("Input Shapes", "Input Data Types", "Output Shapes", "Output Data Types")
+
+
+def write(
+    file: Path, trees: Mapping[int, Any], msprof: list[Path], summaries: list[Path], rank: int, device: str
+) -> None:
+    """Write the trace. ``trees``: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
+
+    ``msprof``: timelines of the device; its tasks get the shapes and dtypes that the tables ``summaries``
+    (op_summary) have. ``device`` says in the file what was recorded.
+    """
+    events = [*host_events(trees), *memory_events(trees)]
+    pids = sorted({event["pid"] for event in events})
+    for timeline in msprof:
+        events += device_events(json.loads(timeline.read_text()))
+    add_shapes(events, summaries)
+    origin = min((event["ts"] for event in events if "ts" in event), default=0)
+    for event in events:
+        if "ts" in event:
+            event["ts"] = (event["ts"] - origin) / 1000
+    named = [
+        {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": f"Paddle, rank {rank}"}}
+        for pid in pids
+    ]
+    about = {"device": device, "rank": rank, "origin_us": f"{origin // 1000}.{origin % 1000:03d}"}
+    trace = {"traceEvents": named + events, "displayTimeUnit": "ms", "otherData": about}
+    file.write_text(json.dumps(trace))
+
+
+def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:
+    """Paddle's events of the host; the roots, which only hold the others, are left out."""
+    waiting = [child for root in trees.values() for child in root.children_node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += node.children_node
+
+
+def host_events(trees: Mapping[int, Any]) -> list[dict]:
+    """Paddle's events; ``ts`` in nanoseconds since 1970."""
+    return [
+        {
+            "name": node.name,
+            "cat": str(node.type).rpartition(".")[2],
+            "ph": "X",
+            "pid": node.process_id,
+            "tid": node.thread_id,
+            "ts": node.start_ns,
+            "dur": (node.end_ns - node.start_ns) / 1000,
+            "args": {},
+        }
+        for node in nodes(trees)
+    ]
+
+
+def memory_events(trees: Mapping[int, Any]) -> list[dict]:
+    """What Paddle's allocators held, if that was recorded; ``ts`` in nanoseconds since 1970."""
+    return [
+        {
+            "name": f"memory {change.place}",
+            "ph": "C",
+            "pid": node.process_id,
+            "tid": 0,
+            "ts": change.timestamp_ns,
+            "args": {"allocated": change.current_allocated, "reserved": change.current_reserved},
+        }
+        for node in nodes(trees)
+        for change in node.mem_node
+    ]
+
+
+def device_events(events: list[dict]) -> list[dict]:
+    """The events of an msprof timeline; ``ts`` in nanoseconds since 1970, whether it was a string or not."""
+    return [{**event, "ts": nanoseconds(event["ts"])} if "ts" in event else event for event in events]
+
+
+def add_shapes(events: list[dict], summaries: list[Path]) -> None:
+    """Give the tasks among ``events`` what op_summary says of the one of that name and start."""
+    known = {}
+    for file in summaries:
+        with file.open(newline="") as stream:
+            for row in csv.DictReader(stream):
+                key = row["Op Name"], nanoseconds(row["Task Start Time(us)"])
+                known[key] = {name: row[name].strip('"') for name in COLUMNS if row[name] != "N/A"}
+    for event in events:
+        if found := known.get((event["name"], event.get("ts"))):
+            event["args"] = {**event["args"], **found}
+
+
+def nanoseconds(microseconds: str | float) -> int:
+    """Exactly, of msprof's times: strings, in its tables with a tab behind them, or numbers."""
+    return int(Decimal(str(microseconds).strip()) * 1000)

@@ -5,10 +5,10 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-template <typename T, typename Where>
-static inline void multiply(const T* gate, const T* up, int64_t count, T* y, Where where) {
+template <typename T>
+static inline void multiply(const T* gate, const T* up, int64_t count, T* y) {
   for_each_pair(0, count, [=](int64_t i, auto part) {
-    store<T>(y + i, silu(load<T>(gate + i, part)) * load<T>(up + i, part), part, where);
+    store<T>(y + i, silu(load<T>(gate + i, part)) * load<T>(up + i, part), part, Cached{});
   });
 }
 
@@ -18,10 +18,9 @@ void forward(const void* gate_data, const void* up_data, int64_t count, bool str
   const T* up = static_cast<const T*>(up_data);
   T* y = static_cast<T*>(y_data);
   if (stream && streams_to(y, 0)) {
-    multiply(gate, up, count, y, Streamed{});
-    finish_streams();
+    stream_pieces(count, y, [=](int64_t i, int64_t n, T* near) { multiply(gate + i, up + i, n, near); });
   } else {
-    multiply(gate, up, count, y, Cached{});
+    multiply(gate, up, count, y);
   }
 }
 

@@ -311,6 +311,19 @@ PF_INLINE void stream_elements(const T* from, int64_t count, T* to) {
   for (; i < count; ++i) to[i] = from[i];
 }
 
+// Streams `count` elements to `to`: compute(first, n, near) writes those of [first, first + n) to near.
+template <typename T, typename Compute>
+static inline void stream_pieces(int64_t count, T* to, const Compute& compute) {
+  Piece<T> piece;
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t n = count - first < kPiece ? count - first : kPiece;
+    T* near = piece.elements(to + first);
+    compute(first, n, near);
+    stream_elements(near, n, to + first);
+  }
+  finish_streams();
+}
+
 // A sum whose error does not grow with its length: blocks of 512 elements in float lanes, the blocks' sums in double.
 struct Sum {
   double lanes[kFloats] = {};

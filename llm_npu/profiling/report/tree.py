@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_RANK = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
+_RANK = re.compile(r"(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
 # op_summary_20240911123456.csv, msprof_slice_1_20240911123456.json; before CANN 8 op_summary_0_1.csv
 _FILE = re.compile(
     r"(?P<table>op_summary|op_statistic|memory_record|npu_mem|msprof)(_slice_\d+)?(_(?P<device>\d{1,3})(_\d{1,3})?)?"

@@ -18,9 +18,10 @@ import functools
 import io
 import os
 import signal
+import socket
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from llm_npu import config
@@ -82,12 +83,26 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
         controller.build_pod()
         if watch.received is not None:  # before there was a rank to hear of it
             return 128 + watch.received
-        controller.deploy_pod()
-        end = watch.until_end([each._proc._proc for each in controller.pod.containers])
+        with kept(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
+            controller.deploy_pod()
+            end = watch.until_end([each._proc._proc for each in controller.pod.containers])
         if not end.by_fault or restart == restarts:
             break
         print(f"restart  {restart + 1} of {restarts}: all ranks start again", file=sys.stderr, flush=True)
     return end.code
+
+
+@contextlib.contextmanager
+def kept(port: int) -> Iterator[None]:
+    """No other program of this host is given ``port`` inside the block; OSError when one has it already.
+
+    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. A socket is bound to it
+    meanwhile that does not listen: Paddle's store can be bound beside it, since both say SO_REUSEADDR.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("", port))
+        yield
 
 
 def _check(device: Device, count: int) -> None:

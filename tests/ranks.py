@@ -20,13 +20,15 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import paddle_fused
 
 SOURCES = (str(Path(paddle_fused.__file__).resolve().parents[1]), str(Path(__file__).resolve().parent))
 GRACE = 15  # seconds that the other ranks have to end by themselves once one has failed
+PATIENCE = 600  # seconds, for programs that hang: a slow and busy machine needs a tenth of them
 
 
 def run(
@@ -34,7 +36,7 @@ def run(
     n: int,
     folder: Path,
     *arguments,
-    timeout: float = 120,
+    timeout: float = PATIENCE,
     may_die: tuple[int, ...] = (),
     **environment: str | None,
 ) -> list[dict | None]:
@@ -45,22 +47,7 @@ def run(
     None if they wrote nothing. AssertionError, with the end of every log, if another rank fails, writes
     nothing, or takes longer than ``timeout`` seconds. No process outlives the call.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for rank in range(n):
-        _report(folder, rank).unlink(missing_ok=True)
-    with ExitStack() as stack:
-        processes = []
-        for rank, variables in enumerate(_environments(n, environment)):
-            log = stack.enter_context(_log(folder, rank).open("wb"))
-            process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", str(program), str(folder), *map(str, arguments)],
-                env=variables,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that what the rank has started ends with it
-            )
-            stack.callback(_end, process)
-            processes.append(process)
+    with started(program, n, folder, *arguments, **environment) as processes:
         needed = {rank: process for rank, process in enumerate(processes) if rank not in may_die}
         problem = _wait(needed, timeout)
     reports = [_read(_report(folder, rank)) for rank in range(n)]
@@ -71,6 +58,31 @@ def run(
     return reports
 
 
+@contextmanager
+def started(
+    program: Path, n: int, folder: Path, *arguments, **environment: str | None
+) -> Iterator[list[subprocess.Popen]]:
+    """The processes that `run` waits for, each writing to FOLDER/<rank>.log; none outlives the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in range(n):
+        _report(folder, rank).unlink(missing_ok=True)
+    with ExitStack() as stack:
+        endpoints = stack.enter_context(_endpoints(n + 1))
+        processes = []
+        for rank, variables in enumerate(_environments(n, endpoints, environment)):
+            log = stack.enter_context(_log(folder, rank).open("wb"))
+            process = subprocess.Popen(
+                [sys.executable, "-X", "faulthandler", str(program), str(folder), *map(str, arguments)],
+                env=variables,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that what the rank has started ends with it
+            )
+            stack.callback(_end, process)
+            processes.append(process)
+        yield processes
+
+
 def write(found: dict) -> None:
     """For the program: hands ``found``, which JSON must be able to say, to the test that runs it."""
     report = _report(Path(sys.argv[1]), int(os.environ["PADDLE_TRAINER_ID"]))
@@ -79,8 +91,8 @@ def write(found: dict) -> None:
     fresh.replace(report)  # a rank that is killed while it writes has written nothing
 
 
-def _environments(n: int, changes: dict[str, str | None]) -> list[dict[str, str]]:
-    """The environment of each rank."""
+def _environments(n: int, endpoints: list[str], changes: dict[str, str | None]) -> list[dict[str, str]]:
+    """The environment of each rank; ``endpoints`` are the store's address and one for each."""
     search_path = [*SOURCES, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     job = {
         **os.environ,
@@ -90,7 +102,7 @@ def _environments(n: int, changes: dict[str, str | None]) -> list[dict[str, str]
         **changes,
     }
     job = {name: value for name, value in job.items() if value is not None}
-    master, *endpoints = _endpoints(n + 1)
+    master, *endpoints = endpoints
     return [
         {
             **job,
@@ -113,13 +125,19 @@ def _environments(n: int, changes: dict[str, str | None]) -> list[dict[str, str]
     ]
 
 
-def _endpoints(count: int) -> list[str]:
-    """Addresses on this host that nobody listens on."""
+@contextmanager
+def _endpoints(count: int) -> Iterator[list[str]]:
+    """Addresses on this host that nobody else is given inside the block.
+
+    The ranks need seconds to get to them. Until then sockets are bound to the ports, that do not listen:
+    Paddle's store can be bound beside them, since both say SO_REUSEADDR.
+    """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        yield [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
 def _wait(processes: dict[int, subprocess.Popen], timeout: float) -> str:

@@ -6,14 +6,15 @@ import signal
 from pathlib import Path
 
 import pytest
+import ranks
 from test_launch import SCRIPT, arguments, ranks_of  # noqa: F401  (a fixture)
 from test_run_llama import losses
 
 from llm_npu import checkpoint
 
 pytestmark = pytest.mark.slow
-STEPS = 8
-HANGING = 10  # seconds after which a run that has lost a rank must have ended: `llm_npu.watch`
+# After the fifth a rank is killed. The others are for the time until that has happened, on a busy machine.
+STEPS, SAVED = 40, 2
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def command(arguments):  # noqa: F811
     flags = (
         "--nproc 2 --tensor_parallel_degree 2 --disable_tqdm true --evaluation_strategy no --do_eval false"
     )
-    steps = f"--max_steps {STEPS} --save_steps 2 --resume_from_checkpoint auto --async_save"
+    steps = f"--max_steps {STEPS} --save_steps {SAVED} --resume_from_checkpoint auto --async_save"
     return [SCRIPT, *arguments, *flags.split(), *steps.split()]
 
 
@@ -43,12 +44,14 @@ def test_a_run_that_lost_a_rank(command, undisturbed, start_python, run_python, 
             break
     own = ranks_of(process)
     os.kill(own[rank], number)
-    _, stderr = process.communicate(timeout=HANGING)
+    # That its waits are bounded tests/test_launch.py sees; how long the rest takes depends on the machine.
+    _, stderr = process.communicate(timeout=ranks.PATIENCE)
     assert not any(Path(f"/proc/{pid}").exists() for pid in own)
     assert process.returncode not in (0, 2), stderr
     assert f"rank {rank}" in stderr, stderr
-    newest = checkpoint.to_resume("true", out)
-    assert checkpoint.step_of(newest) in (2, 4)  # the one of step 4 may have been on its way
+    newest = checkpoint.step_of(checkpoint.to_resume("true", out))
+    last = max(losses(out)[0])
+    assert newest % SAVED == 0 and 0 <= last - newest <= 2 * SAVED  # one more may have been on its way
     done = run_python(*command, "--output_dir", out)
     assert done.returncode == 0, done.stderr
     assert losses(out) == undisturbed
@@ -63,7 +66,7 @@ def test_it_starts_again_by_itself(command, undisturbed, start_python, tmp_path,
         if line.startswith("step 5/"):
             break
     os.kill(ranks_of(process)[1], number)
-    _, stderr = process.communicate(timeout=240)
+    _, stderr = process.communicate(timeout=ranks.PATIENCE)
     assert process.returncode == 0, stderr
     assert stderr.count("restart  1 of 1: all ranks start again") == 1
     assert losses(out) == undisturbed
@@ -81,6 +84,6 @@ def test_ranks_do_not_outlive_their_launcher(command, start_python, tmp_path):
     for descriptor in descriptors:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        assert poll.poll(60_000)  # milliseconds; it has ended
+        assert poll.poll(ranks.PATIENCE * 1000)  # milliseconds; it has ended
         os.close(descriptor)
     assert checkpoint.step_of(checkpoint.to_resume("true", out)) >= 3

@@ -255,8 +255,11 @@ class Checkpoints:
 
     def _told(self, error: OSError, step: int) -> OSError:
         """``error`` with the checkpoint it is about, and what is left."""
-        complete = folders.complete(self._output_dir)
-        kept = f"{complete[-1]} is complete and stays" if complete else "there is no complete one"
+        try:
+            complete = folders.complete(self._output_dir)
+            kept = f"{complete[-1]} is complete and stays" if complete else "there is no complete one"
+        except OSError:
+            kept = f"{self._output_dir} cannot be read"
         file = f"{error.filename}: " if error.filename else ""
         why = error.strerror or error
         return OSError(error.errno, f"checkpoint-{step} cannot be written: {file}{why}; {kept}")

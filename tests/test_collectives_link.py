@@ -7,7 +7,7 @@ import ranks
 from collectives.timing import SIZE
 
 PROGRAM = Path(__file__).parent / "collectives" / "timing.py"
-GBPS, MICROSECONDS = 0.04, 20000
+GBPS, MICROSECONDS = 0.02, 20000
 SECONDS = SIZE / (GBPS * 1e9) + MICROSECONDS / 1e6
 
 
@@ -38,5 +38,5 @@ def test_computation_goes_on_while_data_travel(found):
 
 def test_waiting_costs_nothing(found):
     waiting = found[0]["waiting"]
-    assert waiting["seconds"] >= 0.9
+    assert waiting["seconds"] >= 1
     assert waiting["computed"] < 0.2 * waiting["seconds"]

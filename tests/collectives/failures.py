@@ -145,9 +145,24 @@ def meet_in_flight(group) -> None:
         task.wait()
 
 
-def be_slow(group) -> None:
+def wait_until(happened) -> None:
+    while not happened():
+        time.sleep(0.01)
+
+
+def rank_0_is_patient() -> bool:
+    """Whether rank 0 has said that it waits for longer than the timeout."""
+    return "so it goes on waiting" in Path(sys.argv[1], "0.log").read_text(errors="replace")
+
+
+def rank_0_has_ended() -> bool:
+    return Path(sys.argv[1], "0.json").exists()
+
+
+def be_slow(group, until) -> None:
+    """Rank 1 comes when ``until()`` is true."""
     if dist.get_rank() == 1:
-        time.sleep(3)  # what is tested is that nobody minds
+        wait_until(until)
     dist.all_reduce(vector(), group=group)
 
 
@@ -159,15 +174,19 @@ def wait_in_two_threads(first, second) -> None:
         return
     waiting = threading.Thread(target=lambda: dist.all_reduce(vector(), group=second))
     waiting.start()
-    time.sleep(3)  # far beyond the timeout
+    wait_until(rank_0_is_patient)
     dist.all_reduce(vector(), group=first)
     waiting.join()
 
 
 def run_out_of_files(group) -> None:
     """Rank 0 cannot open a file while it waits for rank 1, which is slow."""
-    if dist.get_rank() == 1:
-        time.sleep(1)  # what is tested is that it is waited for
+    store = dist.collective._default_store
+    if dist.get_rank() == 0:
+        store.set("rank 0 is about to wait", "yes")
+    elif dist.get_rank() == 1:
+        store.get("rank 0 is about to wait")  # waits for it
+        time.sleep(1)  # in which rank 0 looks ten times whether rank 1 is still there
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if dist.get_rank() == 0:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
@@ -293,7 +312,8 @@ def main() -> None:
         calls = {
             "missing": lambda: wait_for_ever(first, second),
             "circle": lambda: receive_in_a_circle(first),
-            "slow": lambda: be_slow(first),
+            "slow": lambda: be_slow(first, until=rank_0_is_patient),
+            "too slow": lambda: be_slow(first, until=rank_0_has_ended),
             "two threads": lambda: wait_in_two_threads(first, second),
             "static": lambda: run_program(10 + dist.get_rank()),
             "left in flight": lambda: (leave_in_flight(first), dist.all_reduce(vector(), group=second)),

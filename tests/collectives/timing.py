@@ -70,7 +70,11 @@ def overlapped() -> dict:
 
 
 def wait_for_a_slow_rank() -> None:
-    if dist.get_rank() == 1:
+    store = dist.collective._default_store
+    if dist.get_rank() == 0:
+        store.set("rank 0 is about to wait", "yes")
+    else:
+        store.get("rank 0 is about to wait")  # waits for it
         time.sleep(1)  # what is measured is what this costs the other rank
     dist.all_reduce(vector(4))
 

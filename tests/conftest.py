@@ -5,13 +5,16 @@ Tests that need another environment start a process of their own with the fixtur
 
 import contextlib
 import os
+import signal
 import site
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import hypothesis
 import pytest
+import ranks
 
 import paddle_fused
 from paddle_fused import virtual_npu
@@ -27,6 +30,19 @@ virtual_npu.deactivate()
 _INACTIVE = dict(os.environ)  # as the environment is for somebody who has not activated anything
 os.environ["VIRTUAL_NPU_QUIET"] = "1"
 virtual_npu.activate()
+# A shell's job behind it ignores Ctrl-C, and so do the programs that it starts: some tests send it to them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+# The same examples in every run, however slow the machine: whether a run passes does not depend on luck.
+# ``--hypothesis-profile default`` draws others.
+hypothesis.settings.register_profile(
+    "steady",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("steady")
 
 
 def pytest_addoption(parser):
@@ -46,10 +62,11 @@ def _child_environment(variables: dict[str, str | None]) -> dict[str, str]:
 def run_python():
     """A function that runs ``python ARGUMENTS...`` where the virtual NPU is not active, and waits for it.
 
-    ``variables`` are added to its environment; None takes one out. ``cwd`` is its working folder.
+    ``variables`` are added to its environment; None takes one out. ``cwd`` is its working folder. It may take
+    ``timeout`` seconds, which is there for programs that hang.
     """
 
-    def run(*arguments, cwd=None, timeout=120, **variables) -> subprocess.CompletedProcess:
+    def run(*arguments, cwd=None, timeout=ranks.PATIENCE, **variables) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, *map(str, arguments)],
             env=_child_environment(variables),

@@ -18,7 +18,7 @@ def found(run_python, tmp_path_factory):
     """What each of the two processes found."""
     folder = tmp_path_factory.mktemp("auto_parallel")
     launch = ("-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", folder / "log")
-    done = run_python(*launch, PROGRAM, folder, timeout=300, OMP_NUM_THREADS="1")
+    done = run_python(*launch, PROGRAM, folder, OMP_NUM_THREADS="1")
     logs = "".join(file.read_text() for file in sorted(folder.glob("log/workerlog.*")))
     assert done.returncode == 0, done.stdout + done.stderr + logs
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]

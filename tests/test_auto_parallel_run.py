@@ -38,7 +38,7 @@ def train(run_python, tmp_path_factory):
             "fuse_attention_ffn": "false",
         }
         words = run_inputs.words(given)
-        done = run_python(SCRIPT, *words, *arguments, timeout=240, OMP_NUM_THREADS="1")
+        done = run_python(SCRIPT, *words, *arguments, OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stdout + done.stderr
         return out, done.stdout
 

@@ -16,7 +16,7 @@ def first_run(run_python, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench_models")
     chosen = ["--families", "llama", "--contenders", "unfused,fused", "--dtype", "float32"]
     written = ["--json", folder / "new.jsonl", "--chart", folder / "new.png"]
-    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *chosen, *written, timeout=300)
+    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *chosen, *written)
     return done, folder
 
 

@@ -23,7 +23,7 @@ def first_run(run_python, tmp_path_factory):
     """The script's result on one operator with every contender, and the files that it wrote."""
     folder = tmp_path_factory.mktemp("bench_ops")
     written = ["--json", folder / "new.jsonl", "--chart", folder / "new.png"]
-    done = run_python(SCRIPT, "--quick", "--only", ONLY, "--rounds", 2, *written, timeout=300)
+    done = run_python(SCRIPT, "--quick", "--only", ONLY, "--rounds", 2, *written)
     return done, folder
 
 
@@ -59,7 +59,7 @@ def test_chart(first_run):
 def test_compare_prints_ratios(first_run, run_python):
     older = first_run[1] / "new.jsonl"
     names = ["--contenders", "fused cpu", "--compare", older]
-    done = run_python(SCRIPT, "--quick", "--only", f"{ONLY}+bwd", "--rounds", 1, *names, timeout=300)
+    done = run_python(SCRIPT, "--quick", "--only", f"{ONLY}+bwd", "--rounds", 1, *names)
     assert done.returncode == 0, done.stderr
     assert "new / old" in done.stdout
     rows = [
@@ -74,7 +74,7 @@ def test_compare_prints_ratios(first_run, run_python):
 def test_growth_of_costs(run_python, tmp_path):
     picture = tmp_path / "growth.png"
     names = ["--contenders", "fused cpu", "--rounds", 1]
-    done = run_python(SCRIPT, "--quick", "--growth", picture, *names, timeout=300)
+    done = run_python(SCRIPT, "--quick", "--growth", picture, *names)
     assert done.returncode == 0, done.stderr
     assert "rms_norm over T, 32x256 to 64x256, fwd+bwd: model x 2.00, measured x " in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -117,7 +117,7 @@ def test_a_contender_that_ends_is_reported(run_python, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho cannot start >&2\nexit 3\n")
     broken.chmod(0o755)
-    done = run_python(SCRIPT, "--quick", "--only", ONLY, "--torch-python", broken, timeout=300)
+    done = run_python(SCRIPT, "--quick", "--only", ONLY, "--torch-python", broken)
     assert done.returncode == 1
     assert "torch eager: the process ended with status 3: cannot start" in done.stderr
 

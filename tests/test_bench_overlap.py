@@ -27,7 +27,7 @@ TINY = (
 def first_run(run_python, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench_overlap")
     files = folder / "new.jsonl", folder / "new.png"
-    return run_python(SCRIPT, *TINY, "--json", files[0], "--chart", files[1], timeout=300), *files
+    return run_python(SCRIPT, *TINY, "--json", files[0], "--chart", files[1]), *files
 
 
 def test_every_setting_has_its_record(first_run):

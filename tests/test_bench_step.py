@@ -16,7 +16,7 @@ def first_run(run_python, tmp_path_factory):
     """The script's result with every contender, and the files that it wrote."""
     folder = tmp_path_factory.mktemp("bench_step")
     written = ["--json", folder / "new.jsonl", "--chart", folder / "new.png"]
-    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *written, timeout=600)
+    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *written)
     return done, folder
 
 
@@ -44,7 +44,7 @@ def test_records_and_their_comparison(first_run, run_python):
         assert record["tokens_per_second"] == pytest.approx(bench_step.QUICK.tokens / record["median"])
         assert record["page_faults"] >= 0
     chosen = ("--dtype", "bfloat16", "--contenders", bench_step.OURS, "--compare", file)
-    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *chosen, timeout=300)
+    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *chosen)
     assert done.returncode == 0, done.stderr
     assert "new / old" in done.stdout
 

@@ -29,7 +29,7 @@ TINY = (
 @pytest.fixture(scope="module")
 def first_run(run_python, tmp_path_factory):
     file = tmp_path_factory.mktemp("bench_varlen") / "new.jsonl"
-    return run_python(SCRIPT, *TINY, "--json", file, timeout=300), file
+    return run_python(SCRIPT, *TINY, "--json", file), file
 
 
 def test_every_strategy_has_its_rows(first_run):

@@ -29,7 +29,7 @@ def tried(tmp_path_factory):
     def of(ways):
         if ways not in done:
             folder = tmp_path_factory.mktemp("-".join(ways))
-            done[ways] = ranks.run(PROGRAM, WAYS[ways], folder, *ways, timeout=300)
+            done[ways] = ranks.run(PROGRAM, WAYS[ways], folder, *ways)
         return done[ways]
 
     return of

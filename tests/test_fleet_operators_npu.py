@@ -16,7 +16,7 @@ EXACT = (
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("fleet"), timeout=180)
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("fleet"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -37,12 +37,8 @@ def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
     batch = tmp_path / "prompts.txt"
     batch.write_text("\n".join(PROMPTS) + "\n\n")
     given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
-    fused = run_python(
-        SCRIPT, checkpoint, "--batch", batch, "--max_new_tokens", "7", "--batch_size", "2", timeout=300
-    )
-    unfused = run_python(
-        SCRIPT, checkpoint, *given, "--max_new_tokens", "7", "--unfused", "--device", "cpu", timeout=300
-    )
+    fused = run_python(SCRIPT, checkpoint, "--batch", batch, "--max_new_tokens", "7", "--batch_size", "2")
+    unfused = run_python(SCRIPT, checkpoint, *given, "--max_new_tokens", "7", "--unfused", "--device", "cpu")
     (operators, text), (none, same) = spoken(fused), spoken(unfused)
     assert operators == "attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2"
     assert none == "none (--unfused)"
@@ -54,7 +50,7 @@ def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
 
 def test_sampling_in_bfloat16(run_python, checkpoint):
     words = ("--decode", "sampling", "--top_p", "0.9", "--dtype", "bfloat16", "--max_new_tokens", "5")
-    _, text = spoken(run_python(SCRIPT, checkpoint, "--prompt", "def ", *words, timeout=300))
+    _, text = spoken(run_python(SCRIPT, checkpoint, "--prompt", "def ", *words))
     assert text.startswith("def ")
 
 
@@ -69,7 +65,7 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
     ],
 )
 def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sentence):
-    done = run_python(SCRIPT, checkpoint, *words, cwd=tmp_path, timeout=300)
+    done = run_python(SCRIPT, checkpoint, *words, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

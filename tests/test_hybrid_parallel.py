@@ -31,13 +31,13 @@ def arguments(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(arguments, tmp_path_factory):
-    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("alone"), 1, *arguments, timeout=240)
+    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("alone"), 1, *arguments)
     return found
 
 
 @pytest.fixture(scope="module")
 def two(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, *arguments, timeout=400)[0]
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, *arguments)[0]
 
 
 @pytest.fixture(scope="module")

@@ -244,7 +244,7 @@ def test_a_captured_program_refuses_wrong_shapes_when_it_runs(words):
 
 
 def test_only_kernels_of_the_card_run_in_strict_mode(run_python):
-    result = run_python("-m", "paddle_fused.parity", *OPERATORS, VIRTUAL_NPU_STRICT="1", timeout=300)
+    result = run_python("-m", "paddle_fused.parity", *OPERATORS, VIRTUAL_NPU_STRICT="1")
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
     lines = result.stdout.splitlines()
     for operator in OPERATORS:
@@ -256,5 +256,5 @@ def test_only_kernels_of_the_card_run_in_strict_mode(run_python):
 
 @pytest.mark.parametrize("isa", available())
 def test_instruction_sets(isa, run_python):
-    result = run_python("-m", "paddle_fused.parity", *OPERATORS, PADDLE_FUSED_ISA=isa, timeout=300)
+    result = run_python("-m", "paddle_fused.parity", *OPERATORS, PADDLE_FUSED_ISA=isa)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]

@@ -21,7 +21,7 @@ def found(tmp_path_factory):
     flags = (
         "--max_seq_length 32 --max_steps 4 --per_device_train_batch_size 2 --do_eval false --logging_steps 1"
     )
-    return ranks.run(PROGRAM, 2, folder / "run", *made, *flags.split(), timeout=240)
+    return ranks.run(PROGRAM, 2, folder / "run", *made, *flags.split())
 
 
 def test_a_step_is_skipped_by_both(found):

@@ -16,9 +16,7 @@ PROGRAM = Path(__file__).parent / "overlap" / "program.py"
 def found(tmp_path_factory):
     """What each of two ranks found."""
     folder = tmp_path_factory.mktemp("overlap")
-    return ranks.run(
-        PROGRAM, 2, folder, "operators", "planning", "layers", "placements", "errors", timeout=300
-    )
+    return ranks.run(PROGRAM, 2, folder, "operators", "planning", "layers", "placements", "errors")
 
 
 def check(name: str, found: list[dict]) -> None:
@@ -38,7 +36,7 @@ def test_an_operator_computes_what_the_definition_does(name, found):
 
 @pytest.mark.slow
 def test_operators_on_four_ranks(tmp_path):
-    found = ranks.run(PROGRAM, 4, tmp_path, "operators", "errors", timeout=600)
+    found = ranks.run(PROGRAM, 4, tmp_path, "operators", "errors")
     for name in operators.names():
         check(name, found)
 
@@ -212,7 +210,7 @@ def test_distributed_tensors_choose_the_operator_by_their_placements(results, pl
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_llama_of_distributed_tensors_trains_as_before(number, tmp_path):
-    for report in ranks.run(PROGRAM.with_name("auto_parallel_llama.py"), number, tmp_path, timeout=240):
+    for report in ranks.run(PROGRAM.with_name("auto_parallel_llama.py"), number, tmp_path):
         for one in report.values():
             assert one["summary"] == "placed.matmul 4 of 4"
             losses = one["losses"]

@@ -12,7 +12,7 @@ ROUNDING = 2.0**-7  # of the largest value: sums of rounded terms in bfloat16
 @pytest.mark.parametrize("recompute", ["0", "1"])
 def test_their_layers_compute_products_and_gradients(recompute, tmp_path):
     switches = {"FLAGS_NPU_MC2": "1", "FLAGS_NPU_MC2_Recompute": recompute}
-    for found in ranks.run(PROGRAM, 2, tmp_path, timeout=120, **switches):
+    for found in ranks.run(PROGRAM, 2, tmp_path, **switches):
         assert sorted(found) == ["column", "column_sequence", "row", "row_sequence"]
         for layer, errors in found.items():
             assert all(error <= 2 * ROUNDING for error in errors), (layer, errors)

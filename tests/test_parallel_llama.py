@@ -34,7 +34,7 @@ ON_FOUR = [(name, mode) for name in methods.FOUR for mode in methods.MODES]
 def run(folder: Path, n: int, cases: list) -> dict:
     """What each process found, by case; and the losses of one process alone."""
     settings = [{**methods.METHODS[name], "to_static": mode == "static"} for name, mode in cases]
-    found = ranks.run(PROGRAM, n, folder, json.dumps(settings), timeout=60 * len(cases))
+    found = ranks.run(PROGRAM, n, folder, json.dumps(settings), timeout=ranks.PATIENCE + 60 * len(cases))
     return {
         "alone": found[0]["alone"],
         **{case: [rank["split"][number] for rank in found] for number, case in enumerate(cases)},

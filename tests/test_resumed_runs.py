@@ -75,7 +75,7 @@ def folder(arguments, tmp_path_factory):
         steps = [
             [str(out), start and str(checkpoint.path_of(start, SAVED)), flags] for out, start, flags in some
         ]
-        ranks.run(PROGRAM, 2, folder / f"program-{number}", json.dumps(steps), *arguments, timeout=300)
+        ranks.run(PROGRAM, 2, folder / f"program-{number}", json.dumps(steps), *arguments)
     return folder
 
 

@@ -20,7 +20,7 @@ def test_overlapped_layers_train_as_the_stock_ones(run_python, tmp_path):
         folder = tmp_path / str(overlap)
         given = ("--overlap", overlap) if overlap else ()
         shared = ("--output_dir", folder, "--data_cache", tmp_path / "cache")
-        done = run_python(SCRIPT, *ARGUMENTS, *shared, *given, timeout=300, OMP_NUM_THREADS="1")
+        done = run_python(SCRIPT, *ARGUMENTS, *shared, *given, OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stdout + done.stderr
         said = "overlap: all_gather_matmul 12 of 12, matmul_reduce_scatter 12 of 12"
         assert (said in done.stdout) == (overlap is not None)
@@ -31,8 +31,6 @@ def test_overlapped_layers_train_as_the_stock_ones(run_python, tmp_path):
     assert (
         losses["auto"] == losses["pipelined:2"] == losses[None]
     )  # bfloat16: the same sums, the same roundings
-    refused = run_python(
-        SCRIPT, *ARGUMENTS, "--overlap", "fast", "--output_dir", tmp_path / "none", timeout=300
-    )
+    refused = run_python(SCRIPT, *ARGUMENTS, "--overlap", "fast", "--output_dir", tmp_path / "none")
     assert refused.returncode == 2
     assert "there is no backend 'fast'" in refused.stderr

@@ -22,7 +22,7 @@ def sent(start: str, end: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("transitions"), timeout=150)
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("transitions"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -4,6 +4,7 @@ The large call reads and writes a tensor at least, which together fill the large
 no more is taken, since some servers' caches hold half a gigabyte. The small ones have its rows.
 """
 
+import os
 from pathlib import Path
 
 import paddle
@@ -17,9 +18,10 @@ UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
 def last_cache() -> int:
-    """Bytes of the largest cache, 32 MiB where nobody knows."""
+    """Bytes of the largest cache, 32 MiB where nobody knows; 16 MiB a core at most (kernels/cache.cc)."""
     sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
-    return max((int(size[:-1]) * UNITS[size[-1]] for size in sizes), default=32 << 20)
+    largest = max((int(size[:-1]) * UNITS[size[-1]] for size in sizes), default=32 << 20)
+    return min(largest, (os.cpu_count() or 1) << 24)
 
 
 def swiglu(x, y, weight):

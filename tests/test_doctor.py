@@ -418,9 +418,16 @@ def test_a_plugin_that_paddle_cannot_load(doctor, host):
     variables = {"CUSTOM_DEVICE_ROOT": str(host / "plugin")}
     code, found = doctor("--device", "npu:card", "--root", host, **variables)
     assert code == 1
-    assert any("no device plugin" in what or "with the device plugin" in what for what in found["process"]), (
-        found
-    )
+    (what,) = found["process"]
+    assert what.startswith("with the device plugin import paddle failed") and virtual_npu.LIBRARY in what
+    assert what.endswith("without it, paddle is imported")
+
+
+def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
+    write(tmp_path / "site/paddlenlp/__init__.py", "raise ImportError('cannot import name download')")
+    code, found = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))
+    assert code == 1
+    assert found["process"] == ["import paddlenlp failed: ImportError: cannot import name download"]
 
 
 def test_the_document(run_python):

@@ -56,9 +56,7 @@ def test_a_table_of_llama(on_npu):
     attention, norm = found["flash_attention"], found["rms_norm"]
     assert attention.layers == "llama.layers.0-1.self_attn" and attention.reason == ""
     assert (attention.backend, attention.mode) == ("ascend", "flash_attention_npu, causal")
-    assert norm.layers == (
-        "llama.layers.0-1.input_layernorm, llama.layers.0-1.post_attention_layernorm, llama.norm"
-    )
+    assert norm.layers == ("llama.layers.0-1.{input_layernorm,post_attention_layernorm}, llama.norm")
     assert (norm.backend, norm.computed) == ("ascend", 1.0)
     heading, *rows = table(list(found.values()))
     assert heading.split() == ["layers", "operator", "backend", "mode", "computed", "reason"]
@@ -137,6 +135,7 @@ def test_nothing_is_computed_to_make_a_table(on_npu):
         (["norm"], "norm"),
         (["layers.0.mlp", "layers.1.mlp", "layers.3.mlp", "norm"], "layers.0-1,3.mlp, norm"),
         (["a.0.b.0", "a.0.b.1", "a.1.b.0", "a.1.b.1"], "a.0-1.b.0-1"),
+        (["a.0.b", "a.1.b", "c", "a.0.d", "a.1.d", "e"], "a.0-1.{b,d}, c, e"),
         (["a.0.b.0", "a.0.b.1", "a.1.b.5"], "a.0.b.0-1, a.1.b.5"),
     ],
 )

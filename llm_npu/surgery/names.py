@@ -7,17 +7,28 @@ from itertools import product
 
 
 def collapsed(paths: Sequence[str]) -> str:
-    """The paths, those that differ in their numbers only as one, in their order.
+    """The paths, those that differ in their numbers only as one, and so those that stand beside each other.
 
-    >>> collapsed(["layers.0.mlp", "layers.1.mlp", "layers.3.mlp", "norm"])
-    'layers.0-1,3.mlp, norm'
+    >>> collapsed(["layers.0.a", "layers.1.a", "layers.0.b", "layers.1.b", "norm"])
+    'layers.0-1.{a,b}, norm'
     """
     shapes: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
     for path in paths:
         words = path.split(".")
         shape = tuple("#" if word.isdecimal() else word for word in words)
         shapes.setdefault(shape, []).append(tuple(int(word) for word in words if word.isdecimal()))
-    return ", ".join(name for shape, numbers in shapes.items() for name in _names(shape, numbers))
+    beside: dict[str, list[str]] = {}
+    for shape, numbers in shapes.items():
+        for name in _names(shape, numbers):
+            parent, _, own = name.rpartition(".")
+            beside.setdefault(parent, []).append(own)
+    return ", ".join(name for parent, names in beside.items() for name in _joined(parent, names))
+
+
+def _joined(parent: str, names: list[str]) -> list[str]:
+    if not parent:
+        return names
+    return [f"{parent}.{names[0] if len(names) == 1 else '{' + ','.join(names) + '}'}"]
 
 
 def _names(shape: tuple[str, ...], numbers: list[tuple[int, ...]]) -> list[str]:

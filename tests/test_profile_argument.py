@@ -83,6 +83,7 @@ def test_training_is_recorded(training):
     assert sum(event["name"].startswith("ProfileStep") for event in events) == 2
 
 
+@pytest.mark.slow
 def test_resuming_behind_the_window_records_nothing(training, run_python):
     folder, arguments, _ = training
     before = sorted((folder / "out/profile/rank_0").iterdir())

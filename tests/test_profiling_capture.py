@@ -94,6 +94,9 @@ def test_memory(one_rank):
     allocated = [float(row["Total Allocated(KB)"]) for row in rows]
     reserved = [float(row["Total Reserved(KB)"]) for row in rows]
     assert rows and all(0 < a <= r for a, r in zip(allocated, reserved, strict=True))
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    names = {event["name"] for event in events if event["ph"] == "C"}
+    assert "APP/HBM" in names and any(name.startswith("memory Place(npu") for name in names)
 
 
 def test_arrows_join_launches_and_kernels_of_msprof(one_rank):

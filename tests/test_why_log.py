@@ -163,7 +163,7 @@ def test_runs_are_as_their_tables_say(arguments, run_python, tmp_path):
     given = {**made, "output_dir": tmp_path / "out", "max_seq_length": 32, "max_steps": 2, "split": "80,20,0"}
     given |= {"fuse_attention_qkv": "false", "fuse_attention_ffn": "false", "do_eval": "false"}
     given["evaluation_strategy"] = "no"
-    done = run_python(SCRIPT, *run_inputs.words(given), *arguments, timeout=240, OMP_NUM_THREADS="1")
+    done = run_python(SCRIPT, *run_inputs.words(given), *arguments, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("why "))

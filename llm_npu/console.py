@@ -95,10 +95,19 @@ class Display:
 
 
 def _figures(record: dict) -> str:
-    return (
-        f"loss {record['loss']:.4f}  lr {record['learning_rate']:.2e}  "
-        f"{record['tokens_per_s']:,.0f} tokens/s  {mib(record['peak_memory'])}"
-    )
+    """The columns of a step's line; those that a run does not have are left out of all its lines."""
+    step_s = record["step_s"]
+    columns = [
+        f"loss {record['loss']:.4f}",
+        f"lr {record['learning_rate']:.2e}",
+        f"norm {record['grad_norm']:.2f}" if "grad_norm" in record else "",
+        f"{record['tokens_per_s']:,.0f} tokens/s",
+        f"MFU {record['mfu']:.1%}" if "mfu" in record else "",
+        f"data {record['data_s'] / step_s:.0%}",
+        f"comm {record['exposed_s'] / step_s:.0%}" if "exposed_s" in record else "",
+        mib(record["peak_memory"]),
+    ]
+    return "  ".join(filter(None, columns))
 
 
 def mib(size: int) -> str:

@@ -87,11 +87,12 @@ def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
             return f"the weight {name}"
     if inputs is not None and (layer := _first_bad_output(model, inputs)):
         return f"the output of {layer}"
-    bad = [name for name, parameter in model.named_parameters() if not _is_finite(_gradient(parameter))]
+    bad = [name for name, parameter in model.named_parameters() if not _is_finite(gradient_of(parameter))]
     return f"the gradient of {bad[-1]}, the last of {len(bad)} in the order of the layers" if bad else ""
 
 
-def _gradient(parameter):
+def gradient_of(parameter) -> paddle.Tensor | None:
+    """The gradient that the optimizer will read: in float32 with ``--amp_master_grad``."""
     return getattr(parameter, "main_grad", None) if parameter.grad is None else parameter.grad
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from paddlenlp.trainer import TrainerCallback
 
 from llm_npu import ranks
+from llm_npu.step_clock import StepTimes
 
 
 @dataclass(frozen=True)
@@ -17,26 +18,29 @@ class Step:
 
     ``loss``: the mean over its labels, in nats per token. ``tokens``: those of all samples. ``memory``: the
     most that one device held at once, in bytes. ``signal``: the number of the signal that some process has
-    received, or 0. ``grad_norm``: of all gradients before they are clipped; None if they are not.
+    received, or 0. ``grad_norm``: of all gradients before they are clipped; None if they are not. ``times``:
+    the longest step and wait for data, and the mean communication.
     """
 
     loss: float
     tokens: int
     memory: int
+    times: StepTimes
     signal: int = 0
     grad_norm: float | None = None
 
     @classmethod
     def of(cls, rows: np.ndarray, data_ranks: int) -> Step:
-        """Of the rows (loss, tokens, memory, signal, norm or NaN) of all processes.
+        """Of the rows (loss, tokens, memory, signal, norm or NaN, *StepTimes) of all processes.
 
         ``data_ranks`` of them have samples of their own; each of the others repeats what one of these has.
         """
-        loss, tokens, memory, received, norm = rows.T
+        loss, tokens, memory, received, norm, step, data, communication, exposed = rows.T
         return cls(
             loss=float(loss.mean()),
             tokens=round(tokens.sum() * data_ranks / len(rows)),
             memory=int(memory.max()),
+            times=StepTimes(step.max(), data.max(), communication.mean(), exposed.mean()),
             signal=int(received.max()),
             grad_norm=None if np.isnan(norm).all() else float(norm[0]),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from llm_npu import checkpoint, config, lora, metrics, ranks
 from llm_npu.console import mib, say
 from llm_npu.device import Device
+from llm_npu.numerics import reproducible
 from llm_npu.surgery import Report
 from paddle_fused.virtual_npu import KernelRecord
 
@@ -42,6 +43,8 @@ def start(
         say(f"note     the environment variable {name} has no effect: {why}")
     for note in notes:
         say(f"note     {note}")
+    if run.training.deterministic:
+        say(f"note     {reproducible.condition()}")
 
 
 def _shared(training) -> list[str]:
@@ -95,28 +98,46 @@ def finish(
         say(f"no step was trained; files: {newest}")
         return
     vocabulary = trainer.model.config.vocab_size
-    metrics.plot(recorder, vocabulary, output_dir / "loss.png")
+    pictures = [output_dir / "loss.png", output_dir / "metrics.png"]
+    metrics.plot_loss(recorder, vocabulary, pictures[0])
+    metrics.plot_run(recorder, pictures[1])
     (first, first_loss), (last, _), guessing = losses[0], losses[-1], math.log(vocabulary)
     say()
     say(f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), guessing)}")
     say(f"         (mean of the last steps up to {last}; guessing is ln(vocabulary) = {guessing:.3f})")
     if evaluations:
         say(f"held out {_share(evaluations[-1][1], guessing)}")
-    say(f"speed    {recorder.tokens_per_s():,.0f} tokens/s (median step)")
+    for line in _speed(recorder):
+        say(line)
     say(f"memory   {mib(metrics.peak_memory())} at the most")
     for line in _ran(ran):
         say(line)
+    if trainer.args.deterministic:
+        for line in _bits(newest):
+            say(line)
     if before is not None:
         say(f"prompt   {prompt!r}")
         say(f"before   {before!r}")
         say(f"after    {after!r}")
-    files = [newest, output_dir / metrics.FILE, output_dir / "loss.png"]
+    files = [newest, output_dir / metrics.FILE, *pictures]
     if (output_dir / lora.MERGED).is_dir():
         files.append(output_dir / lora.MERGED)
     say(f"files    {', '.join(map(str, files))}")
     if device.kind == "virtual":
         for line in _virtual(launches):
             say(line)
+
+
+def _speed(recorder: metrics.Recorder) -> list[str]:
+    """Tokens a second, the share of the peak, and what the steps waited for."""
+    speed, shares = recorder.tokens_per_s(), recorder.shares()
+    lines = [f"speed    {speed:,.0f} tokens/s (median step)"]
+    if recorder.utilization:
+        lines.append(f"MFU      {100 * recorder.utilization.of(speed):.3g} % of {recorder.utilization}")
+    waits = f"waits    {shares['data']:.1%} of the time for data"
+    if "exposed" in shares:
+        waits += f", {shares['exposed']:.1%} for communication, which took {shares['communication']:.1%}"
+    return [*lines, waits]
 
 
 def _fused(report: Report | None) -> list[str]:
@@ -137,6 +158,13 @@ def _ran(ran: list) -> list[str]:
         )
         lines += [f"           not {backend}: {reason}" for backend, reason in each.refused.items()]
     return lines
+
+
+def _bits(folder: Path) -> list[str]:
+    """What two runs can be compared by: the digests of the weights and of the optimizer's state."""
+    found = checkpoint.digests(folder)
+    names = [name for name in found if name.endswith(("safetensors", lora.FILE))]
+    return [f"bits     {name}: SHA-256 {found[name]}" for name in names]
 
 
 def _share(loss: float, guessing: float) -> str:

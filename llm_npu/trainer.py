@@ -36,6 +36,7 @@ from llm_npu.metrics import Recorder
 from llm_npu.nonfinite import Guard, bad_numbers
 from llm_npu.ranks import Ranks
 from llm_npu.step import Step, TellEachOther
+from llm_npu.step_clock import StepClock
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -110,8 +111,9 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.gradient_norm: GradientNorm | None = None
         self.guard = Guard(kwargs["args"].nonfinite, self._bad_numbers, say)
         self._last_inputs: dict | None = None
+        self.clock = StepClock()
         together = TellEachOther(self._own_step, self._listen)
-        callbacks = [LastStep(), together, self.stop, recorder, WriteBehind(self)]
+        callbacks = [LastStep(), together, self.stop, recorder, WriteBehind(self), self.clock]
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
@@ -148,7 +150,8 @@ class PretrainTrainer(Checkpointing, Trainer):
         """This process's row of the step that has just ended (`Step.of`)."""
         loss = sum(float(each) for each in self.micro_batch_losses)  # each is divided by their number already
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
-        return loss, self.step_tokens, metrics.peak_memory(), self.stop.pending or 0, norm
+        memory, signal = metrics.peak_memory(), self.stop.pending or 0
+        return loss, self.step_tokens, memory, signal, norm, *self.clock.take()
 
     def _listen(self, step: Step) -> None:
         self.recorder.step = step
@@ -192,6 +195,11 @@ class PretrainTrainer(Checkpointing, Trainer):
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
         loss = loss * weight if model.training and weight != 1.0 else loss
         return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs, **kwargs):
+        """As the stock ``log``, with what the recorder knows of the step, for the trackers of --report_to."""
+        known = self.recorder.records[-1] if self.recorder.records else {}
+        super().log({name: value for name, value in known.items() if name != "step"} | logs, **kwargs)
 
     def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
         """The mean loss over all labels; PaddleNLP's is one over batches, and over samples read twice."""

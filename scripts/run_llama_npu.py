@@ -16,6 +16,7 @@ from functools import partial
 
 import paddle_fused
 from llm_npu import config, console, device, launch, profiling
+from llm_npu.numerics import reproducible
 from paddle_fused import virtual_npu
 
 PROMPT = "def __init__(self"
@@ -24,6 +25,7 @@ PROMPT = "def __init__(self"
 def main(argv: list[str]) -> int:
     # The device decides which plugin Paddle loads, so it is chosen before anything imports Paddle.
     chosen = device.select(config.device_from(argv))
+    reproducible.prepare(argv, chosen)
     if launch.is_rank():
         launch.join(argv, chosen)
     elif config.nproc_from(argv) > 1 and "--help" not in argv:
@@ -49,6 +51,7 @@ def main(argv: list[str]) -> int:
         trainer,
         why,
     )
+    from llm_npu.numerics import options
 
     compat.apply()
     run = config.parse(argv)
@@ -81,7 +84,8 @@ def main(argv: list[str]) -> int:
     prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT
     alone = ranks.count() == 1  # scripts/generate.py writes text with what several processes have trained
     before = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
-    recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm))
+    speed = metrics.utilization(run, network)
+    recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm), speed)
     mask = "object" if report and report.count("attention") else "dense"
     pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask, kind)
     if report:
@@ -91,6 +95,7 @@ def main(argv: list[str]) -> int:
 
         window = config.profile_window(run.training.profile)
         pretraining.add_callback(ProfileSteps(window, profiled, console.say))
+    options.attach(pretraining, run, chosen, report)
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()

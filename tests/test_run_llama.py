@@ -100,6 +100,7 @@ def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
         "checkpoint-12",  # two are kept
         "loss.png",
         "metrics.jsonl",
+        "metrics.png",
     ]
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert checkpoint.verify(out / "checkpoint-12") == STEPS

@@ -11,13 +11,14 @@
 Where the parts stand in the whole tensors is in ``llm_npu.layout``. docs/checkpoints.md describes the files.
 """
 
-from .folder import MARK, NEWEST, clear, complete, path_of, prune, step_of, to_resume, verify
+from .folder import MARK, NEWEST, clear, complete, digests, path_of, prune, step_of, to_resume, verify
 
 __all__ = [
     "MARK",
     "NEWEST",
     "clear",
     "complete",
+    "digests",
     "path_of",
     "prune",
     "step_of",

@@ -71,6 +71,12 @@ def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) ->
     flush(final.parent)
 
 
+def digests(folder: str | Path) -> dict[str, str]:
+    """{file: SHA-256} of a complete checkpoint, as its mark has them."""
+    mark = json.loads((Path(folder) / MARK).read_text())
+    return {name: each["sha256"] for name, each in mark["files"].items()}
+
+
 def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
     """The step of the complete checkpoint ``folder``; ValueError says which file is missing or damaged.
 

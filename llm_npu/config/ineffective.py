@@ -152,7 +152,10 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
         lambda config: full_precision(config) or config.training.fp16_opt_level != "O2",
         "it acts with --bf16 or --fp16 and --fp16_opt_level O2 only",
     ),
-    "nonfinite": when(lambda config: config.training.fp16, "with fp16 the loss scale decides"),
+    "nonfinite": when(
+        lambda config: config.training.fp16 or config.training.check_nan_inf,
+        "with fp16 the loss scale decides, and --check_nan_inf stops at the first bad number",
+    ),
     "scale_loss": when(unscaled, "only fp16 needs loss scaling"),
     # schedule
     "min_learning_rate": FOLLOWS_DECAY,

@@ -109,6 +109,38 @@ class PretrainArguments(TrainingArguments):
             "--fp16 such steps are skipped anyway, and the loss scale is lowered."
         },
     )
+    check_nan_inf: bool = field(
+        default=False,
+        metadata={
+            "help": "Look at the results of every operator, and stop at the first NaN or infinity with the "
+            "layer and the operator named. Slow. On a card: at those of every layer."
+        },
+    )
+    compare_with: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "Before the first step, run it both ways and say in which layer they part by more than "
+            "rounding. composed: the fused operators computed by plain Paddle; stock: PaddleNLP's own layers."
+        },
+    )
+    dump_tensors: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "Write the outputs of all layers and all gradients of these steps, such as 1 or 1:3, "
+            "into <output_dir>/tensors, for python -m llm_npu.numerics compare."
+        },
+    )
+    deterministic: bool = field(
+        default=False,
+        metadata={"help": "Two runs give the same bits; docs/numerics.md has the conditions."},
+    )
+    peak_tflops: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "The peak of one device, to show MFU: 1e12 operations a second, a card such as "
+            "ascend910b3, or measured, the matrix products that this device reaches."
+        },
+    )
     logging_steps: int = field(default=10, metadata={"help": "Log every so many steps."})
     eval_steps: int = field(default=100, metadata={"help": "Evaluate every so many steps."})
     save_steps: int = field(default=100, metadata={"help": "Write a checkpoint every so many steps."})
@@ -133,6 +165,11 @@ class PretrainArguments(TrainingArguments):
     report_to: Optional[list[str]] = field(
         default_factory=list, metadata={"help": "Experiment trackers to report to; none by default."}
     )
+
+    def to_sanitized_dict(self) -> dict:
+        """For trackers. Truth values as text: VisualDL 2.5 makes integers of them, which protobuf refuses."""
+        found = super().to_sanitized_dict()
+        return {name: str(value) if isinstance(value, bool) else value for name, value in found.items()}
 
 
 class Parser(PdArgumentParser):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
+from .. import peak_flops
 from ..families import FAMILIES
+from .fused import FusedArguments
 from .profile import profile_window
+from .step_range import steps_of
 
 CHOICES = {
     "model_type": (None, *FAMILIES),
@@ -22,6 +26,7 @@ CHOICES = {
     "padding": ("none", "longest", "max_length"),
     "finetuning_type": ("full", "lora"),
     "nonfinite": ("stop", "skip"),
+    "compare_with": (None, "composed", "stock"),
 }
 
 AT_LEAST = {
@@ -96,6 +101,7 @@ def check_values(values: dict, device: str) -> None:
     if values["enable_auto_parallel"]:
         _check_auto_parallel(values)
     _check_samples(values)
+    _check_observed(values)
     _check_precision(values, device)
     _check_steps(values)
     _check_profile(values, device)
@@ -132,6 +138,25 @@ def _check_samples(values: dict) -> None:
         raise ValueError(
             "--packing stream cuts text every max_seq_length tokens, and --stage sft keeps conversations "
             "whole; give first_fit, length_grouped or none"
+        )
+
+
+def _check_observed(values: dict) -> None:
+    """What looks at the layers of a run, and the peak that its speed is compared with."""
+    if values["peak_tflops"] is not None:
+        peak_flops.stated(str(values["peak_tflops"]))
+    if values["dump_tensors"] is not None:
+        steps_of(str(values["dump_tensors"]))
+    for name in ("check_nan_inf", "compare_with", "dump_tensors"):
+        if values[name] and values["enable_auto_parallel"]:
+            raise ValueError(f"--{name} looks at whole layers; leave --enable_auto_parallel out")
+        if values[name] and values["pipeline_parallel_degree"] > 1:
+            raise ValueError(f"--{name} runs no pipeline; leave --pipeline_parallel_degree out")
+    switches = {field.name: values[field.name] for field in fields(FusedArguments)}
+    if values["compare_with"] and (switches.pop("disable_fused_options") or not any(switches.values())):
+        raise ValueError(
+            "--compare_with compares fused operators with others, and this run has none; leave it out, or "
+            "--disable_fused_options and the like"
         )
 
 

@@ -12,6 +12,7 @@ processes get it from ``environment()``. The variables that configure it are in 
 """
 
 from .activation import activate, deactivate, environment, is_active
+from .communication_time import CommunicationTime, communication_time
 from .plugin_files import LIBRARY, is_virtual, paddle_folder
 from .profiler import record_call_sites
 from .record import KernelRecord, kernel_record, reset_kernel_record
@@ -21,10 +22,12 @@ from .transfers import Transfer, reset_transfers, transfers
 
 __all__ = [
     "LIBRARY",
+    "CommunicationTime",
     "KernelRecord",
     "Transfer",
     "activate",
     "cann_level",
+    "communication_time",
     "deactivate",
     "device_count",
     "environment",

@@ -7,6 +7,7 @@
 #include "virtual_npu/collectives/collective.h"
 #include "virtual_npu/collectives/source_line.h"
 #include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/runtime/communication_time.h"
 #include "virtual_npu/runtime/config.h"
 
 namespace virtual_npu {
@@ -104,6 +105,7 @@ Mark Communicator::issue(StreamPointer stream, std::function<void()> work) {
   members_.check();
   if (!stream) {
     last_.wait();
+    const Timed busy(communication_time().busy), exposed(communication_time().exposed);
     work();
     return {};
   }
@@ -112,6 +114,7 @@ Mark Communicator::issue(StreamPointer stream, std::function<void()> work) {
   const auto self = shared_from_this();
   last_ = {stream, stream->submit([self, before, work = std::move(work)] {
              before.wait();
+             const Timed busy(communication_time().busy);
              work();
            })};
   return last_;

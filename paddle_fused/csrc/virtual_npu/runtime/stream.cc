@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
+
+#include "virtual_npu/runtime/communication_time.h"
 
 namespace virtual_npu {
 namespace {
@@ -29,10 +32,12 @@ void prepare_thread() {
 
 }  // namespace
 
-// Names the calling thread as one that waits for a stream, whose mutex it holds at both ends.
+// Names the calling thread as one that waits for a stream, whose mutex it holds at both ends. A thread of the program is
+// held up: streams with a queue communicate.
 class Stream::Waiting {
  public:
   explicit Waiting(Stream* stream) : stream_(stream) {
+    if (!stream_of_this_thread) exposed_.emplace(communication_time().exposed);
     stream_->waiters_.push_back({std::this_thread::get_id(), stream_of_this_thread});
   }
   ~Waiting() {
@@ -43,6 +48,7 @@ class Stream::Waiting {
 
  private:
   Stream* stream_;
+  std::optional<Timed> exposed_;
 };
 
 Stream::Ticket Stream::submit(std::function<void()> work) {

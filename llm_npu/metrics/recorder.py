@@ -1,24 +1,25 @@
-"""What a run measured: one record per step and per evaluation, in ``metrics.jsonl`` and as a loss curve.
+"""What a run measured: one record per step, evaluation and checkpoint, in ``metrics.jsonl``.
 
     {"step": 17, "loss": 6.93, "learning_rate": 0.00085, "grad_norm": 1.07, "tokens_per_s": 5120.4,
+     "step_s": 0.4, "data_s": 0.001, "communication_s": 0.05, "exposed_s": 0.02, "mfu": 0.41,
      "peak_memory": 498073600}
     {"step": 50, "eval_loss": 5.61}
     {"step": 50, "checkpoint_s": 0.871, "stall_s": 0.112}
 
 Losses are in nats per token, memory in bytes: the most that one device held. ``grad_norm`` is the norm of all
-gradients before they were clipped; it is missing with ``--max_grad_norm 0``. A checkpoint took
-``checkpoint_s`` seconds, of which the training stood still for ``stall_s``. Of several processes the first
-one records what is true of all. PaddleNLP empties ``state.log_history`` at every log and rounds
-the loss, hence this record.
+gradients before they were clipped; it is missing with ``--max_grad_norm 0``. ``step_s``, ``data_s``,
+``communication_s`` and ``exposed_s`` are those of ``llm_npu.step_clock``: of the slowest process, the last
+two of all on the average; they are there with several processes on virtual NPUs. ``mfu``, of ``flops``,
+is there with ``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, of which the training stood still
+for ``stall_s``. Of several processes the first one records what is true of all. PaddleNLP empties
+``state.log_history`` at every log and rounds the loss, hence this record.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import resource
 import statistics
-import time
 from pathlib import Path
 
 import paddle
@@ -27,7 +28,9 @@ from paddlenlp.trainer import TrainerCallback
 from llm_npu import ranks
 from llm_npu.checkpoint.saving import Saved
 from llm_npu.console import Display
+from llm_npu.metrics.flops import Utilization
 from llm_npu.step import Step
+from paddle_fused import virtual_npu
 
 FILE = "metrics.jsonl"
 
@@ -36,11 +39,13 @@ class Recorder(TrainerCallback):
     """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
 
     A resumed run keeps the records up to the step it resumes from. The trainer sets ``step``, the last step.
+    ``utilization`` adds the share of the peak.
     """
 
-    def __init__(self, display: Display):
+    def __init__(self, display: Display, utilization: Utilization | None = None):
         self.records: list[dict] = []
         self.step: Step
+        self.utilization = utilization
         self._display = display
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -56,19 +61,30 @@ class Recorder(TrainerCallback):
         self._display.stop()
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self._started = time.perf_counter()
         self._learning_rate = kwargs["optimizer"].get_lr()
 
     def on_step_end(self, args, state, control, **kwargs):
-        step = self.step
-        self._add(
-            step=state.global_step,
-            loss=step.loss,
-            learning_rate=self._learning_rate,
-            **({} if step.grad_norm is None else {"grad_norm": step.grad_norm}),
-            tokens_per_s=round(step.tokens / (time.perf_counter() - self._started), 1),
-            peak_memory=step.memory,
-        )
+        self._add(step=state.global_step, **self.figures(self.step))
+
+    def figures(self, step: Step) -> dict[str, float]:
+        """What the record of a step holds, by name."""
+        times, speed = step.times, step.tokens / step.times.step
+        found = {"loss": step.loss, "learning_rate": self._learning_rate}
+        if step.grad_norm is not None:
+            found["grad_norm"] = step.grad_norm
+        found |= {
+            "tokens_per_s": round(speed, 1),
+            "step_s": round(times.step, 6),
+            "data_s": round(times.data, 6),
+        }
+        if ranks.count() > 1 and virtual_npu.is_active():
+            found |= {
+                "communication_s": round(times.communication, 6),
+                "exposed_s": round(times.exposed, 6),
+            }
+        if self.utilization:
+            found["mfu"] = self.utilization.of(speed)
+        return found | {"peak_memory": step.memory}
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self._add(step=state.global_step, eval_loss=metrics["eval_loss"])
@@ -92,6 +108,13 @@ class Recorder(TrainerCallback):
     def tokens_per_s(self) -> float:
         """The median over the steps: the first ones, which warm caches up, do not move it."""
         return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)
+
+    def shares(self) -> dict[str, float]:
+        """{what: share of the time of all steps} for those of data, communication, exposed that are known."""
+        steps = [record for record in self.records if "step_s" in record]
+        known = [name for name in ("data", "communication", "exposed") if steps and f"{name}_s" in steps[-1]]
+        total = sum(record["step_s"] for record in steps)
+        return {name: sum(record.get(f"{name}_s", 0.0) for record in steps) / total for name in known}
 
     def _add(self, **record) -> None:
         self.records.append(record)
@@ -117,23 +140,3 @@ def peak_memory() -> int:
     if paddle.device.get_device().startswith("cpu"):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return paddle.device.max_memory_allocated()
-
-
-def plot(recorder: Recorder, vocab_size: int, file: str | Path) -> None:
-    """Write the loss curve as PNG: training and evaluation loss over the steps, and ln(vocabulary)."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display needed
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120)
-    axes.plot(*zip(*recorder.losses(), strict=True), linewidth=1, label="training")
-    if evaluations := recorder.eval_losses():
-        axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation (held-out text)")
-    axes.axhline(math.log(vocab_size), ls="--", color="grey", lw=1, label="guessing: ln(vocabulary)")
-    axes.set(xlabel="step", ylabel="loss (nats per token)", ylim=(0, None))
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(file)
-    pyplot.close(figure)

@@ -1,0 +1,80 @@
+"""Compares what two runs wrote with --dump_tensors.
+
+    python -m llm_npu.numerics compare out/tensors out2/tensors [--yardstick out3/tensors] [--json FILE]
+
+Exit codes: 0 nowhere more than rounding; 1 they part; 2 bad input, with one sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from llm_npu import console
+
+
+def main(argv: list[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    console.import_frameworks()
+    from .comparison import compare
+    from .dump import dumps
+
+    if not arguments.roundings > 0:
+        raise ValueError(f"--roundings is {arguments.roundings}, but must be above 0")
+    first, second = dumps(arguments.first), dumps(arguments.second)
+    yardsticks = [dumps(folder) for folder in arguments.yardstick]
+    both = [place for place in second if place in first]
+    if not both:
+        raise ValueError(
+            f"{arguments.first} has {', '.join(first)}, and {arguments.second} has {', '.join(second)}: "
+            "no step and rank is in both."
+        )
+    found = {
+        place: compare(
+            first[place],
+            second[place],
+            [each[place] for each in yardsticks if place in each],
+            arguments.roundings,
+        )
+        for place in both
+    }
+    for place, comparison in found.items():
+        print(f"{place}:")
+        print("\n".join(f"  {line}" for line in comparison.lines(arguments.shown)))
+    for place in sorted({*first, *second} - {*both}):
+        print(f"{place}: in one of both only")
+    if arguments.json:
+        rows = {
+            place: [asdict(each) | {"parts": each.parts} for each in comparison.differences]
+            for place, comparison in found.items()
+        }
+        Path(arguments.json).write_text(json.dumps(rows, indent=1))
+    return int(any(comparison.parted for comparison in found.values()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m llm_npu.numerics", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    compare = commands.add_parser("compare", help="compare two folders of dumps")
+    compare.add_argument("first", metavar="DIR")
+    compare.add_argument("second", metavar="DIR2", help="what is right; its order decides what is first")
+    compare.add_argument(
+        "--yardstick",
+        action="append",
+        default=[],
+        metavar="DIR3",
+        help="a run that differs from DIR2 by rounding only; may be given several times",
+    )
+    compare.add_argument(
+        "--roundings", type=float, default=32, help="without a yardstick: how many roundings are allowed"
+    )
+    compare.add_argument("--shown", type=int, default=8, help="how many places to show")
+    compare.add_argument("--json", metavar="FILE", help="write every difference")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main, sys.argv[1:]))

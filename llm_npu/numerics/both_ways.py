@@ -1,0 +1,119 @@
+"""A step run both ways, with the same weights, batch and random state: where do they part?
+
+The first way is the run's own. The second is ``composed``, the fused operators computed by plain Paddle, or
+``stock``, PaddleNLP's own layers. The second runs twice more with other roundings, which shows how far
+rounding alone takes it (``comparison``). The weights do not change, and the run goes on as it would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import paddle
+from paddlenlp.trainer import TrainerCallback
+
+import paddle_fused
+from llm_npu import surgery
+from llm_npu.checkpoint.random_state import random_state, set_random_state
+from llm_npu.ranks import Ranks
+from paddle_fused import virtual_npu
+
+from .comparison import Comparison, compare
+from .recording import Recording, recording
+from .rounding import other_roundings
+
+COMPOSED, STOCK = "composed", "stock"
+OTHER_ROUNDINGS = (1, 2)  # seeds
+
+
+class CompareWith(TrainerCallback):
+    """Compares the first micro batch that ``trainer`` gets both ways, and gives ``say`` the lines.
+
+    ``way``: "composed" or "stock". ``switches`` of ``surgery.apply_fused_kernels``, and ``report``, what it
+    returned. Forward and backward run four times before the first step; recordings of all layers are held on
+    the host meanwhile.
+    """
+
+    def __init__(self, trainer, way: str, switches: Mapping[str, bool], report, say: Callable[[str], None]):
+        self._trainer, self._way, self._switches, self._report = trainer, way, switches, report
+        self._say = say
+        self._done = False
+
+    def on_load_data_end(self, args, state, control, inputs=None, **kwargs):
+        if self._done:
+            return
+        self._done = True
+        before = random_state()
+        comparison = self._compare(inputs)
+        set_random_state(before)
+        paddle_fused.reset_what_ran()  # the records are the run's
+        if virtual_npu.is_active():
+            virtual_npu.reset_kernel_record()
+        lines = [f"compare  the first batch as it is, and {self._way}:"]
+        lines += [f"           {line}" for line in self.lines(comparison)]
+        self._tell(lines, bool(comparison.parted))
+
+    def lines(self, comparison: Comparison) -> list[str]:
+        """The findings, and what is fused in the layer where the ways part first."""
+        lines = comparison.lines()
+        if comparison.parted:
+            layer = comparison.parted[0].name.partition("/")[2].partition(" ")[0].partition("[")[0]
+            fused = sorted(
+                f"{row.operator} of {row.layer}"
+                for row in self._report.rows
+                if row.fused and f"{layer}.".startswith(f"{row.layer}.")
+            )
+            if fused:
+                lines.append(f"fused there: {', '.join(fused)}")
+        return lines
+
+    def _compare(self, inputs) -> Comparison:
+        state = random_state()
+        own = self._run(inputs, state)
+        with second_way(self._trainer.model, self._way, self._switches):
+            inputs = _for_stock(inputs) if self._way == STOCK else inputs
+            second = self._run(inputs, state)
+            yardsticks = [self._run(inputs, state, seed) for seed in OTHER_ROUNDINGS]
+        return compare(own, second, yardsticks)
+
+    def _run(self, inputs: Mapping, state: dict, seed: int | None = None) -> Recording:
+        trainer = self._trainer
+        set_random_state(state)
+        disturbed = nullcontext() if seed is None else other_roundings(trainer.model, seed)
+        with disturbed, recording(trainer.model) as found:  # so what is recorded is disturbed
+            trainer.training_step(trainer.model_wrapped, dict(inputs), step_control=0)
+        found.add_weight_gradients(trainer.model)
+        trainer.optimizer.clear_grad()
+        return found
+
+    def _tell(self, lines: list[str], parted: bool) -> None:
+        """The first process's findings, and those of others where the ways part."""
+        for rank, (theirs, worth) in enumerate(Ranks.of_run().gather((lines, parted))):
+            if rank == 0 or worth:
+                for line in theirs:
+                    self._say(f"rank {rank}: {line}" if rank else line)
+
+
+@contextmanager
+def second_way(model, way: str, switches: Mapping[str, bool]) -> Iterator[None]:
+    """Inside, ``model`` computes the second way."""
+    if way == COMPOSED:
+        with paddle_fused.use_backend("composed", strict=True):
+            yield
+        return
+    surgery.remove_fused_kernels(model)
+    try:
+        yield
+    finally:
+        surgery.apply_fused_kernels(model, **switches)
+
+
+def _for_stock(inputs: Mapping) -> dict:
+    """With a mask that PaddleNLP's own attention takes in place of ``masks.documents``."""
+    mask = inputs.get("attention_mask")
+    if mask is None or isinstance(mask, (paddle.Tensor, np.ndarray)):
+        return dict(inputs)
+    width = inputs["input_ids"].shape[1]
+    return {**inputs, "attention_mask": paddle.to_tensor(~mask.to_dense(width))}

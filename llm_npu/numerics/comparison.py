@@ -1,0 +1,127 @@
+"""Where two recordings of a step part by more than rounding.
+
+Distances are root mean squares over the elements of a tensor. With recordings of the second way with other
+roundings as yardsticks (``rounding.other_roundings``),
+
+    allowed = 2 max over yardsticks (distance from the second) + one rounding of its largest element
+
+and without them ``roundings`` roundings of its largest element: coarse, as rounding grows with the depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddle_fused.parity import ROUNDING
+
+from .recording import GRADIENT, OUTPUT, WEIGHT, as_float64, dtype_of
+
+ROUNDINGS = 32
+SHOWN = 8
+SENTENCES = {
+    OUTPUT: "the output of {}",
+    GRADIENT: "the gradient of the output of {}",
+    WEIGHT: "the gradient of {}",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One tensor of both recordings. ``distance`` is NaN where a value is, or where the shapes differ."""
+
+    name: str
+    dtype: str
+    distance: float
+    allowed: float
+    size: float
+    same_bits: bool
+
+    @property
+    def parts(self) -> bool:
+        """Whether rounding does not explain the distance."""
+        return not (self.same_bits or self.distance <= self.allowed)
+
+    @property
+    def share(self) -> float:
+        """Of what rounding explains; more than 1 where they part."""
+        if self.same_bits:
+            return 0.0
+        return self.distance / self.allowed if self.allowed else float("inf")
+
+    @property
+    def place(self) -> str:
+        kind, _, layer = self.name.partition("/")
+        return SENTENCES[kind].format(layer)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} ({self.dtype}): distance {self.distance:.2e} of {self.size:.2e} (rms), "
+            f"rounding explains {self.allowed:.2e}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The tensors of both recordings, in the order in which they arose; ``alone``: names that one lacks."""
+
+    differences: Sequence[Difference]
+    alone: Sequence[str]
+
+    @property
+    def parted(self) -> list[Difference]:
+        return [each for each in self.differences if each.parts]
+
+    def lines(self, shown: int = SHOWN) -> list[str]:
+        """The findings in words, without a heading."""
+        count, same = len(self.differences), sum(each.same_bits for each in self.differences)
+        lines = [f"{count:,} tensors compared, {same:,} of them are the same bit for bit"]
+        if self.alone:
+            first = ", ".join(self.alone[:3]) + (", ..." if len(self.alone) > 3 else "")
+            lines.append(f"{len(self.alone):,} are in one of both only: {first}")
+        if not self.parted:
+            worst = max(self.differences, key=lambda each: each.share, default=None)
+            near = f"; the furthest is {worst.place}, {worst.share:.0%} of that" if worst else ""
+            return [*lines, f"nowhere do they part by more than rounding explains{near}"]
+        lines.append(f"they part first at {self.parted[0]}")
+        lines += [f"  then {each}" for each in self.parted[1:shown]]
+        if len(self.parted) > shown:
+            lines.append(f"  and {len(self.parted) - shown:,} more")
+        return lines
+
+
+def compare(
+    first: Mapping[str, np.ndarray],
+    second: Mapping[str, np.ndarray],
+    yardsticks: Sequence[Mapping[str, np.ndarray]] = (),
+    roundings: float = ROUNDINGS,
+) -> Comparison:
+    """``first`` against ``second``, in the order of the second: outputs, then gradients as they come back."""
+    differences = []
+    for name in second:
+        if name in first:
+            others = [each[name] for each in yardsticks if name in each]
+            differences.append(_difference(name, first[name], second[name], others, roundings))
+    alone = [name for name in (*first, *second) if (name in first) != (name in second)]
+    return Comparison(differences, alone)
+
+
+def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], roundings: float) -> Difference:
+    dtype = max(dtype_of(first), dtype_of(second), key=ROUNDING.__getitem__)  # the coarser one
+    reference = as_float64(second)
+    size, largest = _rms(reference), np.abs(reference).max(initial=0.0)
+    if first.shape != second.shape:
+        return Difference(name, dtype, float("nan"), 0.0, size, False)
+    same = first.dtype == second.dtype and first.tobytes() == second.tobytes()
+    with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which no bound allows
+        distance = 0.0 if same else _rms(as_float64(first) - reference)
+        others = [_rms(as_float64(each) - reference) for each in yardsticks]
+    rounding = ROUNDING[dtype] * largest
+    allowed = 2 * max(others) + rounding if others else roundings * rounding
+    return Difference(name, dtype, distance, float(allowed), size, same)
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0

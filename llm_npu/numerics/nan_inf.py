@@ -1,0 +1,136 @@
+"""Stops at the first NaN or infinity, with the layer and the operator that made it.
+
+On the virtual NPU and on the CPU place Paddle's own FLAGS_check_nan_inf looks at what every operator returns,
+forward and backward. It reads device memory as the host's, so that it cannot be used on a card; and it does
+not see operators that are registered from outside of Paddle, such as the fused ones. Therefore the outputs of
+all layers and the gradients that reach them are looked at, too, everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import numpy as np
+import paddle
+
+from .recording import as_float64, floats
+
+# Results that are infinite on purpose, or hold nothing yet: masks, and memory before it is written.
+SKIPPED = ("full", "fill_constant", "full_like", "fill_any_like", "where", "masked_fill")
+SKIPPED += ("empty", "empty_like")
+PADDLES = re.compile(
+    r"There are NAN or INF \(num_nan=(\d+), num_inf=(\d+), num_zero=\d+\) in "
+    r"\[device=[^,]*, op=([^,]*), tensor=[^,]*, dtype=([^\]]*)\]"
+)
+CURE = "Lower --learning_rate or look at the data; --compare_with composed tells a wrong operator from both."
+
+
+class NonFiniteCheck:
+    """Watches the layers of ``model`` in the training steps that ``around`` wraps.
+
+    ``operators``: also every operator, by Paddle's flag; not on a card. ``backward``: also what runs behind
+    the forward pass; False under fp16, where gradients overflow until the loss scale fits.
+    """
+
+    def __init__(self, model, operators: bool, backward: bool):
+        self._operators, self._backward = operators, backward
+        # in the forward pass, outermost first
+        self._running: list[tuple[str, paddle.nn.Layer, tuple]] = []
+        self._behind = ""  # the layer whose backward pass began last
+        self._found = ""
+        if operators:
+            paddle.base.core.set_skipped_op_list(",".join(SKIPPED))
+        for path, layer in model.named_sublayers(include_self=True):
+            path = path or type(layer).__name__
+            layer.register_forward_pre_hook(functools.partial(self._enter, path))
+            layer.register_forward_post_hook(functools.partial(self._leave, path))
+
+    def around(self, training_step):
+        """``training_step`` raising ValueError at the first number that is not finite."""
+
+        @functools.wraps(training_step)
+        def checked(*args, **kwargs):
+            self._running, self._behind, self._found = [], "", ""
+            try:
+                self._switch(True)
+                result = training_step(*args, **kwargs)
+            except (RuntimeError, OSError) as error:  # OSError: from within recompute
+                found = PADDLES.search(str(error))
+                if self._found:
+                    raise ValueError(self._found) from error
+                if found is None:
+                    raise
+                raise ValueError(self._of_operator(*found.groups())) from error
+            finally:
+                self._switch(False)
+            if self._found:
+                raise ValueError(self._found)
+            return result
+
+        return checked
+
+    def _switch(self, on: bool) -> None:
+        if self._operators:
+            paddle.set_flags({"FLAGS_check_nan_inf": on, "FLAGS_check_nan_inf_level": 0})
+
+    def _enter(self, path: str, layer, inputs):
+        self._running.append((path, layer, inputs))
+
+    def _leave(self, path: str, layer, inputs, output):
+        tensors = floats(output)
+        for tensor in tensors:
+            if bad := described(tensor):
+                raise ValueError(f"the output of {path} holds {bad}; {self._state(layer, inputs)}. {CURE}")
+            if self._backward and not tensor.stop_gradient:
+                tensor.register_hook(functools.partial(self._gradient, path))
+        self._running.pop()
+        if not self._running and not self._backward:
+            self._switch(False)
+
+    def _gradient(self, path: str, gradient):
+        # An exception would be lost in Paddle's engine, and only its place remain.
+        if not self._found and (bad := described(gradient)):
+            source = f"; it comes out of the backward pass of {self._behind}" if self._behind else ""
+            self._found = f"the gradient that reaches the output of {path} holds {bad}{source}. {CURE}"
+        # A layer returns what its last layer has returned: of both, that one is named.
+        if not self._behind.startswith(f"{path}."):
+            self._behind = path
+
+    def _of_operator(self, nan: str, infinite: str, operator: str, dtype: str) -> str:
+        numbers = _counted(int(nan), int(infinite))
+        if self._running:
+            path, layer, inputs = self._running[-1]
+            return (
+                f"the output of the operator {operator} ({dtype}) in {path} holds {numbers}; "
+                f"{self._state(layer, inputs)}. {CURE}"
+            )
+        where = f"of {self._behind}" if self._behind else "behind the last layer"
+        return (
+            f"the output of the operator {operator} ({dtype}) in the backward pass {where} holds {numbers}; "
+            f"what reached it was finite. {CURE}"
+        )
+
+    def _state(self, layer, inputs) -> str:
+        """What goes into a layer: its input, and its own weights."""
+        parts = [("input", tensor) for tensor in floats(inputs)]
+        parts += layer.named_parameters(include_sublayers=False)
+        bad = [f"its {name} holds {found}" for name, tensor in parts if (found := described(tensor))]
+        finite = " and ".join(dict.fromkeys(name for name, _ in parts)) or "what it holds"
+        return " and ".join(bad) or f"finite before it: its {finite}"
+
+
+def described(tensor: paddle.Tensor) -> str:
+    """How many elements of ``tensor`` are NaN or infinite, and what it is; "" if none."""
+    if not tensor._is_initialized():
+        return ""
+    values = as_float64(tensor.detach().numpy())  # on the host: no operator that would be checked in turn
+    nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    if not (nan or infinite):
+        return ""
+    dtype = str(tensor.dtype).removeprefix("paddle.")
+    return f"{_counted(nan, infinite)} among {values.size:,} elements ({dtype} {list(tensor.shape)})"
+
+
+def _counted(nan: int, infinite: int) -> str:
+    return " and ".join([f"{nan:,} NaN"] * bool(nan) + [f"{infinite:,} infinities"] * bool(infinite))

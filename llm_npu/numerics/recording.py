@@ -1,0 +1,101 @@
+"""The outputs and the gradients of all layers in a step, as arrays on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import paddle
+
+from llm_npu.nonfinite import gradient_of
+
+OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"
+
+
+class Recording(Mapping[str, np.ndarray]):
+    """{name: array} in the order in which the arrays arose; bfloat16 is uint16, as in Paddle's ``numpy()``.
+
+    output/llama.layers.0.mlp                    what the layer returned
+    output/llama.layers.0[1]                     of several tensors, the second
+    output/llama.layers.0.mlp (call 2)           when it was called again: by recompute, or another batch
+    gradient/llama.layers.0.mlp                  of the loss with respect to that output
+    weight gradient/llama.norm.weight            with respect to a parameter
+    """
+
+    def __init__(self):
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def add(self, name: str, tensor: paddle.Tensor) -> None:
+        """Keep a copy of ``tensor``; a gradient that comes in parts is added up by Paddle before."""
+        self._arrays[name] = tensor.detach().numpy()
+
+    def add_weight_gradients(self, model) -> None:
+        """Those that the parameters of ``model`` have now, on this process."""
+        for name, parameter in model.named_parameters():
+            gradient = gradient_of(parameter)
+            if gradient is not None and gradient._is_initialized():
+                self.add(f"{WEIGHT}/{name}", gradient)
+
+
+@contextmanager
+def recording(model) -> Iterator[Recording]:
+    """Records what the layers of ``model`` return inside the block, and the gradients that come back."""
+    found, calls = Recording(), {}
+
+    def keep(name: str, gradient) -> None:
+        found.add(f"{GRADIENT}/{name}", gradient)
+
+    def record(path: str):
+        def after(_layer, _inputs, output):
+            calls[path] = calls.get(path, 0) + 1
+            again = f" (call {calls[path]})" if calls[path] > 1 else ""
+            for number, tensor in enumerate(floats(output)):
+                name = f"{path}[{number}]{again}" if number else f"{path}{again}"
+                found.add(f"{OUTPUT}/{name}", tensor)
+                if not tensor.stop_gradient:
+                    tensor.register_hook(partial(keep, name))
+
+        return after
+
+    hooks = [
+        layer.register_forward_post_hook(record(path)) for path, layer in model.named_sublayers() if path
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def floats(output) -> list[paddle.Tensor]:
+    """The floating-point tensors in what a layer takes or returns."""
+    if isinstance(output, paddle.Tensor):
+        return [output] if output.is_floating_point() and output._is_initialized() else []
+    if isinstance(output, Mapping):
+        output = output.values()
+    elif not isinstance(output, (tuple, list)):
+        return []
+    return [tensor for each in output for tensor in floats(each)]
+
+
+def as_float64(array: np.ndarray) -> np.ndarray:
+    """The values of a recorded array; every floating-point dtype fits."""
+    if array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)
+
+
+def dtype_of(array: np.ndarray) -> str:
+    """Paddle's name of the dtype of a recorded array."""
+    return "bfloat16" if array.dtype == np.uint16 else str(array.dtype)

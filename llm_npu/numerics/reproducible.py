@@ -1,0 +1,51 @@
+"""The same bits in every run: ``--deterministic``.
+
+What is random is drawn from ``--seed``, and host kernels add up in an order that depends on the shapes alone,
+whatever the number of threads. What is left to fix are libraries that choose an order by themselves; they
+read these variables when they are loaded, so before paddle is imported. Importing this module imports no
+framework. docs/numerics.md has what is guaranteed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping, Sequence
+
+from llm_npu.config.early import given
+from llm_npu.device import Device
+
+# The host's matrix products: one order whatever the alignment; as many threads as were asked for.
+HOST = {"MKL_CBWR": "AUTO", "MKL_DYNAMIC": "FALSE", "OMP_DYNAMIC": "FALSE"}
+PADDLE = {"FLAGS_cudnn_deterministic": "1", "FLAGS_embedding_deterministic": "1"}
+CARD = {"npu_deterministic": "true", "HCCL_DETERMINISTIC": "true"}  # paddle-custom-npu's and HCCL's
+
+
+def prepare(
+    argv: Sequence[str], device: Device, environ: MutableMapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Set what ``--deterministic`` in ``argv`` needs; returns it. Before paddle is imported.
+
+    ValueError when the environment has asked for something else already.
+    """
+    if not _asked(given(argv, "deterministic")):
+        return {}
+    needed = {**HOST, **PADDLE, **(CARD if device.kind == "card" else {})}
+    for name, value in needed.items():
+        other = environ.get(name, value)
+        if other.lower() != value.lower():
+            raise ValueError(
+                f"--deterministic needs {name}={value}, but the environment has {other}; unset it."
+            )
+    environ.update(needed)
+    return needed
+
+
+def condition() -> str:
+    """Under which condition another run gives the same bits."""
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    return f"deterministic: the same command gives the same bits on this machine with {threads} threads"
+
+
+def _asked(value: object) -> bool:
+    """As PaddleNLP's parser reads a switch: a bare flag, which comes as the next flag or "", is true."""
+    return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0")

@@ -93,3 +93,11 @@ def test_only_kernels_of_the_card_run_in_strict_mode(run_python):
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
     ran = [line for line in result.stdout.splitlines() if "fused_moe" in line and "ascend   npu" in line]
     assert ran and all(": pass, " in line for line in ran)
+
+
+@pytest.mark.parametrize("instructions", ["SSE4_2", "AVX2"])
+def test_as_accurate_as_composed_however_mkl_sums(run_python, instructions):
+    """The yardstick sums with MKL, in another order on each kind of processor."""
+    environment = {"PADDLE_FUSED_ISA": "baseline", "MKL_ENABLE_INSTRUCTIONS": instructions}
+    result = run_python("-m", "paddle_fused.parity", "fused_moe", **environment)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]

@@ -64,7 +64,7 @@ def training(run_python, tmp_path_factory):
         "do_eval": "false",
         "profile": "steps=3:5,shapes",
     }
-    done = run_python(SCRIPT, *words(arguments), timeout=240)
+    done = run_python(SCRIPT, *words(arguments))
     assert done.returncode == 0, done.stderr
     return folder, words(arguments), done.stdout
 
@@ -88,7 +88,7 @@ def test_resuming_behind_the_window_records_nothing(training, run_python):
     folder, arguments, _ = training
     before = sorted((folder / "out/profile/rank_0").iterdir())
     longer = [*arguments, "--max_steps", "6", "--resume_from_checkpoint"]
-    done = run_python(SCRIPT, *longer, timeout=240)
+    done = run_python(SCRIPT, *longer)
     assert done.returncode == 0, done.stderr
     assert "profile: steps 3 to 4 lie behind step 5, so that nothing is recorded" in done.stdout
     assert sorted((folder / "out/profile/rank_0").iterdir()) == before

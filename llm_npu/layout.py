@@ -81,7 +81,8 @@ def parameters(model) -> dict:
     stored = getattr(model, model.base_model_prefix).state_dict().items()
     found = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
     if not tied:
-        return found | {"lm_head.weight": model.lm_head.weight}
+        head = getattr(model, "lm_head", None)  # another stage may have it
+        return found if head is None else found | {"lm_head.weight": head.weight}
     if model.lm_head.weight is not found["model.embed_tokens.weight"]:
         raise ValueError(
             f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "

@@ -55,15 +55,37 @@ def losses(folder: Path) -> list[float]:
     [
         ("--tensor_parallel_degree", 2, "--per_device_train_batch_size", 4),
         ("--sharding", "stage2", "--per_device_train_batch_size", 2, "--explain_parallel"),
+        (
+            "--pipeline_parallel_degree",
+            2,
+            "--per_device_train_batch_size",
+            2,
+            "--gradient_accumulation_steps",
+            2,
+            "--explain_parallel",
+        ),
+        ("--to_static", "--tensor_parallel_degree", 2, "--per_device_train_batch_size", 4),
+        (
+            "--to_static",
+            "--sharding",
+            "stage1",
+            "--per_device_train_batch_size",
+            1,
+            "--gradient_accumulation_steps",
+            2,
+        ),
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: " ".join(map(str, words[:2])),
 )
 def test_it_trains_as_one_process_and_resumes(train, tmp_path, method):
     alone, _ = train(tmp_path / "alone", "--per_device_train_batch_size", 4)
     split, printed = train(tmp_path / "split", *SPLIT, *method)
     bound = 4 * STEPS * ROUNDING["float32"]
     np.testing.assert_allclose(losses(split), losses(alone), rtol=bound)
-    if "--explain_parallel" in method:
+    if "--pipeline_parallel_degree" in method and "--explain_parallel" in method:
+        assert "lm_head" not in printed.partition("parallel dp=1 x mp=1 x pp=2")[2].partition("steps")[0]
+        assert re.search(r"forward +send +of 2 +2 x 2x32x64 float32, 32,768 bytes sent", printed)
+    elif "--explain_parallel" in method:
         assert re.search(
             r"lm_head.weight +1 x \[64, 512\] float32, whole on every process; 131,072 of", printed
         )

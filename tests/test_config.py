@@ -143,7 +143,7 @@ def test_names_far_from_all_others_are_refused():
         (["--model_type", "gpt"], ["--model_type is 'gpt'", "llama, qwen2, mistral, mixtral or qwen2_moe"]),
         (["--device", "cpu", "--bf16"], ["--bf16", "CPU place"]),
         (["--device", "cpu", "--fp16"], ["--fp16", "CPU place"]),
-        (["--to_static"], ["--to_static"]),
+        (["--to_static"], ["--to_static", "--enable_auto_parallel"]),
         (["--use_fused_linear_cross_entropy"], ["--use_fused_linear_cross_entropy", "CUDA"]),
         (["--continue_training"], ["llama-tiny", "preset"]),
         (["--do_eval", "false", "--evaluation_strategy", "steps"], ["--do_eval false contradicts"]),
@@ -152,8 +152,22 @@ def test_names_far_from_all_others_are_refused():
         (["--enable_auto_parallel", "--bf16"], ["--enable_auto_parallel", "float32"]),
         (["--enable_auto_parallel", "--packing", "none"], ["--enable_auto_parallel", "--packing stream"]),
         (
-            ["--enable_auto_parallel", "--pipeline_parallel_degree", "2"],
-            ["--enable_auto_parallel", "pipeline"],
+            ["--enable_auto_parallel", "--pipeline_parallel_degree", "2", "--to_static"],
+            ["--enable_auto_parallel", "pipeline", "dygraph"],
+        ),
+        (
+            [
+                "--enable_auto_parallel",
+                "--pipeline_parallel_degree",
+                "2",
+                "--hybrid_parallel_topo_order",
+                "sharding_first",
+            ],
+            ["--hybrid_parallel_topo_order", "pp_first"],
+        ),
+        (
+            ["--enable_auto_parallel", "--to_static", "--nonfinite", "skip"],
+            ["--to_static", "--nonfinite skip"],
         ),
         (["--stage", "dpo"], ["--stage", "pt or sft"]),
         (["--stage", "sft"], ["--stage sft needs --input_dir"]),

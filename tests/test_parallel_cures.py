@@ -11,6 +11,7 @@ CURES = (
     "programs_are_met_by_all",
     "dist_tensors_can_be_read",
     "splits_become_sums",
+    "groups_are_no_rings",
 )
 
 

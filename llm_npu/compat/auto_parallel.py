@@ -19,6 +19,7 @@ def apply() -> None:
         programs_are_met_by_all()
         dist_tensors_can_be_read()
         splits_become_sums()
+        groups_are_no_rings()
 
 
 @functools.cache
@@ -131,3 +132,24 @@ def splits_become_sums() -> None:
             return RToPReshardFunction().reshard(attribute, dst_dist_attr, value, dst_type)
 
     base.register_reshard_func(SToPReshardFunction())
+
+
+@functools.cache
+def groups_are_no_rings() -> None:
+    """Paddle 3.3: a group made behind a program of ``dist.to_static`` may send to others than its processes.
+
+    Communicators are found by number, and groups of dygraph and rings of programs may have the same one.
+    Here a group takes the next number that no ring has.
+    """
+    from paddle.distributed import collective
+    from paddle.distributed.auto_parallel.static import process_group
+
+    stock = collective._new_ring_id
+
+    def number():
+        found = stock()
+        while paddle.in_dynamic_mode() and found in process_group._g_process_group_map:
+            found = stock()
+        return found
+
+    collective._new_ring_id = number

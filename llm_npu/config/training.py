@@ -98,6 +98,7 @@ class PretrainArguments(TrainingArguments):
     use_flash_attention = False
     use_fused_rms_norm = False
     use_fused_rope = False
+    pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; it is not an argument
     enable_linear_fused_grad_add: bool = field(
         default=False, metadata={"help": "PaddleNLP's switch for a CUDA kernel of nn.Linear's backward."}
     )

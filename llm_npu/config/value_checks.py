@@ -171,10 +171,10 @@ def _check_precision(values: dict, device: str) -> None:
         )
     if values["use_fused_linear_cross_entropy"]:
         raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
-    if values["to_static"]:
+    if values["to_static"] and not values["enable_auto_parallel"]:
         raise ValueError(
-            "--to_static does not work with PaddleNLP's Trainer on Paddle 3.3.1; train in dynamic mode, or "
-            "take the program of a step from llm_npu.parallel"
+            "--to_static does not work with PaddleNLP's Trainer on Paddle 3.3.1; give "
+            "--enable_auto_parallel as well, or train in dynamic mode"
         )
 
 
@@ -189,8 +189,21 @@ def _check_auto_parallel(values: dict) -> None:
             "--enable_auto_parallel splits rows of one length without masks; give --packing stream, without "
             "--reset_attention_mask"
         )
-    if values["pipeline_parallel_degree"] > 1:
-        raise ValueError("--enable_auto_parallel has no pipeline; leave --pipeline_parallel_degree out")
+    if values["to_static"] and values["nonfinite"] == "skip":
+        raise ValueError(
+            "--nonfinite skip comes too late with --to_static, where a program has made the step before its "
+            "loss is known; leave one of the two out"
+        )
+    if values["pipeline_parallel_degree"] > 1 and values["to_static"]:
+        raise ValueError(
+            "--enable_auto_parallel runs a pipeline in dygraph only; leave --to_static or "
+            "--pipeline_parallel_degree out"
+        )
+    if values["pipeline_parallel_degree"] > 1 and values["hybrid_parallel_topo_order"] == "sharding_first":
+        raise ValueError(
+            "--enable_auto_parallel puts the processes of a stage side by side; leave "
+            "--hybrid_parallel_topo_order out, or give pp_first"
+        )
 
 
 def _check_steps(values: dict) -> None:

@@ -11,7 +11,8 @@ it with each communication and its bytes.
 from .apply import parallelize
 from .mesh import Degrees, make
 from .plan import Plan, Point, Rule, llama
-from .session import Session, Settings
+from .session import Session
+from .settings import Settings
 
 __all__ = [
     "Degrees",

@@ -22,6 +22,8 @@ def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: Plan) -> p
     layers = dict(model.named_sublayers())
     _place_parameters(layers, mesh, plan)
     for name, layer in layers.items():
+        if isinstance(layer, paddle.nn.Identity):  # stands in a stage of a pipeline for what another one has
+            continue
         for point in plan.points:
             if re.fullmatch(point.pattern, name):
                 _place_activation(layer, mesh, point)

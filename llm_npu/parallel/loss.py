@@ -19,7 +19,10 @@ class CausalLoss(paddle.nn.Layer):
         self.model = model
 
     def forward(self, input_ids, labels):
-        hidden = self.model.llama(input_ids)[0]
+        return self.loss(self.model.llama(input_ids)[0], labels)
+
+    def loss(self, hidden, labels):
+        """Of the last hidden states [B, S, H], behind the norm."""
         head = self.model.lm_head
         return paddle_fused.linear_cross_entropy(
             hidden, head.weight, labels, transpose_weight=bool(head.transpose_y)

@@ -1,4 +1,4 @@
-"""Meshes of processes: ``dp`` parts of the batch x ``mp`` parts of the model."""
+"""Meshes of processes: ``dp`` parts of the batch x ``mp`` parts of the model x ``pp`` stages of layers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import numpy as np
 import paddle.distributed as dist
 
 AXES = ("dp", "mp")
+STAGES_FIRST = ("pp", *AXES)
 
 
 @dataclass(frozen=True)
 class Degrees:
-    """How many parts each axis has; process ``d * mp + m`` is at (d, m)."""
+    """How many parts each axis has; process ``(p * dp + d) * mp + m`` is at (d, m) of the stage p."""
 
     dp: int = 1
     mp: int = 1
+    pp: int = 1
 
     def __post_init__(self):
-        for axis in AXES:
+        for axis in STAGES_FIRST:
             degree = getattr(self, axis)
             if not isinstance(degree, int) or degree < 1:
                 raise ValueError(
@@ -26,21 +28,45 @@ class Degrees:
                 )
 
     def __str__(self) -> str:
-        return f"dp={self.dp} x mp={self.mp}"
+        return f"dp={self.dp} x mp={self.mp}" + (f" x pp={self.pp}" if self.pp > 1 else "")
+
+    @property
+    def processes(self) -> int:
+        return self.dp * self.mp * self.pp
+
+    @property
+    def stage(self) -> int:
+        """The stage that this process belongs to, from 0."""
+        return dist.get_rank() // (self.dp * self.mp)
+
+    @property
+    def row(self) -> int:
+        """The part of the batch that is this process's, from 0."""
+        return dist.get_rank() // self.mp % self.dp
 
 
 def make(degrees: Degrees) -> dist.ProcessMesh:
-    """The mesh of all processes of this run, known to Paddle as its global mesh.
+    """The mesh (dp, mp) of this process's stage; that of all processes becomes Paddle's global mesh.
 
     Both axes are there even if they have one part. ValueError if the degrees do not multiply to the number of
     processes.
     """
-    processes, wanted = dist.get_world_size(), degrees.dp * degrees.mp
+    processes, wanted = dist.get_world_size(), degrees.processes
     if wanted != processes:
         raise ValueError(
             f"the mesh {degrees} has {wanted} processes, but {processes} are running; start {wanted} "
             f"(--nproc {wanted}) or choose other degrees."
         )
-    mesh = dist.ProcessMesh(np.arange(processes).reshape([degrees.dp, degrees.mp]), dim_names=list(AXES))
+    shape = [getattr(degrees, axis) for axis in STAGES_FIRST]
+    ids = np.arange(processes).reshape(shape)
+    whole, axes = (ids, STAGES_FIRST) if degrees.pp > 1 else (ids[0], AXES)
+    mesh = dist.ProcessMesh(whole, dim_names=list(axes))
     dist.auto_parallel.set_mesh(mesh)
-    return mesh
+    return mesh.get_mesh_with_dim("pp", degrees.stage) if degrees.pp > 1 else mesh
+
+
+def column(degrees: Degrees) -> dist.communication.group.Group:
+    """This process and those at its place in the other stages; each process of the run must call it."""
+    places = np.arange(degrees.processes).reshape([degrees.pp, -1]).T
+    groups = [dist.new_group(ranks.tolist()) for ranks in places]  # by all, in the same order
+    return groups[dist.get_rank() % len(groups)]

@@ -48,10 +48,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """``divided``: fields of the model's configuration that mp must divide."""
+    """``between``: the dimension by which mp splits the hidden states between layers, where a pipeline sends
+    them from stage to stage. ``divided``: fields of the model's configuration that mp must divide.
+    """
 
     rules: tuple[Rule, ...]
     points: tuple[Point, ...]
+    between: int | None
     divided: tuple[str, ...]
 
     def dim_of(self, name: str) -> int | None:
@@ -99,6 +102,7 @@ def llama(sequence_parallel: bool = False) -> Plan:
             Point(rf"{_LAYER}\.(self_attn|mlp)", "output", between),
             Point(r"llama\.norm", "output", WHOLE),
         ),
+        between=between,
         divided=(
             "hidden_size",
             "num_attention_heads",

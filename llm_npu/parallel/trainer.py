@@ -21,11 +21,16 @@ def settings_of(arguments) -> Settings:
     """From PaddleNLP's arguments, under the names that its AutoTrainer reads; dp includes sharding."""
     stages = [STAGES[option.value] for option in arguments.sharding if option.value in STAGES]
     return Settings(
-        Degrees(dp=arguments.dataset_world_size, mp=max(arguments.tensor_parallel_degree, 1)),
+        Degrees(
+            dp=arguments.dataset_world_size,
+            mp=max(arguments.tensor_parallel_degree, 1),
+            pp=max(arguments.pipeline_parallel_degree, 1),
+        ),
         sequence_parallel=arguments.sequence_parallel,
         sharding=stages[0] if stages else 0,
         recompute=arguments.recompute,
         accumulation=arguments.gradient_accumulation_steps,
+        to_static=arguments.to_static,
     )
 
 
@@ -37,7 +42,8 @@ class FirstStep(TrainerCallback):
 
     def on_optimizer_end(self, args, state, control, **kwargs):
         if self.session is not None:
-            say("\n".join(communication(self.session, collectives_sent())))
+            sent = [*collectives_sent(), *self.session.sent_to_stages]
+            say("\n".join(communication(self.session, sent)))
         self.session = None
 
 
@@ -51,11 +57,14 @@ def for_one_device(config):
     return config
 
 
+def _nothing(*_arguments, **_options) -> None:
+    pass
+
+
 class ParallelTrainer(PretrainTrainer):
     """Data, schedule, records and checkpoints are those of the other runs; the model is split by its plan.
 
-    It trains in dygraph. ``explains``: prints the placements before the first step, and what it has sent
-    after it.
+    ``explains``: prints the placements before the first step, and what it has sent after it.
     """
 
     def __init__(self, *args, explains: bool = False, **kwargs):
@@ -63,6 +72,7 @@ class ParallelTrainer(PretrainTrainer):
         self.explains = explains
         self.session: Session | None = None
         self.resumes: str | None = None
+        self.micro_batches: list[tuple[np.ndarray, np.ndarray]] = []  # of the step, until the last has come
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         self.resumes = resume_from_checkpoint
@@ -75,6 +85,10 @@ class ParallelTrainer(PretrainTrainer):
                 self.model, settings_of(self.args), lambda _parameters: create(lr_scheduler)
             )
             self.optimizer = self.session.optimizer
+            if self.session.settings.to_static:
+                self.session.program(*self._first_rows())
+                # The program has done both already. (Paddle's wrapper hands on what is set as usual.)
+                vars(self.optimizer).update(step=_nothing, clear_grad=_nothing)
             self._load_optimizer_and_scheduler(self.resumes)
             if self.explains:
                 say(explain(self.session))
@@ -83,16 +97,23 @@ class ParallelTrainer(PretrainTrainer):
 
     def training_step(self, model, inputs, step_control=0):
         if step_control == 0:
-            self.micro_batch_losses, self.step_tokens = [], 0
+            self.micro_batch_losses, self.step_tokens, self.micro_batches = [], 0, []
             virtual_npu.reset_transfers()
         self.step_tokens += inputs["num_tokens"]
-        parts = self.args.gradient_accumulation_steps
-        loss = self.session.backward(np.asarray(inputs["input_ids"]), np.asarray(inputs["labels"]))
-        if step_control + 1 == parts:
-            self.session.finish_gradients()
-        loss = paddle.to_tensor(loss)
+        self.micro_batches.append((np.asarray(inputs["input_ids"]), np.asarray(inputs["labels"])))
+        if step_control + 1 < self.args.gradient_accumulation_steps:
+            return paddle.zeros([])
+        rows = [np.concatenate(each) for each in zip(*self.micro_batches, strict=True)]
+        take = self.session.step if self.session.settings.to_static else self.session.backward
+        loss = paddle.to_tensor(take(*rows))
         self.micro_batch_losses.append(loss)
         return loss
+
+    def _first_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """As many as a step takes, for their shapes."""
+        count = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
+        batch = self.data_collator([self.train_dataset[index] for index in range(count)])
+        return np.asarray(batch["input_ids"]), np.asarray(batch["labels"])
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         loss = self.session.evaluate(np.asarray(inputs["input_ids"]), np.asarray(inputs["labels"]))

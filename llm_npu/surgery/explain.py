@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import paddle
+
 import paddle_fused
 
 from .batch import Batch
@@ -49,8 +51,11 @@ def explain(model, report: Report, batch: Batch, switches: Mapping[str, bool] | 
     layers = dict(model.named_sublayers(include_self=True))
     lines = []
     for row in report.rows:
+        layer = layers.get(row.layer)
+        if layer is None or isinstance(layer, paddle.nn.Identity):  # another stage of a pipeline has it
+            continue
         if row.fused:
-            lines += _of_fused(row.layer, row.operator, layers[row.layer], batch)
+            lines += _of_fused(row.layer, row.operator, layer, batch)
         else:
             lines.append(Line(row.layer, row.operator, STOCK, "", None, row.reason))
     return lines + _switched_off(layers, switches or {})

@@ -1,6 +1,6 @@
 """Trains a small Llama on a mesh, in dygraph and as a static program, and alone. Run by tests/ranks.py:
 
-llama.py FOLDER SETTINGS      SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp
+llama.py FOLDER SETTINGS      SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp, pp
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import ranks
 from paddlenlp.transformers import LlamaConfig
 
 import paddle_fused
-from llm_npu import compat, families, surgery
+from llm_npu import compat, families, layout, surgery
+from llm_npu.checkpoint import tensors
 from llm_npu.parallel import Degrees, Session, Settings
 from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss
@@ -58,9 +59,10 @@ def batch(step: int):
     return ids, labels
 
 
-def alone() -> list[float]:
-    """The losses of one process."""
-    causal = CausalLoss(new_model())
+def alone() -> dict:
+    """The losses of one process, after them that of a batch it has not seen, and its moments."""
+    model = new_model()
+    causal = CausalLoss(model)
     optimizer = new_optimizer(causal.parameters())
     losses = []
     for step in range(STEPS):
@@ -69,14 +71,29 @@ def alone() -> list[float]:
         optimizer.step()
         optimizer.clear_grad()
         losses.append(float(loss))
-    return losses
+    with paddle.no_grad():
+        evaluated = float(causal(*map(paddle.to_tensor, batch(STEPS))))
+    return {"alone": losses, "evaluated": evaluated, "moments": moments(model, optimizer)}
 
 
 def own_rows(session: Session, rows: np.ndarray) -> np.ndarray:
     """Micro batch by micro batch, the part of this process along dp."""
     degrees, parts = session.settings.degrees, np.split(rows, session.settings.accumulation)
-    place = dist.get_rank() // degrees.mp
-    return np.concatenate([np.split(part, degrees.dp)[place] for part in parts])
+    return np.concatenate([np.split(part, degrees.dp)[degrees.row] for part in parts])
+
+
+def moments(model, optimizer) -> dict[str, dict[str, float]]:
+    """{name: {where it begins: its sum of squares}} of this process's parts of Adam's first moments.
+
+    They are those that a checkpoint would have.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for each in tensors.of_optimizer(optimizer, layout.parameters(model), model.config):
+        for block in each.blocks:
+            if block.name.endswith(".moment1"):
+                values = block.of(each.array())
+                found.setdefault(block.name, {})[str(block.offset)] = float((values**2).sum())
+    return found
 
 
 def train(settings: Settings) -> dict:
@@ -89,11 +106,13 @@ def train(settings: Settings) -> dict:
         sent.append([[each.kind, each.processes, list(each.shape)] for each in collectives_sent()])
     found = {
         "losses": losses,
+        "evaluated": session.evaluate(*(own_rows(session, rows) for rows in batch(STEPS))),
+        "moments": moments(session.model, session.optimizer),
         "sent": sent[-1],
         "ran": sorted({(each.operator, each.backend) for each in paddle_fused.what_ran()}),
     }
     if settings.to_static:
-        program = session.program(*(own_rows(session, rows) for rows in batch(0)))
+        program = session.program(*(own_rows(session, rows) for rows in batch(0))).dist_model
         found["program"] = [
             [each.role, each.kind, each.processes, list(each.shape)] for each in collectives_of(program)
         ]
@@ -107,10 +126,10 @@ def train(settings: Settings) -> dict:
 def main() -> None:
     compat.apply()
     dist.init_parallel_env()
-    found = {"alone": alone(), "split": []}
+    found = {**alone(), "split": []}
     for given in json.loads(sys.argv[2]):
         fields = dict(given)
-        degrees = Degrees(*(fields.pop(axis, 1) for axis in ("dp", "mp")))
+        degrees = Degrees(*(fields.pop(axis, 1) for axis in ("dp", "mp", "pp")))
         try:
             found["split"].append(train(Settings(degrees, **fields)))
         except Exception:

@@ -1,0 +1,167 @@
+"""A pipeline in dygraph: micro batches pass through the processes of one stage after the other.
+
+Paddle's auto-parallel knows of two ways. In one of them every process runs the whole model and skips the
+operators whose tensors it does not have; but those of custom libraries, as the fused ones are, are not
+skipped: they read tensors that are not there. Here it is the other one,
+``paddle.distributed.auto_parallel.pipelining``: a process has one stage (``llm_npu.parallel.stages``), and
+sends to the next one. Its schedule is 1F1B: a stage that has received enough micro batches to keep the ones
+behind it busy turns to a backward pass after each forward pass.
+
+B rows of a micro batch on this process, S sequence, H hidden.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import paddle
+import paddle.distributed as dist
+from paddle.distributed.auto_parallel.api import dtensor_from_local
+from paddle.distributed.auto_parallel.pipelining.schedules import Schedule1F1B
+from paddle.distributed.auto_parallel.pipelining.stage import PipelineStage
+from paddle.distributed.auto_parallel.pipelining.utils import TensorMeta
+
+from llm_npu.parallel import mesh as meshes
+from llm_npu.parallel.communication import Collective
+from llm_npu.parallel.gradients import Sums
+from llm_npu.parallel.loss import CausalLoss
+from llm_npu.parallel.plan import placements
+from llm_npu.parallel.settings import Settings
+
+# Else it says each time that it sends.
+logging.getLogger("paddle.distributed.auto_parallel.pipelining").setLevel(logging.WARNING)
+
+
+class Pipeline:
+    """Runs the stage of this process, whose part of the model ``causal`` has, on ``mesh``.
+
+    ``between``: the placements of hidden states [B, S, H] on their way from stage to stage. ``sums`` takes
+    the gradients of each micro batch. All processes make the same calls.
+    """
+
+    def __init__(
+        self, causal: CausalLoss, settings: Settings, mesh: dist.ProcessMesh, between: list, sums: Sums
+    ):
+        self._causal, self._parts, self._mesh, self._between = causal, settings.accumulation, mesh, between
+        self._sums = sums
+        self._number, self._stages = settings.degrees.stage, settings.degrees.pp
+        self._first, self._last = self._number == 0, self._number == self._stages - 1
+        self._layer = _StageLayer(causal.model, mesh, between, self._first)
+        self._group = meshes.column(settings.degrees)
+        self._schedules: dict[tuple[int, ...], _Schedule] = {}
+
+    def backward(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
+        """The loss of the micro batches in [rows, S], one after the other; ``sums`` has their gradients."""
+        schedule = self._schedule(input_ids)
+        losses: list[paddle.Tensor] = []
+        given = (input_ids,) if self._first else ()
+        schedule.step(*given, target=labels if self._last else None, losses=losses)
+        return self._told(sum(map(float, losses)))
+
+    def sends(self, input_ids: paddle.Tensor) -> list[Collective]:
+        """What ``backward`` sends to other stages: hidden states forward, their gradients backward."""
+        rows, length = input_ids._local_shape
+        shape = tuple(self._hidden_shape(rows // self._parts, length))
+        dtype = str(self._dtype).rpartition(".")[2]
+        forward, backward = (Collective("send", 2, dtype, shape, role) for role in ("forward", "backward"))
+        return self._parts * ([forward] * (not self._last) + [backward] * (not self._first))
+
+    def evaluate(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
+        """The loss of one batch; under ``paddle.no_grad``."""
+        given = input_ids
+        if not self._first:
+            rows, length = input_ids._local_shape
+            part = paddle.empty(self._hidden_shape(rows, length), self._dtype)
+            dist.recv(part, src=self._group.ranks[self._number - 1], group=self._group)
+            given = dtensor_from_local(part, self._mesh, self._between)
+        hidden = self._layer(given)
+        if self._last:
+            return self._told(float(self._causal.loss(hidden, labels)))
+        dist.send(hidden._local_value(), dst=self._group.ranks[self._number + 1], group=self._group)
+        return self._told(0.0)
+
+    def _told(self, loss: float) -> float:
+        """The loss that the last stage has."""
+        value = paddle.to_tensor([loss], dtype="float32")
+        dist.broadcast(value, src=self._group.ranks[-1], group=self._group)
+        return float(value)
+
+    def _schedule(self, input_ids: paddle.Tensor) -> _Schedule:
+        """That of batches of this shape."""
+        rows, length = input_ids._local_shape
+        key = (rows, length)
+        if key not in self._schedules:
+            rows //= self._parts
+            ids = self._meta([rows, length], "int64", placements(0, None))
+            hidden = self._meta(self._hidden_shape(rows, length), self._dtype, self._between)
+            stage = _Stage(
+                self._layer,
+                self._number,
+                self._stages,
+                input_args=ids if self._first else hidden,
+                output_args=hidden,
+                group=self._group,
+            )
+            stage.grads_meta = (hidden,)  # `_StageLayer` sees to it
+            stage.sums = self._sums
+            self._schedules[key] = _Schedule(stage, self._parts, self._loss)
+        return self._schedules[key]
+
+    def _loss(self, hidden, labels):
+        return self._causal.loss(hidden, labels) / self._parts
+
+    def _hidden_shape(self, rows: int, length: int) -> list[int]:
+        """What one process has of hidden states [B, S, H]."""
+        parts = self._mesh.get_dim_size("mp") if self._between[1].is_shard() else 1
+        if length % parts:
+            raise ValueError(
+                f"rows of {length} tokens cannot be split by mp={parts} between the stages of a pipeline; "
+                "choose another length, or leave sequence_parallel out."
+            )
+        return [rows, length // parts, self._causal.model.config.hidden_size]
+
+    @property
+    def _dtype(self) -> paddle.dtype:
+        return self._causal.model.parameters()[0].dtype
+
+    def _meta(self, shape: list[int], dtype, placed: list) -> TensorMeta:
+        tensor = dtensor_from_local(paddle.zeros(shape, dtype), self._mesh, placed)
+        tensor.stop_gradient = tensor.dtype == paddle.int64
+        meta = TensorMeta(tensor)
+        meta.placements = placed  # those of a tensor live no longer than it does
+        return meta
+
+
+class _StageLayer(paddle.nn.Layer):
+    """What a stage does to a micro batch; hidden states and their gradients come and go as ``between``."""
+
+    def __init__(self, model, mesh: dist.ProcessMesh, between: list, first: bool):
+        super().__init__()
+        self.model, self._mesh, self._between, self._first = model, mesh, between, first
+
+    def forward(self, given):
+        if self._first:
+            return self.model.llama(given)[0]
+        if not given.stop_gradient:
+            given.register_hook(lambda gradient: dist.reshard(gradient, self._mesh, self._between))
+        return self.model.llama(inputs_embeds=given)[0]
+
+
+class _Stage(PipelineStage):
+    """Paddle's, but ``sums`` takes the gradients after each backward pass."""
+
+    sums: Sums
+
+    def backward_one_chunk(self, *arguments, **options):
+        gradients = super().backward_one_chunk(*arguments, **options)
+        self.sums.add()
+        return gradients
+
+
+class _Schedule(Schedule1F1B):
+    """Paddle's, of a stage that is told what it gets: Paddle would run a micro batch twice to find out."""
+
+    def _initialize_stage(self, arguments, options, labels):
+        self._stage._prepare_forward_infra(self._n_microbatches, arguments, options)
+        self._stage._prepare_backward_infra(self._n_microbatches)
+        self._stage_initialized = True

@@ -1,0 +1,43 @@
+"""What can be chosen about training on a mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_npu.parallel.mesh import Degrees
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``sharding``: the stage (1: optimizer states, 2: and gradients, 3: and parameters over dp) or 0.
+
+    ``accumulation``: micro batches of an optimizer step; a pipeline passes them from stage to stage.
+    ``recompute``: the decoder layers' activations are computed again in the backward pass. ``to_static``: the
+    step is one program.
+    """
+
+    degrees: Degrees
+    sequence_parallel: bool = False
+    sharding: int = 0
+    recompute: bool = False
+    accumulation: int = 1
+    to_static: bool = False
+
+    def __post_init__(self):
+        if self.sharding not in (0, 1, 2, 3):
+            raise ValueError(f"sharding is {self.sharding!r}; accepted: the stage 1, 2 or 3, or 0 for none.")
+        if self.accumulation < 1:
+            raise ValueError(f"accumulation is {self.accumulation}; accepted: 1 or more micro batches.")
+        if self.to_static and self.degrees.pp > 1:
+            raise ValueError(
+                f"a pipeline of {self.degrees.pp} stages runs in dygraph only; leave to_static out."
+            )
+
+    def __str__(self) -> str:
+        parts = [str(self.degrees)]
+        parts += ["sequence parallel"] * self.sequence_parallel
+        parts += [f"sharding stage {self.sharding}"] * (self.sharding > 0)
+        parts += ["recompute"] * self.recompute
+        parts += [f"accumulation {self.accumulation}"] * (self.accumulation > 1)
+        parts += ["static"] * self.to_static
+        return ", ".join(parts)

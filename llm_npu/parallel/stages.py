@@ -1,0 +1,42 @@
+"""What each stage of a pipeline has of PaddleNLP's Llama."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+
+
+def layers_of(stage: int, stages: int, layers: int) -> range:
+    """The decoder layers of ``stage``: as many as of any other, and one more in the first ones if need be."""
+    part = np.array_split(np.arange(layers), stages)[stage]
+    return range(int(part[0]), int(part[-1]) + 1)
+
+
+def cut(model, stage: int, stages: int) -> None:
+    """Leaves in ``model`` what ``stage`` has, under the names that it has in the whole model.
+
+    The first stage has the embedding, the last one the norm and the output layer; ``model.llama`` turns token
+    ids (or, as ``inputs_embeds``, what the stage before hands on) into what the stage hands on.
+
+    ValueError for more stages than layers, and for an output layer that is the embedding.
+    """
+    config = model.config
+    if stages > config.num_hidden_layers:
+        raise ValueError(
+            f"pp is {stages}, but the model has {config.num_hidden_layers} layers; choose a smaller degree."
+        )
+    if config.tie_word_embeddings:
+        raise ValueError(
+            "the model's output layer is its embedding (tie_word_embeddings), but in a pipeline they are in "
+            "different processes; choose pp=1 or a model with an output layer of its own."
+        )
+    llama = model.llama
+    kept = layers_of(stage, stages, config.num_hidden_layers)
+    for index in range(config.num_hidden_layers):
+        if index not in kept:
+            llama.layers._sub_layers.pop(str(index))  # deleting from the list would number the others anew
+    if stage > 0:
+        del llama.embed_tokens
+    if stage < stages - 1:
+        llama.norm = paddle.nn.Identity()
+        del model.lm_head

@@ -36,6 +36,7 @@ def main(argv: list[str]) -> int:
     from llm_npu import (
         compat,
         data,
+        dtypes,
         generate,
         lora,
         metrics,
@@ -96,6 +97,8 @@ def main(argv: list[str]) -> int:
         window = config.profile_window(run.training.profile)
         pretraining.add_callback(ProfileSteps(window, profiled, console.say))
     options.attach(pretraining, run, chosen, report)
+    if run.training.check_dtypes:
+        pretraining.add_callback(dtypes.DtypeCheck(console.say))
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()

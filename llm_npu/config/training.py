@@ -162,6 +162,10 @@ class PretrainArguments(TrainingArguments):
             ",shapes ,memory ,call_sites added for more, and ,warmup=N."
         },
     )
+    check_dtypes: bool = field(
+        default=True,
+        metadata={"help": "Look for tensors and operators whose dtype would leave a card's NPU cores."},
+    )
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bar."})
     report_to: Optional[list[str]] = field(
         default_factory=list, metadata={"help": "Experiment trackers to report to; none by default."}

@@ -15,7 +15,15 @@ from .activation import activate, deactivate, environment, is_active
 from .communication_time import CommunicationTime, communication_time
 from .plugin_files import LIBRARY, is_virtual, paddle_folder
 from .profiler import record_call_sites
-from .record import KernelRecord, kernel_record, reset_kernel_record
+from .record import (
+    Departure,
+    KernelRecord,
+    card_dtypes,
+    kernel_record,
+    placement,
+    reset_kernel_record,
+    watch_departures,
+)
 from .rings import prepare_ring
 from .settings import cann_level, device_count
 from .transfers import Transfer, reset_transfers, transfers
@@ -23,10 +31,12 @@ from .transfers import Transfer, reset_transfers, transfers
 __all__ = [
     "LIBRARY",
     "CommunicationTime",
+    "Departure",
     "KernelRecord",
     "Transfer",
     "activate",
     "cann_level",
+    "card_dtypes",
     "communication_time",
     "deactivate",
     "device_count",
@@ -35,9 +45,11 @@ __all__ = [
     "is_virtual",
     "kernel_record",
     "paddle_folder",
+    "placement",
     "prepare_ring",
     "record_call_sites",
     "reset_kernel_record",
     "reset_transfers",
     "transfers",
+    "watch_departures",
 ]

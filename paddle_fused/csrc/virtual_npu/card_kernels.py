@@ -1,4 +1,4 @@
-"""Writes the kernels that paddle-custom-npu registers as C++ initialisers, {"add", "float32"} on a line.
+"""Writes a table of kernels (kernel -> dtypes) as C++ initialisers, {"add", "float32"} on a line.
 
 Usage: card_kernels.py npu_kernels.json card_kernels.inc
 """

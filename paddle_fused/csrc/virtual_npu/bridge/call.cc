@@ -5,6 +5,7 @@
 
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "virtual_npu/bridge/arguments.h"
+#include "virtual_npu/bridge/departures.h"
 #include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/bridge/shadows.h"
 #include "virtual_npu/bridge/thunks.h"
@@ -125,9 +126,10 @@ void call_in_context(const KernelEntry& entry, phi::KernelContext* context) {
 
 void call_with_context(int number, phi::KernelContext* context) {
   KernelEntry& entry = entry_at(number);
-  record_call(entry);
+  const ContextArguments arguments(context);
+  if (record_call(entry) && departures_are_observed()) tell_departure(entry, arguments.inputs(), arguments.outputs());
   keep_order(entry, context->dev_ctx_);
-  run(entry, ContextArguments(context), [&] { call_in_context(entry, context); });
+  run(entry, arguments, [&] { call_in_context(entry, context); });
 }
 
 }  // namespace virtual_npu
@@ -140,9 +142,10 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   const int used = entry.signature.integer_slots;
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
-  record_call(entry);
-  keep_order(entry, reinterpret_cast<const phi::DeviceContext*>(slots[0]));
-  run(entry, TypedArguments(entry.signature, slots), [&] {
+  const TypedArguments arguments(entry.signature, slots);
+  if (record_call(entry) && departures_are_observed()) tell_departure(entry, arguments.inputs(), arguments.outputs());
+  keep_order(entry, arguments.context());
+  run(entry, arguments, [&] {
     if (entry.native)
       call_function(entry.variadic_function, slots, registers->floats);
     else

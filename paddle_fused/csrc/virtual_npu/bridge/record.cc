@@ -17,17 +17,22 @@
 namespace virtual_npu {
 namespace {
 
-// Kernels that paddle-custom-npu registers, read from its sources: {kernel, dtype}.
-const std::set<std::pair<std::string, std::string>>& card_kernels() {
-  static const auto* kernels = new std::set<std::pair<std::string, std::string>>{
+using Kernels = std::set<std::pair<std::string, std::string>>;  // {kernel, dtype}
+
+// Kernels that paddle-custom-npu registers, read from its sources.
+const Kernels& card_kernels() {
+  static const auto* kernels = new Kernels{
 #include "card_kernels.inc"
   };
   return *kernels;
 }
 
-// A kernel may serve every dtype with one entry.
-std::string dtype_name(phi::DataType dtype) {
-  return dtype == phi::DataType::ALL_DTYPE ? "any" : phi::DataTypeToString(dtype);
+// Of those, the ones that CANN's documents give to the AICPU, beside all of double precision.
+const Kernels& aicpu_kernels() {
+  static const auto* kernels = new Kernels{
+#include "aicpu_kernels.inc"
+  };
+  return *kernels;
 }
 
 bool on_card(const std::string& name, phi::DataType dtype) {
@@ -35,10 +40,6 @@ bool on_card(const std::string& name, phi::DataType dtype) {
   if (dtype != phi::DataType::ALL_DTYPE) return kernels.count({name, dtype_name(dtype)}) > 0;
   const auto any = kernels.lower_bound({name, ""});
   return any != kernels.end() && any->first == name;
-}
-
-const char* placement_name(Placement placement) {
-  return placement == Placement::kNpu ? "npu" : placement == Placement::kAicpu ? "aicpu" : "host";
 }
 
 void trace(const std::string& name, phi::DataType dtype, Placement placement) {
@@ -69,17 +70,25 @@ void count_operator(const std::string& name, phi::DataType dtype, Placement plac
 
 }  // namespace
 
+std::string dtype_name(phi::DataType dtype) {
+  return dtype == phi::DataType::ALL_DTYPE ? "any" : phi::DataTypeToString(dtype);
+}
+
+const char* placement_name(Placement placement) {
+  return placement == Placement::kNpu ? "npu" : placement == Placement::kAicpu ? "aicpu" : "host";
+}
+
 Placement placement_of(const std::string& name, phi::DataType dtype) {
   if (!on_card(name, dtype)) return Placement::kHost;
   const bool wide = dtype == phi::DataType::FLOAT64 || dtype == phi::DataType::COMPLEX128;
-  return wide ? Placement::kAicpu : Placement::kNpu;
+  return wide || aicpu_kernels().count({name, dtype_name(dtype)}) ? Placement::kAicpu : Placement::kNpu;
 }
 
 RecordPause::RecordPause() { ++pauses; }
 RecordPause::~RecordPause() { --pauses; }
 
-void record_call(KernelEntry& entry) {
-  if (pauses) return;
+bool record_call(KernelEntry& entry) {
+  if (pauses) return false;
   if (config().strict && entry.placement == Placement::kHost)
     PADDLE_THROW(common::errors::Unimplemented(
         "paddle-custom-npu registers no kernel '%s' for %s: on a card it would fall back to the host CPU, which "
@@ -87,6 +96,7 @@ void record_call(KernelEntry& entry) {
         entry.name, dtype_name(entry.dtype)));
   entry.calls.fetch_add(1, std::memory_order_relaxed);
   trace(entry.name, entry.dtype, entry.placement);
+  return true;
 }
 
 namespace {

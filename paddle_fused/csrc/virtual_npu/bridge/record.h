@@ -19,14 +19,19 @@ namespace profiler {
 class KernelSpan;
 }
 
-// Where a kernel would run on a machine with a card: on the NPU's cores, on its AICPU (double precision), or, as
-// paddle-custom-npu registers no kernel of that name and type, on the host.
+// Where a kernel would run on a machine with a card: on the NPU's cores, on its AICPU (double precision, and a few
+// kernels of integers), or, as paddle-custom-npu registers no kernel of that name and type, on the host.
 enum class Placement : uint8_t { kNpu, kAicpu, kHost };
 Placement placement_of(const std::string& name, phi::DataType dtype);
+const char* placement_name(Placement placement);
+
+// A kernel may serve every dtype with one entry: "any".
+std::string dtype_name(phi::DataType dtype);
 
 // Counts the call; in strict mode throws phi's Unimplemented for a kernel that a card leaves to the host. Kernels that
-// another kernel calls are its own affair: while a RecordPause exists, the thread's calls are not recorded.
-void record_call(KernelEntry& entry);
+// another kernel calls are its own affair: while a RecordPause exists, the thread's calls are not recorded. Returns
+// whether it was.
+bool record_call(KernelEntry& entry);
 
 class RecordPause {
  public:

@@ -1,0 +1,57 @@
+"""The audit of a training: before its first step and while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu import ranks
+from paddle_fused import virtual_npu
+
+from .audit import audit
+from .report import Report
+from .watch import Watch, watch
+
+STEPS_ON_A_CARD = 2  # its hooks cost a little with every operator
+
+
+class DtypeCheck(TrainerCallback):
+    """Says with ``say(line)`` whether dtypes keep the model on the NPU's cores, and warns where they do not.
+
+    Before the first step the model and the optimizer are looked at; kernels are watched on the virtual NPU to
+    the end, where the watch costs nothing as long as there is nothing to say, elsewhere for two steps.
+    """
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._watch: Watch | None = None
+        self._first = 0
+        self._report: Report | None = None
+
+    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+        self._first = state.global_step
+        self._tell(audit(model, optimizer))
+        self._watch = watch(model).__enter__()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._watch and not virtual_npu.is_active() and state.global_step - self._first >= STEPS_ON_A_CARD:
+            self._end()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self._end()
+
+    def _end(self) -> None:
+        if self._watch is None:
+            return
+        self._watch.stop()
+        self._tell(self._watch.report())
+        self._watch = None
+
+    def _tell(self, report: Report) -> None:
+        if not ranks.is_first():
+            return
+        first, *others = str(report).splitlines()
+        self._say(f"dtypes   {first}")
+        for line in others:
+            self._say(f"         {line}")

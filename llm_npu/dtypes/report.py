@@ -1,0 +1,151 @@
+"""What an audit or a watch has found."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paddle_fused.virtual_npu import card_dtypes
+
+from .sources import Source
+
+WIDE = ("float64", "complex128")
+NARROWER = {"float64": "float32", "complex128": "complex64", "int64": "int32"}
+SIZES = {"bool": 1, "complex64": 8, "complex128": 16}
+PROCESSORS = {"aicpu": "the AICPU", "host": "the host"}
+
+
+class AICPUWarning(UserWarning):
+    """An operator would leave the NPU's cores for the card's AICPU or for the host, because of a dtype."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One tensor or one operator that would leave the NPU's cores.
+
+    ``kind``: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
+    scaling, input or operator. ``name``: of the tensor, or of the kernel. ``layer``: the path of the layer
+    in the model, "" where none is known. ``place``: "aicpu" or "host". ``source``: the line of Python, None
+    where there is no such line. ``born``: an operator that makes the double from other dtypes, or a tensor
+    that is one; others compute with doubles that come from elsewhere. ``count``: how often it was met.
+    """
+
+    kind: str
+    name: str
+    dtype: str
+    place: str
+    shape: tuple[int, ...] | None = None
+    layer: str = ""
+    source: Source | None = None
+    born: bool = True
+    count: int = 1
+
+    @property
+    def bytes(self) -> int | None:
+        """Of the tensor; None when its shape is not known."""
+        if self.shape is None or any(size < 0 for size in self.shape):
+            return None
+        return math.prod(self.shape) * _size(self.dtype)
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        if self.kind == "operator":
+            return _operator_fix(self)
+        return FIXES[self.kind].format(narrow=NARROWER.get(self.dtype, "float32"))
+
+    def __str__(self) -> str:
+        place = f" of {self.layer}" if self.layer and self.kind == "operator" else ""
+        shape = "" if self.shape is None else f" {list(self.shape)}"
+        size = "" if self.bytes is None else f", {self.bytes:,} bytes"
+        line = "" if self.source is None else f"\n    at {self.source}"
+        often = f"\n    {self.count:,} times" if self.count > 1 else ""
+        runs = "is for" if self.kind != "operator" else "would run on"
+        where = f"{runs} {PROCESSORS[self.place]} of a card"
+        return (
+            f"{self.kind} {self.name}{place}: {self.dtype}{shape}{size}, {where}{line}\n    {self.fix}{often}"
+        )
+
+    def as_dict(self) -> dict:
+        """For JSON."""
+        source = None if self.source is None else dataclasses.asdict(self.source)
+        more = {"source": source, "bytes": self.bytes, "fix": self.fix}
+        return dataclasses.asdict(self) | more
+
+
+# What to do about a tensor of each kind.
+FIXES = {
+    "parameter": "create it with dtype='{narrow}', or call model.to(dtype='{narrow}')",
+    "buffer": "make it with paddle.to_tensor(array, dtype='{narrow}'): NumPy's arrays are float64",
+    "constant": "keep it as {narrow}: NumPy's arrays are float64, and become float64 tensors",
+    "default dtype": "call paddle.set_default_dtype('{narrow}'): every Python float becomes a double now",
+    "optimizer state": "store it as {narrow}: operators that update the parameter compute in its dtype",
+    "master weight": "keep master weights in {narrow}",
+    "learning rate": "give the schedule Python floats: Paddle makes a float32 tensor of them",
+    "loss scaling": "make the scale a {narrow} tensor",
+    "input": "cast it in the data pipeline: array.astype('{narrow}')",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found, that is born as a double first; ``checked`` says in words what was looked at."""
+
+    findings: tuple[Finding, ...]
+    checked: str
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def of_kind(self, kind: str) -> tuple[Finding, ...]:
+        """The findings of one kind."""
+        return tuple(finding for finding in self.findings if finding.kind == kind)
+
+    def summary(self) -> str:
+        """One line."""
+        if self.clean:
+            return f"clean: {self.checked}"
+        places = [finding.place for finding in self.findings]
+        parts = [f"{places.count(place)} for {PROCESSORS[place]}" for place in PROCESSORS if place in places]
+        return f"{len(places)} found ({', '.join(parts)} of a card): {self.checked}"
+
+    def as_dict(self) -> dict:
+        """For JSON."""
+        findings = [finding.as_dict() for finding in self.findings]
+        return {"clean": self.clean, "checked": self.checked, "findings": findings}
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary(), *map(str, self.findings)])
+
+    def __add__(self, other: Report) -> Report:
+        return report_of([*self.findings, *other.findings], f"{self.checked}; {other.checked}")
+
+
+def report_of(findings: Iterable[Finding], checked: str) -> Report:
+    """The report with equal sites joined, where doubles are born first."""
+    sites: dict[Finding, int] = {}
+    for finding in findings:
+        site = dataclasses.replace(finding, count=0)
+        sites[site] = sites.get(site, 0) + finding.count
+    joined = [dataclasses.replace(site, count=count) for site, count in sites.items()]
+    return Report(tuple(sorted(joined, key=lambda finding: not finding.born)), checked)
+
+
+def _size(dtype: str) -> int:
+    return SIZES.get(dtype) or int("".join(filter(str.isdigit, dtype))) // 8
+
+
+def _operator_fix(finding: Finding) -> str:
+    if finding.dtype in WIDE:
+        narrow = NARROWER[finding.dtype]
+        if finding.born:
+            return f"the double is made here: give dtype='{narrow}', or cast what comes from NumPy first"
+        return f"the double comes in from elsewhere: cast it to {narrow} where it is made"
+    registered = ", ".join(card_dtypes(finding.name))
+    if finding.place == "aicpu":
+        return f"cast {finding.dtype} to float32 before this operator"
+    return f"paddle-custom-npu has this kernel for {registered} only: cast to one of them"

@@ -1,0 +1,180 @@
+"""Which line of Python is responsible for a running call, an operator of a program, an attribute."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+import sysconfig
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import numpy
+import paddle
+from paddle import nn
+from paddle.jit.dy2static.origin_info import global_origin_info_map
+from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
+
+import paddle_fused
+
+# Whose lines say nothing: the line that called them is the one to look at.
+FOLDERS = tuple(
+    f"{folder}/"
+    for folder in (
+        Path(paddle.__file__).parent,
+        Path(paddle.__file__).parents[1] / "paddlenlp" / "utils",  # wraps paddle.to_tensor
+        Path(numpy.__file__).parent,
+        Path(paddle_fused.__file__).parent,
+        Path(__file__).parent,
+    )
+)
+STANDARD_LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of Python."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@functools.cache
+def is_inside(file: str) -> bool:
+    """Whether the file belongs to Paddle, NumPy, the standard library, the operators or this package."""
+    if file.startswith("<"):  # made by a decorator
+        return True
+    if file.startswith(FOLDERS):
+        return True
+    return file.startswith(STANDARD_LIBRARY) and not re.search(r"/(site|dist)-packages/", file)
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and those that called it, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def of_frame(frame: FrameType | None) -> Source | None:
+    """The innermost line outside the libraries; of a function rewritten by to_static, the original's."""
+    for each in frames(frame):
+        found = _original(each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
+        if not is_inside(found.file):
+            return found
+    return None
+
+
+def program_of_frame(frame: FrameType | None):
+    """The program that paddle.jit.to_static has captured, if one is running; else None."""
+    for each in frames(frame):
+        runner = each.f_locals.get("self")
+        if isinstance(runner, PartialProgramLayer):
+            return runner._origin_main_program
+    return None
+
+
+def layer_of_frame(frame: FrameType | None, paths: Mapping[int, str]) -> str:
+    """The path of the innermost layer whose method is running; ``paths``: id of a layer -> its path."""
+    for each in frames(frame):
+        path = paths.get(id(each.f_locals.get("self")))
+        if path is not None:
+            return path
+    return ""
+
+
+_CALL = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)')
+
+
+def of_callstack(callstack: Sequence[str]) -> Source | None:
+    """The innermost line outside the libraries, of an operator whose calls are listed outermost first."""
+    for entry in reversed(callstack):
+        call = _CALL.match(entry)
+        if call:
+            found = _original(call["file"], int(call["line"]), call["function"].strip())
+            if not is_inside(found.file):
+                return found
+    return None
+
+
+def _original(file: str, line: int, function: str) -> Source:
+    origin = global_origin_info_map.get((file, line))
+    if origin is None:
+        return Source(file, line, function)
+    return Source(origin.location.filepath, origin.location.lineno, origin.function_name)
+
+
+def layer_of_source(source: Source | None, model: nn.Layer | None) -> str:
+    """The path of the layer whose class holds the line, with * for the numbers of several; "" for none."""
+    if source is None or model is None:
+        return ""
+    found = [path for path, layer in model.named_sublayers() if _holds(type(layer), source)]
+    patterns = {re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) for path in found}
+    return found[0] if len(found) == 1 else ", ".join(sorted(patterns))
+
+
+def _holds(kind: type, source: Source) -> bool:
+    where = _lines(kind)
+    return (
+        where is not None and where[0] == source.file and where[1] <= source.line < where[1] + len(where[2])
+    )
+
+
+@functools.cache
+def _lines(kind: type) -> tuple[str, int, list[str]] | None:
+    try:
+        file = inspect.getsourcefile(kind)
+        text, first = inspect.getsourcelines(kind)
+    except (OSError, TypeError):  # made at run time, or written in C
+        return None
+    return None if file is None else (file, first, text)
+
+
+def of_attribute(path: str, layer: nn.Layer, name: str, model: nn.Layer) -> Source | None:
+    """The line of the layer's class that makes its attribute ``name``.
+
+    For a layer of Paddle's own, such as nn.Linear, the line that makes the layer; None where no line can be
+    found, as for what is set from outside.
+    """
+    source = assignment(type(layer), name)
+    while source is None and path:
+        path, _, attribute = path.rpartition(".")
+        parent = model
+        for part in filter(None, path.split(".")):
+            parent = getattr(parent, part)
+        source = assignment(type(parent), attribute)
+    return source
+
+
+@functools.cache
+def assignment(kind: type, name: str) -> Source | None:
+    """The line of the class, or of the nearest base outside the libraries, that assigns ``self.name``."""
+    for base in kind.__mro__:
+        where = _lines(base)
+        if where is None or is_inside(where[0]):
+            continue
+        file, first, text = where
+        for node in ast.walk(ast.parse(textwrap.dedent("".join(text)))):
+            if _assigns(node, name):
+                return Source(file, first + node.lineno - 1, base.__qualname__)
+    return None
+
+
+def _assigns(node: ast.AST, name: str) -> bool:
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        flat = [item for target in targets for item in getattr(target, "elts", [target])]
+        return any(isinstance(target, ast.Attribute) and target.attr == name for target in flat)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        named = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
+        registers = node.func.attr in ("register_buffer", "add_parameter", "add_sublayer")
+        return registers and any(isinstance(arg, ast.Constant) and arg.value == name for arg in named)
+    return False

@@ -1,0 +1,145 @@
+"""The look at what runs: every kernel on the virtual NPU; operators and the plugin's own log on a card."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal, get_args
+
+import paddle
+from paddle import nn
+
+from llm_npu import plugin_log
+from paddle_fused import virtual_npu
+from paddle_fused.virtual_npu import Departure
+
+from . import sources
+from .operators import OperatorHooks
+from .placing import Call, leaves
+from .programs import of_program
+from .report import WIDE, AICPUWarning, Finding, Report, report_of
+
+Action = Literal["warn", "error", "collect"]
+
+
+def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
+    """A context in which every operator that would leave a card's cores because of a dtype is noted.
+
+    ``action``: "warn" gives one ``AICPUWarning`` for each site (operator, layer, line) and counts it
+    afterwards, "error" raises RuntimeError at the operator, "collect" only notes. ``model`` gives the layers
+    their paths. On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or
+    captured; on a card and on the CPU the operators that Python calls, and on a card what paddle-custom-npu
+    logs of float64 (``llm_npu.plugin_log``). ValueError for another action.
+    """
+    if action not in get_args(Action):
+        raise ValueError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")
+    return Watch(model, action)
+
+
+class Watch:
+    """See `watch`. ``report()`` is what was noted so far."""
+
+    def __init__(self, model: nn.Layer | None, action: Action):
+        self._model, self._action = model, action
+        self._paths: dict[int, str] = {}
+        self._sites: dict[tuple, Finding] = {}  # operator, dtype, place, layer, line -> the first one
+        self._counts: Counter[tuple] = Counter()
+        self._programs: dict[int, tuple] = {}  # id of a captured program -> it and its findings
+        self._logged = plugin_log.AICPULines()
+        self._running = contextlib.ExitStack()
+        self._thread: int | None = None  # that watches
+
+    def __enter__(self) -> Watch:
+        self._thread = threading.get_ident()
+        if self._model is not None:
+            named = self._model.named_sublayers(include_self=True)
+            self._paths = {id(layer): path for path, layer in named}
+        if not paddle.device.get_device().startswith("npu"):
+            self._running.enter_context(OperatorHooks(self._called))
+        elif virtual_npu.is_active():
+            self._running.enter_context(virtual_npu.watch_departures(self._departed))
+        else:
+            self._running.enter_context(OperatorHooks(self._called))
+            self._running.enter_context(_vlog())
+            self._running.enter_context(plugin_log.taken_from_stderr(self._logged.take))
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._running.close()
+
+    def report(self) -> Report:
+        """The sites with their counts; those where doubles are made come first."""
+        logged = [
+            Finding("operator", name, "float64", "aicpu", born=False, count=count)
+            for name, count in self._logged.tensors.items()
+        ]
+        findings = [replace(found, count=self._counts[site]) for site, found in self._sites.items()]
+        return report_of([*findings, *logged], "the kernels that ran")
+
+    def _departed(self, departure: Departure) -> bool:
+        if departure.dtype not in WIDE and leaves(departure.kernel, departure.dtype) is None:
+            return False
+        frame = sys._getframe()
+        if sources.of_frame(frame) is None:  # a thread of Paddle's executor, which the caller waits for
+            frame = sys._current_frames().get(self._thread)
+        program = sources.program_of_frame(frame)
+        if program is not None and (known := self._lines_of(program, departure)):
+            return max(map(self._note, known))
+        found = Finding(
+            "operator",
+            departure.kernel,
+            departure.dtype,
+            departure.placement,
+            departure.shape,
+            sources.layer_of_frame(frame, self._paths),
+            sources.of_frame(frame),
+            departure.born,
+        )
+        return self._note(found)
+
+    def _lines_of(self, program, departure: Departure) -> list[Finding]:
+        """The operators of a captured program that the kernel may be: it runs with no Python on the stack."""
+        if id(program) not in self._programs:
+            self._programs[id(program)] = program, list(of_program(program, self._model))
+        found = self._programs[id(program)][1]
+        wanted = departure.kernel, departure.dtype, departure.shape
+        same = [each for each in found if (each.name, each.dtype, each.shape) == wanted]
+        return same or [each for each in found if (each.name, each.dtype) == wanted[:2]]
+
+    def _called(self, kernel: str, call: Call) -> None:
+        frame = sys._getframe()
+        layer = sources.layer_of_frame(frame, self._paths)
+        shape = tuple(call.blamed.shape)
+        source = sources.of_frame(frame)
+        found = Finding("operator", kernel, call.dtype, call.place, shape, layer, source, call.born)
+        if self._note(found):
+            raise RuntimeError(str(found))
+
+    def _note(self, found: Finding) -> bool:
+        """Counts the site, says it the first time, and returns whether it is refused."""
+        site = found.name, found.dtype, found.place, found.layer, found.source
+        self._sites.setdefault(site, found)
+        self._counts[site] += 1
+        if self._counts[site] == 1 and self._action == "warn":
+            file, line = (found.source.file, found.source.line) if found.source else ("<unknown>", 0)
+            warnings.warn_explicit(str(found), AICPUWarning, file, line)
+        return self._action == "error"
+
+
+@contextlib.contextmanager
+def _vlog() -> Iterator[None]:
+    """The plugin logs its operators."""
+    paddle.base.core.set_vlog_level({plugin_log.MODULE: plugin_log.LEVEL})
+    try:
+        yield
+    finally:
+        paddle.base.core.set_vlog_level({plugin_log.MODULE: 0})

@@ -1,0 +1,122 @@
+"""Whether a model would stay on an Ascend card's cores: exit code 1 if something would run on its AICPU.
+
+    python scripts/check_dtypes.py llama-tiny                # a preset, or a directory with config.json
+    python scripts/check_dtypes.py run.yaml                  # the arguments of scripts/run_llama_npu.py
+    python scripts/check_dtypes.py my_model.py:build --json  # a function that gives a layer and a sample
+
+Builds the model with random weights and --layers layers, in the precision that the run asks for, looks at
+its tensors and its optimizer's, and watches the kernels of one training step. A function of your own
+takes no arguments; the sample is what the model is called with (a dictionary of arguments, a list, or a
+tensor), the first thing that the model returns is taken for its loss, and there is no optimizer.
+
+Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, with one sentence on stderr.
+--host also counts what would fall back to the host's CPU for a dtype that paddle-custom-npu lacks.
+"""
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+from llm_npu import config, console, device
+
+BATCH = 2
+FILES = (".yaml", ".yml", ".json")
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(argv)
+    chosen = device.select(arguments.device)  # it decides which plugin Paddle loads
+    console.import_frameworks()
+    import paddle
+
+    from llm_npu import compat, dtypes
+
+    compat.apply()
+    paddle.set_device(chosen.name)
+    own = arguments.model.partition(".py:")[1] != ""
+    model, sample, run = of_function(arguments.model) if own else of_run(arguments)
+    report = one_step(model, sample, run, dtypes)
+    leaving = [each for each in report.findings if arguments.host or each.place == "aicpu"]
+    if arguments.json:
+        print(json.dumps(report.as_dict(), indent=2))
+    else:
+        console.say(str(report))
+    return 1 if leaving else 0
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("model", help="a preset, a directory, a YAML or JSON file, or FILE.py:FUNCTION")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--host", action="store_true", help="exit code 1 for the host's CPU, too")
+    parser.add_argument("--layers", type=int, default=2, help="layers to build (default 2)")
+    parser.add_argument("--device", default="npu", help="as in scripts/run_llama_npu.py (default npu)")
+    return parser.parse_args(argv)
+
+
+def of_function(name: str):
+    """The model and the sample that FILE.py:FUNCTION gives."""
+    file, _, function = name.rpartition(":")
+    if not Path(file).is_file():
+        raise ValueError(f"{file} is no file; give FILE.py:FUNCTION")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, function):
+        raise ValueError(f"{file} has no function {function}")
+    built = getattr(module, function)()
+    if not isinstance(built, tuple) or len(built) != 2:
+        raise ValueError(f"{name} must give a layer and a sample, not a {type(built).__name__}")
+    return *built, None
+
+
+def of_run(arguments: argparse.Namespace):
+    """The model of a preset, a directory or a file of arguments, a batch of random tokens, and the run."""
+    import paddle
+
+    from llm_npu import families, presets, surgery
+
+    flags = ["--num_hidden_layers", str(arguments.layers), "--continue_training", "false"]
+    named = Path(arguments.model).suffix in FILES and Path(arguments.model).is_file()
+    which = [arguments.model] if named else ["--model_name_or_path", arguments.model]
+    run = config.parse([*which, *flags, "--device", arguments.device])
+    asked = presets.config_for(run)
+    model = families.new_model(asked)
+    switches = run.fused.switches()
+    if any(switches.values()):
+        surgery.apply_fused_kernels(model, **switches)
+    tokens = paddle.randint(0, asked.vocab_size, [BATCH, run.data.max_seq_length])
+    return model, {"input_ids": tokens, "labels": tokens}, run
+
+
+def one_step(model, sample, run, dtypes):
+    """The report on the tensors and on the kernels of a step; a model of one's own has no optimizer."""
+    import paddle
+
+    optimizer, precision = None, {"enable": False}
+    if run is not None:
+        optimizer = paddle.optimizer.AdamW(1e-4, parameters=model.parameters(), multi_precision=True)
+        if run.training.bf16 or run.training.fp16:
+            dtype = "float16" if run.training.fp16 else "bfloat16"
+            precision = {"dtype": dtype, "level": run.training.fp16_opt_level}
+        if precision.get("level") == "O2":
+            model, optimizer = paddle.amp.decorate(model, optimizer, **precision)
+    model.train()
+    before = dtypes.audit(model, sample=sample if run is None else None)
+    with dtypes.watch(model, action="collect") as watched:
+        with paddle.amp.auto_cast(**precision):
+            args, kwargs = dtypes.arguments_of(sample)
+            loss = model(*args, **kwargs)
+        loss = loss[0] if isinstance(loss, (list, tuple)) else loss
+        loss.sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+    return (before if optimizer is None else dtypes.audit(model, optimizer)) + watched.report()
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main, sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Programs with doubles in them, for the tests of llm_npu.dtypes."""

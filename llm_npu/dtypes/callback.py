@@ -32,7 +32,9 @@ class DtypeCheck(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
         self._first = state.global_step
         self._tell(audit(model, optimizer))
-        self._watch = watch(model).__enter__()
+        # Of several processes, the first says it in the end: each would warn of the same lines.
+        action = "warn" if ranks.count() == 1 else "collect"
+        self._watch = watch(model, action).__enter__()
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._watch and not virtual_npu.is_active() and state.global_step - self._first >= STEPS_ON_A_CARD:

@@ -127,17 +127,21 @@ def _environments(n: int, endpoints: list[str], changes: dict[str, str | None]) 
 
 @contextmanager
 def _endpoints(count: int) -> Iterator[list[str]]:
-    """Addresses on this host that nobody else is given inside the block.
+    """Addresses on this host, the first of which nobody else is given inside the block.
 
-    The ranks need seconds to get to them. Until then sockets are bound to the ports, that do not listen:
-    Paddle's store can be bound beside them, since both say SO_REUSEADDR.
+    That is the store's. The ranks need seconds to get to it; until then a socket is bound to the port, that
+    does not listen: the store can be bound beside it, since both say SO_REUSEADDR. The others are used by
+    what is tested as a defect only, and by sockets of Paddle that say SO_REUSEPORT, too.
     """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", 0))
-        yield [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        for one in sockets[1:]:
+            one.close()
+        yield addresses
 
 
 def _wait(processes: dict[int, subprocess.Popen], timeout: float) -> str:

@@ -1,5 +1,6 @@
 """llm_npu.dtypes: ten planted faults are named with their lines, and a clean model has none."""
 
+import gc
 import json
 import warnings
 
@@ -158,6 +159,18 @@ def test_an_error_stops_at_the_operator(device):
     with pytest.raises(RuntimeError, match="float64"), watch(action="error"):
         _ = wide + wide
     _ = wide + wide  # nobody watches any more
+
+
+def test_a_watch_that_nobody_ended_goes_with_its_last_reference(on_npu):
+    wide = paddle.ones([3], "float64")
+    lost = watch(action="error").__enter__()
+    with watch(action="collect") as watched:
+        del lost
+        gc.collect()
+        _ = wide + wide
+    _ = wide + wide
+    (finding,) = watched.report().findings
+    assert finding.count == 1
 
 
 def test_hooks_leave_paddle_as_it_was(on_cpu):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -15,10 +16,15 @@ from .report import WIDE, Finding
 def dtype_of(value: object) -> str | None:
     """The name of a tensor's or an array's dtype, "float64"; None for what is neither."""
     if isinstance(value, paddle.Tensor):
-        return str(value.dtype).rpartition(".")[2]
+        return _name(value.dtype)
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.name
     return None
+
+
+@functools.cache
+def _name(dtype: paddle.dtype) -> str:
+    return str(dtype).rpartition(".")[2]
 
 
 def found(kind: str, name: str, value: object, layer: str = "", source=None) -> Iterator[Finding]:

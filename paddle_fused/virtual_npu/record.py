@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
@@ -67,36 +68,64 @@ def watch_departures(observer: Callable[[Departure], bool]) -> Iterator[None]:
     NotImplementedError. Of nested watches, the innermost is told. What the observer raises refuses the kernel
     and is raised again at the end. RuntimeError if the plugin is not loaded.
     """
-    raised: list[BaseException] = []
-
-    def tell(kernel, _, placement, dtype, dims, rank, born) -> int:
-        try:
-            shape = tuple(dims[:rank]) if dims else None
-            found = Departure(kernel.decode(), placement.decode(), dtype.decode(), shape, bool(born))
-            return int(observer(found))
-        except BaseException as error:
-            raised.append(error)
-            return 1
-
-    function = _plugin().virtual_npu_observe_departures
-    function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_void_p
-    callback = _OBSERVER(tell)
-    before = function(ctypes.cast(callback, ctypes.c_void_p))
+    watching = _Watching(observer)
+    listed = weakref.ref(watching)  # a watch that nobody has ended goes with its last reference
+    _watches.append(listed)
+    _observe(_callback())
     try:
         yield
     finally:
-        function(before)
-    if raised:
-        raise raised[0]
+        _watches.remove(listed)
+        if not _watches:
+            _observe(None)
+    if watching.raised:
+        raise watching.raised[0]
 
 
-_OBSERVER = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    *[ctypes.c_char_p] * 4,
-    ctypes.POINTER(ctypes.c_int64),
-    ctypes.c_int,
-    ctypes.c_int,
-)
+class _Watching:
+    """One watch, and what its observer has raised."""
+
+    def __init__(self, observer: Callable[[Departure], bool]):
+        self.observer = observer
+        self.raised: list[BaseException] = []
+
+    def refuses(self, departure: Departure) -> bool:
+        try:
+            return self.observer(departure)
+        except BaseException as error:
+            self.raised.append(error)
+            return True
+
+
+_watches: list[weakref.ref[_Watching]] = []
+
+
+@functools.cache
+def _callback():
+    """The one function that the plugin calls. It is kept: the plugin may call it at any time."""
+    kind = ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        *[ctypes.c_char_p] * 4,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_int,
+        ctypes.c_int,
+    )
+
+    def tell(kernel, _, placement, dtype, dims, rank, born) -> int:
+        watching = _watches[-1]() if _watches else None
+        if watching is None:
+            return 0
+        shape = tuple(dims[:rank]) if dims else None
+        departure = Departure(kernel.decode(), placement.decode(), dtype.decode(), shape, bool(born))
+        return int(watching.refuses(departure))
+
+    return kind(tell)
+
+
+def _observe(callback) -> None:
+    function = _plugin().virtual_npu_observe_departures
+    function.argtypes, function.restype = [ctypes.c_void_p], None
+    function(None if callback is None else ctypes.cast(callback, ctypes.c_void_p))
 
 
 def placement(kernel: str, dtype: str) -> Placement:

@@ -55,4 +55,5 @@ def test_matmul_uses_the_vector_instructions_of_this_machine(run_program):
 
 
 def test_without_the_cure_it_does_not_where_the_cure_applies(run_program):
-    assert matmul_uses_fused_multiply_add(run_program, "0") == (cures({}) == {})
+    # "0" is what MKL takes by itself there; an Intel CPU can be told to take it, too, and has no defect.
+    assert cures({}) == {} or not matmul_uses_fused_multiply_add(run_program, "0")

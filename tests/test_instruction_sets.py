@@ -38,9 +38,9 @@ def test_unknown_instruction_set_is_refused_by_the_kernels_too(run_python):
     assert f"PADDLE_FUSED_ISA=sse9 is unknown; accepted are {known}" in done.stderr
 
 
-@pytest.mark.parametrize("isa", sorted(NEEDS.keys() - set(available())))
-def test_instruction_set_that_this_machine_lacks(isa, run_python):
+@pytest.mark.parametrize("isa", sorted(NEEDS))
+def test_instruction_set_runs_unless_this_machine_lacks_it(isa, run_python):
     done = run_python("-c", SWIGLU.format(isa=isa), VIRTUAL_NPU_QUIET="1")
-    assert done.returncode == 1, done.stderr[-3000:]
+    assert done.returncode == (0 if isa in available() else 1), done.stderr[-3000:]
     refusal = f"PADDLE_FUSED_ISA={isa}, which this machine does not offer; its widest is {available()[-1]}."
-    assert refusal in done.stderr
+    assert (refusal in done.stderr) == (isa not in available())

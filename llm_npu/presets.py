@@ -12,6 +12,37 @@ from .families import FAMILIES, check_file, check_sizes, config_class
 CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
 
+# What several sizes have in common.
+_LLAMA_34B = {
+    "hidden_size": 8192,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5,
+}
+_LLAMA_3 = {
+    "vocab_size": 128256,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+}
+_LLAMA_3_1 = _LLAMA_3 | {
+    "max_position_embeddings": 131072,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
+_LLAMA_3_2 = _LLAMA_3_1 | {
+    "rope_scaling": _LLAMA_3_1["rope_scaling"] | {"factor": 32.0},
+    "tie_word_embeddings": True,
+}
+
 # Fields that differ from the defaults of the family's configuration; a Llama when no model_type is named.
 PRESETS: dict[str, dict[str, object]] = {
     # 9.3 million parameters; the head size of 64 is what the fused rotary embedding asks for.
@@ -62,6 +93,8 @@ PRESETS: dict[str, dict[str, object]] = {
         "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
     },
+    # Never released; sizes of MindSpeed-LLM's examples/mcore/llama2/pretrain_llama2_34B_ptd_16p.sh.
+    "llama2-34b": _LLAMA_34B | {"max_position_embeddings": 4096},
     "llama2-70b": {
         "hidden_size": 8192,
         "intermediate_size": 28672,
@@ -72,28 +105,51 @@ PRESETS: dict[str, dict[str, object]] = {
         "rms_norm_eps": 1e-5,
     },
     # Llama 3, arXiv 2407.21783, table 3; 8192 positions before the context was extended.
-    "llama3-8b": {
-        "vocab_size": 128256,
+    "llama3-8b": _LLAMA_3
+    | {
         "hidden_size": 4096,
         "intermediate_size": 14336,
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
     },
-    "llama3-70b": {
-        "vocab_size": 128256,
+    "llama3-70b": _LLAMA_3
+    | {
         "hidden_size": 8192,
         "intermediate_size": 28672,
         "num_hidden_layers": 80,
         "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
     },
+    # Llama 3.1, in the same table, and Llama 3.2: the fields of the released models.
+    "llama3.1-8b": _LLAMA_3_1
+    | {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
+    "llama3.1-70b": _LLAMA_3_1
+    | {
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    },
+    "llama3.2-1b": _LLAMA_3_2
+    | {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+    },
+    "llama3.2-3b": _LLAMA_3_2
+    | {
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 24,
+    },
+    # Code Llama, arXiv 2308.12950: a Llama 2 34B with longer rotary waves; fields of the released model.
+    "codellama-34b": _LLAMA_34B | {"max_position_embeddings": 16384, "rope_theta": 1e6},
     # The size of llama-tiny with what is special in each family. Qwen2: grouped heads, biases of the
     # projections, one matrix for embedding and lm_head.
     "qwen2-tiny": {
@@ -145,6 +201,29 @@ PRESETS: dict[str, dict[str, object]] = {
         "num_experts": 8,
         "num_experts_per_tok": 4,
     },
+    # Qwen1.5: the fields of the released model, which is one of Qwen2's classes.
+    "qwen1.5-0.5b": {
+        "model_type": "qwen2",
+        "hidden_size": 1024,
+        "intermediate_size": 2816,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+    # Qwen2, arXiv 2407.10671, table 1; the other fields are those of the released model.
+    "qwen2-0.5b": {
+        "model_type": "qwen2",
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
     # Qwen2.5, arXiv 2412.15115, table 1; the other fields are those of the released models.
     "qwen2.5-0.5b": {
         "model_type": "qwen2",
@@ -152,6 +231,16 @@ PRESETS: dict[str, dict[str, object]] = {
         "intermediate_size": 4864,
         "num_hidden_layers": 24,
         "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+    "qwen2.5-3b": {
+        "model_type": "qwen2",
+        "hidden_size": 2048,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
         "num_key_value_heads": 2,
         "rope_theta": 1e6,
         "tie_word_embeddings": True,
@@ -197,6 +286,13 @@ ALIASES = {
     "meta-llama/Llama-2-70b": "llama2-70b",
     "meta-llama/Meta-Llama-3-8B": "llama3-8b",
     "meta-llama/Meta-Llama-3-70B": "llama3-70b",
+    "meta-llama/Meta-Llama-3.1-8B": "llama3.1-8b",
+    "meta-llama/Meta-Llama-3.1-70B": "llama3.1-70b",
+    "meta-llama/Llama-3.2-1B": "llama3.2-1b",
+    "meta-llama/Llama-3.2-3B": "llama3.2-3b",
+    "Qwen/Qwen1.5-0.5B": "qwen1.5-0.5b",
+    "Qwen/Qwen2-0.5B": "qwen2-0.5b",
+    "Qwen/Qwen2.5-3B": "qwen2.5-3b",
     "Qwen/Qwen2.5-0.5B": "qwen2.5-0.5b",
     "Qwen/Qwen2.5-7B": "qwen2.5-7b",
     "mistralai/Mistral-7B-v0.1": "mistral-7b",
@@ -240,7 +336,7 @@ def model_config(name_or_path: str, **overrides):
     config.json, for a family or a field that PaddleNLP has no class for, and for sizes that do not fit each
     other.
     """
-    fields = _fields(name_or_path)
+    fields = fields_of(name_or_path)
     fields |= {field: value for field, value in overrides.items() if value is not None}
     kind = fields["model_type"]
     name = FAMILIES[kind].name
@@ -255,7 +351,7 @@ def model_config(name_or_path: str, **overrides):
 
 def model_type(name_or_path: str) -> str:
     """The family, a key of ``families.FAMILIES``. ValueError as in ``model_config``."""
-    return _fields(name_or_path)["model_type"]
+    return fields_of(name_or_path)["model_type"]
 
 
 def has_weights(path: str) -> bool:
@@ -268,7 +364,12 @@ def is_preset(name: str) -> bool:
     return name in PRESETS or name in ALIASES
 
 
-def _fields(name_or_path: str) -> dict[str, object]:
+def fields_of(name_or_path: str) -> dict[str, object]:
+    """The fields that a preset or a directory's config.json states, with its ``model_type``.
+
+    Imports no framework; what is not stated is the default of PaddleNLP's configuration class. ValueError as
+    in ``model_config``, but for sizes that do not fit each other.
+    """
     name = ALIASES.get(name_or_path, name_or_path)
     if name in PRESETS:
         return {"model_type": "llama"} | PRESETS[name]

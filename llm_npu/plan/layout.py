@@ -1,0 +1,209 @@
+"""How a run is shared by cards, under the names of the script's arguments. Imports no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from llm_npu.config import check_model
+from llm_npu.families import FAMILIES
+
+from .shape import ModelShape
+
+FUSED = frozenset({"attention", "rms_norm", "rope", "swiglu", "moe"})
+SHARDING = ("", "stage1", "stage2", "stage3")
+GRANULARITIES = ("full", "full_attn", "core_attn")
+OVERLAPS = ("serial", "pipelined", "mc2")
+MASKS = ("causal", "full", "band", "documents")
+CHOICES = {
+    "sharding": SHARDING,
+    "recompute_granularity": GRANULARITIES,
+    "overlap": OVERLAPS,
+    "mask": MASKS,
+}
+COUNTS = (
+    "cards",
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "virtual_pp_degree",
+    "max_seq_length",
+    "per_device_train_batch_size",
+    "global_batch_size",
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A run on ``cards`` = tensor x pipeline x data-parallel cards.
+
+    ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples of
+    a micro batch; ``global_batch_size``: of an optimizer step on all cards, 0 for one micro batch of each
+    replica. ``overlap``: how tensor-parallel layers communicate while they compute. ``fused``: the fused
+    operators in use. ``mask``: what attention may see: "causal", "full", or what skips more of it, a "band"
+    of a sliding window or the "documents" of packed samples.
+
+    ValueError for a value that no run can have.
+    """
+
+    cards: int
+    tensor_parallel_degree: int = 1
+    pipeline_parallel_degree: int = 1
+    virtual_pp_degree: int = 1
+    sharding: str = ""
+    sequence_parallel: bool = False
+    recompute: bool = False
+    recompute_granularity: str = "full"
+    max_seq_length: int = 4096
+    per_device_train_batch_size: int = 1
+    global_batch_size: int = 0
+    overlap: str = "serial"
+    fused: frozenset[str] = FUSED
+    mask: str = "causal"
+
+    def __post_init__(self):
+        degree = self.tensor_parallel_degree * self.pipeline_parallel_degree
+        if not self.global_batch_size and degree > 0:
+            rows = max(self.cards // degree, 1) * self.per_device_train_batch_size
+            object.__setattr__(self, "global_batch_size", rows)
+        for name in COUNTS:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"--{name} is {value!r}, but must be a whole number of 1 or more")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                accepted = ", ".join(filter(None, choices))
+                raise ValueError(f"--{name} is {getattr(self, name)!r}, but must be one of {accepted}")
+        if unknown := sorted(set(self.fused) - FUSED):
+            raise ValueError(f"{unknown[0]!r} is no fused operator; there are {', '.join(sorted(FUSED))}")
+        if self.cards % degree:
+            raise ValueError(
+                f"--tensor_parallel_degree {self.tensor_parallel_degree} times --pipeline_parallel_degree "
+                f"{self.pipeline_parallel_degree} is {degree}, which does not divide --cards {self.cards}; "
+                "give degrees whose product does"
+            )
+        rows = self.data_parallel_degree * self.per_device_train_batch_size
+        if self.global_batch_size % rows:
+            raise ValueError(
+                f"--global_batch_size is {self.global_batch_size}, but {self.data_parallel_degree} "
+                "data-parallel replicas with --per_device_train_batch_size "
+                f"{self.per_device_train_batch_size} take {rows} samples at a time; give a multiple of {rows}"
+            )
+        if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
+            raise ValueError(
+                f"--sharding {self.sharding} does not go with a pipeline; give stage1, or leave "
+                "--pipeline_parallel_degree out"
+            )
+        if self.sequence_parallel and self.tensor_parallel_degree == 1:
+            raise ValueError(
+                "--sequence_parallel splits what tensor-parallel layers share; give --tensor_parallel_degree"
+            )
+        if self.virtual_pp_degree > 1 and self.pipeline_parallel_degree == 1:
+            raise ValueError(
+                f"--virtual_pp_degree is {self.virtual_pp_degree}, but there is no pipeline; give "
+                "--pipeline_parallel_degree"
+            )
+        if self.virtual_pp_degree > 1 and self.micro_batches % self.pipeline_parallel_degree:
+            raise ValueError(
+                f"with --virtual_pp_degree micro batches go through the {self.pipeline_parallel_degree} "
+                f"stages in groups of so many, and a step has {self.micro_batches} of them; give another "
+                "--global_batch_size, or leave --virtual_pp_degree out"
+            )
+
+    @property
+    def data_parallel_degree(self) -> int:
+        return self.cards // (self.tensor_parallel_degree * self.pipeline_parallel_degree)
+
+    @property
+    def micro_batches(self) -> int:
+        """Those of one replica in one optimizer step: ``--gradient_accumulation_steps``."""
+        return self.global_batch_size // (self.data_parallel_degree * self.per_device_train_batch_size)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.global_batch_size * self.max_seq_length
+
+    @property
+    def sharding_degree(self) -> int:
+        """Between how many cards what is sharded is shared."""
+        return self.data_parallel_degree if self.sharding else 1
+
+    def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
+        """The number of decoder layers of every pipeline stage.
+
+        Equal numbers where the stages divide the layers; else PaddleNLP shares embedding, layers, last norm
+        and head equally, the later stages having what is left over.
+        """
+        layers, stages = shape.num_hidden_layers, self.pipeline_parallel_degree
+        if layers % stages == 0:
+            return (layers // stages,) * stages
+        items, left = divmod(layers + 3, stages)
+        sizes = [items + (stage >= stages - left) for stage in range(stages)]
+        sizes[0] -= 1
+        sizes[-1] -= 2
+        return tuple(sizes)
+
+    def check(self, shape: ModelShape) -> None:
+        """ValueError with a sentence when the trainer cannot train ``shape`` so."""
+        training = SimpleNamespace(
+            world_size=self.cards,
+            tensor_parallel_degree=self.tensor_parallel_degree,
+            pipeline_parallel_degree=self.pipeline_parallel_degree,
+            sequence_parallel=self.sequence_parallel,
+            sep_parallel_degree=-1,
+            context_parallel_degree=-1,
+            expert_parallel_degree=-1,
+            use_expert_parallel=False,
+            sharding=[],
+            no_recompute_layers=None,
+        )
+        data = SimpleNamespace(
+            max_seq_length=self.max_seq_length,
+            packing="stream",
+            padding="longest",
+            reset_attention_mask=False,
+        )
+        model = SimpleNamespace(model_name_or_path=shape.name, finetuning_type="full")
+        check_model(SimpleNamespace(training=training, data=data, model=model), shape)
+        parts = self.pipeline_parallel_degree * self.virtual_pp_degree
+        if self.virtual_pp_degree > 1 and shape.num_hidden_layers % parts:
+            raise ValueError(
+                f"--pipeline_parallel_degree {self.pipeline_parallel_degree} times --virtual_pp_degree "
+                f"{self.virtual_pp_degree} is {parts}, which does not divide the {shape.num_hidden_layers} "
+                f"layers of {shape.name}; give degrees whose product does"
+            )
+        if min(self.stage_layers(shape)) < 1:
+            raise ValueError(
+                f"--pipeline_parallel_degree is {self.pipeline_parallel_degree}, but of the "
+                f"{shape.num_hidden_layers} layers of {shape.name} not every stage would get one; give a "
+                f"degree that divides {shape.num_hidden_layers}"
+            )
+
+    def arguments(self, shape: ModelShape) -> list[str]:
+        """The command-line arguments of ``scripts/run_llama_npu.py`` for this run of ``shape``."""
+        found = {
+            "model_name_or_path": shape.name,
+            "max_seq_length": self.max_seq_length,
+            "per_device_train_batch_size": self.per_device_train_batch_size,
+            "gradient_accumulation_steps": self.micro_batches,
+        }
+        for name in ("tensor_parallel_degree", "pipeline_parallel_degree", "virtual_pp_degree"):
+            if (degree := getattr(self, name)) > 1:
+                found[name] = degree
+        if self.sequence_parallel:
+            found["sequence_parallel"] = "true"
+        if self.sharding:
+            found["sharding"] = self.sharding
+        if self.recompute:
+            found |= {"recompute": "true", "recompute_granularity": self.recompute_granularity}
+        if self.overlap != "serial":
+            found["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
+        switches = {
+            "attention": "use_npu_fusion_attention",
+            "rms_norm": "use_fused_rms_norm",
+            "rope": "use_fused_rope",
+            "swiglu": "use_fused_swiglu",
+        }
+        if FAMILIES[shape.model_type].experts:
+            switches["moe"] = "use_fused_moe"
+        found |= {switch: "false" for name, switch in switches.items() if name not in self.fused}
+        return [text for name, value in found.items() for text in (f"--{name}", str(value))]

@@ -1,0 +1,135 @@
+"""The sizes of a model, as far as time and memory depend on them. Importing it imports no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import SimpleNamespace
+
+from llm_npu import presets
+from llm_npu.families import FAMILIES, check_sizes
+
+# What PaddleNLP's configuration classes take for fields that are not stated: LlamaConfig, Qwen2Config, ...
+LLAMA = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,  # as many as attention heads
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+}
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "llama": LLAMA,
+    "qwen2": LLAMA
+    | {
+        "vocab_size": 151936,
+        "intermediate_size": 22016,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 32768,
+        "attention_dropout": 0.0,
+    },
+    "mistral": LLAMA
+    | {
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+    "mixtral": LLAMA
+    | {
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": None,
+        "attention_dropout": 0.0,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    "qwen2_moe": LLAMA
+    | {
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_position_embeddings": 8192,
+        "attention_dropout": 0.0,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+    },
+}
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes of a causal language model, under the names of its configuration.
+
+    ``num_experts``: 0 for a dense model; then ``intermediate_size`` is that of its feed-forward layers, else
+    of one expert. ``shared_expert_intermediate_size``: of the expert that every token has (Qwen2-MoE), or 0.
+    ``attention_bias``: the query, key and value projections have biases (Qwen2).
+    """
+
+    name: str
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    attention_dropout: float = 0.0
+    sliding_window: int | None = None
+    num_experts: int = 0
+    experts_per_token: int = 0
+    shared_expert_intermediate_size: int = 0
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def key_value_size(self) -> int:
+        """The columns of the key projection."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def layer_parameters(self) -> int:
+        """The numbers in the weights of one decoder layer."""
+        hidden, query_and_key = self.hidden_size, self.hidden_size + self.key_value_size
+        attention = 2 * hidden * query_and_key
+        if self.attention_bias:
+            attention += query_and_key + self.key_value_size
+        experts = max(self.num_experts, 1) * 3 * hidden * self.intermediate_size
+        shared = self.shared_expert_intermediate_size
+        router = hidden * self.num_experts + (3 * hidden * shared + hidden if shared else 0)
+        return attention + experts + router + 2 * hidden
+
+    @property
+    def parameters(self) -> int:
+        """The numbers in all weights."""
+        matrices = 1 if self.tie_word_embeddings else 2
+        ends = matrices * self.vocab_size * self.hidden_size + self.hidden_size
+        return ends + self.num_hidden_layers * self.layer_parameters
+
+    @classmethod
+    def of(cls, name_or_path: str) -> ModelShape:
+        """Of a preset, or of a directory with a config.json. ValueError as ``presets.model_config``."""
+        stated = presets.fields_of(name_or_path)
+        kind = stated["model_type"]
+        found = DEFAULTS[kind] | stated
+        found["num_key_value_heads"] = found["num_key_value_heads"] or found["num_attention_heads"]
+        check_sizes(SimpleNamespace(**found), name_or_path)
+        if experts := FAMILIES[kind].experts:
+            found["num_experts"] = found[experts]
+            found["experts_per_token"] = found["num_experts_per_tok"]
+            found["intermediate_size"] = found.get("moe_intermediate_size", found["intermediate_size"])
+        found |= {"name": name_or_path, "attention_bias": kind.startswith("qwen2")}
+        return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})

@@ -18,7 +18,7 @@ PROGRAM = """
 from dtypes.planted import Training
 
 def build(dtype="float64"):
-    training = Training(dtype, recomputes=False)
+    training = Training(dtype)
     return training.model, training.batch
 
 def clean():

@@ -157,15 +157,28 @@ def of_attribute(path: str, layer: nn.Layer, name: str, model: nn.Layer) -> Sour
 @functools.cache
 def assignment(kind: type, name: str) -> Source | None:
     """The line of the class, or of the nearest base outside the libraries, that assigns ``self.name``."""
+    return next((source for source, node in _nodes(kind) if _assigns(node, name)), None)
+
+
+@functools.cache
+def mention(kind: type, text: str) -> Source | None:
+    """The first line of the class, or of the nearest base outside the libraries, that holds the string."""
+    found = (s for s, node in _nodes(kind) if isinstance(node, ast.Constant) and node.value == text)
+    return next(found, None)
+
+
+def _nodes(kind: type) -> Iterator[tuple[Source, ast.AST]]:
+    """The syntax of the class and of its bases outside the libraries, the nearest first, by lines."""
     for base in kind.__mro__:
         where = _lines(base)
         if where is None or is_inside(where[0]):
             continue
         file, first, text = where
-        for node in ast.walk(ast.parse(textwrap.dedent("".join(text)))):
-            if _assigns(node, name):
-                return Source(file, first + node.lineno - 1, base.__qualname__)
-    return None
+        nodes = [
+            each for each in ast.walk(ast.parse(textwrap.dedent("".join(text)))) if hasattr(each, "lineno")
+        ]
+        for node in sorted(nodes, key=lambda each: each.lineno):
+            yield Source(file, first + node.lineno - 1, base.__qualname__), node
 
 
 def _assigns(node: ast.AST, name: str) -> bool:

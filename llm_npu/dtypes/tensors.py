@@ -61,7 +61,9 @@ def of_optimizer(optimizer) -> Iterator[Finding]:
         inner = inner._inner_opt
     for state, values in inner._accumulators.items():
         for parameter, value in values.items():
-            yield from found("optimizer state", f"{state} of {parameter}", value)
+            if dtype_of(value) in WIDE:
+                source = sources.mention(type(inner), state)
+                yield from found("optimizer state", f"{state} of {parameter}", value, source=source)
     for parameter, value in inner._master_weights.items():
         yield from found("master weight", parameter, value)
     for value in inner._learning_rate_map.values():

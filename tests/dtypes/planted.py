@@ -44,9 +44,9 @@ class Block(nn.Layer):
 class Planted(nn.Layer):
     """A language model, more or less. (to_static of Paddle 3.3 hangs at ``paddle.function(...).method``.)"""
 
-    def __init__(self, dtype="float64", recomputes=True):
+    def __init__(self, dtype="float64"):
         super().__init__()
-        self.wide, self.recomputes = dtype, recomputes
+        self.wide = dtype
         self.embedding = nn.Embedding(VOCABULARY, HIDDEN)
         self.gain = self.create_parameter([HIDDEN], dtype=dtype)  # fault: parameter
         frequencies = 1 / 10000 ** (np.arange(HIDDEN) / HIDDEN)
@@ -70,7 +70,7 @@ class Planted(nn.Layer):
         scores = (scores + paddle.to_tensor(self.mask)).astype("float32")  # fault: mask
         hidden = paddle.matmul(nn.functional.softmax(scores), hidden)
         hidden = hidden.astype(self.kind).astype("float32")  # fault: python float
-        hidden = recompute(self.block, hidden) if self.recomputes else self.block(hidden)
+        hidden = recompute(self.block, hidden)
         return nn.functional.cross_entropy(self.head(hidden), labels)
 
 
@@ -105,10 +105,10 @@ class Decay(paddle.optimizer.lr.LRScheduler):
 class Training:
     """The model, its optimizer and one batch."""
 
-    def __init__(self, dtype="float64", recomputes=True, to_static=False):
+    def __init__(self, dtype="float64", to_static=False):
         paddle.seed(0)
         self.wide = dtype
-        self.model = Planted(dtype, recomputes)
+        self.model = Planted(dtype)
         trained = [each for each in self.model.parameters() if str(each.dtype).endswith("float32")]
         self.schedule = Decay(1e-4, dtype)
         self.optimizer = Averaging(dtype, learning_rate=self.schedule, parameters=trained)

@@ -3,11 +3,13 @@
     trainer.add_callback(why.WhyLog(trainer, report, run.fused.switches()))
 
 The table asks the dispatcher; the proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
-virtual NPU, the device's own record of its kernels.
+virtual NPU, the device's own record of its kernels: what the dispatcher notes does not prove what the device
+did.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -22,6 +24,8 @@ from paddle_fused import masks, virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
 
 TITLE, INDENT = "why      ", "         "
+# What a mode begins with if a kernel of a fused operator computes it; others are compositions of kernels.
+KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu)\b")
 
 
 class WhyLog(TrainerCallback):
@@ -74,7 +78,8 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
     """Whether the operators of the table ran as it says.
 
     ``ran``: of ``what_ran`` since before the first step. ``launches``: the device's record, empty where there
-    is none.
+    is none. What the table says is wrong if another call is on record, or none, or if the device has not
+    launched the kernel that table and record name.
     """
     expected = {
         (line.operator, line.backend, line.mode): line for line in announced if line.computed is not None
@@ -94,19 +99,31 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
         f"in the table, but not called in this step: {operator} by {backend} {mode}"
         for operator, backend, mode in expected.keys() - found
     ]
+    launched: Counter[str] = Counter()
+    for launch in launches:
+        launched[launch.name] += launch.calls
+    for operator, backend, mode in expected.keys() & found if launches else ():
+        kernel = _kernel(mode)
+        if kernel and not launched[kernel]:
+            lines.append(
+                f"not launched by the device, whatever the record says: {operator} by {backend} {mode}"
+            )
     calls: Counter[tuple[str, str]] = Counter()
     for each in of_table:
         calls[each.operator, each.backend] += each.count
     counted = ", ".join(f"{operator} by {name} {count:,}" for (operator, name), count in calls.items())
     verdict = "the first step was not as the table says" if lines else "the first step was as the table says"
-    return [f"{verdict}; calls: {counted or 'none'}", *_recorded(of_table, launches), *lines]
+    return [f"{verdict}; calls: {counted or 'none'}", *_recorded(of_table, launched), *lines]
 
 
-def _recorded(ran: list, launches: list[KernelRecord]) -> list[str]:
+def _kernel(mode: str) -> str | None:
+    """The name of the kernel that computes in this mode; None for a composition."""
+    named = KERNEL.match(mode)
+    return named[1] if named else None
+
+
+def _recorded(ran: list, launched: Counter[str]) -> list[str]:
     """How often the device launched the kernels that the record names."""
-    counts: Counter[str] = Counter()
-    for launch in launches:
-        counts[launch.name] += launch.calls
     kernels = dict.fromkeys(each.mode.partition(",")[0].partition(" ")[0] for each in ran)
-    seen = [f"{name} {counts[name]:,}" for name in kernels if counts[name]]
+    seen = [f"{name} {launched[name]:,}" for name in kernels if launched[name]]
     return [f"kernels that the device has launched: {', '.join(seen)}"] if seen else []

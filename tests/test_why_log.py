@@ -1,19 +1,23 @@
 """The why log: what the table announces is what runs, and a table that is wrong is found out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import run_inputs
 from fused_models.comparison import BATCH, LENGTH, loss_and_logits, random_batch
 from fused_models.families import BY_NAME, FAMILIES
+from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
 import paddle_fused
-from llm_npu import why
+from llm_npu import lora, weights, why
+from llm_npu.config import ModelArguments
 from llm_npu.surgery import apply_fused_kernels
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import STOCK, Line, explain, grouped, table
 from llm_npu.surgery.names import collapsed
 from paddle_fused import masks, virtual_npu
+from paddle_fused.dispatch import OPERATORS
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
 FLOAT32 = ("--bf16", "false")
@@ -48,6 +52,22 @@ def test_the_table_is_what_runs(family, dtype, on_npu):
     assert first.startswith("the first step was as the table says"), [first, *others]
     (recorded,) = others
     assert recorded.startswith("kernels that the device has launched: ")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "mistral", "mixtral"])
+def test_the_table_is_what_runs_with_lora(name, on_npu):
+    family = BY_NAME[name]
+    model = lora.wrap(
+        family.build("bfloat16"), ModelArguments(finetuning_type="lora", lora_rank=4, lora_alpha=8)
+    )
+    lines = announced(model)
+    assert {"flash_attention", "rms_norm", "swiglu"} <= {line.operator for line in lines}
+    paddle_fused.reset_what_ran()
+    virtual_npu.reset_kernel_record()
+    loss, _ = loss_and_logits(family, model, random_batch(), "all")
+    loss.backward()
+    first, *others = why.proof(lines, paddle_fused.what_ran(), virtual_npu.kernel_record())
+    assert first.startswith("the first step was as the table says"), [first, *others]
 
 
 def test_a_table_of_llama(on_npu):
@@ -119,6 +139,61 @@ def test_a_wrong_table_is_found_out(on_npu):
     assert any("not called in this step: rms_norm by ascend rms_norm_npu" in line for line in others)
 
 
+def step_of_llama(lines_of) -> list[str]:
+    """The proof after a step of a fused Llama, for the table ``lines_of(lines)``."""
+    family = BY_NAME["llama"]
+    model = family.build("bfloat16")
+    lines = lines_of(announced(model))
+    paddle_fused.reset_what_ran()
+    virtual_npu.reset_kernel_record()
+    loss_and_logits(family, model, random_batch(), "all")
+    return why.proof(lines, paddle_fused.what_ran(), virtual_npu.kernel_record())
+
+
+WRONG = {
+    "another backend": ("swiglu", {"backend": "native", "mode": "pf_swiglu"}),
+    "another mode": ("flash_attention", {"mode": "flash_attention_npu, full mask"}),
+    "a composition": ("rms_norm", {"backend": "composed", "mode": ""}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_table_that_was_made_wrong_is_found_out(wrong, on_npu):
+    name, changes = WRONG[wrong]
+    told = {}
+
+    def changed(lines):
+        told.update(by_operator(lines))
+        return [replace(line, **changes) if line.operator == name else line for line in lines]
+
+    verdict, _, *others = step_of_llama(changed)
+    line = told[name]
+    claimed = replace(line, **changes)
+    assert verdict.startswith("the first step was not as the table says")
+    assert len(others) == 2, others
+    assert others[0].startswith(f"otherwise than the table: {name} bfloat16 by {line.backend} {line.mode}, ")
+    assert (
+        others[1] == f"in the table, but not called in this step: {name} by {claimed.backend} {claimed.mode}"
+    )
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "flash_attention", "swiglu"])
+def test_the_devices_own_record_convicts_a_dispatcher_that_says_what_is_not_so(name, on_npu, monkeypatch):
+    operator = OPERATORS[name]
+    # Says that the plugin's kernel runs, and computes with others.
+    lying = replace(operator.ascend, run=operator.composed.run)
+    monkeypatch.setitem(operator.backends, "ascend", lying)
+    verdict, launched, *others = step_of_llama(list)
+    mode = {"rms_norm": "rms_norm_npu", "flash_attention": "flash_attention_npu, causal"}.get(
+        name, "swiglu of "
+    )
+    assert verdict.startswith("the first step was not as the table says") and f"{name} by ascend" in verdict
+    assert f" {mode.partition(',')[0].split()[0]} " not in launched
+    (line,) = others
+    said = "not launched by the device, whatever the record says: "
+    assert line.startswith(f"{said}{name} by ascend {mode}"), line
+
+
 def test_nothing_is_computed_to_make_a_table(on_npu):
     model = BY_NAME["mixtral"].build("bfloat16")
     paddle_fused.reset_what_ran()
@@ -148,6 +223,7 @@ RUNS = {
     "float16": ["--fp16", "--scale_loss", "1024"],
     "O1": ["--fp16_opt_level", "O1", "--amp_master_grad", "false"],
     "recompute": ["--recompute", "true"],
+    "LoRA": ["--finetuning_type", "lora", "--lora_rank", "4"],
     "tensor parallel": ["--nproc", "2", "--tensor_parallel_degree", "2", "--sequence_parallel", "true"],
     "pipeline": ["--nproc", "2", "--pipeline_parallel_degree", "2"],
     "auto-parallel": ["--nproc", "2", "--enable_auto_parallel", "--tensor_parallel_degree", "2", *FLOAT32],
@@ -160,6 +236,9 @@ RUNS = {
 )
 def test_runs_are_as_their_tables_say(arguments, run_python, tmp_path):
     made = run_inputs.inputs(tmp_path)
+    if "lora" in arguments:  # which begins with weights that there are
+        config = LlamaConfig(**{**run_inputs.LLAMA, "tie_word_embeddings": False})
+        weights.save(LlamaForCausalLM(config), made["model_name_or_path"])
     given = {**made, "output_dir": tmp_path / "out", "max_seq_length": 32, "max_steps": 2, "split": "80,20,0"}
     given |= {"fuse_attention_qkv": "false", "fuse_attention_ffn": "false", "do_eval": "false"}
     given["evaluation_strategy"] = "no"

@@ -131,6 +131,7 @@ setup(
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])],
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
     package_data={
-        "paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]
+        "paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"],
+        "llm_npu": ["plan/data/*.json"],
     },
 )

@@ -1,0 +1,172 @@
+"""Seconds of a training step, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from . import program, schedule, traffic
+from .cards import Card, read
+from .layout import Layout
+from .operations import Operation
+from .roofline import Efficiencies, compute_seconds
+from .shape import ModelShape
+from .stage import TRAINER, Software
+
+PIECES = 4  # into which the overlap "pipelined" cuts a product
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one optimizer step, and what the slowest pipeline stage spends them on.
+
+    ``step_time_s`` is the sum of ``compute``, by kind of operation with recompute apart under "recompute";
+    ``communication`` by group, as far as nothing is computed meanwhile; ``bubble``, waiting for other stages;
+    ``host``, waiting for the host to launch; and ``optimizer``: clipping and the update, without their
+    communication. ``hidden``: of communication beside products. ``error``: relative, expected of
+    ``step_time_s``, as docs/planning_validation.md finds it on published runs.
+    """
+
+    step_time_s: float
+    tokens_per_second_per_card: float
+    mfu: float
+    compute: Mapping[str, float]
+    communication: Mapping[str, float]
+    hidden: float
+    bubble: float
+    host: float
+    optimizer: float
+    error: float
+
+
+def fitted() -> Efficiencies:
+    """Efficiencies fitted on published runs: the data file that ``llm_npu.plan.validation`` writes."""
+    found = read("efficiencies.json")
+    return Efficiencies(**found["efficiencies"], error=found["error"])
+
+
+def strides(layout: Layout) -> Mapping[str, int]:
+    """How far apart a group's ranks are: tensor parallelism innermost, then sharding, stages, replicas."""
+    tp, stages = layout.tensor_parallel_degree, layout.pipeline_parallel_degree
+    return {
+        "tp": 1,
+        "sharding": tp,
+        "pp": tp * layout.sharding_degree,
+        "dp": tp * stages,
+    }
+
+
+@dataclass
+class Tally:
+    """Seconds of a list of operations on one rank, before streams and schedule."""
+
+    compute: dict[str, float]
+    exposed: dict[str, float]
+    hidden: float = 0.0
+    kernels: int = 0
+    beside_backward: float = 0.0
+
+    def hide(self, spent: float) -> None:
+        """``spent`` seconds of tensor-parallel communication run beside products."""
+        if spent:
+            self.exposed["tp"] -= spent
+            self.hidden += spent
+
+    @property
+    def device(self) -> float:
+        return sum(self.compute.values()) + sum(self.exposed.values())
+
+
+def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficiencies: Efficiencies) -> Tally:
+    """Seconds of ``operations``.
+
+    A collective beside a product, which an all-gather feeds and any other follows, hides the share
+    ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined" at most what its pieces
+    allow.
+    """
+    found, apart = Tally({}, {}), strides(layout)
+    share = efficiencies.hidden
+    if layout.overlap == "pipelined":
+        share = min(share, 1 - 1 / PIECES)
+    product, waiting = 0.0, []  # seconds of the last product; all-gathers before the next
+    for operation in operations:
+        found.kernels += operation.count
+        if operation.kind != "collective":
+            spent = compute_seconds(operation, card, efficiencies)
+            kind = "recompute" if operation.phase == "recompute" else operation.kind
+            found.compute[kind] = found.compute.get(kind, 0.0) + spent
+            if operation.kind == "matmul":
+                product = spent
+                found.hide(share * sum(min(gather, product) for gather in waiting))
+                waiting = []
+            continue
+        spent = operation.count * traffic.seconds(operation, card, apart[operation.group])
+        if operation.overlaps == "backward":
+            found.beside_backward += spent
+            continue
+        found.exposed[operation.group] = found.exposed.get(operation.group, 0.0) + spent
+        if operation.overlaps == "matmul" and operation.collective == "all_gather":
+            waiting.append(spent)
+        elif operation.overlaps == "matmul":
+            found.hide(share * min(spent, product))
+    return found
+
+
+def step_time(
+    shape: ModelShape,
+    layout: Layout,
+    card: Card,
+    efficiencies: Efficiencies | None = None,
+    software: Software = TRAINER,
+) -> StepTime:
+    """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; the fitted efficiencies unless
+    others are given."""
+    efficiencies = efficiencies or fitted()
+    same_as = program.distinct_stages(shape, layout, software)
+    tallies = {
+        stage: tally(program.micro_batch(shape, layout, stage, software), layout, card, efficiencies)
+        for stage in sorted(set(same_as))
+    }
+    waits = {stage: max(0.0, one.kernels * efficiencies.host - one.device) for stage, one in tallies.items()}
+    seconds = [tallies[stage].device + waits[stage] for stage in same_as]
+    times = layout.micro_batches
+    pipelined, bubble = schedule.pipeline(seconds, times, layout.virtual_pp_degree)
+    slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
+    main = tallies[slowest]
+    ends = {
+        stage: tally(program.once_a_step(shape, layout, stage, software), layout, card, efficiencies)
+        for stage in sorted(set(same_as))
+    }
+    for stage, end in ends.items():  # gradients leave while the last micro batch goes back, about two thirds
+        free = max(0.0, end.beside_backward - efficiencies.hidden * tallies[stage].device * 2 / 3)
+        group = "sharding" if layout.sharding else "dp"
+        end.exposed[group] = end.exposed.get(group, 0.0) + free
+        end.hidden += end.beside_backward - free
+    end = max(ends.values(), key=lambda one: one.device)
+    whole = pipelined + end.device
+    communication = {group: times * spent for group, spent in main.exposed.items()}
+    for group, spent in end.exposed.items():
+        communication[group] = communication.get(group, 0.0) + spent
+    speed = layout.tokens_per_step / whole / layout.cards
+    return StepTime(
+        step_time_s=whole,
+        tokens_per_second_per_card=speed,
+        mfu=speed * flops_per_token(shape, layout.max_seq_length) / card.peak,
+        compute={kind: times * spent for kind, spent in main.compute.items()},
+        communication={group: spent for group, spent in communication.items() if spent > 0},
+        hidden=times * main.hidden + end.hidden,
+        bubble=bubble,
+        host=times * waits[slowest],
+        optimizer=sum(end.compute.values()),
+        error=efficiencies.error,
+    )
+
+
+def flops_per_token(shape: ModelShape, length: int) -> float:
+    """As ``llm_npu.metrics.flops.flops_per_token``, which needs a framework: 6 N + 12 L H T."""
+    expert = 3 * shape.hidden_size * shape.intermediate_size
+    idle = max(shape.num_experts - shape.experts_per_token, 0) * expert
+    biases = (shape.hidden_size + 2 * shape.key_value_size) if shape.attention_bias else 0
+    layer = shape.layer_parameters - idle - biases - 2 * shape.hidden_size
+    weights = shape.num_hidden_layers * layer + shape.hidden_size * shape.vocab_size
+    return 6.0 * weights + 12.0 * shape.num_hidden_layers * shape.hidden_size * length

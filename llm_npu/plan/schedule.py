@@ -1,0 +1,24 @@
+"""Seconds of a pipeline's step from those of one micro batch on every stage.
+
+1F1B (arXiv 2104.04473): every stage works on m micro batches, t_i seconds each, forward and backward.
+The slowest stage never waits once the pipeline is full; filling and draining it takes the other stages once:
+
+    T = m max(t) + (sum(t) - max(t)) / v
+
+v model chunks a stage, interleaved: filling takes 1/v of the time. Exact for equal stages, else an upper bound:
+a slow first stage also drains while others still work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def pipeline(stages: Sequence[float], micro_batches: int, chunks: int = 1) -> tuple[float, float]:
+    """Seconds of a step, and of these the seconds that even the slowest stage waits: the bubble.
+
+    ``stages``: seconds of one micro batch, forward and backward, of every stage. ``chunks``: v above.
+    """
+    slowest = max(stages)
+    bubble = (sum(stages) - slowest) / chunks
+    return micro_batches * slowest + bubble, bubble

@@ -14,7 +14,10 @@ KERNEL_TESTS += ("elementwise_npu", "gelu_npu", "linear_cross_entropy")
 SELECTED = {"baseline": "not (test_output_and_gradients and float32)"}
 
 
-@pytest.mark.parametrize("isa", available())
+# The widest is what these tests run on by themselves; of the others the narrowest stands for all in the short run.
+@pytest.mark.parametrize(
+    "isa", [pytest.param(isa, marks=pytest.mark.slow if i else ()) for i, isa in enumerate(available()[:-1])]
+)
 def test_kernels_of_one_instruction_set(isa, run_python):
     files = [Path(__file__).with_name(f"test_{name}.py") for name in KERNEL_TESTS]
     selected = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SELECTED.get(isa, ""))

@@ -5,8 +5,8 @@ The slowest stage never waits once the pipeline is full; filling and draining it
 
     T = m max(t) + (sum(t) - max(t)) / v
 
-v model chunks a stage, interleaved: filling takes 1/v of the time. Exact for equal stages, else an upper bound:
-a slow first stage also drains while others still work.
+v model chunks a stage, interleaved: filling takes 1/v of the time. Exact for equal stages, else an upper
+bound: a slow first stage drains while others still work.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ KERNEL_TESTS += ("elementwise_npu", "gelu_npu", "linear_cross_entropy")
 SELECTED = {"baseline": "not (test_output_and_gradients and float32)"}
 
 
-# The widest is what these tests run on by themselves; of the others the narrowest stands for all in the short run.
+# These tests run on the widest by themselves; of the others the narrowest stands for all in the short run.
 @pytest.mark.parametrize(
     "isa", [pytest.param(isa, marks=pytest.mark.slow if i else ()) for i, isa in enumerate(available()[:-1])]
 )

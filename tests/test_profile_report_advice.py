@@ -113,11 +113,14 @@ def test_aicpu_is_always_mentioned_with_dtype_and_line(tmp_path):
     assert advice.title.startswith("AICPU")
     assert advice.evidence == "Cast (float64, float32) at train.py:12: 1 calls, 1.00 us"
     assert advice.at_stake == 1_000
+    assert "llm_npu.dtypes names the line" in advice.cure and "scripts/check_dtypes.py" in advice.cure
 
 
 def test_host_fall_back_is_mentioned(tmp_path):
     report = report_on(tmp_path, behind(LLAMA, ["masked_select"], engine="HOST_CPU"))
-    assert titles(report) == ["Host CPU runs operators that the plugin has no kernel for"]
+    (advice,) = report.advice
+    assert advice.title == "Host CPU runs operators that the plugin has no kernel for"
+    assert "scripts/check_dtypes.py MODEL --host" in advice.cure and "llm_npu.dtypes.watch" in advice.cure
 
 
 def test_wide_products_are_mentioned(tmp_path):

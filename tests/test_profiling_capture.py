@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import ranks
-from profiled.files import arrows, misnested, nanoseconds, output, processes, span, table, timeline
+from profiled import chrome
+from profiled.files import arrows, nanoseconds, output, processes, span, table, timeline
 
 from llm_npu import profiling
 from llm_npu.profiling import folders, msprof
@@ -103,7 +104,7 @@ def test_arrows_join_launches_and_kernels_of_msprof(one_rank):
     folder, ran = one_rank
     events = timeline(folder)
     assert all(isinstance(event["ts"], str) for event in events if "ts" in event)
-    assert misnested(events) == []
+    assert chrome.faults(events, chrome.written) == []
     names = processes(events)
     kernels = {
         (event["pid"], event["tid"], nanoseconds(event["ts"])): event
@@ -124,7 +125,8 @@ def test_the_joined_timeline_is_on_one_clock(one_rank):
     events = trace["traceEvents"]
     assert all(isinstance(event["ts"], (int, float)) for event in events if "ts" in event)
     assert min(event["ts"] for event in events if "ts" in event) == 0
-    assert misnested(events) == []
+    assert chrome.faults(chrome.read(folder / "trace.json")) == []
+    assert len(arrows(events, "HostToDevice")) == len(arrows(timeline(folder), "HostToDevice"))
     names = processes(events)
     steps = sorted(span(event) for event in events if event["name"].startswith("ProfileStep"))
     assert len(steps) == 2
@@ -165,7 +167,8 @@ def test_two_ranks_record_the_same_collectives(tmp_path):
         assert [row["OP Type"] for row in rows].count("hcom_allGather_") == 2
         calls.append([row["Op Name"] for row in rows])
         events = timeline(folder)
-        assert misnested(events) == []
+        assert chrome.faults(events, chrome.written) == []
+        assert chrome.faults(chrome.read(folder / "trace.json")) == []
         names = processes(events)
         collectives = [event for event in events if event["ph"] == "X" and names[event["pid"]] == "HCCL"]
         assert len(collectives) == 6 and {event["args"]["ranks"] for event in collectives} == {2}

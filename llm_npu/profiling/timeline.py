@@ -2,19 +2,21 @@
 
 Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both are the host's clock,
 but a viewer that reads such numbers as doubles rounds them to a quarter of a microsecond, so that short
-events overlap which follow one another. Here all times count from the first event, exactly, in microseconds
-with three decimals.
+events overlap which follow one another. Here all times count from the first event, in microseconds from
+which a viewer gets the exact nanosecond. Arrows have small numbers: msprof's may be made of times since 1970.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+ARROW = ("s", "t", "f")  # what the ends of arrows between slices are
 COLUMNS = ("Input Shapes", "Input Data Types", "Output Shapes", "Output Data Types")
 
 
@@ -29,19 +31,27 @@ def write(
     events = [*host_events(trees), *memory_events(trees)]
     pids = sorted({event["pid"] for event in events})
     for timeline in msprof:
-        events += device_events(json.loads(timeline.read_text()))
+        events += device_events(json.loads(timeline.read_text(), parse_float=Decimal))
     add_shapes(events, summaries)
     origin = min((event["ts"] for event in events if "ts" in event), default=0)
     for event in events:
         if "ts" in event:
-            event["ts"] = (event["ts"] - origin) / 1000
+            event["ts"] = microseconds(event["ts"] - origin)
+        if "dur" in event:
+            event["dur"] = microseconds(event["dur"])
+    arrows: dict[tuple, int] = {}
+    for event in events:
+        if event.get("ph") in ARROW:
+            event["id"] = arrows.setdefault((event.get("cat"), str(event["id"])), len(arrows) + 1)
+    # An arrow ends at a slice that a viewer has read before.
+    events.sort(key=lambda event: event.get("ph") in ARROW)
     named = [
         {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": f"Paddle, rank {rank}"}}
         for pid in pids
     ]
     about = {"device": device, "rank": rank, "origin_us": f"{origin // 1000}.{origin % 1000:03d}"}
     trace = {"traceEvents": named + events, "displayTimeUnit": "ms", "otherData": about}
-    file.write_text(json.dumps(trace))
+    file.write_text(json.dumps(trace, default=float))
 
 
 def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:
@@ -54,7 +64,7 @@ def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:
 
 
 def host_events(trees: Mapping[int, Any]) -> list[dict]:
-    """Paddle's events; ``ts`` in nanoseconds since 1970."""
+    """Paddle's events; ``ts`` in nanoseconds since 1970, ``dur`` in nanoseconds."""
     return [
         {
             "name": node.name,
@@ -63,7 +73,7 @@ def host_events(trees: Mapping[int, Any]) -> list[dict]:
             "pid": node.process_id,
             "tid": node.thread_id,
             "ts": node.start_ns,
-            "dur": (node.end_ns - node.start_ns) / 1000,
+            "dur": node.end_ns - node.start_ns,
             "args": {},
         }
         for node in nodes(trees)
@@ -87,8 +97,11 @@ def memory_events(trees: Mapping[int, Any]) -> list[dict]:
 
 
 def device_events(events: list[dict]) -> list[dict]:
-    """The events of an msprof timeline; ``ts`` in nanoseconds since 1970, whether it was a string or not."""
-    return [{**event, "ts": nanoseconds(event["ts"])} if "ts" in event else event for event in events]
+    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds, strings or not."""
+    return [
+        {**event, **{name: nanoseconds(event[name]) for name in ("ts", "dur") if name in event}}
+        for event in events
+    ]
 
 
 def add_shapes(events: list[dict], summaries: list[Path]) -> None:
@@ -107,3 +120,13 @@ def add_shapes(events: list[dict], summaries: list[Path]) -> None:
 def nanoseconds(microseconds: str | float) -> int:
     """Exactly, of msprof's times: strings, in its tables with a tab behind them, or numbers."""
     return int(Decimal(str(microseconds).strip()) * 1000)
+
+
+def microseconds(nanoseconds: int) -> float:
+    """From it a viewer that multiplies by 1000 and cuts the rest off, as Perfetto does, gets ``nanoseconds``.
+
+    >>> int(1.005 * 1000), int(microseconds(1005) * 1000)
+    (1004, 1005)
+    """
+    time = nanoseconds / 1000
+    return time if int(time * 1000) == nanoseconds else math.nextafter(time, math.inf)

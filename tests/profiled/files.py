@@ -44,25 +44,6 @@ def span(event: dict) -> tuple[int, int]:
     return start, start + nanoseconds(event["dur"])
 
 
-def misnested(events: list[dict]) -> list[tuple[str, str]]:
-    """Pairs of events of one row that overlap without one holding the other: viewers show such rows wrong."""
-    rows = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            start, end = span(event)
-            rows[event["pid"], event["tid"]].append((start, -end, event["name"]))
-    wrong = []
-    for row in rows.values():
-        around: list[tuple[int, str]] = []
-        for start, minus_end, name in sorted(row):
-            while around and around[-1][0] <= start:
-                around.pop()
-            if around and -minus_end > around[-1][0]:
-                wrong.append((around[-1][1], name))
-            around.append((-minus_end, name))
-    return wrong
-
-
 def arrows(events: list[dict], category: str) -> dict[str, tuple[dict, dict]]:
     """id -> the two ends of each flow arrow of the category."""
     ends: dict[str, dict[str, dict]] = defaultdict(dict)

@@ -12,6 +12,10 @@ from .stragglers import Stragglers
 from .times import text
 
 _WORTH_MENTIONING = 0.01  # of the window
+_FINDS_DTYPES = (
+    "llm_npu.dtypes names the line of each: python scripts/check_dtypes.py MODEL --host, or "
+    "llm_npu.dtypes.watch(model) around a step (docs/dtypes.md)"
+)
 _MANY_SMALL = 0.05  # casts, transposes and copies below this share are normal
 
 
@@ -65,13 +69,14 @@ def _slow_engines(operators: list[Operator]):
         (
             classes.AICPU,
             "AICPU runs operators that the AI cores should run",
-            "float64 and complex tensors, and int64 in some operators, go to the control processor. Make "
-            "the tensor float32 or int32 where it is created.",
+            "float64 and complex tensors, and int64 in some operators, go to the control processor. "
+            f"{_FINDS_DTYPES}, with the tensor to blame; make that float32 or int32 where it is created.",
         ),
         (
             classes.HOST,
             "Host CPU runs operators that the plugin has no kernel for",
-            "Each of them copies its tensors to the host and back. Use another dtype or another operator.",
+            "Each of them copies its tensors to the host and back. "
+            f"{_FINDS_DTYPES}, where another dtype would help; else use another operator.",
         ),
     ):
         slow = [operator for operator in operators if operator.work == work]

@@ -1,14 +1,16 @@
 """What the processes of a run tell each other outside of the model: numbers, errors, whether to go on.
 
     count, number, is_first, mesh    of this run; not collective
-    table, wait                      every process calls them at the same place, and gets the same answer
+    table, gathered, wait            every process calls them at the same place, and gets the same answer
     Ranks                            processes that do something together: an error of one is an error of all
 
-With one process all of them answer without communication.
+With one process all of them answer without communication. What is sent is int32, whatever it means: a card
+would handle doubles in its AICPU, and the bytes of Paddle's ``all_gather_object`` on the host.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,9 +41,29 @@ def table(values: Sequence[float]) -> np.ndarray:
     row = np.asarray(values, dtype=np.float64)
     if count() == 1:
         return row[None]
+    return np.stack(_rows(row.view(np.int32))).view(np.float64)
+
+
+def gathered(value: Any, group=None) -> list:
+    """The values of all processes of ``group`` (by default: of the run), in the order of their ranks.
+
+    ``value`` is anything that can be pickled.
+    """
+    if group is None and count() == 1:
+        return [value]
+    pickled = np.frombuffer(pickle.dumps(value), np.uint8)
+    sizes = [int(row[0]) for row in _rows(np.array([pickled.size], np.int32), group)]
+    words = np.zeros(-(-max(sizes) // 4), np.int32)
+    words.view(np.uint8)[: pickled.size] = pickled
+    rows = _rows(words, group)
+    return [pickle.loads(row.tobytes()[:size]) for row, size in zip(rows, sizes, strict=True)]
+
+
+def _rows(row: np.ndarray, group=None) -> list[np.ndarray]:
+    """The rows of all processes, int32 and as long as this one's."""
     rows: list[paddle.Tensor] = []
-    distributed.all_gather(rows, paddle.to_tensor(row.view(np.int32)))  # a card would handle doubles in AICPU
-    return np.stack([each.numpy() for each in rows]).view(np.float64)
+    distributed.all_gather(rows, paddle.to_tensor(row), group=group)
+    return [each.numpy() for each in rows]
 
 
 def wait() -> None:
@@ -74,11 +96,7 @@ class Ranks:
 
     def gather(self, value: Any) -> list:
         """The values of all processes, in the order of their ranks; each must call it."""
-        if self.size == 1:
-            return [value]
-        values: list = []
-        distributed.all_gather_object(values, value)
-        return values
+        return [value] if self.size == 1 else gathered(value)
 
     def from_first(self, value: Any) -> Any:
         """The value that the first process has."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import paddle
 import paddle.distributed as dist
 
+from llm_npu import ranks
 from paddle_fused import contracts
 
 from . import pipelined
@@ -55,9 +56,7 @@ def reason(product: Product, group) -> str | None:
 
 def reason_of_any(product: Product, group) -> str | None:
     """The ``reason`` of the first rank of ``group`` that has one; every rank must ask."""
-    reasons: list[str | None] = []
-    dist.all_gather_object(reasons, reason(product, group), group=group)
-    return next((each for each in reasons if each is not None), None)
+    return next((each for each in ranks.gathered(reason(product, group), group) if each is not None), None)
 
 
 def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):

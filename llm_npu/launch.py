@@ -19,6 +19,7 @@ import io
 import os
 import signal
 import socket
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ GLOO = (
 
 def is_rank() -> bool:
     """Whether this process is one of several that a launcher has started."""
-    return int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1
+    return config.process_count() > 1
 
 
 def join(argv: Sequence[str], device: Device) -> None:
@@ -76,6 +77,7 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
         raise ValueError(f"--output_dir is {output_dir}, which is a file; give a folder.")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
+    (output_dir / "log").mkdir(parents=True, exist_ok=True)
     restarts, watch = config.max_restarts_from(argv), Watch(output_dir / "log")
     for restart in range(restarts + 1):
         controller = _controller(script, argv, count, watch, again=restart > 0)
@@ -85,7 +87,7 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
             return 128 + watch.received
         with kept(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
             controller.deploy_pod()
-            end = watch.until_end([each._proc._proc for each in controller.pod.containers])
+            end = watch.until_end([each._proc for each in controller.pod.containers])
         if not end.by_fault or restart == restarts:
             break
         print(f"restart  {restart + 1} of {restarts}: all ranks start again", file=sys.stderr, flush=True)
@@ -146,7 +148,7 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
                 return container
 
             def save_pod_log(self, info):
-                """Paddle writes the whole environment to a file here, and below."""
+                """Paddle writes the whole environment to a file here, and below (see ``_start``, too)."""
 
             def save_pod_env(self):
                 pass
@@ -157,13 +159,15 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
 
 
 def _start(container, on_terminal: bool) -> None:
-    """In place of a container's ``start``, which gives each a file, and lets it outlive this process."""
-    from paddle.distributed.launch.utils.process_context import ProcessContext
-
-    log = None if on_terminal else container._get_fd(container.outfile)
-    out, err = log or sys.stdout, log or sys.stderr
-    container._proc = ProcessContext(container.entrypoint, container.env, out, err, preexec_fn=_become_rank)
-    container._proc.start()
+    """In place of a container's ``start``, which gives each a file, lets it outlive this process, and writes
+    its environment, keys and passwords included, beside the logs."""
+    with contextlib.ExitStack() as stack:
+        out, err = sys.stdout, sys.stderr
+        if not on_terminal:
+            out = err = stack.enter_context(open(container.outfile, container.log_mode))
+        container._proc = subprocess.Popen(
+            container.entrypoint, env=container.env, stdout=out, stderr=err, preexec_fn=_become_rank
+        )
 
 
 def _become_rank() -> None:

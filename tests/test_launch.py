@@ -63,6 +63,7 @@ def test_ctrl_c_stops_both_ranks_after_one_checkpoint(start_python, arguments, t
     assert any(
         line == "ranks    2 processes: tensor parallel 2; the parameters are those of one\n" for line in lines
     )
+    assert sum(line.startswith("dtypes   clean: ") for line in lines) == 2  # before the first step, and after
     stopped = [line for line in lines if line.startswith("stopped by SIGINT after step ")]
     (only,) = checkpoint.complete(out)
     assert stopped and f"after step {checkpoint.verify(only)};" in stopped[0]
@@ -73,10 +74,11 @@ def test_ctrl_c_stops_both_ranks_after_one_checkpoint(start_python, arguments, t
 
 
 def test_what_both_ranks_refuse_is_said_once(run_python, arguments, tmp_path):
-    flags = ["--nproc", "2", "--tensor_parallel_degree", "2", "--num_hidden_layers", "0"]
+    flags = ["--nproc", "2", "--tensor_parallel_degree", "3"]
     done = run_python(SCRIPT, *arguments, *flags, "--output_dir", tmp_path / "out")
     assert done.returncode == 2
-    assert done.stderr.count("error: ") == 1 and "--num_hidden_layers" in done.stderr, done.stderr
+    sentence = "error: --tensor_parallel_degree 3 does not divide the 2 processes of this run"
+    assert done.stderr.count("error: ") == done.stderr.count(sentence) == 1, done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -273,6 +275,24 @@ def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, co
     assert done.stderr.count("rank 1 was killed by SIGKILL") == min(failures, 3)
     assert [f"restart  {number} of 2" in done.stderr for number in (1, 2)] == [True, failures > 1]
     assert len((tmp_path / "1").read_text().splitlines()) == starts
+
+
+TAKES_THE_KEY = """
+import os
+
+assert os.environ["ACCESS_KEY"]
+print("rank", os.environ["PADDLE_TRAINER_ID"])
+"""
+
+
+def test_the_environment_of_the_ranks_is_written_nowhere(run_program, tmp_path):
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(TAKES_THE_KEY)
+    arguments = f"import sys; sys.argv[1:] = {[str(script), '--nproc', '2', '--output_dir', str(out)]}\n"
+    done = run_program(arguments + START, ACCESS_KEY="open sesame")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "rank 0\n"
+    assert {file.name: file.read_text() for file in (out / "log").iterdir()} == {"workerlog.1": "rank 1\n"}
 
 
 def test_a_restart_needs_checkpoints_to_go_on_from():

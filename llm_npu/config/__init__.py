@@ -16,6 +16,7 @@ from .early import max_restarts_from, nproc_from, output_dir_from, profile_dir_f
 from .fused import FusedArguments
 from .ineffective import ineffective
 from .model_checks import check_model
+from .parallel_checks import process_count
 from .parse import parse
 from .profile import ProfileWindow, profile_window
 from .variables import ineffective_variables
@@ -34,6 +35,7 @@ __all__ = [
     "nproc_from",
     "output_dir_from",
     "parse",
+    "process_count",
     "profile_dir_from",
     "profile_window",
 ]

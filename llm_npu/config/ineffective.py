@@ -88,6 +88,10 @@ WHOLE_LAYERS = when(
     lambda config: config.training.tensor_parallel_degree <= 1, "every process has whole layers here"
 )
 ONE_STAGE = when(lambda config: config.training.pipeline_parallel_degree <= 1, "there is no pipeline here")
+NONE_TO_SHARD = when(
+    lambda config: not config.training.sharding,
+    "the other degrees take all processes, or its own is 1: there is nobody to share with",
+)
 NOT_SHARDED = when(lambda config: not config.training.sharding, "--sharding is not given")
 CUDA = always("it switches a CUDA kernel, which neither an NPU nor the host has")
 GPT = always("PaddleNLP reads it in its GPT models only")
@@ -107,7 +111,7 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     # one process
     **dict.fromkeys(
         (
-            "tensor_parallel_degree", "pipeline_parallel_degree", "sharding", "sharding_degree",
+            "tensor_parallel_degree", "pipeline_parallel_degree", "sharding_degree",
             "sharding_parallel_degree", "sharding_parallel_mesh_dimension", "sep_parallel_degree",
             "context_parallel_degree",
             "split_inputs_sequence_dim", "expert_parallel_degree", "expert_tensor_parallel_degree",
@@ -116,6 +120,7 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
         ),
         ONE_PROCESS,
     ),
+    "sharding": lambda config: ONE_PROCESS(config) or NONE_TO_SHARD(config),
     **dict.fromkeys(
         ("sequence_parallel", "sequence_parallel_config", "fuse_sequence_parallel_allreduce",
          "tensor_parallel_config", "tensor_parallel_output", "overlap"),

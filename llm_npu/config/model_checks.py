@@ -5,14 +5,6 @@ from __future__ import annotations
 from ..families import FAMILIES
 from .arguments import RunConfig
 
-# PaddleNLP's other ways to share a run, which leave a process with a part of each row or some of the experts.
-OTHER_WAYS = (
-    "sep_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "use_expert_parallel",
-)
-
 
 def check_model(run: RunConfig, config) -> None:
     """ValueError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
@@ -47,12 +39,6 @@ def _check_parallel(run: RunConfig, config) -> None:
     training = run.training
     tensor, stages = training.tensor_parallel_degree, training.pipeline_parallel_degree
     family = FAMILIES[config.model_type]
-    for name in OTHER_WAYS if training.world_size > 1 else ():
-        if (value := getattr(training, name) or 0) is True or value > 1:
-            raise ValueError(
-                f"--{name} is {value}, but this script does not share a run so; give "
-                "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
-            )
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"):
         size = getattr(config, name)
         if tensor > 1 and size % tensor:

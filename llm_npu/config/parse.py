@@ -15,6 +15,7 @@ from .arguments import DataArguments, ModelArguments, RunConfig, default_packing
 from .device_flag import device_from, paddle_name
 from .fused import FusedArguments
 from .other_names import translate
+from .parallel_checks import check_parallel, process_count
 from .value_checks import CHOICES, check_values
 
 OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_model", "force_reshard_pp")
@@ -57,6 +58,7 @@ def parse(argv: Sequence[str]) -> RunConfig:
     values = vars(namespace)
     _choose_defaults(values, device, given)
     check_values(values, device)
+    check_parallel(values, process_count())
     _check_weights(values)
     written = {name: values[name] for name in given}
     values["device"] = paddle_name(device)

@@ -1,0 +1,60 @@
+"""Degrees that several processes cannot share a run by are refused before Paddle sets anything up.
+
+tests/test_launch.py has two processes that do so.
+"""
+
+import pytest
+
+from llm_npu.config.parallel_checks import DEGREES, OTHER_WAYS, check_parallel
+
+
+def check(processes, **given):
+    check_parallel(dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | {"sharding": ""} | given, processes)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"tensor_parallel_degree": 3},
+            "--tensor_parallel_degree 3 does not divide the 4 processes of this run",
+        ),
+        ({"pipeline_parallel_degree": 8}, "or start a multiple of 8 processes"),
+        (
+            {"sharding": "stage1", "sharding_parallel_degree": 3},
+            "--sharding_parallel_degree 3 does not",
+        ),
+        ({"sharding": "stage2", "sharding_degree": 8}, "--sharding_degree 8 does not divide the 4 processes"),
+        (
+            {"tensor_parallel_degree": 2, "sharding": "stage1", "sharding_parallel_degree": 4},
+            "--tensor_parallel_degree 2 times --sharding_parallel_degree 4, 8, does not divide the 4",
+        ),
+        ({"sharding_parallel_degree": 2}, "--sharding_parallel_degree is 2, but --sharding does not say"),
+        ({"sharding": "stage1", "sharding_degree": 2, "sharding_parallel_degree": 2}, "is the old name of"),
+        ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
+        ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
+        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not share a run so"),
+        ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not share"),
+    ],
+)
+def test_degrees_that_do_not_fit_are_refused(given, sentence):
+    with pytest.raises(ValueError) as caught:
+        check(4, **given)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    check(1, **given)  # shares nothing
+
+
+@pytest.mark.parametrize(
+    ("processes", "given"),
+    [
+        (4, {}),
+        (4, {"tensor_parallel_degree": 4}),
+        (6, {"tensor_parallel_degree": 3, "pipeline_parallel_degree": 1}),
+        (8, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}),
+        (8, {"tensor_parallel_degree": 4, "sharding": "stage1", "sharding_parallel_degree": 2}),
+        (4, {"sharding": "stage1", "sharding_parallel_degree": 2}),
+        (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
+    ],
+)
+def test_degrees_that_fit(processes, given):
+    check(processes, **given)

@@ -6,7 +6,8 @@ A checkpoint holds, in ``run.json``, what the run was that wrote it:
      "mesh": {"processes": 4, "tensor": 2, "data": 2}}
 
 ``fixed`` decides which sample comes next and what the optimizer's state means; it must be the same. The
-``schedule`` may change: people lengthen runs. So may the ``mesh``: how many processes, and what they split.
+``schedule`` may change, the optimizer's settings with it: people lengthen runs and lower weight decay. What
+this run gives counts, as in PaddleNLP. So may the ``mesh``: how many processes, and what they split.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ SCHEDULE = (
     "min_learning_rate",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "amp_master_grad",
     "overlap",
 )
 
@@ -123,10 +130,11 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
                 f"{folder} was written with {name} {was}, but this run has {value}; "
                 "resume with the arguments and the data of the run that wrote it."
             )
+    before = written["schedule"]
     changed = [
-        f"--{name} is {value}; the run that is continued had {written['schedule'].get(name)}"
+        f"--{name} is {value}; the run that is continued had {before[name]}"
         for name, value in settings["schedule"].items()
-        if written["schedule"].get(name) != value
+        if name in before and before[name] != value  # an earlier version may not have written all of them
     ]
     if written["mesh"] != settings["mesh"]:
         changed.append(

@@ -1,5 +1,7 @@
 """A run continues from a checkpoint only if it goes on where that one was."""
 
+import json
+
 import pytest
 from checkpoint_files import store
 
@@ -82,6 +84,25 @@ def test_a_changed_schedule_is_noted(written, settings):
         "--max_steps is 300; the run that is continued had 200",
         "--warmup_ratio is 0.0; the run that is continued had 0.1",
     ]
+
+
+def test_changed_settings_of_the_optimizer_are_noted(written, settings):
+    flags = "--weight_decay 0.3 --adam_beta1 0.8 --adam_beta2 0.9 --adam_epsilon 1e-6 --max_grad_norm 0.5"
+    assert resume.changes(written, settings(*flags.split())) == [
+        "--weight_decay is 0.3; the run that is continued had 0.1",
+        "--adam_beta1 is 0.8; the run that is continued had 0.9",
+        "--adam_beta2 is 0.9; the run that is continued had 0.95",
+        "--adam_epsilon is 1e-06; the run that is continued had 1e-08",
+        "--max_grad_norm is 0.5; the run that is continued had 1.0",
+    ]
+
+
+def test_what_an_earlier_version_has_not_written_is_no_change(written, settings):
+    file = written / resume.FILE
+    earlier = json.loads(file.read_text())
+    del earlier["schedule"]["weight_decay"]
+    file.write_text(json.dumps(earlier))
+    assert resume.changes(written, settings()) == []
 
 
 def test_a_checkpoint_that_does_not_say_what_run_wrote_it_is_refused(settings, tmp_path):

@@ -109,6 +109,17 @@ def test_from_one_process_to_many_and_back(folder, arguments):
     assert after(back) == pytest.approx(after(folder / "tensor fp32"), rel=1e-5)
 
 
+@pytest.mark.parametrize("setting", ["--weight_decay 0.9", "--adam_beta1 0.5", "--max_grad_norm 0.01"])
+def test_a_new_setting_of_the_optimizer_counts(folder, arguments, setting, capsys):
+    out = folder / setting
+    shutil.copytree(checkpoint.path_of(folder / "one", SAVED), checkpoint.path_of(out, SAVED))
+    alone(arguments, *f"{WHOLE_BATCH} {FP32} {setting} --resume_from_checkpoint --output_dir".split(), out)
+    assert f"{setting.replace(' ', ' is ')}; the run that is continued had " in capsys.readouterr().out
+    (first, *others), (whole_first, *whole_others) = after(out), after(folder / "one")
+    assert first == whole_first  # made by the weights of the checkpoint
+    assert all(other != whole for other, whole in zip(others, whole_others, strict=True))
+
+
 def test_another_number_of_samples_per_step_is_refused(folder, arguments, capsys):
     out = folder / "refused"
     shutil.copytree(checkpoint.path_of(folder / "tensor fp32", SAVED), checkpoint.path_of(out, SAVED))

@@ -88,10 +88,11 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
         ({"cards": 64, "global_batch_size": 3}, "--global_batch_size is 3, .* a multiple of 2"),
         ({"sharding": "stage4"}, "--sharding is 'stage4', but must be one of stage1, stage2, stage3"),
         ({"sharding": "stage2"}, "stage2 does not go with a pipeline"),
+        ({"pipeline_parallel_degree": 1, "sharding": "stage3"}, "stage3 does not go with tensor parallelism"),
         ({"overlap": "much"}, "--overlap is 'much'"),
         ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is no fused operator"),
-        ({"virtual_pp_degree": 2, "global_batch_size": 6}, "groups of so many, and a step has 6"),
-        ({"pipeline_parallel_degree": 1, "virtual_pp_degree": 2}, "there is no pipeline"),
+        ({"virtual_pp_degree": 2, "global_batch_size": 6}, "groups of so many, .* a step has 6"),
+        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "a pipeline of 3 stages or more"),
         ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "give --tensor_parallel_degree"),
     ],
 )

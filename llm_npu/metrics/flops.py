@@ -2,12 +2,7 @@
 
     MFU = tokens/s * F / (devices * peak)
 
-    F = 6 N + 12 L H Q T       floating-point operations of a token, forward and backward
-
-N weights that multiply a token (no embedding table; of a mixture's experts those that a token is sent to),
-L layers, H heads of size Q, T tokens in a row. What recompute does again is not counted, nor is it taken into
-account that causal attention needs half of its products. Under LoRA frozen weights get no gradient, and 6 N
-becomes 4 N + 2 N_trained. Source: PaLM, arXiv 2204.02311, appendix B.
+with the F of ``llm_npu.model_flops``. Source: PaLM, arXiv 2204.02311, appendix B.
 """
 
 from __future__ import annotations
@@ -20,6 +15,7 @@ import paddle
 
 from llm_npu import ranks
 from llm_npu.config import RunConfig
+from llm_npu.model_flops import flops_per_token
 from llm_npu.peak_flops import CARDS, stated
 
 SIZE, ROUNDS = 1024, 7  # of the product that measures this device
@@ -65,31 +61,6 @@ def utilization(run: RunConfig, model) -> Utilization | None:
         trained = sum(parameter.size for parameter in model.parameters() if not parameter.stop_gradient)
     per_token = flops_per_token(model.config, run.data.max_seq_length if whole_rows else 0, trained)
     return Utilization(per_token, peak, ranks.count(), source)
-
-
-def flops_per_token(config, length: int, trained: int | None = None) -> float:
-    """F for rows of ``length`` tokens; without its attention term for 0.
-
-    ``trained``: how many weights are trained beside frozen ones (LoRA's), all by default.
-    """
-    heads, layers = config.num_attention_heads, config.num_hidden_layers
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    weights = config.hidden_size * config.vocab_size + layers * _weights_of_layer(config, heads, head_dim)
-    products = 6 * weights if trained is None else 4 * (weights + trained) + 2 * trained
-    return products + 12 * layers * heads * head_dim * length
-
-
-def _weights_of_layer(config, heads: int, head_dim: int) -> int:
-    hidden = config.hidden_size
-    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    attention = 2 * hidden * head_dim * (heads + key_value_heads)
-    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
-    if not experts:
-        return attention + 3 * hidden * config.intermediate_size
-    size = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
-    shared = getattr(config, "shared_expert_intermediate_size", None)
-    router = hidden * experts + (hidden if shared else 0)
-    return attention + router + 3 * hidden * (config.num_experts_per_tok * size + (shared or 0))
 
 
 def measured_flops(dtype: str) -> float:

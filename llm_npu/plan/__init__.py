@@ -1,5 +1,11 @@
 """Plans a run before any card is booked. Importing it imports no framework.
 
-shape, layout         the sizes of a model, and how a run of it is shared by cards
-operations            a step of training as a list of operations
+From the sizes of a model to the answer:
+
+    shape, layout         the sizes of a model, and how a run of it is shared by cards
+    operations, program   what a step computes and sends
+    ledger, decoder_layer, memory
+                          what a card holds meanwhile
+    cards, cost           cards and links with their sources; the time that a step takes
+    search                the fastest layout that fits
 """

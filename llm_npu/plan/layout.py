@@ -93,19 +93,30 @@ class Layout:
                 f"--sharding {self.sharding} does not go with a pipeline; give stage1, or leave "
                 "--pipeline_parallel_degree out"
             )
+        if self.tensor_parallel_degree > 1 and self.sharding == "stage3":
+            raise ValueError(
+                "--sharding stage3 does not go with tensor parallelism; give stage1 or stage2, or leave "
+                "--tensor_parallel_degree out"
+            )
         if self.sequence_parallel and self.tensor_parallel_degree == 1:
             raise ValueError(
                 "--sequence_parallel splits what tensor-parallel layers share; give --tensor_parallel_degree"
             )
-        if self.virtual_pp_degree > 1 and self.pipeline_parallel_degree == 1:
+        if self.virtual_pp_degree > 1:
+            self._check_interleaved()
+
+    def _check_interleaved(self) -> None:
+        """What Paddle asks of a pipeline whose stages have several parts."""
+        stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
+        if stages < 3:
             raise ValueError(
-                f"--virtual_pp_degree is {self.virtual_pp_degree}, but there is no pipeline; give "
-                "--pipeline_parallel_degree"
+                f"--virtual_pp_degree is {self.virtual_pp_degree}, which takes a pipeline of 3 stages or "
+                f"more; --pipeline_parallel_degree is {stages}"
             )
-        if self.virtual_pp_degree > 1 and self.micro_batches % self.pipeline_parallel_degree:
+        if micro_batches % stages or micro_batches < 2 * stages:
             raise ValueError(
-                f"with --virtual_pp_degree micro batches go through the {self.pipeline_parallel_degree} "
-                f"stages in groups of so many, and a step has {self.micro_batches} of them; give another "
+                f"with --virtual_pp_degree micro batches go through the {stages} stages in groups of so "
+                f"many, two of them at least, and a step has {micro_batches}; give another "
                 "--global_batch_size, or leave --virtual_pp_degree out"
             )
 

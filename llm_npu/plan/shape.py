@@ -96,6 +96,11 @@ class ModelShape:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def num_experts_per_tok(self) -> int:
+        """``experts_per_token`` under the name that PaddleNLP's configurations have."""
+        return self.experts_per_token
+
+    @property
     def key_value_size(self) -> int:
         """The columns of the key projection."""
         return self.num_key_value_heads * self.head_dim

@@ -21,7 +21,7 @@ def write(report: Report, comparison: Comparison | None = None, top: int = 15) -
     found = tables.of_comparison(comparison, top) if comparison else []
     if comparison:
         parts.append(f"before: {comparison.before.directory}\nafter:  {comparison.after.directory}")
-    parts += [_table(table) for table in (*found, *tables.of(report, top))]
+    parts += [table(each) for each in (*found, *tables.of(report, top))]
     if report.notes:
         parts.append("Notes\n" + "\n".join(_wrapped(note, "- ") for note in report.notes))
     return "\n\n".join(parts) + "\n"
@@ -49,7 +49,8 @@ def _wrapped(words: str, mark: str) -> str:
     return textwrap.fill(words, 110, initial_indent=mark, subsequent_indent="   ", break_long_words=False)
 
 
-def _table(table: Table) -> str:
+def table(table: Table) -> str:
+    """Its title, its rows with aligned columns, and its remark."""
     rows = [table.columns, *table.rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
     lines = [table.title]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 from dataclasses import dataclass
 
@@ -39,11 +40,7 @@ class Plot:
 
 def of(report: Report) -> list[Plot]:
     """Time by class of each rank, top operators, steps and memory, as far as the profile has them."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display needed
-    # The same report gives the same bytes; text stays text.
-    with matplotlib.rc_context({"svg.hashsalt": "llm_npu", "svg.fonttype": "none", "font.size": 9}):
+    with style():
         plots = [_classes(report), _operators(report)]
         if report.steps:
             plots.append(_steps(report))
@@ -52,13 +49,25 @@ def of(report: Report) -> list[Plot]:
     return plots
 
 
-def _figure(height: float):
+@contextlib.contextmanager
+def style():
+    """Within it the same figures make the same bytes, and text stays text. Needs no display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    with matplotlib.rc_context({"svg.hashsalt": "llm_npu", "svg.fonttype": "none", "font.size": 9}):
+        yield
+
+
+def figure(height: float):
+    """A figure as wide as a page, and its axes; ``height`` in inches."""
     from matplotlib import pyplot
 
     return pyplot.subplots(figsize=(9, height), layout="constrained")
 
 
-def _plot(title: str, figure) -> Plot:
+def drawn(title: str, figure) -> Plot:
+    """The picture of a figure, which is closed."""
     from matplotlib import pyplot
 
     out = io.BytesIO()
@@ -81,33 +90,33 @@ def _stacked(axes, labels: list[str], spent: list[dict[str, int]]) -> None:
 
 
 def _classes(report: Report) -> Plot:
-    figure, axes = _figure(1.6 + 0.3 * len(report.ranks))
+    picture, axes = figure(1.6 + 0.3 * len(report.ranks))
     _stacked(axes, [f"rank {rank.rank}" for rank in report.ranks], [rank.spent() for rank in report.ranks])
-    return _plot("Where the time of each rank goes", figure)
+    return drawn("Where the time of each rank goes", picture)
 
 
 def _operators(report: Report) -> Plot:
     shown = report.operators[:12]
-    figure, axes = _figure(0.9 + 0.25 * len(shown))
+    picture, axes = figure(0.9 + 0.25 * len(shown))
     colours = [COLOURS[EXPOSED if one.work == classes.COMMUNICATION else one.work] for one in shown]
     # By position: the same operator may run on two engines.
     axes.barh(range(len(shown)), [one.time / 1e6 for one in shown], color=colours)
     axes.set_yticks(range(len(shown)), [f"{one.name} ({one.work})" for one in shown])
     axes.invert_yaxis()
     axes.set_xlabel("ms, all ranks together")
-    return _plot("Top operators", figure)
+    return drawn("Top operators", picture)
 
 
 def _steps(report: Report) -> Plot:
     steps = [(rank.rank, step) for rank in report.ranks for step in rank.steps][:_STEPS]
-    figure, axes = _figure(1.3 + 0.22 * len(steps))
+    picture, axes = figure(1.3 + 0.22 * len(steps))
     _stacked(axes, [f"rank {rank} {step.name}" for rank, step in steps], [step.spent for _, step in steps])
     title = "What each step was spent on"
-    return _plot(f"{title} (the first {_STEPS})" if report.steps > _STEPS else title, figure)
+    return drawn(f"{title} (the first {_STEPS})" if report.steps > _STEPS else title, picture)
 
 
 def _memory(report: Report) -> Plot:
-    figure, axes = _figure(2.8)
+    picture, axes = figure(2.8)
     for rank in report.ranks:
         when, *sizes = rank.memory
         every = max(1, len(when) // _POINTS)
@@ -118,4 +127,4 @@ def _memory(report: Report) -> Plot:
     axes.set(xlabel="ms since the profile's start", ylabel="MiB", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(ncols=2, frameon=False)
-    return _plot("Memory", figure)
+    return drawn("Memory", picture)

@@ -1,0 +1,265 @@
+"""What one decoder layer holds, forward and backward, tensor by tensor in the order in which Paddle does it.
+
+The order was read off traces of allocations on the virtual NPU; the names are those of PaddleNLP's layers. A
+forward keeps what its backward needs; names of tensors that a layer keeps begin with ``kept``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_npu.families import FAMILIES
+
+from .layout import Layout
+from .ledger import Ledger
+from .shape import ModelShape
+
+HALF, SINGLE = 2, 4  # bytes of bfloat16 and of float32
+STATISTICS = 8  # float32 numbers that flash attention keeps of a row of scores, twice: maximum and sum
+WORKING = "temporary"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of a micro batch's tensors in one process. ``whole``: all tokens; ``hidden``: between layers.
+
+    ``columns``, ``up`` and ``down``: numbers in the weights of the layer's products.
+    """
+
+    whole: int
+    hidden: int
+    query: int
+    key: int
+    statistics: int
+    middle: int
+    rstd: int
+    table: int
+    scores: int
+    routed: int
+    columns: int
+    out: int
+    up: int
+    down: int
+    key_value_groups: int
+    split: bool
+    sequence: bool
+    one_product: bool
+    experts: bool
+
+    @classmethod
+    def of(cls, shape: ModelShape, layout: Layout) -> Sizes:
+        tensor = layout.tensor_parallel_degree
+        tokens = layout.per_device_train_batch_size * layout.max_seq_length
+        own = tokens // tensor if layout.sequence_parallel else tokens
+        hidden, width = shape.hidden_size, shape.intermediate_size // tensor
+        query, key = hidden // tensor, shape.key_value_size // tensor
+        copies = max(shape.experts_per_token, 1)
+        heads = shape.num_attention_heads // tensor
+        return cls(
+            whole=tokens * hidden * HALF,
+            hidden=own * hidden * HALF,
+            query=tokens * query * HALF,
+            key=tokens * key * HALF,
+            statistics=tokens * heads * STATISTICS * SINGLE,
+            middle=copies * tokens * width * HALF,
+            rstd=own * SINGLE,
+            table=tokens * shape.head_dim * HALF,
+            scores=tokens * layout.max_seq_length * heads,
+            routed=copies * tokens * hidden * HALF if shape.num_experts else 0,
+            columns=hidden * (query + 2 * key),
+            out=query * hidden,
+            up=2 * hidden * width,
+            down=width * hidden,
+            key_value_groups=shape.num_attention_heads // shape.num_key_value_heads,
+            split=tensor > 1,
+            sequence=layout.sequence_parallel,
+            one_product=FAMILIES[shape.model_type].fuses_projections,
+            experts=shape.num_experts > 0,
+        )
+
+
+def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
+    """A layer's forward; the layer's input belongs to the one before.
+
+    ``mode``: "" to keep all that the backward needs, or the granularity of recompute: "core_attn",
+    "full_attn" (attention is to be computed again) or "full" (everything is).
+    """
+    take, give = ledger.take, ledger.give
+    if mode == "full":
+        take("hidden after attention", z.hidden, WORKING)
+        take("norm", z.whole, WORKING)
+        take("gate and up", 2 * z.middle, WORKING)
+        take("product", z.middle, WORKING)
+        give("gate and up", "product", "norm", "hidden after attention")
+        take("kept output", z.hidden)
+        return
+    _norm(ledger, z, layout, "first")
+    _columns_input(ledger, z, "first")
+    if z.one_product:
+        take("qkv", z.query + 2 * z.key, WORKING)
+    take("kept query", z.query)
+    take("kept key", z.key)
+    take("kept value", z.key)
+    _rotated(ledger, z, layout)
+    _attention(ledger, z, layout)
+    if mode:
+        give("kept statistics", "kept scores", "kept weights")
+    _rows_output(ledger, z, "attention output")
+    give("qkv")
+    if mode == "full_attn":
+        give("kept query", "kept key", "kept value", "kept rotated query", "kept rotated key")
+        give("kept attention", "kept tables", "kept scaled query", "kept repeated")
+        if z.split:
+            give("kept first input")
+            take("kept first norm", z.hidden)
+    take("kept middle", z.hidden)
+    give("attention output")
+    _norm(ledger, z, layout, "second")
+    _columns_input(ledger, z, "second")
+    take("kept gate and up", 2 * z.middle)
+    take("kept product", z.middle)
+    if z.experts:
+        take("kept routed", 5 * z.routed)
+        take("experts together", 4 * z.routed, WORKING)
+    _rows_output(ledger, z, "feed-forward output")
+    give("experts together")
+    take("kept output", z.hidden)
+    give("feed-forward output")
+    if "rms_norm" not in layout.fused:  # it keeps a copy instead of its input
+        give("kept middle")
+
+
+def _norm(ledger: Ledger, z: Sizes, layout: Layout, which: str) -> None:
+    ledger.take(f"kept {which} norm", z.hidden)
+    ledger.take(f"kept {which} rstd", z.rstd)
+    if "rms_norm" not in layout.fused:  # its input in float32 twice, and what the weight multiplies
+        ledger.take(f"kept {which} wide", 5 * z.hidden)
+
+
+def _columns_input(ledger: Ledger, z: Sizes, which: str) -> None:
+    """A column-parallel layer reads a copy of its input, or all processes' parts of it."""
+    if z.split:
+        ledger.take(f"kept {which} input", z.whole)
+        ledger.give(f"kept {which} norm")
+
+
+def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
+    """A row-parallel layer's sum over processes, of which each keeps its part with sequence parallelism."""
+    ledger.take(name, z.whole, WORKING)
+    if z.sequence:
+        ledger.take("part", z.hidden, WORKING)
+        ledger.give(name, "part")
+        ledger.take(name, z.hidden, WORKING)
+
+
+def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+    ledger.take("kept rotated query", z.query)
+    ledger.take("kept rotated key", z.key)
+    if "rope" not in layout.fused:  # a sum of products with the tables, which alone are kept
+        ledger.give("kept query", "kept key")
+        ledger.take("kept tables", 2 * z.table)
+
+
+def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+    if "attention" in layout.fused:
+        ledger.take("kept attention", z.query)
+        ledger.take("kept statistics", 2 * z.statistics)
+        return
+    # Scores in bfloat16, then in float32 before and after the softmax, whose result is rounded again.
+    ledger.take("kept scaled query", z.query)
+    ledger.give("kept rotated query")
+    if z.key_value_groups > 1:
+        ledger.take("kept repeated", 2 * z.query)
+        ledger.give("kept rotated key", "kept value")
+    ledger.take("half scores", HALF * z.scores, WORKING)
+    ledger.take("wide scores", SINGLE * z.scores, WORKING)
+    ledger.give("half scores")
+    ledger.take("kept scores", SINGLE * z.scores)
+    ledger.give("wide scores")
+    ledger.take("kept weights", HALF * z.scores)
+    ledger.take("kept attention", z.query)
+
+
+def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
+    """A layer's backward. Holds ``gradient``, that of its output, and leaves that of its input so."""
+    take, give = ledger.take, ledger.give
+    give("kept output")
+    if mode == "full":
+        forward(ledger, z, layout)
+        give("kept output")
+    _branch(ledger, z)
+    take("d product", z.middle, WORKING)
+    if z.experts:
+        take("d experts", 4 * z.routed, WORKING)
+    _weight(ledger, z.down, "kept product", "branch")
+    take("d gate and up", 2 * z.middle, WORKING)
+    give("kept gate and up", "d product", "d experts")
+    take("d input", z.whole, WORKING)
+    _weight(ledger, z.up, "kept second input", "kept second norm", "d gate and up")
+    give("kept routed")
+    _norm_gradient(ledger, z, "second")
+    _branch(ledger, z)
+    if mode == "full_attn":
+        _attention_again(ledger, z, layout)
+    take("d attention", z.query, WORKING)
+    _weight(ledger, z.out, "branch")
+    if mode == "core_attn":
+        take("kept statistics", 2 * z.statistics)
+    if "attention" not in layout.fused:
+        take("d scores", 2 * SINGLE * z.scores, WORKING)
+        give("d scores", "kept scores", "kept weights", "kept scaled query", "kept repeated")
+    take("d rotated", z.query + 2 * z.key, WORKING)
+    give("kept statistics", "kept attention", "kept rotated query", "kept rotated key", "kept value")
+    give("d attention", "kept tables")
+    take("d query", z.query, WORKING)
+    give("kept query")
+    take("d key", z.key, WORKING)
+    give("kept key")
+    take("d qkv", z.query + 2 * z.key, WORKING)
+    give("d rotated", "d query", "d key")
+    take("d input", z.whole, WORKING)
+    _weight(ledger, z.columns, "kept first input", "d qkv")
+    _norm_gradient(ledger, z, "first")
+    give("kept first norm")
+
+
+def _branch(ledger: Ledger, z: Sizes) -> None:
+    """The gradient of a sum goes on twice; a row-parallel layer takes that of all tokens."""
+    ledger.take("branch", z.hidden, WORKING)
+    if z.split:
+        ledger.take("branch of all", z.whole, WORKING)
+        ledger.give("branch")
+        ledger.take("branch", z.whole, WORKING)
+        ledger.give("branch of all")
+
+
+def _weight(ledger: Ledger, size: int, *read: str) -> None:
+    """The gradient of a weight of ``size`` numbers, in bfloat16 and then in float32 to be added up."""
+    ledger.take("d weight", HALF * size, WORKING)
+    ledger.give(*read)
+    ledger.take("wide d weight", SINGLE * size, WORKING)
+    ledger.give("wide d weight", "d weight")
+
+
+def _norm_gradient(ledger: Ledger, z: Sizes, which: str) -> None:
+    if z.sequence:
+        ledger.take("part", z.hidden, WORKING)
+        ledger.give("d input")
+    ledger.take("d norm", z.hidden, WORKING)
+    ledger.give("part", f"kept {which} rstd", f"kept {which} wide")
+    ledger.take("sum", z.hidden, WORKING)
+    ledger.give("d norm", "d input", "sum")
+    ledger.give("kept middle" if which == "second" else "")
+
+
+def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+    """The forward of attention alone, from the norm's result."""
+    if z.one_product:
+        ledger.take("qkv", z.query + 2 * z.key, WORKING)
+    for name, size in (("query", z.query), ("key", z.key), ("value", z.key)):
+        ledger.take(f"kept {name}", size)
+    _rotated(ledger, z, layout)
+    _attention(ledger, z, layout)
+    _columns_input(ledger, z, "first")
+    ledger.take("attention output", z.whole, WORKING)
+    ledger.give("attention output", "qkv")

@@ -1,0 +1,116 @@
+"""The fastest layout that fits, among all that the trainer has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from .layout import SHARDING, Layout
+from .memory import Memory, peak
+from .shape import ModelShape
+
+# Of recompute: off, or how much of a layer is computed again.
+RECOMPUTE = (
+    {"recompute": False},
+    {"recompute": True, "recompute_granularity": "core_attn"},
+    {"recompute": True, "recompute_granularity": "full_attn"},
+    {"recompute": True, "recompute_granularity": "full"},
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A layout with what it takes: ``seconds`` a step by the cost model, and its memory."""
+
+    layout: Layout
+    seconds: float
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Search:
+    """``best``: the fastest first. ``considered``: layouts that could train, ``fitting``: that fit.
+
+    ``smallest``: the least memory of any layout that could train, in bytes.
+    """
+
+    best: tuple[Found, ...]
+    considered: int
+    fitting: int
+    smallest: int
+
+
+def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[Layout]:
+    """All layouts of the run ``like`` that the trainer has: same cards, samples, operators and overlap.
+
+    A tensor-parallel group stays within a server: its collectives are in every layer.
+    """
+    for tensor in _divisors(like.cards):
+        if tensor > cards_per_server:
+            continue
+        for stages in _divisors(like.cards // tensor):
+            replicas = like.cards // (tensor * stages)
+            for rows in _divisors(like.global_batch_size // replicas):
+                for chunks in (1, 2, 4) if stages > 1 else (1,):
+                    fields = {
+                        "tensor_parallel_degree": tensor,
+                        "pipeline_parallel_degree": stages,
+                        "virtual_pp_degree": chunks,
+                        "per_device_train_batch_size": rows,
+                        "sharding": "",
+                        "sequence_parallel": False,
+                        "recompute": False,
+                    }
+                    yield from _variants(shape, like, fields, replicas)
+
+
+def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
+    """With and without sharding, sequence parallelism and recompute; none where the degrees cannot be."""
+    try:
+        plain = dataclasses.replace(like, **fields)
+        plain.check(shape)
+    except ValueError:
+        return
+    sequences = (False, True) if plain.tensor_parallel_degree > 1 else (False,)
+    for kind, sequence, recompute in product(SHARDING if replicas > 1 else ("",), sequences, RECOMPUTE):
+        try:
+            found = dataclasses.replace(plain, sharding=kind, sequence_parallel=sequence, **recompute)
+            found.check(shape)
+        except ValueError:
+            continue
+        yield found
+
+
+def search(
+    shape: ModelShape,
+    like: Layout,
+    limit: int,
+    cards_per_server: int,
+    seconds: Callable[[Layout], float],
+    keep: int = 5,
+) -> Search:
+    """The ``keep`` fastest layouts whose peak is at most ``limit`` bytes; of equals that with less memory.
+
+    ``seconds``: of a step of a layout. ValueError where no layout could train ``shape``, whatever its memory.
+    """
+    found, considered, smallest = [], 0, None
+    for layout in layouts(shape, like, cards_per_server):
+        considered += 1
+        memory = peak(shape, layout)
+        smallest = memory.peak_memory_bytes if smallest is None else min(smallest, memory.peak_memory_bytes)
+        if memory.peak_memory_bytes <= limit:
+            found.append(Found(layout, seconds(layout), memory))
+    if smallest is None:
+        raise ValueError(
+            f"no degrees share {shape.name} and --global_batch_size {like.global_batch_size} on --cards "
+            f"{like.cards}; give a batch that is a multiple of some power of two, or another number of cards"
+        )
+    found.sort(key=lambda one: (one.seconds, one.memory.peak_memory_bytes))
+    return Search(tuple(found[:keep]), considered, len(found), smallest)
+
+
+def _divisors(number: int) -> list[int]:
+    """Ascending; none of 0."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

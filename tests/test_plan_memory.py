@@ -1,0 +1,133 @@
+"""The predicted memory against the virtual device's own peak, in runs of the training script."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import run_inputs
+
+from llm_npu.plan.layout import FUSED, Layout
+from llm_npu.plan.memory import peak, shares, weights
+from llm_npu.plan.shape import ModelShape
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "run_llama_npu.py"
+SIZES = {
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+QWEN2 = {"model_type": "qwen2", "tie_word_embeddings": True}
+MIXTRAL = {"model_type": "mixtral", "intermediate_size": 384, "num_local_experts": 4}
+LLAMA3 = {
+    "max_position_embeddings": 8192,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 512,
+    },
+}
+TP2 = {"cards": 2, "tensor_parallel_degree": 2}
+SP2 = {**TP2, "sequence_parallel": True}
+PP2 = {"cards": 2, "pipeline_parallel_degree": 2, "global_batch_size": 8}
+PP4 = {"cards": 4, "pipeline_parallel_degree": 4, "per_device_train_batch_size": 1, "global_batch_size": 8}
+FULL = {"recompute": True}
+CORE = {"recompute": True, "recompute_granularity": "core_attn"}
+ATTENTION = {"recompute": True, "recompute_granularity": "full_attn"}
+
+# name: what differs from the Llama of SIZES, and from a run of 2 rows of 256 tokens on one card
+RUNS = {
+    "plain": ({}, {}),
+    "4 rows": ({}, {"per_device_train_batch_size": 4, "global_batch_size": 4}),
+    "2 micro batches": ({}, {"global_batch_size": 4}),
+    "recompute": ({}, FULL),
+    "recompute of attention": ({}, ATTENTION),
+    "recompute of its core": ({}, CORE),
+    "nothing fused": ({}, {"fused": frozenset()}),
+    "attention not fused": ({}, {"fused": FUSED - {"attention"}}),
+    "norms not fused": ({}, {"fused": FUSED - {"rms_norm"}}),
+    "rotary embedding not fused": ({}, {"fused": FUSED - {"rope"}}),
+    "tied, with biases": (QWEN2, {}),
+    "mistral": ({"model_type": "mistral"}, {}),
+    "experts": (MIXTRAL, {}),
+    "8192 positions": (LLAMA3, {}),
+    "data parallel": ({}, {"cards": 2}),
+    "sharding stage 1": ({}, {"cards": 2, "sharding": "stage1"}),
+    "sharding stage 2": ({}, {"cards": 2, "sharding": "stage2"}),
+    "tensor parallel": ({}, TP2),
+    "tensor parallel, recompute": ({}, {**TP2, **FULL}),
+    "sequence parallel": ({}, SP2),
+    "sequence parallel, recompute": ({}, {**SP2, **FULL}),
+    "sequence parallel, recompute of attention": ({}, {**SP2, **ATTENTION}),
+    "pipeline": ({}, PP2),
+    "pipeline, recompute": ({}, {**PP2, **FULL}),
+    "pipeline of unequal stages": ({"num_hidden_layers": 5}, PP2),
+    "tensor x data": ({}, {**TP2, "cards": 4}),
+    "sequence x sharding": ({}, {**SP2, "cards": 4, "sharding": "stage1"}),
+    "sequence x pipeline": ({}, {**SP2, **PP2, "cards": 4}),
+    "pipeline x sharding": ({}, {**PP2, "cards": 4, "sharding": "stage1", "global_batch_size": 16}),
+    "pipeline of 4 stages": ({}, PP4),
+    "interleaved pipeline": ({"num_hidden_layers": 8}, {**PP4, "virtual_pp_degree": 2}),
+}
+QUICK = ("plain", "sequence parallel, recompute")  # these run by default
+
+
+def of_run(name: str, folder: Path) -> tuple[ModelShape, Layout, dict[str, Path]]:
+    fields, differences = RUNS[name]
+    made = run_inputs.inputs(folder, **{**SIZES, **fields})
+    usual = {"cards": 1, "max_seq_length": 256, "per_device_train_batch_size": 2}
+    return ModelShape.of(str(made["model_name_or_path"])), Layout(**{**usual, **differences}), made
+
+
+def measured(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: Path) -> int:
+    """The most that one device of a run held: of two steps, the second of which has all states."""
+    given = {"input_dir": made["input_dir"], "data_cache": made["data_cache"], "output_dir": folder / "out"}
+    given |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false", "save_strategy": "no"}
+    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(given)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    records = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
+    return max(record["peak_memory"] for record in records if "peak_memory" in record)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
+)
+def test_the_prediction_is_within_3_percent_of_the_device(name, tmp_path):
+    shape, layout, made = of_run(name, tmp_path)
+    layout.check(shape)
+    found = measured(shape, layout, made, tmp_path)
+    assert peak(shape, layout).peak_memory_bytes == pytest.approx(found, rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["llama2-70b", "llama3.2-1b", "qwen2-0.5b", "mixtral-8x7b", "mistral-7b"])
+def test_the_weights_of_all_stages_are_those_of_the_model(model):
+    shape = ModelShape.of(model)
+    assert sum(weights(shape, Layout(cards=1), 0)) == shape.parameters
+    if model == "llama2-70b":
+        layout = Layout(cards=4, pipeline_parallel_degree=4)
+        assert sum(sum(weights(shape, layout, stage)) for stage in range(4)) == shape.parameters
+
+
+def test_weights_go_to_the_card_that_has_fewest():
+    assert shares([1, 5, 2, 2], 2, largest_first=True) == [5]
+    assert shares([1, 5, 2, 2], 2, largest_first=False) == [1, 2, 2]
+
+
+def test_the_parts_of_every_moment_add_up():
+    layout = Layout(cards=32, tensor_parallel_degree=8, pipeline_parallel_degree=4, global_batch_size=64)
+    memory = peak(ModelShape.of("llama2-70b"), layout)
+    for stage in memory.stages:
+        assert [moment.phase for moment in stage.moments][:2] == ["between steps", "forward, last layer"]
+        for moment in stage.moments:
+            assert sum(moment.parts.values()) == moment.bytes
+    assert memory.fullest.stage == 0  # 4 micro batches are under way there
+    states = memory.stages[0].moments[0].bytes
+    assert states == pytest.approx(18 * sum(weights(ModelShape.of("llama2-70b"), layout, 0)), rel=0.01)

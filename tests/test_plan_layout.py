@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from llm_npu.plan.layout import Layout
+from llm_npu import config
+from llm_npu.plan.layout import FUSED, SWITCHES, Layout
 from llm_npu.plan.shape import ModelShape
 
 PRESETS = [
@@ -123,3 +124,33 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
 def test_models_that_cannot_be_shared_so_are_refused(model, fields, words):
     with pytest.raises(ValueError, match=words):
         layout(**fields).check(ModelShape.of(model))
+
+
+def test_the_arguments_are_those_of_the_training_script():
+    found = layout(cards=64, sequence_parallel=True, sharding="stage1", recompute=True, overlap="mc2",
+                   fused=FUSED - {"rope"}, global_batch_size=64).arguments(ModelShape.of("llama2-70b"))  # fmt: skip
+    assert dict(zip(found[::2], found[1::2], strict=True)) == {
+        "--model_name_or_path": "llama2-70b",
+        "--max_seq_length": "4096",
+        "--per_device_train_batch_size": "1",
+        "--gradient_accumulation_steps": "32",
+        "--tensor_parallel_degree": "8",
+        "--pipeline_parallel_degree": "4",
+        "--sequence_parallel": "true",
+        "--sharding": "stage1",
+        "--recompute": "true",
+        "--recompute_granularity": "full",
+        "--overlap": "mc2",
+        "--use_fused_rope": "false",
+    }
+    run = config.parse(found)
+    assert (run.data.max_seq_length, run.training.gradient_accumulation_steps) == (4096, 32)
+    assert not config.parse([*found, "--overlap", "pipelined:4"]).fused.use_fused_rope
+
+
+@pytest.mark.parametrize(
+    ("model", "switch"), [("llama2-7b", "disable_fused_options"), ("mixtral-8x7b", "moe")]
+)
+def test_what_is_not_fused_is_switched_off(model, switch):
+    found = Layout(cards=1, fused=FUSED - {*SWITCHES} if model == "llama2-7b" else FUSED - {"moe"})
+    assert switch in " ".join(found.arguments(ModelShape.of(model)))

@@ -10,7 +10,15 @@ from llm_npu.families import FAMILIES
 
 from .shape import ModelShape
 
-FUSED = frozenset({"attention", "rms_norm", "rope", "swiglu", "moe"})
+# Fused operators, and the script's arguments that switch them.
+SWITCHES = {
+    "attention": "use_npu_fusion_attention",
+    "rms_norm": "use_fused_rms_norm",
+    "rope": "use_fused_rope",
+    "swiglu": "use_fused_swiglu",
+    "moe": "use_fused_moe",
+}
+FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
 GRANULARITIES = ("full", "full_attn", "core_attn")
 OVERLAPS = ("serial", "pipelined", "mc2")
@@ -208,13 +216,11 @@ class Layout:
             found |= {"recompute": "true", "recompute_granularity": self.recompute_granularity}
         if self.overlap != "serial":
             found["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
-        switches = {
-            "attention": "use_npu_fusion_attention",
-            "rms_norm": "use_fused_rms_norm",
-            "rope": "use_fused_rope",
-            "swiglu": "use_fused_swiglu",
-        }
-        if FAMILIES[shape.model_type].experts:
-            switches["moe"] = "use_fused_moe"
-        found |= {switch: "false" for name, switch in switches.items() if name not in self.fused}
+        switches = dict(SWITCHES)
+        if not FAMILIES[shape.model_type].experts:
+            del switches["moe"]
+        off = [switch for name, switch in switches.items() if name not in self.fused]
+        found |= (
+            {"disable_fused_options": "true"} if len(off) == len(switches) else dict.fromkeys(off, "false")
+        )
         return [text for name, value in found.items() for text in (f"--{name}", str(value))]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.plan.layout import FUSED, SWITCHES, Layout
+from llm_npu.plan.layout import FUSED, Layout
 from llm_npu.plan.shape import ModelShape
 
 PRESETS = [
@@ -127,8 +127,9 @@ def test_models_that_cannot_be_shared_so_are_refused(model, fields, words):
 
 
 def test_the_arguments_are_those_of_the_training_script():
-    found = layout(cards=64, sequence_parallel=True, sharding="stage1", recompute=True, overlap="mc2",
-                   fused=FUSED - {"rope"}, global_batch_size=64).arguments(ModelShape.of("llama2-70b"))  # fmt: skip
+    asked = {"sequence_parallel": True, "sharding": "stage1", "recompute": True, "overlap": "mc2"}
+    asked |= {"fused": FUSED - {"rope"}, "global_batch_size": 64}
+    found = layout(cards=64, **asked).arguments(ModelShape.of("llama2-70b"))
     assert dict(zip(found[::2], found[1::2], strict=True)) == {
         "--model_name_or_path": "llama2-70b",
         "--max_seq_length": "4096",
@@ -148,9 +149,8 @@ def test_the_arguments_are_those_of_the_training_script():
     assert not config.parse([*found, "--overlap", "pipelined:4"]).fused.use_fused_rope
 
 
-@pytest.mark.parametrize(
-    ("model", "switch"), [("llama2-7b", "disable_fused_options"), ("mixtral-8x7b", "moe")]
-)
-def test_what_is_not_fused_is_switched_off(model, switch):
-    found = Layout(cards=1, fused=FUSED - {*SWITCHES} if model == "llama2-7b" else FUSED - {"moe"})
-    assert switch in " ".join(found.arguments(ModelShape.of(model)))
+def test_what_is_not_fused_is_switched_off():
+    llama, mixtral = ModelShape.of("llama2-7b"), ModelShape.of("mixtral-8x7b")
+    assert "--disable_fused_options" in Layout(cards=1, fused=frozenset({"moe"})).arguments(llama)
+    assert "--use_fused_moe" in Layout(cards=1, fused=FUSED - {"moe"}).arguments(mixtral)
+    assert not any("fused" in word for word in Layout(cards=1, fused=FUSED - {"moe"}).arguments(llama))

@@ -1,88 +1,117 @@
-"""The cost model against published runs."""
+"""The cost model against published runs, each predicted from others: ``python -m llm_npu.plan.validation``.
+
+``--write`` writes the fitted efficiencies into the data file efficiencies.json, and
+docs/planning_validation.md with its chart, in a source tree.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from .cards import Card, read
-from .cost import StepTime, step_time
-from .layout import Layout
+import numpy as np
+
+from . import validation_page
+from .cards import DATA, Card, card
+from .cost import StepTime
+from .fitting import PRIORS, fit
+from .published import Point, points
 from .roofline import Efficiencies
-from .shape import ModelShape
-from .stage import Software
+
+SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
+SHARE = 0.9  # of the published runs are predicted within the error that answers state
 
 
 @dataclass(frozen=True)
-class Point:
-    """A published run: what was trained how, and tokens/s of a card. ``goal``: one of those judged."""
+class Judged:
+    """A published run and its prediction by efficiencies fitted on ``fitted_on`` other runs."""
 
-    name: str
-    shape: ModelShape
-    layout: Layout
-    software: Software
-    measured: float
-    goal: bool
-    script: str
+    point: Point
+    predicted: StepTime
+    fitted_on: int
 
-    def predict(self, efficiencies: Efficiencies, on: Card) -> StepTime:
-        return step_time(self.shape, self.layout, on, efficiencies, self.software)
+    @property
+    def error(self) -> float:
+        """Relative, of tokens/s."""
+        return self.predicted.tokens_per_second_per_card / self.point.measured - 1
+
+    @property
+    def time_error(self) -> float:
+        """Relative, of the seconds of a step."""
+        return 1 / (1 + self.error) - 1
 
 
-def _point(found: dict) -> Point:
-    layers, stages = found["num_layers"], found["pipeline_parallel"]
-    window = found.get("sliding_window")
-    shape = ModelShape(
-        name=found["model"],
-        model_type="llama",
-        vocab_size=found["vocab_size"],
-        hidden_size=found["hidden_size"],
-        intermediate_size=found["ffn_hidden_size"],
-        num_hidden_layers=layers,
-        num_attention_heads=found["num_attention_heads"],
-        num_key_value_heads=found["num_query_groups"],
-        max_position_embeddings=found["seq_length"],
-        tie_word_embeddings=not found["untied"],
-        attention_bias=found["qkv_bias"],
-        sliding_window=window,
-    )
-    tp = found["tensor_parallel"]
-    chunks = (
-        layers // stages // found["layers_per_virtual_stage"] if "layers_per_virtual_stage" in found else 1
-    )
-    layout = Layout(
-        cards=found["cards"],
-        tensor_parallel_degree=tp,
-        pipeline_parallel_degree=stages,
-        virtual_pp_degree=chunks,
-        sharding="stage1" if found["distributed_optimizer"] else "",
-        sequence_parallel=found["sequence_parallel"] and tp > 1,
-        max_seq_length=found["seq_length"],
-        per_device_train_batch_size=found["micro_batch_size"],
-        global_batch_size=found["global_batch_size"],
-        overlap="mc2" if found["mc2"] and tp > 1 else "serial",
-        fused=frozenset(found["fused"]),
-        mask="band" if window else "causal",
-    )
-    own = found.get("stage_layers")
-    software = Software(
-        gathers_again=True,
-        asynchronous=True,
-        overlaps_gradients=found["overlap_grad_reduce"],
-        stage_layers=tuple(own) if own else None,
-    )
-    return Point(
-        found["model"],
-        shape,
-        layout,
-        software,
-        found["tokens_per_s_per_card"],
-        found["goal"],
-        found["script"],
-    )
+def fitted_on(pool: Sequence[Point], on: Card) -> Efficiencies:
+    """The efficiencies that explain the runs of ``pool`` best."""
+
+    def predict(efficiencies: Efficiencies) -> list[float]:
+        return [point.predict(efficiencies, on).tokens_per_second_per_card for point in pool]
+
+    return fit(predict, [point.measured for point in pool])
+
+
+def left_out(judged: Sequence[Point], pool: Sequence[Point], on: Card) -> tuple[Judged, ...]:
+    """Every run of ``judged`` predicted from those of ``pool`` that are neither it nor its twins."""
+    found = []
+    for point in judged:
+        others = [other for other in pool if not point.twin(other)]
+        predicted = point.predict(fitted_on(others, on), on)
+        found.append(Judged(point, predicted, len(others)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """``everywhere``: every run, from all others. ``goal``: the eight among them. ``alone``: the eight, from
+    the other seven only. ``efficiencies``: fitted on all runs; their ``error`` is what answers state."""
+
+    everywhere: tuple[Judged, ...]
+    alone: tuple[Judged, ...]
+    efficiencies: Efficiencies
+
+    @property
+    def goal(self) -> tuple[Judged, ...]:
+        return tuple(one for one in self.everywhere if one.point.goal)
 
 
 @cache
-def points() -> tuple[Point, ...]:
-    """The published runs that the model can describe."""
-    return tuple(_point(found) for found in read("published.json")["points"] if "left_out" not in found)
+def validation() -> Validation:
+    """Fits and predictions of all published runs that the model can describe."""
+    on, every = card(SERVER), points()
+    judged = tuple(point for point in every if point.goal)
+    everywhere = left_out(every, every, on)
+    error = float(np.quantile([abs(one.time_error) for one in everywhere], SHARE, method="higher"))
+    best = fitted_on(every, on)
+    stated = Efficiencies(best.cube, best.attention, best.hidden, error=round(error, 3))
+    return Validation(everywhere, left_out(judged, judged, on), stated)
+
+
+def write(found: Validation, root: Path) -> None:
+    """The data file, the page and its chart, below the source tree ``root``."""
+    docs = root / "docs"
+    if not docs.is_dir():
+        raise ValueError(f"--write needs a source tree, but {root} has no folder docs; run it in one")
+    values = {name: getattr(found.efficiencies, name) for name in PRIORS}
+    data = {"efficiencies": values, "error": found.efficiencies.error}
+    (DATA / "efficiencies.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    (docs / "planning_validation.md").write_text(validation_page.page(found), encoding="utf-8")
+    validation_page.chart(found, docs / "images" / "planning_validation.png")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m llm_npu.plan.validation", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the data file, the page and its chart")
+    asked = parser.parse_args(arguments)
+    found = validation()
+    print(validation_page.table(found))
+    print(validation_page.summary(found))
+    if asked.write:
+        write(found, Path(__file__).resolve().parents[2])
+
+
+if __name__ == "__main__":
+    main()

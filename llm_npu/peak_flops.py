@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llm_npu.plan.cards import read
+
 MEASURED = "measured"
 
 
@@ -22,16 +24,12 @@ class Card:
 
 
 _PRESS = "Huawei, 23 August 2019, https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor"
-_SKILLS = (
-    "op-mfu-calculator of https://github.com/kali20gakki/mindstudio-skills, commit "
-    "266c7821de7b51b683d4605960d0d86f7d631e03"
-)
 CARDS: Mapping[str, Card] = {
     "ascend910": Card(256.0, _PRESS),
-    "ascend910b1": Card(378.88, _SKILLS),
-    "ascend910b2": Card(353.89, _SKILLS),
-    "ascend910b3": Card(294.91, _SKILLS),
-    "ascend910b4": Card(270.0, _SKILLS),
+    **{
+        name: Card(card["tflops"], card["tflops_source"])
+        for name, card in read("cards.json")["cards"].items()
+    },
 }
 
 

@@ -120,7 +120,7 @@ def test_all_ranks_together_compute_the_model(tensor, stages, chunks):
         pipeline_parallel_degree=stages,
         virtual_pp_degree=chunks,
         sequence_parallel=tensor > 1,
-        global_batch_size=stages,
+        global_batch_size=2 * stages,
         mask="full",
     )
     layout.check(LLAMA)

@@ -14,15 +14,13 @@ Goals: at most 3 us per operator and at most 1.05 times the CPU place's step. Th
 numbers differ, and 0 otherwise: a missed goal is printed, since a busy machine can miss it.
 """
 
-import argparse
 import gc
-import json
 import sys
 import time
 
-from benchmarks import machine, timing
-
-from paddle_fused import virtual_npu
+from benchmarks import machine, one_process, timing
+from benchmarks.llama_training import LlamaTraining
+from benchmarks.one_process import Disagreement
 
 PLACES = ("cpu", "npu")
 OP_GOAL_US = 3.0
@@ -31,10 +29,6 @@ STEP_TOLERANCE = 1e-5  # relative difference of the losses; both places run the 
 # Short batches and many of them: a batch that another process interrupts then stays out of the median.
 OP_CALLS = 200
 OP_ROUNDS = 300
-
-
-class Disagreement(Exception):
-    """The two places computed different numbers: there is nothing to time."""
 
 
 def comparison(measure, rounds, scale):
@@ -86,55 +80,6 @@ def bench_operators(rounds, calls=OP_CALLS):
     return result
 
 
-class LlamaTraining:
-    """A PaddleNLP Llama with its optimizer on one place; those built alike start from the same weights."""
-
-    def __init__(self, place, hidden, layers, length):
-        import numpy as np
-        import paddle
-        from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
-
-        self.place = place
-        paddle.set_device(place)
-        config = LlamaConfig(
-            vocab_size=4096,
-            hidden_size=hidden,
-            intermediate_size=hidden * 11 // 4,
-            num_hidden_layers=layers,
-            num_attention_heads=8,
-            max_position_embeddings=length,
-            seq_length=length,
-            use_flash_attention=False,
-            use_fused_rms_norm=False,
-            use_fused_rope=False,
-            use_cache=False,
-        )
-        self.model = LlamaForCausalLM(config)
-        self.model.train()
-        rng = np.random.default_rng(0)
-        for parameter in self.model.parameters():
-            noise = rng.standard_normal(parameter.shape, dtype="float32") * 0.02
-            parameter.set_value(noise if parameter.ndim > 1 else 1 + noise)
-        tokens = rng.integers(0, config.vocab_size, (1, length + 1))
-        self.inputs = paddle.to_tensor(tokens[:, :-1])
-        self.labels = paddle.to_tensor(tokens[:, 1:])
-        self.optimizer = paddle.optimizer.AdamW(1e-4, parameters=self.model.parameters(), weight_decay=0.01)
-
-    def step(self):
-        """One training step; returns (seconds, loss). Reading the loss waits for the device."""
-        import paddle
-
-        paddle.set_device(self.place)
-        began = time.perf_counter()
-        output = self.model(self.inputs, labels=self.labels)
-        loss = output[0] if isinstance(output, (tuple, list)) else output
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.clear_grad()
-        value = float(loss)
-        return time.perf_counter() - began, value
-
-
 def bench_step(rounds, hidden=512, layers=4, length=512, steps_to_verify=3):
     """Summary in milliseconds per training step; raises Disagreement unless the first losses agree."""
     training = {place: LlamaTraining(place, hidden, layers, length) for place in PLACES}
@@ -170,37 +115,19 @@ def bench(step_rounds, op_rounds=OP_ROUNDS, **llama):
 
 
 def text(result):
-    facts = result["machine"]
     lines = [
-        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, commit {facts['commit']}",
+        one_process.heading(result["machine"]),
         f"{'':18}{'cpu':>18}{'npu':>18}{'overhead':>12}{'ratio':>8}",
     ]
     compared = [(f"{name} 4x4 (us)", both) for name, both in result["ops_us"].items()]
     for label, both in [*compared, ("Llama step (ms)", result["step_ms"])]:
         places = "".join(f"{both[p]['median']:10.2f} ±{both[p]['spread']:6.2f}" for p in PLACES)
         lines.append(f"{label:18}{places}{both['overhead']:12.2f}{both['ratio']:8.3f}")
-    for goal, met in (
-        (f"at most {OP_GOAL_US:g} us overhead per operator", result["goals"]["ops"]),
-        (f"at most {STEP_GOAL_RATIO:g} times the CPU place's step", result["goals"]["step"]),
-    ):
-        lines.append(f"goal {'met' if met else 'MISSED'}: {goal}")
+    ops, step = result["goals"]["ops"], result["goals"]["step"]
+    lines.append(one_process.goal(ops, f"at most {OP_GOAL_US:g} us overhead per operator"))
+    lines.append(one_process.goal(step, f"at most {STEP_GOAL_RATIO:g} times the CPU place's step"))
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help="training steps of each place (default 15)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    arguments = parser.parse_args()
-    virtual_npu.activate()
-    try:
-        result = bench(arguments.rounds)
-    except Disagreement as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(json.dumps(result, indent=2) if arguments.json else text(result))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(one_process.main(__doc__, bench, text, rounds=15, turns="training steps of each place"))

@@ -11,15 +11,12 @@ Goal: each watch adds at most 2 % to the median. The exit status is 1 if losses 
 missed goal is printed, since a busy machine can miss it.
 """
 
-import argparse
 import contextlib
-import json
 import sys
 
-from bench_device import Disagreement, LlamaTraining
-from benchmarks import machine, timing
-
-from paddle_fused import virtual_npu
+from benchmarks import machine, one_process, timing
+from benchmarks.llama_training import LlamaTraining
+from benchmarks.one_process import Disagreement
 
 GOAL = 0.02
 BARE = "bare"
@@ -66,32 +63,14 @@ def bench(rounds, hidden=512, layers=4, length=512, steps_to_verify=3):
 
 
 def text(result):
-    facts = result["machine"]
-    lines = [
-        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, commit {facts['commit']}"
-    ]
+    lines = [one_process.heading(result["machine"])]
     for name, each in result["step_ms"].items():
         added = f"  {result['added'][name]:+.2%}" if name != BARE else ""
         lines.append(f"{name:10}{each['median']:10.2f} ±{each['spread']:6.2f} ms a step{added}")
     for name, met in result["goals"].items():
-        lines.append(f"goal {'met' if met else 'MISSED'}: watching {name} adds at most {GOAL:.0%}")
+        lines.append(one_process.goal(met, f"watching {name} adds at most {GOAL:.0%}"))
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40, help="training steps of each (default 40)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    arguments = parser.parse_args()
-    virtual_npu.activate()
-    try:
-        result = bench(arguments.rounds)
-    except Disagreement as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(json.dumps(result, indent=2) if arguments.json else text(result))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(one_process.main(__doc__, bench, text, rounds=40, turns="training steps of each"))

@@ -6,6 +6,7 @@ import numpy as np
 import paddle
 import pytest
 from paddlenlp.peft import LoRAModel
+from tiny_models import SIZES
 
 from llm_npu import atomic, lora, surgery, weights
 from llm_npu.config import ModelArguments
@@ -15,17 +16,6 @@ from llm_npu.tokenizer import load_tokenizer, trained_tokenizer
 
 IDS = paddle.to_tensor([[5, 9, 17, 33, 4, 8, 90, 100]])
 PROJECTIONS = ["down_proj", "gate_up_fused_proj", "o_proj", "qkv_proj"]
-
-
-SIZES = {
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-}
 MIXTURES = {
     "mixtral": {"num_local_experts": 2},
     "qwen2_moe": {

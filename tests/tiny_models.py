@@ -8,7 +8,7 @@ from llm_npu.families import config_class, model_class
 
 VOCABULARY, POSITIONS = 128, 64
 
-_COMMON = {
+SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -16,6 +16,8 @@ _COMMON = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": POSITIONS,
+}
+_COMMON = SIZES | {
     "initializer_range": 0.3,  # far apart logits, so that no two are equal after rounding
     "hidden_act": "silu",
     "rms_norm_eps": 1e-5,

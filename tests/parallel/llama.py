@@ -18,6 +18,7 @@ import paddle
 import paddle.distributed as dist
 import ranks
 from paddlenlp.transformers import LlamaConfig
+from tiny_models import SIZES, VOCABULARY
 
 import paddle_fused
 from llm_npu import compat, families, layout, surgery
@@ -29,15 +30,6 @@ from paddle_fused import virtual_npu
 
 STEPS = 3
 ROWS, SEQUENCE = 4, 16  # of all processes together, in each step
-SIZES = {
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-}
 
 
 def new_model():
@@ -54,7 +46,7 @@ def new_optimizer(parameters):
 
 def batch(step: int):
     random = np.random.default_rng(step)
-    ids, labels = random.integers(0, SIZES["vocab_size"], (2, ROWS, SEQUENCE))
+    ids, labels = random.integers(0, VOCABULARY, (2, ROWS, SEQUENCE))
     labels[:, 0] = -100
     return ids, labels
 

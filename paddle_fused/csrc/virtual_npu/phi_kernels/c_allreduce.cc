@@ -7,37 +7,21 @@ namespace virtual_npu {
 using phi::DenseTensor;
 using phi::distributed::ReduceOp;
 
-template <typename T, typename Context, ReduceOp op>
-void c_allreduce(const Context& context, const DenseTensor& x, int ring, bool /*use_calc_stream*/,
-                 bool /*use_model_parallel*/, DenseTensor* out) {
-  out->Resize(x.dims());
-  context.template Alloc<T>(out);
-  Ring(context, ring).all_reduce(op, x, out);
-}
+template <ReduceOp op>
+struct CAllReduce {
+  template <typename T, typename Context>
+  static void kernel(const Context& context, const DenseTensor& x, int ring, bool /*use_calc_stream*/,
+                     bool /*use_model_parallel*/, DenseTensor* out) {
+    out->Resize(x.dims());
+    context.template Alloc<T>(out);
+    Ring(context, ring).all_reduce(op, x, out);
+  }
+};
 
-template <typename T, typename Context>
-void c_allreduce_sum(const Context& context, const DenseTensor& x, int ring, bool use_calc_stream,
-                     bool use_model_parallel, DenseTensor* out) {
-  c_allreduce<T, Context, ReduceOp::SUM>(context, x, ring, use_calc_stream, use_model_parallel, out);
-}
-
-template <typename T, typename Context>
-void c_allreduce_max(const Context& context, const DenseTensor& x, int ring, bool use_calc_stream,
-                     bool use_model_parallel, DenseTensor* out) {
-  c_allreduce<T, Context, ReduceOp::MAX>(context, x, ring, use_calc_stream, use_model_parallel, out);
-}
-
-template <typename T, typename Context>
-void c_allreduce_min(const Context& context, const DenseTensor& x, int ring, bool use_calc_stream,
-                     bool use_model_parallel, DenseTensor* out) {
-  c_allreduce<T, Context, ReduceOp::MIN>(context, x, ring, use_calc_stream, use_model_parallel, out);
-}
-
-template <typename T, typename Context>
-void c_allreduce_prod(const Context& context, const DenseTensor& x, int ring, bool use_calc_stream,
-                      bool use_model_parallel, DenseTensor* out) {
-  c_allreduce<T, Context, ReduceOp::PRODUCT>(context, x, ring, use_calc_stream, use_model_parallel, out);
-}
+using Sum = CAllReduce<ReduceOp::SUM>;
+using Max = CAllReduce<ReduceOp::MAX>;
+using Min = CAllReduce<ReduceOp::MIN>;
+using Prod = CAllReduce<ReduceOp::PRODUCT>;
 
 template <typename T, typename Context>
 void mp_allreduce_sum(const Context& context, const DenseTensor& x, DenseTensor* out) {
@@ -50,10 +34,9 @@ void mp_allreduce_sum(const Context& context, const DenseTensor& x, DenseTensor*
 
 #define VIRTUAL_NPU_SUMMED_TYPES float, double, int, int64_t, phi::dtype::float16, phi::dtype::bfloat16
 
-PD_REGISTER_PLUGIN_KERNEL(c_allreduce_sum, npu, ALL_LAYOUT, virtual_npu::c_allreduce_sum, VIRTUAL_NPU_SUMMED_TYPES) {}
-PD_REGISTER_PLUGIN_KERNEL(c_allreduce_max, npu, ALL_LAYOUT, virtual_npu::c_allreduce_max, VIRTUAL_NPU_SUMMED_TYPES) {}
-PD_REGISTER_PLUGIN_KERNEL(c_allreduce_min, npu, ALL_LAYOUT, virtual_npu::c_allreduce_min, VIRTUAL_NPU_SUMMED_TYPES) {}
-PD_REGISTER_PLUGIN_KERNEL(c_allreduce_prod, npu, ALL_LAYOUT, virtual_npu::c_allreduce_prod,
-                          VIRTUAL_NPU_SUMMED_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(c_allreduce_sum, npu, ALL_LAYOUT, virtual_npu::Sum::kernel, VIRTUAL_NPU_SUMMED_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(c_allreduce_max, npu, ALL_LAYOUT, virtual_npu::Max::kernel, VIRTUAL_NPU_SUMMED_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(c_allreduce_min, npu, ALL_LAYOUT, virtual_npu::Min::kernel, VIRTUAL_NPU_SUMMED_TYPES) {}
+PD_REGISTER_PLUGIN_KERNEL(c_allreduce_prod, npu, ALL_LAYOUT, virtual_npu::Prod::kernel, VIRTUAL_NPU_SUMMED_TYPES) {}
 PD_REGISTER_PLUGIN_KERNEL(mp_allreduce_sum, npu, ALL_LAYOUT, virtual_npu::mp_allreduce_sum,
                           VIRTUAL_NPU_SUMMED_TYPES) {}

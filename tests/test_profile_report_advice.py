@@ -224,6 +224,46 @@ def test_ranks_with_other_collectives_are_not_compared(tmp_path):
     assert summary.build(tmp_path).stragglers is None
 
 
+def groups_of_two(folder, lengths):
+    """Four ranks in two groups, each with collectives of its own at the same time, of ``lengths`` by rank."""
+    for rank, length in enumerate(lengths):
+        tasks = [
+            Task(
+                "hcom_allReduce_",
+                "HCCL",
+                100 * turn,
+                length,
+                name=f"hcom_allReduce__{500 + rank // 2}_{turn}_1",
+            )
+            for turn in range(5)
+        ]
+        msprof.write(folder / f"rank_{rank}" / "PROF_1", tasks)
+    return summary.build(folder).stragglers
+
+
+def test_collectives_of_other_groups_are_not_compared(tmp_path):
+    """Those of the second group are larger: nobody waits in either."""
+    found = groups_of_two(tmp_path, (10, 10, 60, 60))
+    assert (found.slowest, found.compared) == (None, 10)
+    assert set(found.waiting.values()) == {0}
+
+
+def test_ranks_wait_within_their_group(tmp_path):
+    found = groups_of_two(tmp_path, (90, 10, 60, 50))
+    assert found.waiting == {0: 400_000, 1: 0, 2: 50_000, 3: 0}
+
+
+def test_ranks_without_common_names_are_compared_by_operator(tmp_path):
+    for rank, length in enumerate((50, 10)):
+        tasks = [
+            Task("hcom_allReduce_", "HCCL", 100 * turn, length, name=f"hcom_allReduce__{rank}{turn}_1")
+            for turn in range(5)
+        ]
+        msprof.write(tmp_path / f"rank_{rank}" / "PROF_1", tasks)
+    found = summary.build(tmp_path).stragglers
+    assert (found.slowest, found.cost, found.compared) == (1, 200_000, 5)
+
+
 def test_what_changed(tmp_path):
     before = report_on(tmp_path / "before", behind(LLAMA[:3] + LLAMA[4:], ["Swish"], duration=80))
     after = report_on(tmp_path / "after", LLAMA)
@@ -257,6 +297,20 @@ def test_changes_are_per_step(tmp_path):
     assert (found.total.before, found.total.after) == (100_000, 100_000)
     (change,) = found.operators
     assert (change.before, change.after, change.calls_before, change.calls_after) == (60_000, 60_000, 1, 1)
+
+
+def test_steps_that_one_rank_alone_marks_are_no_unit(tmp_path):
+    """Divided by its steps, the times of all ranks would be twice those of one."""
+    for name in ("before", "after"):
+        for rank in range(2):
+            folder = tmp_path / name / f"rank_{rank}"
+            msprof.write(folder / "PROF_1", [Task("Mul", "AI_CORE", 100 * i, 60) for i in range(2)])
+        trace = paddle_trace.Trace(offset="0")
+        for i in range(2):
+            trace.add(f"ProfileStep#{i}", "ProfileStep", 100 * i, 100)
+        trace.write(tmp_path / name / "rank_0")
+    found = compare.compare(*(summary.build(tmp_path / name) for name in ("before", "after")))
+    assert found.unit == "profile" and found.operators[0].before == 120_000
 
 
 def test_of_many_steps_the_longest_are_shown(tmp_path):

@@ -1,41 +1,14 @@
 """The report's totals are those of a naive sum over the raw events, however the tasks overlap."""
 
-import random
-
 import numpy as np
 import pytest
 from handmade_profiles import msprof, naive, paddle_trace
 from handmade_profiles.msprof import Task
+from handmade_profiles.some_tasks import some_tasks
 
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.spans import Spans
 from llm_npu.profiling.report.times import nanoseconds, text
-
-KINDS = [
-    ("matmul", "MatMulV2", "AI_CORE"),
-    ("matmul", "BatchMatMulV2", "MIX_AIC"),
-    ("matmul", "MatmulAllReduce", "MIX_AIC"),
-    ("attention", "FlashAttentionScore", "MIX_AIC"),
-    ("attention", "flash_attention_npu", "AI_CORE"),
-    ("vector", "Mul", "AI_VECTOR_CORE"),
-    ("vector", "broadcast_to", "AI_VECTOR_CORE"),
-    ("AICPU", "Cast", "AI_CPU"),
-    ("host fall-back", "nonzero", "HOST_CPU"),
-    ("communication", "hcom_allReduce_", "HCCL"),
-    ("communication", "hcom_allGather_", "COMMUNICATION"),
-    ("copy", "MEMCPY_ASYNC", "MEMCPY_ASYNC"),
-]
-
-
-def some_tasks(seed: int, count: int = 60) -> list[tuple[str, Task]]:
-    """Tasks of every class at random whole microseconds, many at the same time."""
-    choose = random.Random(seed)
-    found = []
-    for number in range(count):
-        work, kind, engine = KINDS[number % len(KINDS)]
-        task = Task(kind, engine, choose.randrange(400), choose.randrange(1, 25), stream=choose.randrange(3))
-        found.append((work, task))
-    return found
 
 
 @pytest.mark.parametrize("seed", range(4))

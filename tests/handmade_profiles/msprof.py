@@ -35,7 +35,7 @@ class Task:
     @property
     def call(self) -> str:
         """What the tables call it."""
-        plain = self.engine == "MEMCPY_ASYNC" or self.is_collective
+        plain = self.engine == "MEMCPY_ASYNC" or "_" in self.kind  # CANN's types have none but collectives
         return self.name or (self.kind if plain else f"aclnn{self.kind}_{self.kind}_{self.kind}")
 
     @property

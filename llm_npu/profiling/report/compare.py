@@ -28,8 +28,8 @@ class Change:
 class Comparison:
     """Two profiles side by side, the largest changes first.
 
-    Times are those of one step of one rank (``unit`` "step") if both profiles mark their steps, else those of
-    one rank's whole profile ("profile"), which only compares if both hold the same work.
+    Times are those of one step of one rank (``unit`` "step") if both profiles mark the steps of every rank,
+    else those of one rank's whole profile ("profile"), which only compares if both hold the same work.
     """
 
     before: Report
@@ -43,7 +43,8 @@ class Comparison:
 
 def compare(before: Report, after: Report) -> Comparison:
     """Compares two profiles."""
-    unit = "step" if before.steps and after.steps else "profile"
+    marked = all(rank.steps for report in (before, after) for rank in report.ranks)
+    unit = "step" if marked else "profile"
     counts = [report.steps if unit == "step" else len(report.ranks) for report in (before, after)]
     spent = [_per(report.spent(), count) for report, count in zip((before, after), counts, strict=True)]
     operators = [

@@ -92,7 +92,9 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
     devices = dict.fromkeys(tables or [device for line in lines for device in line.devices])
     ranks = {}
     for device in devices:
-        parts = [line.devices[device] for line in lines if device in line.devices]
+        # A timeline whose processes have no labels is of the only device.
+        owners = {device, None} if len(devices) == 1 else {device}
+        parts = [line.devices[owner] for line in lines for owner in owners if owner in line.devices]
         rows = tasks.joined([tables[device], *_copies(tables[device], parts)] if tables else parts)
         if not (rows["work"] == classes.COMMUNICATION).any():
             # With one device there is no other that the communication layer could belong to.
@@ -102,7 +104,8 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
         rank = export.rank if export.rank is not None and len(devices) == 1 else device
         rank = len(ranks) if rank is None else rank
         names = ", ".join(path.name for path in (*export.files["op_summary"], *export.files["msprof"]))
-        ranks[rank] = RankTrace(rank, _with_launches(rows, lines), sources=[f"{export.folder.name}: {names}"])
+        rows = _with_launches(rows, lines, device)
+        ranks[rank] = RankTrace(rank, rows, sources=[f"{export.folder.name}: {names}"])
         ranks[rank].memory = op_summary.memory(export.files["memory_record"], export.files["npu_mem"], device)
     if tables:
         _check_sum(export, tasks.joined(list(tables.values())), notes)
@@ -137,12 +140,22 @@ def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> Non
         )
 
 
-def _with_launches(rows: pd.DataFrame, lines: list[timeline.Timeline]) -> pd.DataFrame:
-    """Adds the launch times that msprof's arrows from host to device tell, by the start of the kernel."""
-    ends = np.concatenate([line.arrows[0] for line in lines]) if lines else _NOTHING
-    if not len(ends):
+def _with_launches(
+    rows: pd.DataFrame, lines: list[timeline.Timeline], device: int | None = None
+) -> pd.DataFrame:
+    """Adds the launch times that msprof's arrows from host to device tell, by the start of the kernel.
+
+    ``device``: whose rows they are, None for all that there are.
+    """
+    arrows = [
+        ends_and_begins
+        for line in lines
+        for owner, ends_and_begins in line.arrows.items()
+        if None in (owner, device) or owner == device
+    ]
+    if not arrows:
         return rows
-    begins = np.concatenate([line.arrows[1] for line in lines])
+    ends, begins = map(np.concatenate, zip(*arrows, strict=True))
     order = np.argsort(ends, kind="stable")
     ends, begins = ends[order], begins[order]
     start = rows["start"].to_numpy()

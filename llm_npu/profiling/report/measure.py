@@ -81,7 +81,7 @@ class Measured:
     data_loading: int
     operators: list[Operator]
     steps: list[Step]
-    collectives: dict[str, np.ndarray]  # operator: durations in the order of their starts
+    collectives: pd.DataFrame  # operator, name and duration, in the order of their starts
     memory: tuple[np.ndarray, np.ndarray, np.ndarray]  # ns since the window's start, allocated, reserved
     tasks: int
     sources: list[str]
@@ -136,7 +136,7 @@ def measure(trace: RankTrace) -> Measured:
         data_loading=int(loading.covered([first], [last])[0]),
         operators=_operators(rows),
         steps=_steps(trace, levels, loading),
-        collectives=_collectives(rows),
+        collectives=rows.loc[work == classes.COMMUNICATION, ["operator", "name", "duration"]],
         memory=(trace.memory[0] - first, *trace.memory[1:]),
         tasks=len(rows),
         sources=trace.sources,
@@ -157,9 +157,12 @@ def _launch_bound(rows: pd.DataFrame, start, busy: Spans, first: int, last: int)
     if not (launched >= 0).any():
         return None
     begins, ends = busy.gaps(first, last)
-    # The task that ends a gap is the first that starts there.
+    # Of the tasks that end a gap, the first to be launched.
+    known = launched >= 0
+    order = np.lexsort((launched[known], start[known]))
+    start, launched = start[known][order], launched[known][order]
     task = np.minimum(np.searchsorted(start, ends), len(start) - 1)
-    told = (start[task] == ends) & (launched[task] >= 0)
+    told = start[task] == ends
     waiting = np.minimum(launched[task], ends) - begins
     return int(np.maximum(waiting, 0)[told].sum())
 
@@ -210,9 +213,3 @@ def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[S
         parts = {kind: int(spent[kind][i]) for kind in PRIORITY}
         found.append(Step(name, int(ends[i] - starts[i]), parts, int(waits[i])))
     return found
-
-
-def _collectives(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    chosen = rows[rows["work"] == classes.COMMUNICATION]
-    groups = chosen.groupby("operator", observed=True, sort=False)
-    return {name: group["duration"].to_numpy() for name, group in groups}

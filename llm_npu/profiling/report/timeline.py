@@ -29,7 +29,8 @@ class Timeline:
     steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
     data_loading: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64),) * 2  # starts, ends
     memory: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3  # times, allocated and reserved bytes
-    arrows: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 2  # tasks' starts, ascending; their launches
+    # Starts of tasks, ascending, and their launches; by device
+    arrows: dict[int | None, tuple[np.ndarray, ...]] = field(default_factory=dict)
 
 
 def read(path: Path, notes: list[str]) -> Timeline:
@@ -56,7 +57,7 @@ class _Events:
         self.process_labels: dict[object, str] = {}
         self.thread_names: dict[tuple, str] = {}
         self.departures: dict[object, int] = {}
-        self.arrivals: list[tuple[object, int]] = []
+        self.arrivals: list[tuple[object, int, int]] = []  # arrow, time, code of the process
         self.memory: list[tuple[int, int, int]] = []
         readers = {"X": self._complete, "M": self._metadata, "i": self._instant, "I": self._instant}
         readers |= {"s": self._departure, "f": self._arrival}
@@ -110,7 +111,8 @@ class _Events:
 
     def _arrival(self, event: dict) -> None:
         if event.get("cat") != "async":
-            self.arrivals.append(((event.get("cat"), str(event["id"])), nanoseconds(event["ts"])))
+            arrow = event.get("cat"), str(event["id"])
+            self.arrivals.append((arrow, nanoseconds(event["ts"]), self._code(event["pid"])))
 
     def timeline(self) -> Timeline:
         names = list(self.codes)
@@ -119,7 +121,8 @@ class _Events:
         )
         if (paddle := exact >= 0).any():
             start[paddle] = exact[paddle] + (start[paddle] - exact[paddle]).max()
-        role, device = self._roles(names, process, thread, category)
+        role, devices = self._roles(names, process, thread, category)
+        device = devices[process]
         launched = self._launches(start, correlation, role, category)
         text = {
             "stream": _categorical(thread, names),
@@ -147,13 +150,16 @@ class _Events:
         found.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
         if self.memory:
             found.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
-        known = [(when, self.departures[arrow]) for arrow, when in self.arrivals if arrow in self.departures]
-        if known:
-            found.arrows = tuple(np.array(sorted(known), dtype=np.int64).T)
+        known: dict[int, list[tuple[int, int]]] = {}
+        for arrow, when, code in self.arrivals:
+            if arrow in self.departures:
+                known.setdefault(int(devices[code]), []).append((when, self.departures[arrow]))
+        for number, arrows in known.items():
+            found.arrows[None if number < 0 else number] = tuple(np.array(sorted(arrows), dtype=np.int64).T)
         return found
 
     def _roles(self, names, process, thread, category) -> tuple[np.ndarray, np.ndarray]:
-        """Where each event happened (_DEVICE, ...; 0: derived rows), and the device's number, or -1."""
+        """Where each event happened (_DEVICE, ...; 0: derived rows), and each process's device, or -1."""
         roles, devices = np.zeros(len(names), np.int8), np.full(len(names), -1, np.int64)
         for number, name in self.process_names.items():
             code = self.codes.get(number)
@@ -170,13 +176,14 @@ class _Events:
                 devices[code] = int(label[1])
         role = roles[process]
         kinds = [self.codes[kind] for kind in _DEVICE_KINDS if kind in self.codes]
-        role[np.isin(category, kinds) & (role != _HOST)] = _DEVICE
+        if not (role == _DEVICE).any():  # else the same kernels again, in a file that has both sides
+            role[np.isin(category, kinds) & (role != _HOST)] = _DEVICE
         # A collective has a row of its own and, again, one per transfer below it ("Plane 0").
         for (number, row), name in self.thread_names.items():
             if name.startswith("Plane") and number in self.codes and row in self.codes:
                 below = (process == self.codes[number]) & (thread == self.codes[row])
                 role[below & (role == _COMMUNICATION)] = 0
-        return role, devices[process]
+        return role, devices
 
     def _launches(self, start, correlation, role, category) -> np.ndarray:
         """When each task was launched, by Paddle's correlation ids; -1 without one."""

@@ -10,7 +10,7 @@ from pathlib import Path
 _RANK = re.compile(r"(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
 # op_summary_20240911123456.csv, msprof_slice_1_20240911123456.json; before CANN 8 op_summary_0_1.csv
 _FILE = re.compile(
-    r"(?P<table>op_summary|op_statistic|memory_record|npu_mem|msprof)(_slice_\d+)?(_(?P<device>\d{1,3})(_\d{1,3})?)?"
+    r"(?P<table>op_summary|op_statistic|memory_record|npu_mem|msprof)(_slice_(?P<slice>\d+))?(_(?P<device>\d{1,3})(_\d{1,3})?)?"
     r"(_(?P<stamp>\d{12,}))?\.(csv|json)$"
 )
 TABLES = ("op_summary", "op_statistic", "memory_record", "npu_mem", "msprof")
@@ -93,12 +93,19 @@ def _export(folder: Path, rank: int | None, notes: list[str]) -> Export:
 
 
 def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str]) -> Export:
-    """The newest export among ``files``: exporting again adds files with a later time in their names."""
+    """The newest export among ``files``: exporting again adds files with a later time in their names.
+
+    Slices of one export may have times of their own; after another export a slice's number is there twice.
+    """
     export = Export(folder, rank)
     for table in TABLES:
         matches = [
             (match, path) for path in files if (match := _FILE.match(path.name)) and match["table"] == table
         ]
+        slices = [(match["slice"], match["device"]) for match, _ in matches]
+        if len(set(slices)) == len(slices) and all(number for number, _ in slices):
+            export.files[table] = [path for _, path in matches]
+            continue
         stamps = {match["stamp"] or "" for match, _ in matches}
         newest = max(stamps, default="")
         export.files[table] = [path for match, path in matches if (match["stamp"] or "") == newest]

@@ -74,7 +74,6 @@ RUNS = {
     "sequence x pipeline": ({}, {**SP2, **PP2, "cards": 4}),
     "pipeline x sharding": ({}, {**PP2, "cards": 4, "sharding": "stage1", "global_batch_size": 16}),
     "pipeline of 4 stages": ({}, PP4),
-    "interleaved pipeline": ({"num_hidden_layers": 8}, {**PP4, "virtual_pp_degree": 2}),
 }
 QUICK = ("plain", "sequence parallel, recompute")  # these run by default
 

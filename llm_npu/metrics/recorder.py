@@ -137,6 +137,7 @@ def read(file: str | Path) -> list[dict]:
 
 def peak_memory() -> int:
     """Bytes: the most that tensors on the device held at once; for the CPU place, the process's peak."""
-    if paddle.device.get_device().startswith("cpu"):
+    device = paddle.device.get_device()
+    if device.startswith("cpu"):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return paddle.device.max_memory_allocated()
+    return paddle.device.max_memory_allocated(device)  # by default device 0, which is another rank's

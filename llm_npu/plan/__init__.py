@@ -8,4 +8,6 @@ From the sizes of a model to the answer:
                           what a card holds meanwhile
     cards, cost           cards and links with their sources; the time that a step takes
     search                the fastest layout that fits
+    answer                all of it, what would be gained, and the cheapest change that makes a run fit
+    table, page           the answer as text, and as a page
 """

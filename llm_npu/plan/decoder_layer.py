@@ -119,7 +119,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     take("kept gate and up", 2 * z.middle)
     take("kept product", z.middle)
     if z.experts:
-        take("kept routed", 5 * z.routed)
+        take("kept routed", 3 * z.routed)
         take("experts together", 4 * z.routed, WORKING)
     _rows_output(ledger, z, "feed-forward output")
     give("experts together")

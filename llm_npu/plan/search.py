@@ -83,32 +83,45 @@ def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> I
         yield found
 
 
-def search(
-    shape: ModelShape,
-    like: Layout,
-    limit: int,
-    cards_per_server: int,
-    seconds: Callable[[Layout], float],
-    keep: int = 5,
-) -> Search:
-    """The ``keep`` fastest layouts whose peak is at most ``limit`` bytes; of equals that with less memory.
+def fitting(
+    shape: ModelShape, like: Layout, limit: Callable[[Layout], int], cards_per_server: int
+) -> tuple[list[Found], int, int]:
+    """The layouts whose peak is within ``limit`` of them, not timed yet (0 seconds).
 
-    ``seconds``: of a step of a layout. ValueError where no layout could train ``shape``, whatever its memory.
+    Beside them: how many could train, and the least memory of any of these, in bytes. ValueError where no
+    layout could train ``shape``, whatever its memory.
     """
-    found, considered, smallest = [], 0, None
+    found, considered, smallest = [], 0, 0
     for layout in layouts(shape, like, cards_per_server):
-        considered += 1
         memory = peak(shape, layout)
-        smallest = memory.peak_memory_bytes if smallest is None else min(smallest, memory.peak_memory_bytes)
-        if memory.peak_memory_bytes <= limit:
-            found.append(Found(layout, seconds(layout), memory))
-    if smallest is None:
+        smallest = min(smallest, memory.peak_memory_bytes) if considered else memory.peak_memory_bytes
+        considered += 1
+        if memory.peak_memory_bytes <= limit(layout):
+            found.append(Found(layout, 0.0, memory))
+    if not considered:
         raise ValueError(
             f"no degrees share {shape.name} and --global_batch_size {like.global_batch_size} on --cards "
             f"{like.cards}; give a batch that is a multiple of some power of two, or another number of cards"
         )
-    found.sort(key=lambda one: (one.seconds, one.memory.peak_memory_bytes))
-    return Search(tuple(found[:keep]), considered, len(found), smallest)
+    return found, considered, smallest
+
+
+def search(
+    shape: ModelShape,
+    like: Layout,
+    limit: Callable[[Layout], int],
+    cards_per_server: int,
+    seconds: Callable[[Layout], float],
+    keep: int = 5,
+) -> Search:
+    """The ``keep`` fastest layouts that fit; of equals that with less memory.
+
+    ``limit``: the bytes of a card that are left for tensors. ``seconds``: of a step. ValueError as `fitting`.
+    """
+    found, considered, smallest = fitting(shape, like, limit, cards_per_server)
+    timed = [dataclasses.replace(one, seconds=seconds(one.layout)) for one in found]
+    timed.sort(key=lambda one: (one.seconds, one.memory.peak_memory_bytes))
+    return Search(tuple(timed[:keep]), considered, len(timed), smallest)
 
 
 def _divisors(number: int) -> list[int]:

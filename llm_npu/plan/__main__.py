@@ -1,0 +1,133 @@
+"""python -m llm_npu.plan: does a run fit on so many cards, how fast will it be, and what holds it back?"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+from . import answer as answers
+from . import cards, page, table
+from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
+from .shape import ModelShape
+
+SEARCHED = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "virtual_pp_degree",
+    "sharding",
+    "sequence_parallel",
+    "recompute",
+    "recompute_granularity",
+    "per_device_train_batch_size",
+)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise ValueError(message.removeprefix("argument "))
+
+
+def parser() -> Parser:
+    found = Parser(prog="python -m llm_npu.plan", description=__doc__, allow_abbrev=False)
+    add = found.add_argument
+    add("--model_name_or_path", required=True, metavar="PRESET_OR_DIR", help="as in run_llama_npu.py")
+    add("--card", default="910b", help="910b, 910b1 to 910b4, 910c, ... (default: %(default)s)")
+    add("--cards", type=int, required=True, metavar="N", help="of the whole run")
+    add("--max_seq_length", type=int, metavar="S", help="tokens of a sample (default: 4096, or the model's)")
+    add("--per_device_train_batch_size", type=int, metavar="B", help="samples of a micro batch (default: 1)")
+    add(
+        "--global_batch_size", type=int, metavar="G", help="samples of a step (default: one micro batch each)"
+    )
+    add("--tensor_parallel_degree", type=int, metavar="T")
+    add("--pipeline_parallel_degree", type=int, metavar="P")
+    add("--virtual_pp_degree", type=int, metavar="V", help="parts of a pipeline stage")
+    add("--sequence_parallel", action="store_true", default=None)
+    add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
+    add("--recompute", action="store_true", default=None)
+    add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
+    add("--overlap", metavar="WAY", help=", ".join(OVERLAPS) + " (default: serial)")
+    add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
+    add("--search", action="store_true", help="find the fastest layout that fits, instead of the degrees")
+    add("--json", action="store_true", help="the answer as JSON")
+    add("--html", type=Path, metavar="FILE", help="also write the answer as a page")
+    return found
+
+
+def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]:
+    """The options of a command line, and its answer. ValueError with a sentence for bad input."""
+    options = parser().parse_args(argv)
+    names = {field.name for field in dataclasses.fields(Layout)}
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    if options.search:
+        for name in SEARCHED:
+            if name in given:
+                raise ValueError(f"--search looks for --{name} itself; leave one of the two out")
+        if "global_batch_size" not in given:
+            raise ValueError("--search needs --global_batch_size: how many samples a step has")
+    shape = ModelShape.of(options.model_name_or_path)
+    given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
+    card = cards.card(options.card)
+    return options, answers.planned(shape, Layout(**given), card, options.search)
+
+
+def as_json(answer: answers.Answer) -> dict[str, object]:
+    """What ``--json`` prints: seconds, bytes, and tokens a second of one card."""
+    layout = {**dataclasses.asdict(answer.layout), "fused": sorted(answer.layout.fused)}
+    change = None
+    if answer.change:
+        change = {
+            "change": answer.to_change,
+            "arguments": table.arguments(answer.shape, answer.change.layout),
+        }
+    return {
+        "tokens_per_second_per_card": answer.time.tokens_per_second_per_card,
+        "step_time_s": answer.time.step_time_s,
+        "mfu": answer.time.mfu,
+        "peak_memory_bytes": answer.memory.peak_memory_bytes,
+        "breakdown": {
+            "time_s": dict(answer.shares),
+            "hidden_communication_s": answer.time.hidden,
+            "relative_error": answer.time.error,
+            "memory": [
+                {"stage": stage.stage, "moments": [dataclasses.asdict(moment) for moment in stage.moments]}
+                for stage in answer.memory.stages
+            ],
+            "otherwise": [dataclasses.asdict(gain) for gain in answer.gains],
+            "scaling": [dataclasses.asdict(scale) for scale in answer.scaling],
+        },
+        "plan": {
+            "model": answer.shape.name,
+            "card": answer.card.name,
+            "fits": answer.fits,
+            "limit_bytes": answer.limit,
+            "layout": layout,
+            "arguments": table.arguments(answer.shape, answer.layout),
+            "cheapest_change": change,
+        },
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns the exit code, 2 for bad input."""
+    try:
+        options, answer = planned(argv)
+        if options.html:
+            options.html.write_text(page.write(answer), encoding="utf-8")
+        print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
+        if options.html and not options.json:
+            print(f"\nThe page is {options.html}")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError) as problem:
+        print(f"llm_npu.plan: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

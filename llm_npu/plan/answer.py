@@ -1,0 +1,223 @@
+"""The whole answer of the planner: does it fit, how fast is it, what holds it back, what would be gained."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llm_npu.families import FAMILIES
+
+from . import cost
+from .cards import Card
+from .layout import MASKS, OVERLAPS, Layout
+from .memory import Memory, peak
+from .search import Found, Search, fitting, search
+from .shape import ModelShape
+
+# Of a card of 65536 MB, 62432 MB are free for programs (`data/cards.json`, the 910B2's memory_source).
+SYSTEM = (65536 - 62432) << 20
+# HCCL keeps two buffers for each communication domain, of 200 MB unless HCCL_BUFFSIZE says otherwise (CANN's
+# reference of environment variables).
+HCCL_BUFFERS = 2 * 200 << 20
+GIB = 1 << 30
+CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))  # 8 to 8192
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the run would take if one thing were otherwise; ``used``: whether ``what`` is in use now."""
+
+    what: str
+    used: bool
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A run on ``cards``, each with as many samples as now if ``grows``, else all with as many as now.
+
+    ``speed``: tokens a second and card, 0 where it cannot run, for the reason ``limit``; else ``limit`` names
+    what it loses most to.
+    """
+
+    cards: int
+    grows: bool
+    speed: float
+    limit: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``limit``: the bytes that a program has of a card. ``change``: the layout that fits with the fewest
+    changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` is then its."""
+
+    shape: ModelShape
+    layout: Layout
+    card: Card
+    time: cost.StepTime
+    memory: Memory
+    limit: int
+    gains: tuple[Gain, ...]
+    scaling: tuple[Scale, ...]
+    change: Found | None = None
+    search: Search | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.peak_memory_bytes <= self.limit
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Seconds of a step by what they are spent on; they add up to the step."""
+        time = self.time
+        found = {f"compute: {kind}": seconds for kind, seconds in time.compute.items()}
+        found |= {f"exposed communication: {group}": seconds for group, seconds in time.communication.items()}
+        found |= {
+            "pipeline bubble": time.bubble,
+            "optimizer": time.optimizer,
+            "host": time.host,
+        }
+        return {name: seconds for name, seconds in found.items() if seconds > 0}
+
+    @property
+    def to_change(self) -> dict[str, object]:
+        """The arguments in which ``change`` differs: name -> value."""
+        return changed(self.layout, self.change.layout) if self.change else {}
+
+
+def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = False) -> Answer:
+    """The answer for ``layout``, or for the fastest layout that fits when it is to be ``searched``.
+
+    ValueError when the trainer cannot train ``shape`` so, and when a search finds none that fits.
+    """
+    limit = usable(card, layout)
+    found = None
+    if searched:
+        found = search(
+            shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
+            lambda one: cost.step_time(shape, one, card).step_time_s,
+        )  # fmt: skip
+        if not found.best:
+            raise ValueError(
+                f"{shape.name} does not fit on {layout.cards} cards with {limit / GIB:.1f} GiB for a "
+                f"program: the least of {found.considered} layouts takes {found.smallest / GIB:.1f} GiB a "
+                "card; give more --cards, or a smaller --max_seq_length"
+            )
+        layout = found.best[0].layout
+    layout.check(shape)
+    memory = peak(shape, layout)
+    limit = usable(card, layout)
+    change = None
+    if memory.peak_memory_bytes > limit:
+        change = cheapest_change(shape, layout, card)
+    return Answer(
+        shape=shape,
+        layout=layout,
+        card=card,
+        time=cost.step_time(shape, layout, card),
+        memory=memory,
+        limit=limit,
+        gains=gains(shape, layout, card),
+        scaling=scaling(shape, change.layout if change else layout, card),
+        change=change,
+        search=found,
+    )
+
+
+def usable(card: Card, layout: Layout) -> int:
+    """The bytes of a card that are left for tensors: without the system's and HCCL's."""
+    degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.data_parallel_degree)
+    groups = (layout.cards > 1) + sum(degree > 1 for degree in degrees)
+    return card.memory - SYSTEM - groups * HCCL_BUFFERS
+
+
+def changed(before: Layout, after: Layout) -> dict[str, object]:
+    """The fields in which two layouts differ; without the granularity where nothing is recomputed."""
+    names = (field.name for field in dataclasses.fields(Layout))
+    found = {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
+    if not after.recompute:
+        found.pop("recompute_granularity", None)
+    return found
+
+
+def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | None:
+    """The layout on the same cards that fits with the fewest changes, the fastest of these; None for none."""
+
+    def changes(one: Found) -> int:
+        return len(changed(layout, one.layout).keys() - {"recompute_granularity"})
+
+    cards = card.within_server.cards or layout.cards
+    found, _, _ = fitting(shape, layout, lambda one: usable(card, one), cards)
+    if not found:
+        return None
+    fewest = min(map(changes, found))
+    timed = [
+        dataclasses.replace(one, seconds=cost.step_time(shape, one.layout, card).step_time_s)
+        for one in found
+        if changes(one) == fewest
+    ]
+    return min(timed, key=lambda one: one.seconds)
+
+
+def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
+    """Each fused operator the other way, and every other mask and overlap."""
+    others = []
+    for name in sorted(layout.fused | set(OPERATORS)):
+        if name == "moe" and not FAMILIES[shape.model_type].experts:
+            continue
+        used = name in layout.fused
+        others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
+    for mask in MASKS:  # a pipeline passes no masks on
+        if mask != layout.mask and (mask != "documents" or layout.pipeline_parallel_degree == 1):
+            others.append((f"mask {mask}", False, {"mask": mask}))
+    if layout.tensor_parallel_degree > 1:
+        others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
+    found = []
+    for what, used, fields in others:
+        other = dataclasses.replace(layout, **fields)
+        seconds = cost.step_time(shape, other, card).step_time_s
+        found.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
+    return tuple(found)
+
+
+OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
+
+
+def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
+    """The same replica on 8 to 8192 cards, with a batch that grows with them and with the batch of now."""
+    return tuple(
+        Scale(cards, grows, *_on(shape, layout, card, cards, grows))
+        for grows in (True, False)
+        for cards in CARDS_OF_CHART
+    )
+
+
+def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) -> tuple[float, str]:
+    """Speed and limit of a `Scale`."""
+    replica = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
+    if cards % replica:
+        return 0.0, f"a replica takes {replica} cards"
+    replicas, samples = cards // replica, layout.global_batch_size
+    if grows:
+        samples = samples // layout.data_parallel_degree * replicas
+    elif samples % (replicas * layout.per_device_train_batch_size):
+        return 0.0, f"{samples} samples a step are too few"
+    try:
+        other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
+    except ValueError:  # of the layouts that are left, only interleaved ones
+        return 0.0, "too few micro batches for --virtual_pp_degree"
+    memory = peak(shape, other).peak_memory_bytes
+    if memory > usable(card, other):
+        return 0.0, f"{memory / GIB:.1f} GiB a card do not fit"
+    time = cost.step_time(shape, other, card)
+    return time.tokens_per_second_per_card, loss(time)
+
+
+def loss(time: cost.StepTime) -> str:
+    """What a step loses most to, apart from computing, and its share of the step."""
+    lost = {f"{group} communication": seconds for group, seconds in time.communication.items()}
+    lost |= {"pipeline bubble": time.bubble, "host": time.host, "optimizer": time.optimizer}
+    name = max(lost, key=lambda one: lost[one])
+    return f"{name} {100 * lost[name] / time.step_time_s:.1f}%" if lost[name] > 0 else "nothing"

@@ -1,0 +1,171 @@
+"""The planner's answer as text: a few sentences, and tables."""
+
+from __future__ import annotations
+
+import shlex
+
+from llm_npu.profiling.report import plain
+from llm_npu.profiling.report.tables import Table, share
+
+from .answer import GIB, Answer
+from .layout import Layout
+from .shape import ModelShape
+
+CARDS_OF_SERVER = 8  # --nproc starts the processes of one machine
+SOURCE = (
+    "The time is that of a model fitted to published runs of MindSpeed-LLM on Atlas 900 A2 (910B, 64 GB), "
+    "the memory that of this trainer; nothing was measured on a card. docs/planning.md says how."
+)
+
+
+def write(answer: Answer) -> str:
+    """The whole answer."""
+    parts = [*sentences(answer), *(plain.table(each) for each in tables(answer))]
+    return "\n\n".join([*parts, command(answer), *notes(answer)]) + "\n"
+
+
+def sentences(answer: Answer) -> list[str]:
+    """What the answer comes to."""
+    time, peak = answer.time, answer.memory.fullest
+    speed = (
+        f"{answer.shape.name} on {answer.layout.cards} x {answer.card.name}: "
+        f"{time.tokens_per_second_per_card:.0f} tokens/s a card, {time.step_time_s:.2f} s a step, MFU "
+        f"{100 * time.mfu:.1f}%, within {100 * time.error:.0f}% by what the model misses of published runs."
+    )
+    size = (
+        f"{peak.fullest.bytes / GIB:.1f} GiB a card at most, on stage {peak.stage} ({peak.fullest.phase}), "
+        f"of {answer.limit / GIB:.1f} GiB that a program has."
+    )
+    if answer.fits:
+        return [speed, f"It fits: {size}"]
+    found = answer.change
+    if not found:
+        return [
+            speed,
+            f"It does not fit: {size} No layout of {answer.layout.cards} cards does; give more --cards.",
+        ]
+    words = ", ".join(f"--{name} {_value(value)}" for name, value in answer.to_change.items())
+    return [
+        speed,
+        f"It does not fit: {size}",
+        f"Cheapest change that makes it fit: {words}: {found.memory.peak_memory_bytes / GIB:.1f} GiB, "
+        f"{found.seconds:.2f} s a step.",
+    ]
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def command(answer: Answer) -> str:
+    """How the run is started: of the layout that fits, if one does."""
+    layout = answer.change.layout if answer.change else answer.layout
+    words = arguments(answer.shape, layout)
+    return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
+
+
+def arguments(shape: ModelShape, layout: Layout) -> list[str]:
+    """Those of the script, with ``--nproc`` where one machine is enough."""
+    own = ["--nproc", str(layout.cards)] if 1 < layout.cards <= CARDS_OF_SERVER else []
+    return [*own, *layout.arguments(shape)]
+
+
+def notes(answer: Answer) -> list[str]:
+    """What the reader must know beside the figures."""
+    layout = answer.layout
+    found = [SOURCE]
+    if layout.cards > CARDS_OF_SERVER:
+        found.append(
+            "Several machines: start the script on each with paddle.distributed.launch (docs/distributed.md)."
+        )
+    if max(layout.tensor_parallel_degree, layout.pipeline_parallel_degree) > 1:
+        whole = 4 * answer.shape.parameters
+        found.append(
+            f"Random weights: the first process of each machine makes the whole model, {whole / GIB:.1f} "
+            "GiB; a directory with weights is read in parts."
+        )
+    if layout.sharding == "stage3":
+        found.append("With --sharding stage3 the memory is an upper bound.")
+    if layout.virtual_pp_degree > 1:
+        found.append("--virtual_pp_degree: no run on the virtual device has confirmed its memory.")
+    return found
+
+
+def tables(answer: Answer) -> list[Table]:
+    """Time, memory, what would be gained, other layouts and numbers of cards."""
+    return [
+        table
+        for table in (
+            _time(answer),
+            _memory(answer),
+            _moments(answer),
+            _gains(answer),
+            _search(answer),
+            _scaling(answer),
+        )
+        if table.rows
+    ]
+
+
+def _time(answer: Answer) -> Table:
+    step = answer.time.step_time_s
+    rows = [[name, f"{seconds:.3f}", share(seconds, step)] for name, seconds in answer.shares.items()]
+    remark = f"Communication behind computing: {answer.time.hidden:.3f} s. The stage that takes longest."
+    return Table("Seconds of a step", ["spent on", "s", "share"], rows, remark=remark)
+
+
+def _memory(answer: Answer) -> Table:
+    stages = answer.memory.stages
+    names = dict.fromkeys(name for stage in stages for name in stage.fullest.parts)
+    rows = [[name, *(f"{stage.fullest.parts.get(name, 0) / GIB:.2f}" for stage in stages)] for name in names]
+    rows.append(["together", *(f"{stage.fullest.bytes / GIB:.2f}" for stage in stages)])
+    return Table("GiB of a card at its peak", ["part", *(f"stage {stage.stage}" for stage in stages)], rows)
+
+
+def _moments(answer: Answer) -> Table:
+    stage = answer.memory.fullest
+    rows = [[moment.phase, f"{moment.bytes / GIB:.2f}"] for moment in stage.moments]
+    return Table(f"GiB in the course of a step, stage {stage.stage}", ["phase", "at most"], rows)
+
+
+def _gains(answer: Answer) -> Table:
+    now = answer.time.step_time_s
+    rows = []
+    for gain in answer.gains:
+        words = ("without " if gain.used else "with ") + gain.what
+        difference = (gain.bytes - answer.memory.peak_memory_bytes) / GIB
+        rows.append(
+            [words, f"{gain.seconds:.2f}", f"{100 * (gain.seconds / now - 1):+.1f}%", f"{difference:+.2f}"]
+        )
+    return Table("What else would change", ["run", "s a step", "time", "GiB"], rows)
+
+
+def _search(answer: Answer) -> Table:
+    if not answer.search:
+        return Table("", [], [])
+    rows = [
+        [
+            " ".join(words for words in found.layout.arguments(answer.shape)[2:]),
+            f"{found.seconds:.2f}",
+            f"{found.memory.peak_memory_bytes / GIB:.1f}",
+        ]
+        for found in answer.search.best
+    ]
+    remark = f"{answer.search.fitting} of {answer.search.considered} layouts fit."
+    return Table("The fastest layouts", ["arguments", "s a step", "GiB"], rows, remark=remark)
+
+
+def _scaling(answer: Answer) -> Table:
+    grown = [scale for scale in answer.scaling if scale.grows]
+    kept = [scale for scale in answer.scaling if not scale.grows]
+    rows = [
+        [str(more.cards), *(cell for scale in (more, same) for cell in (_speed(scale.speed), scale.limit))]
+        for more, same in zip(grown, kept, strict=True)
+    ]
+    columns = ["cards", "batch grows: tokens/s a card", "limit", "batch as now: tokens/s a card", "limit"]
+    remark = "The same replica. The limit: what most of the lost time goes to, or why it cannot run."
+    return Table("Other numbers of cards", columns, rows, words=0, remark=remark)
+
+
+def _speed(speed: float) -> str:
+    return f"{speed:.0f}" if speed else "-"

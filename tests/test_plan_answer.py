@@ -1,0 +1,188 @@
+"""The planner's answers, and its command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from llm_npu.config import parse
+from llm_npu.plan import __main__ as command
+from llm_npu.plan import answer as answers
+from llm_npu.plan import cards, cost, page, search, table
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.shape import ModelShape
+
+PUBLISHED = ["--model_name_or_path", "llama2-70b", "--cards", "32", "--global_batch_size", "512"]
+DEGREES = [
+    "--tensor_parallel_degree",
+    "8",
+    "--pipeline_parallel_degree",
+    "4",
+    "--sequence_parallel",
+    "--overlap",
+    "mc2",
+]
+KEYS = ["tokens_per_second_per_card", "step_time_s", "mfu", "peak_memory_bytes", "breakdown", "plan"]
+
+
+def asked(capsys, *argv: str) -> tuple[int, str, str]:
+    code = command.main([str(word) for word in argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def published():
+    return command.planned([*PUBLISHED, *DEGREES])[1]
+
+
+@pytest.fixture(scope="module")
+def searched():
+    return command.planned([*PUBLISHED, "--overlap", "mc2", "--search"])[1]
+
+
+def test_the_search_is_at_least_as_fast_as_the_published_layout(published, searched):
+    assert published.fits and searched.fits
+    assert searched.time.step_time_s <= published.time.step_time_s
+    assert searched.search.fitting <= searched.search.considered
+    seconds = [found.seconds for found in searched.search.best]
+    assert seconds == sorted(seconds) and seconds[0] == searched.time.step_time_s
+
+
+def test_the_search_sees_every_layout_of_the_trainer():
+    shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=16)
+    found = list(search.layouts(shape, like, cards_per_server=8))
+    assert len(set(found)) == len(found)
+    for layout in found:
+        layout.check(shape)
+        assert (layout.cards, layout.global_batch_size) == (8, 16)
+    degrees = {(one.tensor_parallel_degree, one.pipeline_parallel_degree) for one in found}
+    assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
+    assert {one.sharding for one in found} == {"", "stage1", "stage2", "stage3"}
+    assert {one.virtual_pp_degree for one in found} == {1, 2, 4}
+
+
+def test_what_is_spent_adds_up_to_the_step(published):
+    assert sum(published.shares.values()) == pytest.approx(published.time.step_time_s, rel=0.01)
+    assert published.time.error > 0
+
+
+def test_a_run_that_does_not_fit_gets_the_cheapest_change():
+    answer = command.planned([*PUBLISHED, *DEGREES[:4]])[1]
+    assert not answer.fits
+    assert answer.to_change == {"sequence_parallel": True}
+    assert answer.change.memory.peak_memory_bytes <= answer.limit < answer.memory.peak_memory_bytes
+    assert "Cheapest change that makes it fit: --sequence_parallel true" in table.write(answer)
+
+
+def test_nothing_fits_on_one_card():
+    answer = command.planned(["--model_name_or_path", "llama2-70b", "--cards", "1"])[1]
+    assert not answer.fits and answer.change is None
+    assert "No layout of 1 cards does; give more --cards" in table.write(answer)
+
+
+def test_each_fused_operator_mask_and_overlap_is_answered_for(published):
+    gains = {gain.what: gain for gain in published.gains}
+    assert set(gains) == {
+        *(f"fused {name}" for name in ("attention", "rms_norm", "rope", "swiglu")),
+        "mask full",
+        "mask band",
+        "overlap serial",
+        "overlap pipelined",
+    }
+    for name in ("attention", "rms_norm"):
+        without = gains[f"fused {name}"]
+        assert without.used and without.seconds > published.time.step_time_s
+        assert without.bytes > published.memory.peak_memory_bytes
+
+
+def test_scaling_goes_to_8192_cards_and_names_every_limit(published):
+    assert [scale.cards for scale in published.scaling] == [8 << power for power in range(11)] * 2
+    assert all(scale.limit for scale in published.scaling)
+    limits = {(scale.cards, scale.grows): scale.limit for scale in published.scaling}
+    assert limits[8, True] == "a replica takes 32 cards"
+    few = command.planned(["--model_name_or_path", "llama2-7b", "--cards", "8", "--global_batch_size", "64"])[
+        1
+    ]
+    assert few.scaling[-1].limit == "64 samples a step are too few"
+
+
+def test_memory_of_the_system_and_of_communication_is_no_program_s():
+    card = cards.card("910b")
+    one = answers.usable(card, Layout(cards=1))
+    assert one < card.memory
+    assert answers.usable(card, Layout(cards=8, tensor_parallel_degree=8)) == one - 2 * answers.HCCL_BUFFERS
+
+
+@pytest.mark.parametrize("model", ["llama2-70b", "qwen2.5-3b", "mixtral-8x7b", "llama3.2-1b"])
+def test_the_arguments_of_a_plan_are_those_of_the_script(model):
+    answer = command.planned(["--model_name_or_path", model, *PUBLISHED[2:], "--search"])[1]
+    run = parse(table.arguments(answer.shape, answer.layout))
+    assert run.model.model_name_or_path == model
+    assert run.training.gradient_accumulation_steps == answer.layout.micro_batches
+
+
+def test_json_has_the_keys_that_programs_read(capsys):
+    code, out, _ = asked(capsys, *PUBLISHED, *DEGREES, "--json")
+    found = json.loads(out)
+    assert code == 0 and list(found) == KEYS
+    layout = Layout(**{**found["plan"]["layout"], "fused": frozenset(found["plan"]["layout"]["fused"])})
+    time = cost.step_time(ModelShape.of("llama2-70b"), layout, cards.card("910b"))
+    assert found["step_time_s"] == time.step_time_s
+    assert found["peak_memory_bytes"] == max(
+        moment["bytes"] for stage in found["breakdown"]["memory"] for moment in stage["moments"]
+    )
+    assert found["plan"]["fits"] and found["plan"]["arguments"][:2] == ["--model_name_or_path", "llama2-70b"]
+
+
+def test_the_table_and_the_page_say_the_same(published, searched):
+    for answer in (published, searched):
+        text, html = table.write(answer), page.write(answer)
+        assert "It fits: " in text and f"{answer.time.tokens_per_second_per_card:.0f} tokens/s a card" in text
+        for each in table.tables(answer):
+            assert each.title in text and each.title in html
+        assert html.count("data:image/svg+xml;base64,") == 3
+        assert "<script" not in html and "http" not in html.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--cards", "8"], "--model_name_or_path"),
+        (["--model_name_or_path", "llama2-7"], "--cards"),
+        (["--model_name_or_path", "llama2-7", "--cards", "8"], "Did you mean llama2-7b?"),
+        ([*PUBLISHED, "--card", "910x"], "--card is 910x: give one of"),
+        ([*PUBLISHED, "--tensor_parallel_degree", "3"], "does not divide --cards 32"),
+        ([*PUBLISHED, "--cards", "many"], "invalid int value: 'many'"),
+        ([*PUBLISHED, "--global_batch_size", "7"], "give a multiple of 32"),
+        (
+            ["--model_name_or_path", "qwen2.5-3b", "--cards", "4", "--tensor_parallel_degree", "4"],
+            "num_key_value",
+        ),
+        ([*PUBLISHED, "--search", "--tensor_parallel_degree", "8"], "leave one of the two out"),
+        (["--model_name_or_path", "llama2-7b", "--cards", "8", "--search"], "needs --global_batch_size"),
+        (
+            ["--model_name_or_path", "llama2-70b", "--cards", "2", "--global_batch_size", "8", "--search"],
+            "fit on 2",
+        ),
+        ([*PUBLISHED, "--overlap", "some"], "--overlap is 'some'"),
+        ([*PUBLISHED, "--sequence_length", "8"], "unrecognized arguments: --sequence_length"),
+        ([*PUBLISHED, "--max_seq_length", "8192"], "has 4096 positions"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
+    code, out, err = asked(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("llm_npu.plan: ") and words in err and err.count("\n") == 1
+
+
+def test_it_runs_without_a_framework(tmp_path):
+    program = (
+        "import sys; from llm_npu.plan.__main__ import main; code = main(sys.argv[1:]); "
+        "assert not {'paddle', 'paddlenlp', 'torch'} & set(sys.modules); sys.exit(code)"
+    )
+    argv = [*PUBLISHED, *DEGREES, "--html", str(tmp_path / "plan.html")]
+    done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "MFU" in done.stdout and (tmp_path / "plan.html").read_text().startswith("<!DOCTYPE html>")

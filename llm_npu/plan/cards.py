@@ -39,13 +39,16 @@ class Link:
 @dataclass(frozen=True)
 class Card:
     """``peak``: 16-bit matrix products, operations/s. ``memory``: bytes. ``bandwidth``: of memory, bytes/s,
-    of which kernels that only move data reach the share ``memory_efficiency``."""
+    of which kernels that only move data reach the share ``memory_efficiency``. ``cache``: bytes of L2,
+    which is ``cache_speedup`` times as fast."""
 
     name: str
     peak: float
     memory: int
     bandwidth: float
     memory_efficiency: float
+    cache: int
+    cache_speedup: float
     within_server: Link
     between_servers: Link
 
@@ -91,6 +94,8 @@ def card(name: str) -> Card:
         found["memory_gib"] << 30,
         found["bandwidth_gb_s"] * GIGA,
         data["memory_efficiency"]["value"],
+        found["cache_mib"] << 20,
+        data["cache_speedup"]["value"],
         link(found["within_server"]),
         link(found["between_servers"]),
     )

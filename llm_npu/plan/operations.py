@@ -33,7 +33,8 @@ def one_of(what: str, value: str, accepted: tuple[str, ...]) -> None:
 class Operation:
     """One kernel or one collective of one rank, ``count`` times over.
 
-    ``flops``: multiplications and additions of one run. ``bytes``: read and written in device memory.
+    ``flops``: multiplications and additions of one run. ``bytes``: read and written in device memory,
+    of which ``cached`` only for the kernels before and after: a cache that is large enough has them.
     ``shapes``: of its inputs; for a matmul ``((m, k), (k, n))``. ``phase``: of the step, see PHASES.
 
     Of a collective, ``payload`` is the bytes of the whole tensor: what every rank ends with (all_reduce,
@@ -45,6 +46,7 @@ class Operation:
     kind: str
     flops: float = 0.0
     bytes: float = 0.0
+    cached: float = 0.0
     dtype: str = "bfloat16"
     shapes: tuple[tuple[int, ...], ...] = ()
     phase: str = "forward"

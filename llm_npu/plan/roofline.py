@@ -2,7 +2,7 @@
 
     matrix product   F / (cube P) + out / M       P peak, F operations, out bytes of the result
     attention        F / (attention P min(1, D / 128))
-    the others       bytes / M
+    the others       bytes / M, or / (5 M) for those that the cache has
 
 M is what memory sustains. That a product's result leaves through memory after it was summed is why products
 with a short inner dimension are slow; measured on a 910B2C (README of
@@ -43,7 +43,7 @@ class Efficiencies:
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
     """Seconds of ``operation``, all ``count`` of it; it is no collective."""
-    memory = operation.bytes / card.sustained_bandwidth
+    memory = memory_seconds(operation, card)
     once = memory
     if operation.kind == "matmul":
         once = operation.flops / (card.peak * efficiencies.cube)
@@ -53,6 +53,12 @@ def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies
         share = min(1.0, operation.shapes[0][-1] / FULL_HEAD) if operation.shapes else 1.0
         once = max(operation.flops / (card.peak * efficiencies.attention * share), memory)
     return operation.count * (once + efficiencies.launch)
+
+
+def memory_seconds(operation: Operation, card: Card) -> float:
+    """Seconds in which ``operation`` reads and writes, once. The cache helps if all of it fits in."""
+    cached = operation.cached if operation.bytes <= card.cache else 0.0
+    return (operation.bytes - cached + cached / card.cache_speedup) / card.sustained_bandwidth
 
 
 def result_bytes(operation: Operation) -> float:

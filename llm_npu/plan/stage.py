@@ -18,19 +18,20 @@ BLOCK = 128  # attention computes whole blocks of so many queries and keys
 DOCUMENTS = 4  # that a packed sample of the mask "documents" is taken to consist of
 BACKWARD_ATTENTION = 2.5  # five products instead of two
 
-# Bytes per element that kernels read and write, forward and backward, and how many kernels do it. Fused:
-# inputs and outputs in bfloat16. Composed: as PaddleNLP's and Megatron's Python does it, the norm in float32.
+# Of a chain of kernels: bytes per element that they read and write, how many they are, and the bytes that
+# come from elsewhere or go there. Forward, then backward. Fused: one kernel in bfloat16. Composed: as
+# PaddleNLP's and Megatron's Python does it, the norm and the softmax in float32.
 TRAFFIC = {
-    ("rms_norm", True): ((4, 1), (6, 1)),
-    ("rms_norm", False): ((36, 6), (60, 10)),
-    ("swiglu", True): ((6, 1), (10, 1)),  # per element of I
-    ("swiglu", False): ((18, 3), (26, 4)),
-    ("rope", True): ((4, 1), (4, 1)),
-    ("rope", False): ((18, 5), (18, 5)),
-    ("attention", False): ((28, 5), (24, 5)),  # per score: mask and softmax, which float32 holds
+    ("rms_norm", True): ((4, 1, 4), (6, 1, 6)),
+    ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
+    ("swiglu", True): ((6, 1, 6), (10, 1, 10)),  # per element of I
+    ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
+    ("rope", True): ((4, 1, 4), (4, 1, 4)),
+    ("rope", False): ((18, 5, 4), (18, 5, 4)),
+    ("attention", False): ((28, 5, 4), (24, 5, 6)),  # per score
 }
 # Of the logits: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
-LOSS_FORWARD, LOSS_BACKWARD = (38, 7), (14, 2)
+LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
 ACCUMULATE = 10  # bytes a weight: a bfloat16 gradient is added to one in float32
 ADAM = 30  # bytes a weight: reads gradient, master weight and two moments, writes these three and the weight
 NORM = 4  # bytes a weight, for the norm of the gradients
@@ -102,10 +103,12 @@ class Stage:
         yield self.matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)
         yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
 
-    def vector(self, name: str, elements: float, cost: tuple[float, int], **fields) -> Operation:
-        each, kernels = cost
+    def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
+        """A chain of kernels: ``cost`` as in TRAFFIC, where without the third number nothing is cached."""
+        each, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
         count = kernels * fields.pop("count", 1)
-        return Operation(name, "vector", bytes=elements * each / kernels, count=count, **fields)
+        moved, cached = elements * each / kernels, elements * (each - outside) / kernels
+        return Operation(name, "vector", bytes=moved, cached=cached, count=count, **fields)
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
         """Among the tensor-parallel ranks. ``beside``: whether there is a product that it may run beside."""

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from llm_npu import config
 from llm_npu.device import Device, find_card
+from llm_npu.plan import partners
 from llm_npu.watch import Watch
 from paddle_fused import virtual_npu
 
@@ -72,6 +73,8 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
     count, output_dir = config.nproc_from(argv), Path(config.output_dir_from(argv)).expanduser()
     if device.kind == "cpu":
         raise ValueError(GLOO)
+    if virtual_npu.is_dry():
+        return partners.start(script, argv, count)
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"--output_dir is {output_dir}, which is a file; give a folder.")
@@ -113,7 +116,7 @@ def _check(device: Device, count: int) -> None:
             f"--device {device.name} names one device, but {count} processes take one each; give npu, "
             "npu:card or virtual_npu"
         )
-    if device.kind == "virtual" and count > virtual_npu.device_count():
+    if device.kind == "virtual" and not virtual_npu.is_dry() and count > virtual_npu.device_count():
         raise ValueError(
             f"{count} processes need a device each, but there are {virtual_npu.device_count()} virtual NPUs; "
             "VIRTUAL_NPU_DEVICES (at most 16) sets their number"

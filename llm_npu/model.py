@@ -12,6 +12,7 @@ from paddlenlp.trainer.trainer_utils import set_seed
 
 from llm_npu import families, lora, ranks, stored, weights
 from llm_npu.config import RunConfig
+from paddle_fused import virtual_npu
 
 
 def build(run: RunConfig, config, tokenizer, fill: bool = True):
@@ -47,7 +48,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     The first process of every machine makes the whole model, in its device's memory, and writes it into the
     output folder, where the others read their parts.
     """
-    if not fill or run.model.continue_training:
+    if not fill or run.model.continue_training or virtual_npu.is_dry():
         return families.new_model(config)
     machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
     folder = Path(run.training.output_dir) / f".initial-weights-{machine}"

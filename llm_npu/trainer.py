@@ -128,14 +128,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.add_callback(Abandon(resume.continues(resume_from_checkpoint, self.args.output_dir)))
         try:
             result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
-            self.wait_for_checkpoints()
-            last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
-            # The first process decides: what the others see of a shared folder may be a little older.
-            if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
-                self._save_checkpoint(self.model)
-                self.wait_for_checkpoints()
-            if isinstance(self.model, lora.LoRAModel) and not self.stop.received and ranks.is_first():
-                lora.export(self.model, self.tokenizer, Path(self.args.output_dir) / lora.MERGED)
+            self.keep_results()
         except (ValueError, OSError) as error:
             if is_ours(error):
                 raise
@@ -145,6 +138,17 @@ class PretrainTrainer(Checkpointing, Trainer):
             self.stop.restore()
             self.recorder.end()
         return result
+
+    def keep_results(self) -> None:
+        """Ends the training: a checkpoint of its last step, and of LoRA the merged model."""
+        self.wait_for_checkpoints()
+        last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
+        # The first process decides: what the others see of a shared folder may be a little older.
+        if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
+            self._save_checkpoint(self.model)
+            self.wait_for_checkpoints()
+        if isinstance(self.model, lora.LoRAModel) and not self.stop.received and ranks.is_first():
+            lora.export(self.model, self.tokenizer, Path(self.args.output_dir) / lora.MERGED)
 
     def _own_step(self) -> tuple[float, ...]:
         """This process's row of the step that has just ended (`Step.of`)."""

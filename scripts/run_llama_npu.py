@@ -53,8 +53,11 @@ def main(argv: list[str]) -> int:
         why,
     )
     from llm_npu.numerics import options
+    from llm_npu.plan import dry_run, partners
 
     compat.apply()
+    if dry := virtual_npu.is_dry():
+        partners.stand_for_all()
     run = config.parse(argv)
     asked = presets.config_for(run)
     kind = None
@@ -80,10 +83,12 @@ def main(argv: list[str]) -> int:
     if run.training.overlap and run.training.tensor_parallel_degree > 1:
         overlapped = overlap.apply_overlap(network, overlap.chooser(run.training.overlap, console.say))
         notes += [f"overlap: {overlapped.summary()}"]
-    summary.start(run, chosen, network, report, samples, notes)
+    summary.start(run, chosen, network, report, samples, [*notes, dry_run.NOTE] if dry else notes)
 
     prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT
-    alone = ranks.count() == 1  # scripts/generate.py writes text with what several processes have trained
+    alone = (
+        ranks.count() == 1 and not dry
+    )  # scripts/generate.py writes text with what several processes have trained
     before = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
     speed = metrics.utilization(run, network)
     recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm), speed)
@@ -99,6 +104,7 @@ def main(argv: list[str]) -> int:
     options.attach(pretraining, run, chosen, report)
     if run.training.check_dtypes:
         pretraining.add_callback(dtypes.DtypeCheck(console.say))
+    dry_run.follow(pretraining)
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()
@@ -107,6 +113,8 @@ def main(argv: list[str]) -> int:
     ran = paddle_fused.what_ran()
     if pretraining.stop.received:
         return summary.stopped(pretraining)
+    if dry:
+        return dry_run.report(pretraining)
 
     after = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
     summary.finish(pretraining, chosen, launches, ran, prompt, before, after)

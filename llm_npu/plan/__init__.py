@@ -10,4 +10,5 @@ From the sizes of a model to the answer:
     search                the fastest layout that fits
     answer                all of it, what would be gained, and the cheapest change that makes a run fit
     table, page           the answer as text, and as a page
+    dry_run, journal      the same step from the program itself, followed and not computed
 """

@@ -13,6 +13,7 @@ processes get it from ``environment()``. The variables that configure it are in 
 
 from .activation import activate, deactivate, environment, is_active
 from .communication_time import CommunicationTime, communication_time
+from .journal import flush_journal, is_dry, journal_file, mark_journal
 from .plugin_files import LIBRARY, is_virtual, paddle_folder
 from .profiler import record_call_sites
 from .record import (
@@ -41,9 +42,13 @@ __all__ = [
     "deactivate",
     "device_count",
     "environment",
+    "flush_journal",
     "is_active",
+    "is_dry",
     "is_virtual",
+    "journal_file",
     "kernel_record",
+    "mark_journal",
     "paddle_folder",
     "placement",
     "prepare_ring",

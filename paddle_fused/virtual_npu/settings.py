@@ -48,6 +48,10 @@ def _is_switch(text: str) -> bool:
     return text in ("0", "1")
 
 
+def _is_new_file(text: str) -> bool:
+    return os.path.isdir(os.path.dirname(text) or ".") and not os.path.isdir(text)
+
+
 def _is_cann_level(text: str) -> bool:
     return re.fullmatch(r"\d+\.\d+(\.[0-9A-Za-z]+)*", text, re.ASCII) is not None
 
@@ -89,6 +93,15 @@ SETTINGS: dict[str, Setting] = {
         "600",
         "a number above zero, such as 600",
         _is_positive_number,
+    ),
+    "VIRTUAL_NPU_DRY": Setting(
+        "1 computes nothing, but accounts for memory, operators and collectives", "0", "0 or 1", _is_switch
+    ),
+    "VIRTUAL_NPU_JOURNAL": Setting(
+        "file for every operator, collective and allocation, a line of JSON each",
+        "none",
+        "a file in a folder that exists",
+        _is_new_file,
     ),
     "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_QUIET": Setting("1 leaves out the banner", "0", "0 or 1", _is_switch),

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/adam_table.h"
+#include "kernels/idle.h"
 #include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
@@ -38,6 +39,7 @@ void adam(const AdamScalars& scalars, const AdamArrays& arrays, int64_t count) {
 }
 
 void adam(const std::vector<AdamTensor>& tensors) {
+  if (is_idle()) return;
   const auto run = PF_SELECT_TABLE(adam_table).run;
   // Threads share the elements of all tensors evenly, whatever their sizes.
   std::vector<int64_t> ends;

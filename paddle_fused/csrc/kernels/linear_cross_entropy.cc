@@ -8,6 +8,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/counted_tokens.h"
+#include "kernels/idle.h"
 #include "kernels/linear_cross_entropy_table.h"
 #include "kernels/matmul.h"
 #include "kernels/parallel.h"
@@ -125,6 +126,7 @@ struct Statistics {
 
 void linear_cross_entropy_forward(const LinearCrossEntropyProblem& problem, const void* hidden, const void* weight,
                                   float* lse, float* target) {
+  if (is_idle()) return;
   const auto& table = PF_SELECT_TABLE(linear_cross_entropy_table);
   const int64_t blocks = problem.blocks;
   std::memset(lse, 0, problem.tokens * blocks * sizeof(float));
@@ -152,6 +154,7 @@ void linear_cross_entropy_forward(const LinearCrossEntropyProblem& problem, cons
 void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, const void* hidden, const void* weight,
                                    const float* lse, const float* dlse, const float* dtarget, void* dhidden,
                                    void* dweight) {
+  if (is_idle()) return;
   const auto& table = PF_SELECT_TABLE(linear_cross_entropy_table);
   const int64_t row_bytes = problem.width * element_size(problem.type);
   Logits logits(problem, hidden, weight);

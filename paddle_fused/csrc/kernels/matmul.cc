@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/idle.h"
 #include "kernels/matmul_table.h"
 #include "kernels/workspace.h"
 
@@ -252,6 +253,7 @@ class Product {
 bool multiplies_bfloat16() { return active_isa() >= Isa::kAvx512Bf16; }
 
 void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, void* out) {
+  if (is_idle()) return;
   const int64_t out_bytes = problem.rows * problem.columns * element_size(problem.type.out);
   if (problem.outputs == 0 || out_bytes == 0) return;
   if (problem.depth == 0 || problem.terms == 0) {
@@ -272,6 +274,7 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
 }
 
 void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, const MatmulPart& out) {
+  if (is_idle()) return;
   if (problem.rows == 0 || problem.columns == 0) return;
   if (problem.depth == 0) {
     const int64_t size = element_size(problem.type.out);

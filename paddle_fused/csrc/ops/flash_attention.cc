@@ -59,7 +59,7 @@ std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor
                             int64_t pre_tokens, int64_t next_tokens) {
   Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix),
                    layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
-  const HostCall host_call(kOp, query);
+  const HostCall host_call(kOp, {query, key, value});
   const AttentionSizes& s = problem.sizes();
   const bool written = !problem.empty() && problem.covers_all_tokens();
   Tensor out = output_like(attention_out_shape(problem.layout(), s, query.shape()), query, query.dtype(), written);
@@ -98,7 +98,7 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
   check_same_dtype(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   const AttentionSizes& s = problem.sizes();
   check_shape("the gradient of out", out_grad, attention_out_shape(problem.layout(), s, query.shape()));
-  const HostCall host_call("pf_flash_attention_grad", query);
+  const HostCall host_call("pf_flash_attention_grad", {query, key, value});
   const bool written = !problem.empty() && problem.covers_all_tokens();
   Tensor query_grad = output_like(query.shape(), query, query.dtype(), written);
   Tensor key_grad = output_like(key.shape(), query, query.dtype(), written);

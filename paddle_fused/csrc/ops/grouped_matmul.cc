@@ -68,7 +68,7 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor&
   check_shapes(x.shape(), weight.shape(), group_list.shape());
   const auto shape = kernel_shape(x.shape(), weight.shape());
   check_size(kForward, {shape.rows, shape.columns});
-  const HostCall call(kForward, x);
+  const HostCall call(kForward, {x, weight});
   const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
   const Tensor rows = dense(x), matrices = dense(weight);
   Tensor out = paddle::empty({shape.rows, shape.columns}, x.dtype(), x.place());

@@ -81,7 +81,7 @@ std::vector<Tensor> gradients(const Tensor& hidden, const Tensor& weight, const 
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, kVocabularyOfWeight, transpose_weight);
   if (hidden.dtype() != DataType::FLOAT32)
     refuse(kWithBackward, "hidden is " + text(hidden.dtype()) + "; accepted: float32. Use pf_linear_cross_entropy.");
-  const HostCall call(kWithBackward, hidden);
+  const HostCall call(kWithBackward, {hidden, weight});
   const int64_t *label = given.problem.labels, *end = label + given.problem.tokens;
   const int64_t counted = given.problem.tokens - std::count(label, end, ignore_index);
   const float scale = mean && counted > 0 ? 1.0f / static_cast<float>(counted) : 1.0f;
@@ -102,7 +102,7 @@ std::vector<Tensor> forward(const Tensor& hidden, const Tensor& weight, const Te
                             int64_t ignore_index, int64_t vocabulary, bool transpose_weight, bool /*hidden_gradient*/,
                             bool /*weight_gradient*/) {
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
-  const HostCall call(kOp, hidden);
+  const HostCall call(kOp, {hidden, weight});
   const Shape shape = statistics_shape(hidden.shape(), first_ids.shape());
   Tensor lse = paddle::empty(shape, DataType::FLOAT32, hidden.place());
   Tensor target = paddle::empty(shape, DataType::FLOAT32, hidden.place());
@@ -121,7 +121,7 @@ std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const T
   check_places(kOp, {{"hidden", hidden}, {"lse", lse}});
   check_gradient(kOp, {"the gradient of lse", dlse}, {"lse", lse}, lse.shape());
   check_gradient(kOp, {"the gradient of target", dtarget}, {"lse", lse}, lse.shape());
-  const HostCall call("pf_linear_cross_entropy_grad", hidden);
+  const HostCall call("pf_linear_cross_entropy_grad", {hidden, weight});
   const Tensor statistics = dense(lse), lse_gradient = dense(dlse), target_gradient = dense(dtarget);
   Tensor dhidden = empty_if(hidden_gradient, hidden), dweight = empty_if(weight_gradient, weight);
   if (hidden_gradient || weight_gradient)

@@ -16,7 +16,7 @@ bool is_npu(const phi::Place& place) {
 
 // The virtual NPU's plugin, if it is the npu of this process; a plugin for a card has the same file name.
 struct VirtualNpu {
-  void (*begin_host_operator)(const char* name, int dtype) = nullptr;
+  void (*begin_host_operator)(const char* name, int dtype, const phi::TensorBase* const* inputs, int count) = nullptr;
   void (*end_host_operator)() = nullptr;
 
   VirtualNpu() {
@@ -97,8 +97,12 @@ Tensor empty_if(bool wanted, const Tensor& tensor) {
   return paddle::empty(wanted ? tensor.shape() : Shape{0}, tensor.dtype(), tensor.place());
 }
 
-HostCall::HostCall(const char* op, const Tensor& tensor) : counted_(is_npu(tensor.place())) {
-  if (counted_) virtual_npu_plugin().begin_host_operator(op, static_cast<int>(tensor.dtype()));
+HostCall::HostCall(const char* op, std::initializer_list<Tensor> inputs) : counted_(is_npu(inputs.begin()->place())) {
+  if (!counted_) return;
+  std::vector<const phi::TensorBase*> tensors;
+  for (const Tensor& tensor : inputs) tensors.push_back(tensor.impl().get());
+  virtual_npu_plugin().begin_host_operator(op, static_cast<int>(inputs.begin()->dtype()), tensors.data(),
+                                           static_cast<int>(tensors.size()));
 }
 HostCall::~HostCall() {
   if (counted_) virtual_npu_plugin().end_host_operator();

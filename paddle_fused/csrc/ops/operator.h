@@ -49,7 +49,9 @@ Tensor empty_if(bool wanted, const Tensor& tensor);
 // the operator calls meanwhile is its own affair and is not counted. Does nothing for tensors of the CPU place.
 class HostCall {
  public:
-  HostCall(const char* op, const Tensor& tensor);
+  // `inputs`: those whose sizes say how much work it is.
+  HostCall(const char* op, std::initializer_list<Tensor> inputs);
+  HostCall(const char* op, const Tensor& tensor) : HostCall(op, {tensor}) {}
   ~HostCall();
   HostCall(const HostCall&) = delete;
 

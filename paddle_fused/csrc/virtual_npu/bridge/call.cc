@@ -9,7 +9,11 @@
 #include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/bridge/shadows.h"
 #include "virtual_npu/bridge/thunks.h"
+#include "virtual_npu/dry/journal.h"
+#include "virtual_npu/dry/kernel.h"
+#include "virtual_npu/dry/lives.h"
 #include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/stream.h"
 
 namespace virtual_npu {
@@ -70,17 +74,43 @@ void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
   before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
 }
 
+// Computes as the kernel of `entry`, or in dry mode does not, and journals it.
+template <typename Arguments, typename Compute>
+void run_observed(const KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
+  if (!config().dry && !journal::is_kept()) return compute();
+  const TensorPointers inputs = arguments.inputs(), outputs = arguments.outputs();
+  std::optional<journal::Operator> line;
+  if (journal::is_kept() && !journal::Operator::open() && !entry.queues) {
+    line.emplace(entry.name, dtype_name(entry.dtype), placement_name(entry.placement),
+                 arguments.context()->GetPlace().GetDeviceId());
+    for (const phi::TensorBase* tensor : inputs) line->add_input(tensor);
+  }
+  if (config().dry)
+    dry::call(entry, *arguments.context(), inputs, outputs, compute);
+  else
+    compute();
+  if (!journal::is_kept()) return;
+  journal::Operator* of = journal::Operator::open();
+  for (const phi::TensorBase* tensor : outputs) {
+    bool begins = false;
+    if (tensor && phi::DenseTensor::classof(tensor))
+      begins = journal_life(static_cast<phi::DenseTensor*>(const_cast<phi::TensorBase*>(tensor)),
+                            of ? of->name() : entry.name);
+    if (of && (line || (begins && of->puts_out_all_memory()))) of->add_output(tensor);
+  }
+}
+
 // Computes as the kernel of `entry`; `arguments` are for the profiler, while it records.
 template <typename Arguments, typename Compute>
 void run(const KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
   RecordPause pause;
-  if (!profiler::recording() || profiler::KernelSpan::open()) return compute();
+  if (!profiler::recording() || profiler::KernelSpan::open()) return run_observed(entry, arguments, compute);
   profiler::KernelSpan span(entry.name, profiler::task_type(entry.name, entry.placement),
                             arguments.context()->GetPlace().GetDeviceId(), entry.queues);
   for (const phi::TensorBase* tensor : arguments.inputs()) span.inputs().add(tensor);
   const TensorPointers outputs = arguments.outputs();  // the bridge puts other pointers in their places
   span.begin();
-  compute();
+  run_observed(entry, arguments, compute);
   for (const phi::TensorBase* tensor : outputs) span.outputs().add(tensor);
 }
 

@@ -113,6 +113,7 @@ class Installer {
     entry.function = cpu.fn_;
     entry.variadic_function = cpu.variadic_fn_;
     entry.promoted = promoted;
+    entry.view = key.layout() == DataLayout::STRIDED;
     entry.signature = std::move(signature);
     Kernel npu(cpu);
     route(&npu, number);

@@ -10,6 +10,7 @@
 #include "paddle/phi/api/include/tensor.h"
 #include "paddle/phi/core/enforce.h"
 #include "virtual_npu/bridge/kernel_entry.h"
+#include "virtual_npu/dry/journal.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/device.h"
@@ -106,27 +107,44 @@ std::unique_ptr<profiler::KernelSpan> open_span(const std::string& name, Placeme
   return std::make_unique<profiler::KernelSpan>(name, profiler::task_type(name, placement), current_device());
 }
 
+std::unique_ptr<journal::Operator> open_line(const std::string& name, phi::DataType dtype, Placement placement) {
+  if (!journal::is_kept() || journal::Operator::open()) return nullptr;
+  return std::make_unique<journal::Operator>(name, dtype_name(dtype), placement_name(placement), current_device());
+}
+
+std::unique_ptr<paddle_fused::kernels::Idle> idle_if_dry() {
+  return config().dry ? std::make_unique<paddle_fused::kernels::Idle>() : nullptr;
+}
+
 // Of a host operator of another library.
 thread_local std::unique_ptr<profiler::KernelSpan> host_span;
+thread_local std::unique_ptr<journal::Operator> host_line;
+thread_local std::unique_ptr<paddle_fused::kernels::Idle> host_idle;
 
 }  // namespace
 
 OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype,
                            std::initializer_list<const paddle::Tensor*> inputs) {
   count_operator(name, dtype, Placement::kNpu);
+  line_ = open_line(name, dtype, Placement::kNpu);
+  idle_ = idle_if_dry();
   if (profiler::recording()) span_ = open_span(name, Placement::kNpu);
-  if (!span_) return;
-  for (const paddle::Tensor* tensor : inputs)
-    if (tensor->defined()) span_->inputs().add(tensor->dtype(), tensor->dims());
-  span_->begin();
+  for (const paddle::Tensor* tensor : inputs) {
+    if (!tensor->defined()) continue;
+    if (line_) line_->add_input(tensor->dtype(), tensor->dims());
+    if (span_) span_->inputs().add(tensor->dtype(), tensor->dims());
+  }
+  if (span_) span_->begin();
 }
 
 OperatorCall::~OperatorCall() = default;
 
 std::vector<paddle::Tensor> OperatorCall::returns(std::vector<paddle::Tensor> outputs) {
-  if (span_)
-    for (const paddle::Tensor& tensor : outputs)
-      if (tensor.defined()) span_->outputs().add(tensor.dtype(), tensor.dims());
+  for (const paddle::Tensor& tensor : outputs) {
+    if (!tensor.defined()) continue;
+    if (line_) line_->add_output(tensor.dtype(), tensor.dims());
+    if (span_) span_->outputs().add(tensor.dtype(), tensor.dims());
+  }
   return outputs;
 }
 
@@ -160,8 +178,10 @@ extern "C" const char* virtual_npu_kernel_record() {
   return json.c_str();
 }
 
-// A host operator of another library computes on npu tensors between these two calls; dtype is a phi::DataType.
-extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype) {
+// A host operator of another library computes on npu tensors between these two calls; dtype is a phi::DataType, and
+// `inputs` are `count` of its tensors.
+extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype, const phi::TensorBase* const* inputs,
+                                                int count) {
   using namespace virtual_npu;
   if (config().strict)
     PADDLE_THROW(common::errors::Unimplemented(
@@ -172,8 +192,14 @@ extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype) {
   ++pauses;
   if (profiler::recording()) host_span = open_span(name, Placement::kHost);
   if (host_span) host_span->begin();
+  host_line = open_line(name, static_cast<phi::DataType>(dtype), Placement::kHost);
+  if (host_line) host_line->put_out_all_memory();
+  for (int i = 0; host_line && i < count; ++i) host_line->add_input(inputs[i]);
+  host_idle = idle_if_dry();
 }
 extern "C" void virtual_npu_end_host_operator() {
+  virtual_npu::host_idle.reset();
+  virtual_npu::host_line.reset();
   virtual_npu::host_span.reset();
   --virtual_npu::pauses;
 }

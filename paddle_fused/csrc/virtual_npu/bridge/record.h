@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/idle.h"
 #include "paddle/phi/common/data_type.h"
 
 namespace paddle {
@@ -17,6 +18,9 @@ namespace virtual_npu {
 struct KernelEntry;
 namespace profiler {
 class KernelSpan;
+}
+namespace journal {
+class Operator;
 }
 
 // Where a kernel would run on a machine with a card: on the NPU's cores, on its AICPU (double precision, and a few
@@ -52,6 +56,8 @@ class OperatorCall {
  private:
   RecordPause pause_;
   std::unique_ptr<profiler::KernelSpan> span_;
+  std::unique_ptr<journal::Operator> line_;
+  std::unique_ptr<paddle_fused::kernels::Idle> idle_;  // in dry mode
 };
 
 }  // namespace virtual_npu

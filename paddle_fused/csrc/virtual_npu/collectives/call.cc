@@ -14,21 +14,31 @@ const char* name_of(C_CCLReduceOp reduce) {
 }
 
 std::string kind_of(const Call& call) {
-  const std::string reduce = std::string("(") + name_of(call.reduce) + ")", peer = std::to_string(call.peer);
+  const std::string word = word_of(call.kind), peer = std::to_string(call.peer);
   switch (call.kind) {
-    case CallKind::kAllReduce: return "all_reduce" + reduce;
-    case CallKind::kReduce: return "reduce" + reduce + " to rank " + peer;
-    case CallKind::kBroadcast: return "broadcast from rank " + peer;
-    case CallKind::kAllGather: return "all_gather";
-    case CallKind::kReduceScatter: return "reduce_scatter" + reduce;
-    case CallKind::kAllToAll: return "all_to_all";
-    case CallKind::kSend: return "send to rank " + peer;
-    case CallKind::kReceive: return "recv from rank " + peer;
-    default: return "nothing";
+    case CallKind::kAllReduce: case CallKind::kReduceScatter: return word + "(" + name_of(call.reduce) + ")";
+    case CallKind::kReduce: return word + "(" + name_of(call.reduce) + ") to rank " + peer;
+    case CallKind::kSend: return word + " to rank " + peer;
+    case CallKind::kBroadcast: case CallKind::kReceive: return word + " from rank " + peer;
+    default: return word;
   }
 }
 
 }  // namespace
+
+const char* word_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllReduce: return "all_reduce";
+    case CallKind::kReduce: return "reduce";
+    case CallKind::kBroadcast: return "broadcast";
+    case CallKind::kAllGather: return "all_gather";
+    case CallKind::kReduceScatter: return "reduce_scatter";
+    case CallKind::kAllToAll: return "all_to_all";
+    case CallKind::kSend: return "send";
+    case CallKind::kReceive: return "recv";
+    default: return "nothing";
+  }
+}
 
 const char* hccl_name(CallKind kind) {
   switch (kind) {

@@ -41,6 +41,8 @@ bool same(const Call& one, const Call& other);
 // Whether a transfer's two ends agree on what is transferred.
 bool fits(const Call& send, const Call& receive);
 
+// "all_reduce"
+const char* word_of(CallKind kind);
 // HCCL's name for it: "hcom_allReduce_".
 const char* hccl_name(CallKind kind);
 

@@ -6,6 +6,8 @@
 
 #include "virtual_npu/collectives/collective.h"
 #include "virtual_npu/collectives/source_line.h"
+#include "virtual_npu/dry/journal.h"
+#include "virtual_npu/dry/partners.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/communication_time.h"
 #include "virtual_npu/runtime/config.h"
@@ -39,6 +41,12 @@ profiler::Task task_of(const Call& call, int device, const Members& members) {
   return task;
 }
 
+void journal_call(const Call& call, const Members& members, const Stream* stream) {
+  if (!journal::is_kept()) return;
+  journal::collective({word_of(call.kind), members.name(), name_of(call.dtype), members.ranks(), call.peer, call.count,
+                       call.count * size_of(call.dtype), stream});
+}
+
 // Transfers that are one step, as a call: that of the only one, or all of their elements.
 Call described(const Run::Transfers& transfers) {
   Call call = transfers.front()->call;
@@ -64,7 +72,7 @@ std::shared_ptr<Communicator> Communicator::find(const std::string& name) {
 }
 
 Communicator::Communicator(const std::string& name, int ranks, int rank, int device)
-    : members_(name, ranks, rank), device_(device) {}
+    : members_(name, ranks, rank), device_(device), sent_(ranks), received_(ranks) {}
 
 void Communicator::leave() {
   Mark last;
@@ -120,12 +128,18 @@ Mark Communicator::issue(StreamPointer stream, std::function<void()> work) {
   return last_;
 }
 
-Mark Communicator::issue_collective(Call call, StreamPointer stream, std::function<void(const Call&)> work) {
+Mark Communicator::issue_collective(Call call, StreamPointer stream, const std::function<void()>& alone,
+                                    std::function<void(const Call&)> work) {
   std::lock_guard<std::mutex> lock(order_);
   remember_caller();
   members_.check();
   call.number = ++calls_;
   run_ = nullptr;
+  journal_call(call, members_, stream.get());
+  if (config().dry) {
+    alone();
+    return {};
+  }
   std::function<void()> task = [call, work = std::move(work)] { work(call); };
   if (profiler::recording()) task = profiler::recorded(task_of(call, device_, members_), stream.get(), std::move(task));
   return issue(std::move(stream), std::move(task));
@@ -134,7 +148,8 @@ Mark Communicator::issue_collective(Call call, StreamPointer stream, std::functi
 Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
                               StreamPointer stream) {
   const Call call = new_call(CallKind::kAllReduce, count, dtype, op);
-  return issue_collective(call, std::move(stream), [=](const Call& call) {
+  const auto alone = [=] { dry::all_reduce(send, receive, count, dtype, op, ranks()); };
+  return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.all_reduce(bytes_of(send), bytes_of(receive));
     const size_t bytes = 2 * size_t(ranks() - 1) * count * size_of(dtype) / ranks();
@@ -145,7 +160,10 @@ Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_D
 Mark Communicator::reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int root,
                           StreamPointer stream) {
   const Call call = new_call(CallKind::kReduce, count, dtype, op, root);
-  return issue_collective(call, std::move(stream), [=](const Call& call) {
+  const auto alone = [=] {
+    if (rank() == root) dry::all_reduce(send, receive, count, dtype, op, ranks());
+  };
+  return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.reduce(bytes_of(send), bytes_of(receive));
     const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
@@ -155,7 +173,8 @@ Mark Communicator::reduce(const void* send, void* receive, size_t count, C_DataT
 
 Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream) {
   const Call call = new_call(CallKind::kBroadcast, count, dtype, SUM, root);
-  return issue_collective(call, std::move(stream), [=](const Call& call) {
+  const auto alone = [] {};  // all ranks have it
+  return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.broadcast(bytes_of(buffer));
     const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
@@ -165,7 +184,8 @@ Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int r
 
 Mark Communicator::all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream) {
   const Call call = new_call(CallKind::kAllGather, count, dtype);
-  return issue_collective(call, std::move(stream), [=](const Call& call) {
+  const auto alone = [=] { dry::all_gather(send, receive, count, dtype, ranks()); };
+  return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.all_gather(bytes_of(send), bytes_of(receive));
     const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
@@ -176,7 +196,8 @@ Mark Communicator::all_gather(const void* send, void* receive, size_t count, C_D
 Mark Communicator::reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
                                   StreamPointer stream) {
   const Call call = new_call(CallKind::kReduceScatter, count, dtype, op);
-  return issue_collective(call, std::move(stream), [=](const Call& call) {
+  const auto alone = [=] { dry::reduce_scatter(send, receive, count, dtype, op, rank(), ranks()); };
+  return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.reduce_scatter(bytes_of(send), bytes_of(receive));
     const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
@@ -193,7 +214,10 @@ Mark Communicator::all_to_all(std::vector<Part> parts, C_DataType dtype, StreamP
     in += parts[peer].receive_bytes;
   }
   const Call call = new_call(CallKind::kAllToAll, total, dtype);
-  return issue_collective(call, std::move(stream), [=, parts = std::move(parts)](const Call& call) {
+  const auto alone = [&] {
+    for (const Part& part : parts) dry::receive(part.receive, part.receive_bytes, dtype);
+  };
+  return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     const char* send[kMaxRanks];
     char* receive[kMaxRanks];
     Seat::Made& own = members_.own_seat().made(call.number);
@@ -218,7 +242,12 @@ Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer strea
   std::lock_guard<std::mutex> lock(order_);
   remember_caller();
   members_.check();
-  for (const auto& one : own) one->call.number = one->send ? ++sent_[one->peer] : ++received_[one->peer];
+  for (const auto& one : own) {
+    one->call.number = one->send ? ++sent_[one->peer] : ++received_[one->peer];
+    journal_call(one->call, members_, stream.get());
+    if (config().dry && !one->send) dry::receive(one->data, one->bytes(), one->dtype);
+  }
+  if (config().dry) return {};
   // A run ends with anything else on its stream: later transfers may depend on that.
   const bool continues = run_ && stream && last_.stream == stream && stream->last() == last_.ticket;
   if (!continues) run_ = std::make_shared<Run>();

@@ -75,14 +75,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
   // Does `work` on `stream`, behind all earlier work of this communicator on any stream. The order is locked.
   Mark issue(StreamPointer stream, std::function<void()> work);
-  Mark issue_collective(Call call, StreamPointer stream, std::function<void(const Call&)> work);
+  // `alone` stands for `work` in dry mode.
+  Mark issue_collective(Call call, StreamPointer stream, const std::function<void()>& alone,
+                        std::function<void(const Call&)> work);
 
   Members members_;
   const int device_;
   std::mutex order_;  // of the calls
   Mark last_;
   uint64_t calls_ = 0;
-  uint64_t sent_[kMaxRanks] = {}, received_[kMaxRanks] = {};  // transfers
+  std::vector<uint64_t> sent_, received_;  // transfers to and from each rank
   std::shared_ptr<Run> run_;  // the transfers since the last call that was none
   int buffer_ = 0;
   StreamPointer own_stream_;

@@ -32,7 +32,9 @@ int own_trainer(int rank) {
 }  // namespace
 
 Members::Members(const std::string& name, int ranks, int rank)
-    : name_(name), ranks_(ranks), rank_(rank), segment_(name, ranks) {
+    : name_(name), ranks_(ranks), rank_(rank) {
+  if (config().dry) return;
+  segment_.emplace(name, ranks);
   take_seat();
   wait_for_seats();
   Segment::all_have_joined(name);
@@ -42,7 +44,7 @@ Members::Members(const std::string& name, int ranks, int rank)
 }
 
 void Members::take_seat() {
-  Header& header = segment_.header();
+  Header& header = this->header();
   uint32_t none = 0;
   if (!header.ranks.compare_exchange_strong(none, uint32_t(ranks_)) && none != uint32_t(ranks_))
     throw StreamError("The ranks of the group " + name_ + " do not agree on its size: " + std::to_string(none) +
@@ -59,7 +61,7 @@ void Members::take_seat() {
 }
 
 void Members::wait_for_seats() {
-  Header& header = segment_.header();
+  Header& header = this->header();
   // A rank that was killed may have taken its seat without being counted.
   Patience patience(*this, [&](int rank) {
     return header.taken.load() != uint32_t(ranks_) &&
@@ -75,6 +77,7 @@ void Members::wait_for_seats() {
 }
 
 void Members::leave() {
+  if (!segment_) return;
   {
     std::lock_guard<std::mutex> lock(groups().mutex);
     auto& all = groups().all;
@@ -85,7 +88,7 @@ void Members::leave() {
 
 void Members::meet() {
   check();
-  Header& header = segment_.header();
+  Header& header = this->header();
   const uint32_t before = header.meeting.load() & ~Header::kBroken;
   const uint32_t next = (before + 1) & ~Header::kBroken;
   own_seat().arrived.store(next);
@@ -134,7 +137,8 @@ void Members::ring(int rank) {
 }
 
 void Members::check() {
-  Header& header = segment_.header();
+  if (!segment_) return;
+  Header& header = this->header();
   if (!(header.meeting.load() & Header::kBroken)) return;
   const std::string failure = header.failure;
   if (header.spreads) break_all_groups(failure);
@@ -142,7 +146,7 @@ void Members::check() {
 }
 
 void Members::break_with(const std::string& failure, bool spreads) {
-  Header& header = segment_.header();
+  Header& header = this->header();
   uint32_t none = Header::kNone;
   if (header.failure_state.compare_exchange_strong(none, Header::kBeingWritten)) {
     std::strncpy(header.failure, failure.c_str(), sizeof(header.failure) - 1);
@@ -173,7 +177,7 @@ void Members::give_up() {
 void break_all_groups(const std::string& failure) {
   std::lock_guard<std::mutex> lock(groups().mutex);
   for (Members* group : groups().all)
-    if (!(group->segment_.header().meeting.load() & Header::kBroken)) group->break_with(failure, true);
+    if (!(group->header().meeting.load() & Header::kBroken)) group->break_with(failure, true);
 }
 
 std::string lost_rank() {

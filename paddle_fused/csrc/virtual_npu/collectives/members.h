@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,15 @@ class Members {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const std::string& name() const { return name_; }
-  Segment& segment() { return segment_; }
-  Seat& seat(int rank) { return segment_.header().seats[rank]; }
+  Segment& segment() { return *segment_; }
+  Seat& seat(int rank) { return header().seats[rank]; }
   Seat& own_seat() { return seat(rank_); }
-  Channel& channel(int from, int to) { return segment_.header().channels[from][to]; }
+  Channel& channel(int from, int to) { return header().channels[from][to]; }
 
   // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
   void meet();
   // When the last meeting was complete, for all ranks the same.
-  int64_t met_at() { return segment_.header().met_at.load(); }
+  int64_t met_at() { return header().met_at.load(); }
 
   // Waits until this rank's doorbell is rung, which was seen at `seen`. `call` waits for the ranks in `awaited`.
   void wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited);
@@ -48,6 +49,7 @@ class Members {
   std::string describe_group() const;
 
  private:
+  Header& header() { return segment_->header(); }
   void take_seat();
   void wait_for_seats();
   void break_with(const std::string& failure, bool spreads);
@@ -56,7 +58,7 @@ class Members {
 
   const std::string name_;
   const int ranks_, rank_;
-  Segment segment_;
+  std::optional<Segment> segment_;  // none in dry mode, where nobody is met
 };
 
 // Breaks every group that this process is in: a rank of the job is lost.

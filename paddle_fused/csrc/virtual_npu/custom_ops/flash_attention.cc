@@ -16,6 +16,7 @@
 
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
+#include "virtual_npu/dry/known.h"
 
 namespace virtual_npu {
 namespace {
@@ -66,6 +67,7 @@ std::vector<int64_t> read_ends(const char* name, const OptionalTensor& ends) {
     refuse(contract::rules::attention_plugin_lengths, "flash_attention_npu",
            std::string(name) + " is " + text(ends->dtype()) + " of shape " + text(ends->shape()));
   const Tensor values = dense(*ends);
+  dry::check_known("flash_attention_npu", name, *static_cast<phi::DenseTensor*>(values.impl().get()));
   return {values.data<int>(), values.data<int>() + values.numel()};
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "virtual_npu/dry/journal.h"
 #include "virtual_npu/profiler/task.h"
 #include "virtual_npu/runtime/stream.h"
 
@@ -63,6 +64,7 @@ std::function<void()> recorded_copy(const char* name, int device, uint64_t bytes
 // A copy of `bytes` that `copy` does on the calling thread.
 template <typename Copy>
 void copying(const char* name, int device, uint64_t bytes, const Copy& copy) {
+  if (journal::is_kept() && !journal::Operator::open()) journal::copy(name, bytes);
   if (!recording() || KernelSpan::open()) return copy();
   recorded_copy(name, device, bytes, nullptr, copy)();
 }

@@ -11,6 +11,7 @@ namespace virtual_npu {
 namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
+constexpr size_t kUnlimited = kGiB << 14;  // 16 TiB of addresses: a dry run says how much a step needs
 
 const char* value_of(const char* name) {
   const char* value = std::getenv(name);
@@ -67,7 +68,9 @@ Config read() {
       throw refusal("VIRTUAL_NPU_DEVICES", value_of("VIRTUAL_NPU_DEVICES"), accepted);
     config.devices = int(devices);
   }
-  config.memory_bytes = default_capacity();
+  config.dry = flag("VIRTUAL_NPU_DRY", false);
+  if (const char* journal = value_of("VIRTUAL_NPU_JOURNAL")) config.journal = journal;
+  config.memory_bytes = config.dry ? kUnlimited : default_capacity();
   if (value_of("VIRTUAL_NPU_MEMORY_GB")) {
     const char* accepted = "a positive number of GiB";
     const double capacity = number("VIRTUAL_NPU_MEMORY_GB", accepted);

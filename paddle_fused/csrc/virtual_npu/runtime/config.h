@@ -11,6 +11,8 @@ struct Config {
   bool strict = false;         // VIRTUAL_NPU_STRICT: refuse kernels that a card leaves to the host CPU
   bool bridge = true;          // VIRTUAL_NPU_BRIDGE: show Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel as it runs
+  bool dry = false;            // VIRTUAL_NPU_DRY: account for memory and operators, and compute nothing
+  std::string journal;         // VIRTUAL_NPU_JOURNAL: the file of dry/journal.h, or empty
   double link_gbps = 0;        // VIRTUAL_NPU_LINK_GBPS: GB/s of a device's link, per direction; 0: no limit
   double link_us = 0;          // VIRTUAL_NPU_LINK_US: microseconds that every collective takes besides
   double collective_timeout = 5;  // VIRTUAL_NPU_COLLECTIVE_TIMEOUT: seconds until a rank that cannot come is an error

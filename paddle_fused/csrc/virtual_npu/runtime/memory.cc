@@ -22,6 +22,14 @@ size_t rounded(size_t size) {
   return (size + unit - 1) / unit * unit;
 }
 
+// Addresses without memory behind them: pages that are read are zeros, and only those that are written cost any.
+void* reserve_addresses(size_t size) {
+  void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return nullptr;
+  madvise(address, size, MADV_NOHUGEPAGE);
+  return address;
+}
+
 void* host_allocate(size_t size) {
   if (size < kHugePage) return std::aligned_alloc(kAlignment, size);
   void* address = std::aligned_alloc(kHugePage, size);
@@ -92,6 +100,11 @@ bool reserve(std::atomic<size_t>& used, size_t size) {
 void* allocate(int device, size_t requested) {
   const size_t size = rounded(requested);
   if (!reserve(used(device), size)) return nullptr;
+  if (config().dry) {
+    void* address = reserve_addresses(size);
+    if (!address) used(device) -= size;
+    return address;
+  }
   void* address = kept().take(size);
   if (!address) address = host_allocate(size);
   if (!address) {
@@ -105,7 +118,10 @@ void* allocate(int device, size_t requested) {
 void release(int device, void* address, size_t requested) {
   const size_t size = rounded(requested);
   used(device) -= size;
-  kept().keep(size, address);
+  if (config().dry)
+    munmap(address, size);
+  else
+    kept().keep(size, address);
 }
 
 size_t used_bytes(int device) { return used(device); }

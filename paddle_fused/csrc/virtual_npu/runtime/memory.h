@@ -1,5 +1,7 @@
 // Device memory: host memory that is counted against the capacity of one device.
 //
+// In dry mode it is addresses only, of which no more becomes memory than is written.
+//
 // Blocks that Paddle gives back are kept, up to a quarter of a device's capacity, and handed out again, because fresh
 // pages cost more than most kernels: the operating system must clear each one at its first touch.
 #pragma once

@@ -8,6 +8,7 @@
 #include "paddle/phi/backends/device_ext.h"
 #include "virtual_npu/bridge/install.h"
 #include "virtual_npu/collectives/interface.h"
+#include "virtual_npu/dry/known.h"
 #include "virtual_npu/profiler/interface.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
@@ -22,6 +23,8 @@ namespace {
 thread_local int chosen_device = 0;
 
 constexpr char kHostToDevice[] = "MemcpyHtoD", kDeviceToHost[] = "MemcpyDtoH";
+
+void copy_bytes(void* to, const void* from, size_t size) { std::memcpy(to, from, size); }
 
 bool exists(const C_Device device) { return device->id >= 0 && device->id < config().devices; }
 
@@ -56,7 +59,10 @@ C_Status device_memory_deallocate(const C_Device device, void* address, size_t s
   return C_SUCCESS;
 }
 C_Status device_memory_set(const C_Device, void* address, unsigned char value, size_t size) {
-  std::memset(address, value, size);
+  if (config().dry)
+    dry::fill(address, value, size);
+  else
+    std::memset(address, value, size);
   return C_SUCCESS;
 }
 C_Status host_memory_allocate(const C_Device, void** address, size_t size) {
@@ -68,15 +74,15 @@ C_Status host_memory_deallocate(const C_Device, void* address, size_t) {
   return C_SUCCESS;
 }
 C_Status memory_copy_h2d(const C_Device device, void* to, const void* from, size_t size) {
-  profiler::copying(kHostToDevice, device->id, size, [=] { std::memcpy(to, from, size); });
+  profiler::copying(kHostToDevice, device->id, size, [=] { config().dry ? dry::to_device(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
 }
 C_Status memory_copy_d2h(const C_Device device, void* to, const void* from, size_t size) {
-  profiler::copying(kDeviceToHost, device->id, size, [=] { std::memcpy(to, from, size); });
+  profiler::copying(kDeviceToHost, device->id, size, [=] { config().dry ? dry::to_host(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
 }
 C_Status memory_copy_d2d(const C_Device device, void* to, const void* from, size_t size) {
-  profiler::copying(kDeviceToDevice, device->id, size, [=] { std::memcpy(to, from, size); });
+  copy_on_device(nullptr, device->id, to, from, size);
   return C_SUCCESS;
 }
 // Copies from and to the host empty the stream first.

@@ -7,6 +7,7 @@
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/enforce.h"
 #include "paddle/phi/core/platform/device_context.h"
+#include "virtual_npu/dry/known.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/stream.h"
@@ -164,7 +165,12 @@ void before_kernel(C_Stream stream) {
 }
 
 void copy_on_device(C_Stream stream, int device, void* to, const void* from, size_t size) {
-  const auto copy = [=] { std::memcpy(to, from, size); };
+  const auto copy = [=] {
+    if (config().dry)
+      dry::on_device(to, from, size);
+    else
+      std::memcpy(to, from, size);
+  };
   if (is_busy(stream) && !is_compute_stream(stream)) {
     Stream& queue = *stream->stream;
     if (profiler::recording())

@@ -1,0 +1,107 @@
+"""A training run that is followed and not computed: its memory, and what the device is asked to do.
+
+    VIRTUAL_NPU_DRY=1 VIRTUAL_NPU_JOURNAL=step.jsonl \\
+        python scripts/run_llama_npu.py --model_name_or_path llama2-7b --max_steps 1 ...
+
+The program is the real one, and so are its shapes, allocations and calls. No number that it handles is one:
+there is no loss, no text, no checkpoint, and no figure of speed. ``llm_npu.plan.journal`` reads the journal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import paddle
+from paddle.distributed import fleet
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu import ranks
+from llm_npu.console import mib, say
+from llm_npu.plan import journal
+from paddle_fused import virtual_npu
+
+NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints would mean nothing"
+SHOWN = 8
+FOLDER = "dry_run"
+TERA = 1e12
+
+
+def follow(trainer) -> None:
+    """Marks the steps of ``trainer`` in the journal, if one is kept; a dry run keeps nothing of its steps.
+
+    To be called before the training.
+    """
+    if virtual_npu.journal_file() is not None:
+        trainer.add_callback(StepMarks())
+    if virtual_npu.is_dry():
+        trainer.remove_callback(type(trainer.recorder))
+        trainer.add_callback(NothingToKeep())
+        trainer.keep_results = lambda: None
+        trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # whose checkpoints stay
+
+
+class StepMarks(TrainerCallback):
+    """Writes what the groups of processes are for, and where each step begins and ends."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        for use, group in _groups().items():
+            if group is not None and group.nranks > 1 and group.process_group is not None:
+                name = group.process_group.get_comm_name(group.rank)
+                virtual_npu.mark_journal(f"{journal.GROUP} {name} {use}")
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        virtual_npu.mark_journal(journal.BEGIN)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        virtual_npu.mark_journal(journal.END)
+
+
+def _groups() -> dict:
+    """The groups of fleet, by what ``operations.GROUPS`` calls them."""
+    hcg = getattr(fleet.fleet, "_hcg", None)
+    if hcg is None:
+        return {}
+    return {
+        "tp": hcg.get_model_parallel_group(),
+        "pp": hcg.get_pipe_parallel_group(),
+        "sharding": hcg.get_sharding_parallel_group(),
+        "dp": hcg.get_data_parallel_group(),
+    }
+
+
+class NothingToKeep(TrainerCallback):
+    """No log, evaluation or checkpoint: they would show numbers that nobody has computed."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_log = control.should_evaluate = control.should_save = False
+
+
+def report(trainer) -> int:
+    """Says what the run takes; returns the exit code. Of several processes, the first one speaks."""
+    virtual_npu.flush_journal()
+    if not ranks.is_first():
+        return 0
+    say()
+    say(f"dry run  {trainer.state.global_step} steps followed, and nothing computed: there is no loss")
+    say(f"memory   {mib(paddle.device.max_memory_allocated())} at the most")
+    file = virtual_npu.journal_file()
+    if file is not None:
+        for line in _journalled(journal.read(file)):
+            say(line)
+        say(f"files    {file}")
+    return 0
+
+
+def _journalled(found: journal.Journal) -> list[str]:
+    if not found.steps:
+        return []
+    step = found.steps[-1]
+    counts = Counter(call.name for call in step.calls)
+    names = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(SHOWN))
+    lines = [f"step     {len(step.calls):,} operators, {step.flops / TERA:,.2f} TFLOP: {names}"]
+    sums: Counter[tuple[str, str]] = Counter()
+    for each in step.collectives:
+        sums[each.kind, f"{each.group} {each.ranks}"] += each.payload
+    lines += [f"sent     {kind} among {group}: {mib(size)}" for (kind, group), size in sorted(sums.items())]
+    return lines

@@ -1,0 +1,235 @@
+"""Reads a virtual NPU's journal (VIRTUAL_NPU_JOURNAL): operators, collectives and the lives of allocations.
+
+    journal = read("step.jsonl")
+    journal.steps[0].calls[0].flops
+    journal.peak_bytes
+
+What the trainer marks (``llm_npu.plan.dry_run``) divides it into steps. A journal of a real run and one of a
+dry run of the same program have the same calls.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llm_npu.plan.operations import Operation
+
+BEGIN, END, GROUP = "step begins", "step ends", "group"
+SIZES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
+    "int64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+UPDATES = ("adam", "adamw", "pf_adamw_", "pf_adamw_many_", "sgd", "momentum", "merged_momentum", "lamb")
+
+Tensor = tuple[str, tuple[int, ...]]  # dtype, shape
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator. ``allocated``: bytes that all tensors of the device held at its end."""
+
+    name: str
+    dtype: str
+    placement: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    allocated: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what it reads and of what it writes, each tensor once."""
+        return sum(_bytes(tensor) for tensor in (*self.inputs, *self.outputs))
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions; one for each element of the largest tensor where it is no product.
+
+        Attention counts every query against every key, whatever its mask.
+        """
+        products = _products(self.name, [shape for _, shape in self.inputs], [s for _, s in self.outputs])
+        if products is not None:
+            return products
+        return max((math.prod(shape) for _, shape in (*self.inputs, *self.outputs)), default=0)
+
+    @property
+    def kind(self) -> str:
+        """One of ``operations.KINDS``."""
+        if self.placement != "npu":
+            return "host"
+        if self.name in UPDATES:
+            return "optimizer"
+        if "attention" in self.name:
+            return "attention"
+        return "vector" if _products(self.name, *self._shapes()) is None else "matmul"
+
+    def operation(self) -> Operation:
+        """The call as the cost model takes it."""
+        return Operation(
+            name=self.name,
+            kind=self.kind,
+            flops=float(self.flops),
+            bytes=float(self.bytes),
+            dtype=self.dtype,
+            shapes=tuple(shape for _, shape in self.inputs),
+        )
+
+    def _shapes(self) -> tuple[list, list]:
+        return [shape for _, shape in self.inputs], [shape for _, shape in self.outputs]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective or transfer. ``elements`` as the interface counts them: those of one rank's part
+    for all_gather and reduce_scatter. ``bytes``: of as many elements. ``stream``: 0 is the one that computes.
+    ``group``: one of ``operations.GROUPS``, or "" for all processes.
+    """
+
+    kind: str
+    group: str
+    ranks: int
+    peer: int
+    dtype: str
+    elements: int
+    bytes: int
+    stream: int
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the whole tensor, as ``operations.Operation`` counts them."""
+        return self.bytes * (self.ranks if self.kind in ("all_gather", "reduce_scatter") else 1)
+
+
+@dataclass(frozen=True)
+class Life:
+    """An allocation. ``begin`` and ``end`` count the journal's lines; ``end`` is None if it outlived it."""
+
+    bytes: int
+    by: str
+    begin: int
+    end: int | None
+
+
+@dataclass
+class Step:
+    """What the device was asked to do in one step, in order. ``first`` and ``last``: its lines."""
+
+    first: int
+    last: int = 0
+    calls: list[Call] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+
+    @property
+    def flops(self) -> int:
+        return sum(call.flops for call in self.calls)
+
+
+@dataclass(frozen=True)
+class Journal:
+    steps: list[Step]
+    lives: list[Life]
+    peak_bytes: int  # that all tensors of the device held at the end of a call
+
+    def held_at(self, line: int) -> dict[str, int]:
+        """Bytes by the operator that has allocated them, of the lives that a line falls into."""
+        found: dict[str, int] = {}
+        for life in self.lives:
+            if life.begin <= line and (life.end is None or line < life.end):
+                found[life.by] = found.get(life.by, 0) + life.bytes
+        return found
+
+
+def read(file: str | Path) -> Journal:
+    """The journal in ``file``. ValueError if it is none, naming the line."""
+    with Path(file).open(encoding="utf-8") as lines:
+        return _read(lines, str(file))
+
+
+def _read(lines: Iterable[str], name: str) -> Journal:
+    steps: list[Step] = []
+    lives: dict[int, Life] = {}
+    groups: dict[str, str] = {}
+    step, peak = None, 0
+    for number, line in enumerate(lines):
+        try:
+            event = json.loads(line)
+            what = event.pop("event")
+        except (ValueError, KeyError, AttributeError):
+            raise ValueError(f"{name}, line {number + 1}, is no line of a journal: {line[:80]!r}") from None
+        if what == "operator":
+            peak = max(peak, event["allocated"])
+            if step:
+                tensors = {
+                    key: tuple((d, tuple(s)) for d, s in event.pop(key)) for key in ("inputs", "outputs")
+                }
+                step.calls.append(Call(**event, **tensors))
+        elif what == "collective" and step:
+            group = groups.get(event.pop("group"), "")
+            step.collectives.append(Collective(group=group, **event))
+        elif what == "allocate":
+            lives[event["id"]] = Life(event["bytes"], event["by"], number, None)
+        elif what == "free" and event["id"] in lives:
+            life = lives[event["id"]]
+            lives[event["id"]] = Life(life.bytes, life.by, life.begin, number)
+        elif what == "mark" and event["text"].startswith(f"{GROUP} "):
+            _, group, use = event["text"].split(" ")
+            groups[group] = use
+        elif what == "mark" and event["text"] == BEGIN:
+            step = Step(number)
+            steps.append(step)
+        elif what == "mark" and event["text"] == END and step:
+            step.last = number
+            step = None
+    return Journal(steps, list(lives.values()), peak)
+
+
+def _bytes(tensor: Tensor) -> int:
+    dtype, shape = tensor
+    return SIZES.get(dtype, 0) * math.prod(shape)
+
+
+def _products(name: str, inputs: list, outputs: list) -> int | None:
+    """The flops of an operator that multiplies matrices; None for others."""
+    if name in ("matmul", "bmm") and len(inputs) > 1:
+        return _matmul(inputs[0], outputs[0])
+    if name in ("matmul_grad", "bmm_grad") and len(inputs) > 2:
+        return len(outputs) * _matmul(inputs[0], inputs[2])
+    if name == "fused_linear_param_grad_add" and len(inputs) > 1:
+        return 2 * math.prod(inputs[0]) * inputs[1][-1]
+    if name in ("fused_mm_allreduce", "fused_mm_reduce_scatter") and len(inputs) > 1:
+        return 2 * math.prod(inputs[0]) * inputs[1][-1]
+    if name == "fused_allgather_mm" and len(inputs) > 1:
+        return 2 * math.prod(outputs[0]) * inputs[0][-1]
+    if name in ("flash_attention_npu", "pf_flash_attention") and len(inputs) > 1:
+        return 4 * _scores(*inputs[:2])
+    if name in ("flash_attention_npu_grad", "pf_flash_attention_grad") and len(inputs) > 1:
+        return 10 * _scores(*inputs[:2])  # five products for two
+    if name == "pf_linear_cross_entropy" and len(inputs) > 1:
+        return _head(*inputs[:2])
+    if name in ("pf_linear_cross_entropy_grad", "pf_linear_cross_entropy_with_backward") and len(inputs) > 1:
+        return 3 * _head(*inputs[:2])  # the logits again, and two gradients
+    if name == "pf_grouped_matmul" and len(inputs) > 1:
+        return 2 * math.prod(inputs[0]) * inputs[1][-1]
+    return None
+
+
+def _matmul(x: tuple[int, ...], out: tuple[int, ...]) -> int:
+    """2 M N K for every matrix of the batch; x is [..., M, K] or its transpose."""
+    if len(x) < 2:
+        return 2 * math.prod(x) * (math.prod(out) or 1)
+    rows = out[-2] if len(out) > 1 else 1
+    return 2 * math.prod(out) * (x[-1] * x[-2] // rows) if rows else 0
+
+
+def _scores(query: tuple[int, ...], key: tuple[int, ...]) -> int:
+    """Elements of all scores, times the size of a head: of [B, S, N, D], or of [T, N, D]."""
+    keys = key[-3]
+    return math.prod(query) * keys
+
+
+def _head(hidden: tuple[int, ...], weight: tuple[int, ...]) -> int:
+    vocabulary = math.prod(weight) // hidden[-1]
+    return 2 * math.prod(hidden) * vocabulary

@@ -1,0 +1,71 @@
+// The journal: what the device was asked to do, in the order in which it was, one object of JSON on a line of the file
+// VIRTUAL_NPU_JOURNAL (with several ranks FILE.<rank>). It is kept for real and for dry runs alike, so that they compare.
+//
+//   {"event":"operator","name":"matmul","dtype":"bfloat16","placement":"npu","inputs":[["bfloat16",[2,3]],...],
+//    "outputs":[...],"allocated":4096}        allocated: bytes that all tensors of the device hold then
+//   {"event":"allocate","id":7,"bytes":512,"by":"matmul"}      {"event":"free","id":7}
+//   {"event":"copy","kind":"MemcpyHtoD","bytes":64}
+//   {"event":"collective","kind":"all_reduce","group":"...","ranks":2,"peer":0,"dtype":"float32","elements":16,
+//    "bytes":64,"stream":0}                   stream 0 is the one that computes
+//   {"event":"mark","text":"step 1 begins"}   by the program
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paddle/phi/common/data_type.h"
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace virtual_npu {
+namespace journal {
+
+// Whether there is one. What follows may be called only then.
+bool is_kept();
+
+void allocate(uint64_t id, uint64_t bytes, const std::string& by);
+void free(uint64_t id);
+void copy(const char* kind, uint64_t bytes);
+struct Collective {
+  std::string kind, group, dtype;
+  int ranks, peer;
+  uint64_t elements, bytes;
+  const void* stream;  // nullptr: the one that computes
+};
+void collective(const Collective& call);
+void mark(const std::string& text);
+// All lines so far are in the file.
+void flush();
+
+// A call of an operator on the calling thread, from its launch to the end of the object's life, when its line is
+// written. What is called inside an open one is its own affair.
+class Operator {
+ public:
+  Operator(const std::string& name, const std::string& dtype, const char* placement, int device);
+  ~Operator();
+  Operator(const Operator&) = delete;
+
+  // The one that is open on the calling thread, or nullptr.
+  static Operator* open();
+
+  const std::string& name() const { return name_; }
+  // What it allocates is what it puts out: nobody will say more of its outputs.
+  void put_out_all_memory() { puts_out_all_memory_ = true; }
+  bool puts_out_all_memory() const { return puts_out_all_memory_; }
+  void add_input(phi::DataType dtype, const phi::DDim& dims) { add(dtype, dims, &inputs_); }
+  void add_output(phi::DataType dtype, const phi::DDim& dims) { add(dtype, dims, &outputs_); }
+  void add_input(const phi::TensorBase* tensor);
+  void add_output(const phi::TensorBase* tensor);
+
+ private:
+  static void add(phi::DataType dtype, const phi::DDim& dims, std::string* list);
+
+  const std::string name_, dtype_;
+  const char* const placement_;
+  const int device_;
+  bool puts_out_all_memory_ = false;
+  std::string inputs_, outputs_;
+};
+
+}  // namespace journal
+}  // namespace virtual_npu

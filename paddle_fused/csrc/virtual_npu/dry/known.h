@@ -1,0 +1,38 @@
+// Dry mode: which bytes of the device hold what the program would find there on a card.
+//
+// What the program sends to the device is known if it is small, and so is what small kernels compute from known values:
+// those are carried out. All else is unknown: it reads as zeros, and nobody may read integers or truth values out of it,
+// which would decide what the program does next.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace virtual_npu {
+namespace dry {
+
+// The largest tensor, in bytes, that is kept.
+constexpr size_t kSmall = size_t{64} << 10;
+
+void set_known(const void* address, size_t size);
+void set_unknown(const void* address, size_t size, phi::DataType dtype, const std::string& by);
+void set_known(const phi::DenseTensor& tensor);
+void set_unknown(const phi::DenseTensor& tensor, const std::string& by);
+
+bool is_known(const void* address, size_t size);
+// Whether the tensor is small and all of it known.
+bool is_known(const phi::DenseTensor& tensor);
+
+// Copies between the host and a device, or on it.
+void to_device(void* to, const void* from, size_t size);
+// Throws phi's Unimplemented, naming the operator to blame, for integers and truth values that are not known.
+void to_host(void* to, const void* from, size_t size);
+void on_device(void* to, const void* from, size_t size);
+void fill(void* at, unsigned char value, size_t size);
+
+// Throws the same if an operator that is about to read `what` on the host would not find its values.
+void check_known(const char* op, const char* what, const phi::DenseTensor& tensor);
+
+}  // namespace dry
+}  // namespace virtual_npu

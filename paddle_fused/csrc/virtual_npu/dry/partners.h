@@ -1,0 +1,20 @@
+// Dry mode: collectives without partners. Every other rank is taken to hold what this one holds, so that known values stay
+// known (known.h); of all else only the size counts. Arguments are those of collectives/communicator.h.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "paddle/phi/backends/device_ext.h"
+
+namespace virtual_npu {
+namespace dry {
+
+void all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int ranks);
+void all_gather(const void* send, void* receive, size_t count, C_DataType dtype, int ranks);
+void reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int rank,
+                    int ranks);
+// What comes from another rank, which sends something else than this one does.
+void receive(void* to, size_t bytes, C_DataType dtype);
+
+}  // namespace dry
+}  // namespace virtual_npu

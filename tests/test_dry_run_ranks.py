@@ -1,0 +1,76 @@
+"""One rank of a dry run stands for all: it calls and sends what it does among real partners."""
+
+from pathlib import Path
+
+import pytest
+import run_inputs
+
+from llm_npu.plan import journal, partners
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "run_llama_npu.py"
+ARGUMENTS = {
+    "max_steps": 2,
+    "max_seq_length": 32,
+    "per_device_train_batch_size": 2,
+    "do_eval": "false",
+    "disable_tqdm": "true",
+}
+TENSOR = {"nproc": 2, "tensor_parallel_degree": 2, "sequence_parallel": "true"}
+SHARDED = {"nproc": 2, "sharding": "stage1"}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return run_inputs.inputs(tmp_path_factory.mktemp("inputs"), hidden_size=128)
+
+
+def trained(run_python, folder: Path, inputs, **arguments) -> journal.Journal:
+    """The journal of the first rank of a run of the script."""
+    folder.mkdir()
+    dry = arguments.pop("dry")
+    words = run_inputs.words({**ARGUMENTS, **inputs, **arguments, "output_dir": folder / "out"})
+    done = run_python(
+        SCRIPT, *words, VIRTUAL_NPU_DRY=str(int(dry)), VIRTUAL_NPU_JOURNAL=str(folder / "journal")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return journal.read(folder / "journal.0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [TENSOR, SHARDED], ids=["tensor", "sharding"])
+def test_a_rank_alone_does_what_it_does_among_others(run_python, tmp_path, inputs, arguments):
+    real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)
+    alone = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    assert len(alone.steps) == len(real.steps) == ARGUMENTS["max_steps"]
+    for one, other in zip(real.steps, alone.steps, strict=True):
+        assert [(call.name, call.inputs, call.outputs) for call in other.calls] == [
+            (call.name, call.inputs, call.outputs) for call in one.calls
+        ]
+        assert other.collectives == one.collectives != []
+    # The second step: what making the model has left is gone.
+    assert max(c.allocated for c in alone.steps[1].calls) == max(c.allocated for c in real.steps[1].calls)
+    assert {each.group for each in alone.steps[1].collectives} - {""}
+
+
+@pytest.mark.slow
+def test_more_ranks_than_there_could_be_devices(run_python, tmp_path, inputs):
+    """Of 64 ranks, each with half of every layer and a 32nd of the optimizer's state."""
+    arguments = {"nproc": 64, "tensor_parallel_degree": 2, "sharding": "stage1"}
+    found = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    sizes = {each.group: each.ranks for each in found.steps[1].collectives}
+    assert sizes["tp"] == 2 and sizes["sharding"] == 32
+
+
+def test_the_store_answers_for_all_partners():
+    from paddle.base import core
+
+    ranks = 1024
+    server = partners.PartnerStore(ranks)
+    store = core.TCPStore(partners.LOCAL, server.port, False, ranks, 60)
+    assert store.add("counter", 1) == ranks
+    store.set("own", b"value")
+    assert bytes(store.get("own")) == b"value"
+    assert bytes(store.get("of another rank")) == b""
+    store.wait("of another rank")
+    server.shutdown()
+    server.server_close()

@@ -9,7 +9,8 @@ from llm_npu.config.parallel_checks import DEGREES, OTHER_WAYS, check_parallel
 
 
 def check(processes, **given):
-    check_parallel(dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | {"sharding": ""} | given, processes)
+    others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True}
+    check_parallel(dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | others | given, processes)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,8 @@ def check(processes, **given):
         ),
         ({"sharding_parallel_degree": 2}, "--sharding_parallel_degree is 2, but --sharding does not say"),
         ({"sharding": "stage1", "sharding_degree": 2, "sharding_parallel_degree": 2}, "is the old name of"),
+        ({"sharding": "stage3 offload", "tensor_parallel_degree": 2}, "--sharding stage3 does not go with"),
+        ({"sharding": "stage2", "sharding_parallel_degree": 2}, "leave --sharding_parallel_degree out"),
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
         ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not share a run so"),
@@ -53,6 +56,10 @@ def test_degrees_that_do_not_fit_are_refused(given, sentence):
         (8, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}),
         (8, {"tensor_parallel_degree": 4, "sharding": "stage1", "sharding_parallel_degree": 2}),
         (4, {"sharding": "stage1", "sharding_parallel_degree": 2}),
+        (4, {"sharding": "stage2", "sharding_parallel_degree": 4}),
+        (4, {"sharding": "stage2", "sharding_parallel_degree": 2, "amp_master_grad": False}),
+        (4, {"sharding": "stage2", "tensor_parallel_degree": 2}),
+        (4, {"sharding": "stage3", "tensor_parallel_degree": 2, "enable_auto_parallel": True}),
         (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
     ],
 )

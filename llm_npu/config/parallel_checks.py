@@ -62,3 +62,24 @@ def check_parallel(values: dict, processes: int) -> None:
             f"{given}{equals} does not divide the {processes} processes of this run; give degrees whose "
             f"product divides {processes}, or start a multiple of {product} processes"
         )
+    if not values["enable_auto_parallel"]:
+        _check_sharding(values, degrees, processes > product)
+
+
+def _check_sharding(values: dict, degrees: dict[str, int], replicated: bool) -> None:
+    """What PaddleNLP's Trainer would assert when it wraps the model, after everything has been built.
+
+    ``replicated``: there are more processes than the degrees name.
+    """
+    stages = {"stage2", "stage3"} & set(values["sharding"].split())
+    if "stage3" in stages and "tensor_parallel_degree" in degrees:
+        raise ValueError(
+            "--sharding stage3 does not go with --tensor_parallel_degree in PaddleNLP; give stage1, stage2, "
+            "or one of the two arguments only"
+        )
+    given = next((name for name in degrees if name.startswith("sharding")), None)
+    if stages and given and replicated and values["amp_master_grad"]:
+        raise ValueError(
+            f"--sharding {values['sharding']} with gradients in float32 (--amp_master_grad) takes all "
+            f"processes in PaddleNLP; leave --{given} out, or give --sharding stage1"
+        )

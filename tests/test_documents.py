@@ -244,6 +244,14 @@ def test_every_preset_that_is_named_is_one():
             assert presets.is_preset(option(command.text, "model_name_or_path")), command.text
 
 
+def test_the_readmes_file_of_arguments_is_read(tmp_path):
+    (block,) = (block for block in document_commands.blocks(DOCUMENTS[0]) if block.language == "yaml")
+    file = tmp_path / "run.yaml"
+    file.write_text(block.text)
+    run = config.parse([str(file)])
+    assert run.training.output_dir == "out3" and not run.fused.use_fused_rope
+
+
 # What a machine with a card has besides: from CANN and its driver.
 OF_A_CARD = ("npu-smi info", "source /usr/local/Ascend/ascend-toolkit/set_env.sh")
 PROJECT = "paddle-ascend-llm"

@@ -91,6 +91,7 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
         "breakdown": {
             "time_s": dict(answer.shares),
             "hidden_communication_s": answer.time.hidden,
+            "aicpu_share": answer.aicpu_share,
             "relative_error": answer.time.error,
             "memory": [
                 {"stage": stage.stage, "moments": [dataclasses.asdict(moment) for moment in stage.moments]}

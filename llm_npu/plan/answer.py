@@ -82,6 +82,11 @@ class Answer:
         return {name: seconds for name, seconds in found.items() if seconds > 0}
 
     @property
+    def aicpu_share(self) -> float:
+        """The share of a step that operators take on AICPU or on the host; 1 for all of it."""
+        return self.time.compute.get("host", 0.0) / self.time.step_time_s
+
+    @property
     def to_change(self) -> dict[str, object]:
         """The arguments in which ``change`` differs: name -> value."""
         return changed(self.layout, self.change.layout) if self.change else {}

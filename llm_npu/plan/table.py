@@ -110,7 +110,10 @@ def tables(answer: Answer) -> list[Table]:
 def _time(answer: Answer) -> Table:
     step = answer.time.step_time_s
     rows = [[name, f"{seconds:.3f}", share(seconds, step)] for name, seconds in answer.shares.items()]
-    remark = f"Communication behind computing: {answer.time.hidden:.3f} s. The stage that takes longest."
+    remark = (
+        f"Of the stage that takes longest. Communication behind computing: {answer.time.hidden:.3f} s. On "
+        f"AICPU or the host: {100 * answer.aicpu_share:.1f}%."
+    )
     return Table("Seconds of a step", ["spent on", "s", "share"], rows, remark=remark)
 
 

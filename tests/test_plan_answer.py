@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from llm_npu.config import parse
+from llm_npu.config.parallel_checks import DEGREES as DEGREES_OF_SCRIPT
+from llm_npu.config.parallel_checks import OTHER_WAYS, check_parallel
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import answer as answers
 from llm_npu.plan import cards, cost, page, search, table
@@ -57,6 +59,10 @@ def test_the_search_sees_every_layout_of_the_trainer():
     for layout in found:
         layout.check(shape)
         assert (layout.cards, layout.global_batch_size) == (8, 16)
+        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *OTHER_WAYS), 1)
+        values |= {"tensor_parallel_degree": layout.tensor_parallel_degree, "sharding": layout.sharding}
+        values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
+        check_parallel({**values, "enable_auto_parallel": False, "amp_master_grad": True}, processes=8)
     degrees = {(one.tensor_parallel_degree, one.pipeline_parallel_degree) for one in found}
     assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
     assert {one.sharding for one in found} == {"", "stage1", "stage2", "stage3"}

@@ -14,6 +14,7 @@ from llm_npu.numerics import dump, reproducible
 from llm_npu.numerics.comparison import compare
 from llm_npu.numerics.recording import as_float64, recording
 from llm_npu.numerics.rounding import other_roundings
+from llm_npu.numerics.routing import Choices
 from llm_npu.surgery import apply_fused_kernels
 
 
@@ -85,7 +86,10 @@ def test_the_rule():
     assert same.same_bits and not same.parts and same.share == 0
     (apart,) = compare({"output/a": off}, {"output/a": ones}).differences
     assert apart.parts and apart.distance == pytest.approx(1e-3, rel=1e-3)
-    (explained,) = compare({"output/a": off}, {"output/a": ones}, [{"output/a": ones - 6e-4}]).differences
+    many = np.ones((50, 60), np.float32)
+    (explained,) = compare(
+        {"output/a": many + np.float32(1e-3)}, {"output/a": many}, [{"output/a": many - 6e-4}]
+    ).differences
     assert not explained.parts and explained.allowed == pytest.approx(1.2e-3, rel=1e-3)
     for bad in (np.full((2, 3), np.nan, np.float32), np.full((2, 3), np.inf, np.float32), ones[:1]):
         (found,) = compare({"output/a": bad}, {"output/a": ones}).differences
@@ -94,6 +98,42 @@ def test_the_rule():
     assert lines[0] == "1 tensors compared, 0 of them are the same bit for bit"
     assert lines[1] == "1 are in one of both only: gradient/b"
     assert lines[2].startswith("they part first at the output of a (float32): distance 1.00e-03 of 1.00e+00")
+
+
+def test_a_yardstick_of_few_elements_may_be_near_by_luck():
+    """Two correct ways, that differ from the truth by chance, hardly ever part; a wrong one does."""
+    draw = np.random.default_rng(0)
+    for count in (1, 2, 5, 16):
+        parted = 0
+        for _ in range(500):
+            one, other, *yardsticks = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
+            others = [{"output/a": each} for each in yardsticks]
+            parted += bool(compare({"output/a": one}, {"output/a": other}, others).parted)
+        assert parted <= 1, count
+        wrong = {"output/a": one + np.float32(9)}
+        assert compare(wrong, {"output/a": other}, [{"output/a": one}]).parted
+
+
+def test_experts_are_chosen_as_in_the_first_run():
+    scores = paddle.to_tensor([[0.5, 0.3, 0.2], [0.1, 0.4, 0.5]])
+    near = paddle.to_tensor([[0.3, 0.2, 0.5], [0.1, 0.5, 0.4]], stop_gradient=False)
+    original, choices = paddle.topk, Choices()
+    with choices.kept():
+        _, first = paddle.topk(scores, 2, axis=-1)
+    for _ in range(2):
+        with choices.given():
+            values, indices = paddle.topk(near, k=2)
+        assert indices.tolist() == first.tolist() == [[0, 1], [2, 1]]
+        np.testing.assert_allclose(values.numpy(), [[0.3, 0.2], [0.4, 0.5]], rtol=1e-6)
+        assert (choices.count, choices.otherwise) == (2, 1)
+    values.sum().backward()
+    assert near.grad.tolist() == [[1, 1, 0], [0, 1, 1]]
+    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.given():
+        for _ in range(2):
+            paddle.topk(near, 2)
+    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.given():
+        paddle.topk(near, 1)
+    assert paddle.topk is original
 
 
 def test_dumps_come_back(model, tmp_path):

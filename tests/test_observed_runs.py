@@ -1,5 +1,6 @@
 """The training script with the arguments that look at its numbers and its speed."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,52 @@ def test_a_nan_stops_the_run_with_its_operator(run_python, inputs, tmp_path):
     assert found.returncode == 2, found.stdout + found.stderr
     (line,) = (line for line in found.stderr.splitlines() if line.startswith("error: "))
     assert "llama" in line and (" NaN" in line or " infinities" in line)
+
+
+FAMILIES = {
+    "qwen2": {},
+    "mistral": {},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def of_family(tmp_path_factory):
+    """A function that gives the arguments for a very small model of a family."""
+
+    def arguments(family: str) -> list[str]:
+        folder = tmp_path_factory.mktemp(family)
+        made = run_inputs.inputs(folder, model_type=family, **FAMILIES[family])
+        return run_inputs.words({**made, **SIZES, "max_steps": 1, "output_dir": folder / "out"})
+
+    return arguments
+
+
+def compared_with_stock(found) -> str:
+    assert found.returncode == 0, found.stdout + found.stderr
+    lines = found.stdout.splitlines()
+    at = lines.index("compare  the first batch as it is, and stock:")
+    return "\n".join(itertools.takewhile(lambda line: line.startswith(" "), lines[at + 1 :]))
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[pytest.mark.slow] * (name != "mixtral")) for name in FAMILIES]
+)
+def test_other_families_part_nowhere_from_stock(family, run_python, of_family):
+    said = compared_with_stock(run_python(SCRIPT, *of_family(family), "--compare_with", "stock"))
+    assert "nowhere do they part by more than rounding explains" in said
+    assert ("choices of experts, stock would make" in said) == (family in ("mixtral", "qwen2_moe")), said
+
+
+@pytest.mark.slow
+def test_the_wrong_kernel_is_found_in_a_mixture(run_python, of_family):
+    found = run_python("-c", WRONG_KERNEL, SCRIPT, *of_family("mixtral"), "--compare_with", "stock")
+    said = compared_with_stock(found)
+    assert "they part first at the output of mixtral.layers.0.block_sparse_moe.experts." in said, said
+    assert "fused there: moe of mixtral.layers.0.block_sparse_moe, swiglu of mixtral.layers.0" in said, said

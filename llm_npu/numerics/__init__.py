@@ -6,6 +6,7 @@
     dump.py           such recordings as safetensors files (--dump_tensors)
     comparison.py     where two recordings part by more than rounding
     rounding.py       what rounding alone can do: the same model with other roundings
+    routing.py        the same experts in every run
     reproducible.py   the same bits in every run (--deterministic)
     options.py        adds to a trainer what its arguments ask for
 

@@ -2,7 +2,8 @@
 
 The first way is the run's own. The second is ``composed``, the fused operators computed by plain Paddle, or
 ``stock``, PaddleNLP's own layers. The second runs twice more with other roundings, which shows how far
-rounding alone takes it (``comparison``). The weights do not change, and the run goes on as it would have.
+rounding alone takes it (``comparison``). Experts are chosen as in the first (``routing``). The weights do not
+change, and the run goes on as it would have.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from paddle_fused import virtual_npu
 from .comparison import Comparison, compare
 from .recording import Recording, recording
 from .rounding import other_roundings
+from .routing import Choices
 
 COMPOSED, STOCK = "composed", "stock"
 OTHER_ROUNDINGS = (1, 2)  # seeds
+OF_EXPERTS = ".experts."  # in the names of layers that get as many rows as are routed to them
 
 
 class CompareWith(TrainerCallback):
@@ -40,6 +43,7 @@ class CompareWith(TrainerCallback):
         self._trainer, self._way, self._switches, self._report = trainer, way, switches, report
         self._say = say
         self._done = False
+        self._choices, self._other_rows = Choices(), 0
 
     def on_load_data_end(self, args, state, control, inputs=None, **kwargs):
         if self._done:
@@ -58,6 +62,15 @@ class CompareWith(TrainerCallback):
     def lines(self, comparison: Comparison) -> list[str]:
         """The findings, and what is fused in the layer where the ways part first."""
         lines = comparison.lines()
+        if self._choices.count:
+            lines.append(
+                f"of {self._choices.count:,} choices of experts, {self._way} would make "
+                f"{self._choices.otherwise:,} otherwise; those of the run are taken in both"
+            )
+        if self._other_rows:
+            lines.append(
+                f"{self._other_rows:,} of experts are not compared: both ways arrange their rows otherwise"
+            )
         if comparison.parted:
             layer = comparison.parted[0].name.partition("/")[2].partition(" ")[0].partition("[")[0]
             fused = sorted(
@@ -71,11 +84,23 @@ class CompareWith(TrainerCallback):
 
     def _compare(self, inputs) -> Comparison:
         state = random_state()
-        own = self._run(inputs, state)
+        choices = self._choices
+        with choices.kept():
+            own = self._run(inputs, state)
         with second_way(self._trainer.model, self._way, self._switches):
             inputs = _for_stock(inputs) if self._way == STOCK else inputs
-            second = self._run(inputs, state)
-            yardsticks = [self._run(inputs, state, seed) for seed in OTHER_ROUNDINGS]
+            with choices.given():
+                second = self._run(inputs, state)
+            otherwise = choices.otherwise
+            yardsticks = []
+            for seed in OTHER_ROUNDINGS:
+                with choices.given():
+                    yardsticks.append(self._run(inputs, state, seed))
+            choices.otherwise = otherwise
+        rows = [name for name in second if name in own and OF_EXPERTS in name]
+        others = {name for name in rows if own[name].shape != second[name].shape}
+        self._other_rows = len(others)
+        own, second = ({name: run[name] for name in run if name not in others} for run in (own, second))
         return compare(own, second, yardsticks)
 
     def _run(self, inputs: Mapping, state: dict, seed: int | None = None) -> Recording:

@@ -1,0 +1,74 @@
+"""The same experts in every run of a comparison.
+
+Which experts a router chooses among near equals is a matter of rounding, and what another expert computes
+is not: so the second way takes the choices of the first, and says how many it would have made otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import paddle
+
+
+class Choices:
+    """What ``paddle.topk`` chose in one run, which is what routers call, to be chosen again in others.
+
+    ``count``: rows of choices. ``otherwise``: how many of them the last run would have made otherwise.
+    ValueError in a run that chooses more often, or of other shapes, than the first.
+    """
+
+    def __init__(self):
+        self._made: list[np.ndarray] = []
+        self._turn = 0
+        self.otherwise = 0
+
+    @property
+    def count(self) -> int:
+        return sum(int(np.prod(made.shape[:-1])) for made in self._made)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Inside, choices are made as ever and noted."""
+        with _topk(self._keep):
+            yield
+
+    @contextmanager
+    def given(self) -> Iterator[None]:
+        """Inside, the choices that were noted are made again, in their order."""
+        self._turn = self.otherwise = 0
+        with _topk(self._give):
+            yield
+
+    def _keep(self, x, axis: int, values, indices) -> tuple:
+        self._made.append(indices.numpy())
+        return values, indices
+
+    def _give(self, x, axis: int, values, indices) -> tuple:
+        own = indices.numpy()
+        if self._turn == len(self._made) or own.shape != self._made[self._turn].shape:
+            raise ValueError(
+                "The two ways do not choose experts equally often; compare them without mixtures."
+            )
+        made = self._made[self._turn]
+        self._turn += 1
+        self.otherwise += int((np.sort(own, axis) != np.sort(made, axis)).any(axis).sum())
+        chosen = paddle.to_tensor(made, place=indices.place)
+        return paddle.take_along_axis(x, chosen, axis, broadcast=False), chosen
+
+
+@contextmanager
+def _topk(answer: Callable[..., tuple]) -> Iterator[None]:
+    """Inside, what ``paddle.topk`` returns goes through ``answer(x, axis, values, indices)``."""
+    original = paddle.topk
+
+    def topk(x, k, axis=None, *more, **options):
+        return answer(x, -1 if axis is None else axis, *original(x, k, axis, *more, **options))
+
+    paddle.topk = topk
+    try:
+        yield
+    finally:
+        paddle.topk = original

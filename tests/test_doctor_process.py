@@ -2,11 +2,12 @@
 
 import json
 import re
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from doctor_host import card_host, write
+from doctor_host import BROKEN, card_host, write
 
 from paddle_fused import virtual_npu
 
@@ -73,6 +74,7 @@ def test_a_paddle_that_cannot_be_imported(doctor, tmp_path, code, words):
     assert code == 1
     (what,) = found["process"]
     assert what.startswith("import paddle") and words in what
+    assert "operators" not in found  # what cannot be asked then is no finding of its own
 
 
 def test_a_plugin_that_was_built_for_another_paddle(doctor, tmp_path):
@@ -110,6 +112,62 @@ def test_settings_of_the_virtual_npu(doctor, tmp_path, name, value, check, words
     site = package(tmp_path / "site", "raise ImportError('no')")
     code, found = doctor(PYTHONPATH=site, **{name: value})
     assert code == 1 and words in found[check][0]
+
+
+# One broken set-up for each check of files, tools, environment and host.
+OF_HOSTS = {check: (breaks, level, words) for breaks, check, level, words in reversed(BROKEN)}
+
+
+@pytest.mark.parametrize("check", OF_HOSTS)
+def test_ten_broken_hosts_are_named_by_the_command(run_python, tmp_path, host, check):
+    assert len(OF_HOSTS) == 10
+    breaks, level, words = OF_HOSTS[check]
+    setup = breaks(host)
+    options = {"device": setup.device_name, "root": setup.root, "output_dir": setup.output_dir}
+    options["disk_gb"] = setup.disk_gb
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    site = package(tmp_path / "site", "raise ImportError('no')")  # what only Paddle knows is not asked here
+    done = run_python("-m", "llm_npu.doctor", "--json", *given, PYTHONPATH=site, **setup.environ)
+    assert done.stderr == "" and done.returncode == 1, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    named = [each for each in findings if each["check"] == check and each["level"] != "ok"]
+    assert [(each["level"], words in each["what"], bool(each["cure"])) for each in named] == [
+        (level, True, True)
+    ]
+    others = {each["check"] for each in findings if each["check"] in OF_HOSTS and each["level"] != "ok"}
+    assert others - {check} <= {"pairs"}, findings  # an older CANN is another than the plugin's
+
+
+def plugin_library(folder: Path, code: str) -> str:
+    """A folder with a device plugin that is compiled of ``code``."""
+    source, library = write(folder / "plugin.cc", code), folder / "plugin" / virtual_npu.LIBRARY
+    library.parent.mkdir()
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
+    return str(library.parent)
+
+
+PLUGINS = {
+    "undefined symbol": (
+        'extern "C" void of_another_cann(); extern "C" void InitPlugin(void*) { of_another_cann(); }'
+        "void (*kept)() = of_another_cann;",
+        ["with the device plugin import paddle failed: ", "undefined symbol: of_another_cann"],
+    ),
+    "abort": (
+        '#include <cstdlib>\nextern "C" void InitPlugin(void*) { std::abort(); }',
+        ["with the device plugin import paddle was ended by SIGABRT", "; without it, paddle is imported"],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PLUGINS)
+def test_a_plugin_that_was_built_wrong(doctor, tmp_path, host, kind):
+    source, words = PLUGINS[kind]
+    sourced = str(host / "usr/local/Ascend/ascend-toolkit/latest/lib64")
+    variables = {"CUSTOM_DEVICE_ROOT": plugin_library(tmp_path, source), "LD_LIBRARY_PATH": sourced}
+    code, found = doctor("--device", "npu:card", "--root", host, **variables)
+    assert code == 1 and found.keys() == {"process"}, found
+    assert all(word in found["process"][0] for word in words), found
 
 
 def test_a_plugin_that_paddle_cannot_load(doctor, host):

@@ -7,6 +7,7 @@ signal, or never returns.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ PADDLE, DEVICE, OPERATORS, HOST_OPERATORS, PADDLENLP = STAGES = (
     "import paddlenlp",
 )
 SHOWN = 300  # characters of an error
+REASONS = re.compile(r"error|fatal|assert|terminate", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Probe:
     ended: str = ""
 
     def passed(self, stage: str) -> bool:
-        """Whether the stage was reached and did what it should."""
-        if stage in self.failed:
+        """Whether the stage was reached and did what it should; without paddle none is."""
+        if stage in self.failed or PADDLE in self.failed:
             return False
         return not self.ended or STAGES.index(stage) < STAGES.index(self.during)
 
@@ -75,8 +77,8 @@ def _last_words(stderr: bytes) -> str:
     """The line that says why, if there is one: a C++ exception's text, else the last line with a message."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
-    errors = [line for line in lines if "Error" in line or "error" in line]
-    words = (thrown or errors or lines or [""])[-1]
+    errors = [line for line in lines if REASONS.search(line)]  # not what paddle warns of
+    words = (thrown or errors or [""])[-1]
     return f": {words[:SHOWN]}" if words else ""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 # matmul: products in the cube unit. attention: a fused attention. vector: bound by the vector unit or by
 # device memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
 KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "all_to_all", "send")
 # tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks when they share states.
 GROUPS = ("tp", "pp", "dp", "sharding")
 PHASES = ("forward", "backward", "recompute", "step")
@@ -37,9 +37,9 @@ class Operation:
     of which ``cached`` only for the kernels before and after: a cache that is large enough has them.
     ``shapes``: of its inputs; for a matmul ``((m, k), (k, n))``. ``phase``: of the step, see PHASES.
 
-    Of a collective, ``payload`` is the bytes of the whole tensor: what every rank ends with (all_reduce,
-    all_gather, broadcast, send) or starts with (reduce_scatter, all_to_all). ``group`` and ``group_size`` say
-    among whom, ``overlaps`` beside what it may run.
+    Of a collective, ``payload`` is the bytes of the whole tensor: what ranks end with (all_reduce,
+    all_gather, reduce, broadcast, send) or start with (reduce_scatter, all_to_all). ``group`` and
+    ``group_size`` say among whom, ``overlaps`` beside what it may run.
     """
 
     name: str

@@ -9,7 +9,7 @@ from functools import lru_cache
 from .layout import Layout
 from .operations import Operation
 from .shape import ModelShape
-from .stage import ADAM, NORM, SINGLE, TRAINER, WIDTH, Software, Stage
+from .stage import ADAM, CLIP, SINGLE, TRAINER, WIDTH, Software, Stage
 
 
 @lru_cache(1024)
@@ -60,7 +60,7 @@ def once_a_step(
     weights = parts.weights(stage)
     owned = weights / layout.sharding_degree
     found = [
-        Operation("gradients.norm", "vector", bytes=NORM * owned, dtype="float32", phase="step"),
+        Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step"),
         Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step"),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
@@ -69,9 +69,11 @@ def once_a_step(
         if not layout.sharding:
             found.append(parts.shard("all_reduce", SINGLE * weights, "step", beside))
         elif layout.sharding == "stage1":
-            found.append(parts.shard("reduce_scatter", SINGLE * weights, "step", beside))
+            reduce = "reduce_scatter" if software.scatters else "reduce"
+            found.append(parts.shard(reduce, SINGLE * weights, "step", beside))
         if layout.sharding in ("stage1", "stage2"):
-            found.append(parts.shard("all_gather", WIDTH * weights, "step"))
+            gather = "all_gather" if software.scatters else "broadcast"
+            found.append(parts.shard(gather, WIDTH * weights, "step"))
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and stages > 1 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden

@@ -78,6 +78,8 @@ def _point(found: dict) -> Point:
     own = found.get("stage_layers")
     software = Software(
         gathers_again=True,
+        scatters=True,
+        accumulate=10,
         asynchronous=True,
         overlaps_gradients=found["overlap_grad_reduce"],
         stage_layers=tuple(own) if own else None,

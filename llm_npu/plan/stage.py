@@ -16,7 +16,7 @@ from .shape import ModelShape
 WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
 BLOCK = 128  # attention computes whole blocks of so many queries and keys
 DOCUMENTS = 4  # that a packed sample of the mask "documents" is taken to consist of
-BACKWARD_ATTENTION = 2.5  # five products instead of two
+BACKWARD_ATTENTION = 2.5  # five products instead of two: the fused one computes scores again
 
 # Of a chain of kernels: bytes per element that they read and write, how many they are, and the bytes that
 # come from elsewhere or go there. Forward, then backward. Fused: one kernel in bfloat16. Composed: as
@@ -28,13 +28,12 @@ TRAFFIC = {
     ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
     ("rope", True): ((4, 1, 4), (4, 1, 4)),
     ("rope", False): ((18, 5, 4), (18, 5, 4)),
-    ("attention", False): ((28, 5, 4), (24, 5, 6)),  # per score
+    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, as a dry run of PaddleNLP's model counts
 }
 # Of the logits: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
-ACCUMULATE = 10  # bytes a weight: a bfloat16 gradient is added to one in float32
 ADAM = 30  # bytes a weight: reads gradient, master weight and two moments, writes these three and the weight
-NORM = 4  # bytes a weight, for the norm of the gradients
+CLIP = 12  # bytes a weight: a gradient is read for the norm, then scaled
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,17 @@ class Software:
     ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
     keeping them. ``asynchronous``: it lets collectives run beside its products even if the forward pass does
     not. ``overlaps_gradients``: so do data-parallel collectives. ``stage_layers``: of pipeline stages, None
-    for the layout's.
+    for the layout's. ``scatters``: gradients of shared states, and under sequence parallelism those of the
+    embedding and the head, are reduced in parts, as nobody needs the whole. ``accumulate``: bytes a weight
+    for adding a bfloat16 gradient to one in float32, by way of a float32 copy (18) or not (10).
     """
 
     gathers_again: bool = False
     asynchronous: bool = False
     overlaps_gradients: bool = False
     stage_layers: tuple[int, ...] | None = None
+    scatters: bool = False
+    accumulate: int = 18
 
     def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
         return self.stage_layers or layout.stage_layers(shape)
@@ -144,7 +147,8 @@ class Stage:
             yield self.collective(f"{name}.again", "all_gather", True)
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:
-            yield self.collective(name, "reduce_scatter" if sequence else "all_reduce", True)
+            scattered = sequence and (self.software.scatters or name != "lm_head")
+            yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
 
     def norm(self, name: str, backward: bool = False) -> Operation:
         cost = TRAFFIC["rms_norm", "rms_norm" in self.layout.fused][backward]
@@ -160,7 +164,7 @@ class Stage:
         times = BACKWARD_ATTENTION if backward else 1.0
         scores = float(self.batch * heads * self.length**2)
         flops = 4.0 * shape.head_dim * scores * times
-        moved = (3 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
+        moved = (2 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
         shapes = (
             (self.batch, self.length, heads, shape.head_dim),
             (self.batch, self.length, max(shape.num_key_value_heads // self.tp, 1), shape.head_dim),
@@ -168,7 +172,7 @@ class Stage:
         if "attention" in self.layout.fused:
             yield Operation("attention", "attention", flops * share, moved, shapes=shapes, phase=phase)
         else:
-            for product in range(int(2 * times)):
+            for product in range(4 if backward else 2):
                 yield self.matmul(
                     f"attention.product.{product}",
                     self.length,
@@ -267,7 +271,7 @@ class Stage:
         yield from self.attention_block_backward()
         yield self.norm("input_norm", backward=True)
         yield self.residual(backward=True)
-        yield self.vector("accumulate", self.layer_weights(), (ACCUMULATE, 9), phase="backward")
+        yield self.vector("accumulate", self.layer_weights(), (self.software.accumulate, 2), phase="backward")
 
     def recomputed(self) -> Iterator[Operation]:
         """What the backward pass of a layer does again first."""
@@ -284,11 +288,15 @@ class Stage:
     def embedding(self) -> Iterator[Operation]:
         size = self.tokens * self.hidden
         yield self.vector("embedding", size, (4, 1))
-        yield from self.out_of_rows("embedding")
+        if self.tp > 1:
+            parts = self.layout.sequence_parallel and self.software.scatters
+            yield self.collective("embedding", "reduce_scatter" if parts else "all_reduce", beside=False)
         yield from self.out_of_rows_backward("embedding")
         table = self.vocabulary * self.hidden
         yield self.vector("embedding", size, (6, 1), phase="backward")
-        yield self.vector("embedding.accumulate", table, (WIDTH + ACCUMULATE, 2), phase="backward")
+        yield self.vector(
+            "embedding.accumulate", table, (WIDTH + self.software.accumulate, 3), phase="backward"
+        )
 
     def head(self) -> Iterator[Operation]:
         logits, table = self.tokens * self.vocabulary, self.vocabulary * self.hidden
@@ -299,7 +307,7 @@ class Stage:
         yield self.vector("loss", logits, LOSS_BACKWARD, dtype="float32", phase="backward")
         yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.norm("final_norm", backward=True)
-        yield self.vector("lm_head.accumulate", table, (ACCUMULATE, 1), phase="backward")
+        yield self.vector("lm_head.accumulate", table, (self.software.accumulate, 2), phase="backward")
 
     def weights(self, stage: int) -> float:
         """Weights of the stage on one rank."""

@@ -1,6 +1,6 @@
 """Seconds of a collective, by how many cards, in how many servers, and what connects them.
 
-An all-gather or reduce-scatter of V bytes among n cards; an all-reduce is one of each:
+An all-gather or reduce-scatter of V bytes among n cards; whole tensors take twice that:
 
     full mesh     V / (n B)                     every card sends its piece to all others at once
     switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s of a card, and latency a
@@ -16,7 +16,8 @@ import math
 from .cards import Card, Link
 from .operations import Operation
 
-TWICE = ("all_reduce",)  # a reduce-scatter, then an all-gather
+# A reduce-scatter, then all parts to all ranks or to one; or the parts from one, then an all-gather.
+TWICE = ("all_reduce", "reduce", "broadcast")
 
 
 def half(payload: float, cards: int, link: Link) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from .cards import card, read
 from .cost import step_time
 from .fitting import NOISE, PRIORS
-from .stage import ACCUMULATE, ADAM, LOSS_BACKWARD, LOSS_FORWARD
+from .stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 
 if TYPE_CHECKING:
     from .validation import Judged, Validation
@@ -180,6 +180,7 @@ def page(found: Validation) -> str:
     verdict = _verdict(found)
     worst = max(found.everywhere, key=lambda one: abs(one.error))
     loss = LOSS_FORWARD[0] + LOSS_BACKWARD[0]
+    accumulate = found.goal[0].point.software.accumulate
     return f"""# What a plan's step times are worth
 
 `python -m llm_npu.plan` predicts runs that nobody here has made: no figure of this page was measured by
@@ -213,7 +214,7 @@ The fit minimises squares of log(predicted / measured) / {NOISE} plus those of l
 width. Priors are what single kernels reach; `llm_npu/plan/fitting.py` gives the reasons. Everything else is
 counted, published, or measured on single kernels by third parties, with its source in `llm_npu/plan/data`:
 memory sustains {on.memory_efficiency:.0%} of its bandwidth, collectives {on.within_server.efficiency:.0%}
-of HCCS; a weight's gradient costs {ACCUMULATE} bytes to sum, its update {ADAM}; a logit {loss}. Assumed,
+of HCCS; a weight's gradient costs {accumulate} bytes to sum, its update {ADAM}; a logit {loss}. Assumed,
 for want of a source: RoCE at {on.between_servers.efficiency:.0%}, latencies, and what the host needs to
 launch a kernel. The runs hardly depend on them, so they do not confirm them.
 

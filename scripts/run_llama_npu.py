@@ -59,6 +59,8 @@ def main(argv: list[str]) -> int:
     if dry := virtual_npu.is_dry():
         partners.stand_for_all()
     run = config.parse(argv)
+    if dry:
+        dry_run.check(run)
     asked = presets.config_for(run)
     kind = None
     if run.training.enable_auto_parallel:

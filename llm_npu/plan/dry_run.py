@@ -17,14 +17,30 @@ from paddle.distributed import fleet
 from paddlenlp.trainer import TrainerCallback
 
 from llm_npu import ranks
+from llm_npu.config import RunConfig
 from llm_npu.console import mib, say
-from llm_npu.plan import journal
+from llm_npu.peak_flops import MEASURED
+from llm_npu.plan import journal, partners
 from paddle_fused import virtual_npu
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints would mean nothing"
 SHOWN = 8
 FOLDER = "dry_run"
 TERA = 1e12
+
+
+def check(run: RunConfig) -> None:
+    """ValueError for what would go by measured times: nothing takes any here."""
+    if run.training.overlap == "auto":
+        raise ValueError(
+            "--overlap auto chooses by times that it measures, and a dry run (VIRTUAL_NPU_DRY=1) computes "
+            "nothing; name the way: serial, mc2 or pipelined:N"
+        )
+    if run.training.peak_tflops == MEASURED:
+        raise ValueError(
+            "--peak_tflops measured times products, and a dry run (VIRTUAL_NPU_DRY=1) computes none; "
+            "leave it out"
+        )
 
 
 def follow(trainer) -> None:
@@ -45,9 +61,10 @@ class StepMarks(TrainerCallback):
     """Writes what the groups of processes are for, and where each step begins and ends."""
 
     def on_train_begin(self, args, state, control, **kwargs):
+        device = int(paddle.device.get_device().rpartition(":")[2])
         for use, group in _groups().items():
             if group is not None and group.nranks > 1 and group.process_group is not None:
-                name = group.process_group.get_comm_name(group.rank)
+                name = group.process_group.get_comm_name(device)  # of this process, whatever its rank
                 virtual_npu.mark_journal(f"{journal.GROUP} {name} {use}")
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -73,16 +90,21 @@ def _groups() -> dict:
 class NothingToKeep(TrainerCallback):
     """No log, evaluation or checkpoint: they would show numbers that nobody has computed."""
 
+    def on_train_begin(self, args, state, control, **kwargs):
+        pipeline = _groups().get("pp")
+        if ranks.is_first() and pipeline is not None and pipeline.nranks > 1:
+            partners.announce(pipeline.ranks)
+
     def on_step_end(self, args, state, control, **kwargs):
         control.should_log = control.should_evaluate = control.should_save = False
 
 
 def report(trainer) -> int:
-    """Says what the run takes; returns the exit code. Of several processes, the first one speaks."""
+    """Says what the run takes; returns the exit code. Of a pipeline, a process of each stage speaks."""
     virtual_npu.flush_journal()
-    if not ranks.is_first():
-        return 0
     say()
+    if ranks.count() > 1:
+        say(f"rank     {ranks.number()} of {ranks.count()}, which stands for those that do the same")
     say(f"dry run  {trainer.state.global_step} steps followed, and nothing computed: there is no loss")
     say(f"memory   {mib(paddle.device.max_memory_allocated())} at the most")
     file = virtual_npu.journal_file()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import paddle
 
-from llm_npu import ranks
+from llm_npu import layout, ranks
 from llm_npu.ranks import Ranks
 
 
@@ -52,7 +52,8 @@ class Guard:
         """Let the optimizer's steps be skipped."""
         for name in ("step", "_step"):
             if callable(getattr(optimizer, name, None)):
-                setattr(optimizer, name, self._skippable(getattr(optimizer, name)))
+                # Not setattr, which auto-parallel's optimizer hands on to the one inside.
+                vars(optimizer)[name] = self._skippable(getattr(optimizer, name))
 
     def _skippable(self, step: Callable) -> Callable:
         def guarded(*args, **kwargs):
@@ -80,11 +81,12 @@ class Guard:
 def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
     """Where the numbers of this process are bad: a weight, a layer's output, or the gradients; "" if nowhere.
 
+    All processes call it at once.
     ``inputs``: those of the last micro batch, to run forward again; None where that cannot be done.
     """
-    for name, parameter in model.named_parameters():
-        if not _is_finite(parameter):
-            return f"the weight {name}"
+    weight = next((name for name, parameter in model.named_parameters() if not _is_finite(parameter)), "")
+    if any(Ranks.of_run().gather(weight)):  # all go on, or none: the layers may communicate
+        return f"the weight {weight}" if weight else ""
     if inputs is not None and (layer := _first_bad_output(model, inputs)):
         return f"the output of {layer}"
     bad = [name for name, parameter in model.named_parameters() if not _is_finite(gradient_of(parameter))]
@@ -97,7 +99,11 @@ def gradient_of(parameter) -> paddle.Tensor | None:
 
 
 def _is_finite(tensor) -> bool:
-    if tensor is None or not tensor._is_initialized() or tensor.numel() == 0:
+    """Of what this process has of the tensor."""
+    if tensor is None or not tensor._is_initialized():
+        return True
+    tensor = layout.local(tensor)
+    if tensor.numel() == 0:
         return True
     return bool(paddle.isfinite(tensor.detach().astype("float32")).all())
 

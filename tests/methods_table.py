@@ -50,9 +50,9 @@ class Results:
 def listed() -> list[Case]:
     """Those of all tests, in the order of the table."""
     from hybrid_parallel.methods import EIGHT, FOUR, TWO
-    from parallel.methods import cases
+    from parallel.methods import cases, row
 
-    return [*(method.case for method in (*TWO, *FOUR, *EIGHT)), *cases()]
+    return [*(method.case for method in (*TWO, *FOUR, *EIGHT)), *(row(*case) for case in cases())]
 
 
 def markdown(found: Mapping[Case, bool]) -> str:

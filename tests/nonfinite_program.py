@@ -19,7 +19,8 @@ virtual_npu.activate()
 import paddle  # noqa: E402
 
 from llm_npu import ranks as processes  # noqa: E402
-from llm_npu import trainer  # noqa: E402
+from llm_npu.parallel.trainer import ParallelTrainer  # noqa: E402
+from llm_npu.trainer import PretrainTrainer  # noqa: E402
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
 BAD_STEP, BAD_LAYER = 1, "llama.layers.1.mlp.down_proj"
@@ -32,15 +33,26 @@ def script():
     return module.main
 
 
-def spoil() -> None:
-    """From now on a layer of rank 1 makes NaN in the second step."""
-    train, hear = trainer.PretrainTrainer.training_step, trainer.PretrainTrainer._listen
+@paddle.no_grad()
+def spoil_own_part(gradient) -> None:
+    gradient._local_value().scale_(float("nan"))
+
+
+def spoil(kind: type, what: list[str]) -> None:
+    """From now on, in the second step of trainers of this kind, a NaN arises on rank 1.
+
+    Of what[0]: the "output" of a layer, or the "gradient" of its weight.
+    """
+    train, hear = kind.training_step, kind._listen
     hooks = []
 
     def training_step(self, model, inputs, step_control=0):
         if self.state.global_step == BAD_STEP and processes.number() == 1:
             layer = dict(self.model.named_sublayers())[BAD_LAYER]
-            hooks.append(layer.register_forward_post_hook(lambda *call: call[-1] * float("nan")))
+            if what[0] == "output":
+                hooks.append(layer.register_forward_post_hook(lambda *call: call[-1] * float("nan")))
+            else:
+                hooks.append(layer.weight.register_hook(spoil_own_part))
         return train(self, model, inputs, step_control)
 
     def listen(self, step):
@@ -48,18 +60,23 @@ def spoil() -> None:
             hooks.pop().remove()
         hear(self, step)
 
-    trainer.PretrainTrainer.training_step, trainer.PretrainTrainer._listen = training_step, listen
+    kind.training_step, kind._listen = training_step, listen
 
 
 def main(folder: Path, arguments: list[str]) -> None:
-    run, found = script(), {}
-    spoil()
-    for number, choice in enumerate(("skip", "stop")):
-        out = folder / f"out-{number}"
+    run, found, what = script(), {}, ["output"]
+    runs = {"skip": ("output", "skip"), "stop": ("output", "stop")}
+    if "--enable_auto_parallel" in arguments:
+        spoil(ParallelTrainer, what)
+        runs = {"gradient": ("gradient", "skip"), **runs}
+    else:
+        spoil(PretrainTrainer, what)
+    for choice, (what[0], nonfinite) in runs.items():
+        out = folder / f"out-{choice}"
         said = io.StringIO()
         try:
             with contextlib.redirect_stdout(said):
-                code = run([*arguments, "--nonfinite", choice, "--output_dir", str(out)])
+                code = run([*arguments, "--nonfinite", nonfinite, "--output_dir", str(out)])
             found[choice] = {"code": code}
         except ValueError as error:
             found[choice] = {"error": str(error)}

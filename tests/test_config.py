@@ -147,12 +147,13 @@ def test_names_far_from_all_others_are_refused():
         (["--do_eval", "false", "--evaluation_strategy", "steps"], ["--do_eval false contradicts"]),
         (["--do_eval", "--evaluation_strategy", "no"], ["--do_eval true contradicts"]),
         (["--do_train", "false"], ["--do_train", "nothing to do"]),
-        (["--enable_auto_parallel", "--bf16"], ["--enable_auto_parallel", "float32"]),
-        (["--enable_auto_parallel", "--packing", "none"], ["--enable_auto_parallel", "--packing stream"]),
+        (["--enable_auto_parallel", "--fp16"], ["--enable_auto_parallel", "--bf16"]),
         (
-            ["--enable_auto_parallel", "--pipeline_parallel_degree", "2", "--to_static"],
-            ["--enable_auto_parallel", "pipeline", "dygraph"],
+            ["--enable_auto_parallel", "--fp16_opt_level", "O1"],
+            ["--enable_auto_parallel", "--fp16_opt_level"],
         ),
+        (["--enable_auto_parallel", "--no_amp_master_grad"], ["--enable_auto_parallel", "--amp_master_grad"]),
+        (["--enable_auto_parallel", "--packing", "none"], ["--enable_auto_parallel", "--packing stream"]),
         (
             [
                 "--enable_auto_parallel",

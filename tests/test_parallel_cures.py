@@ -12,6 +12,8 @@ CURES = (
     "dist_tensors_can_be_read",
     "splits_become_sums",
     "groups_are_no_rings",
+    "means_are_clipped",
+    "stages_broadcast",
 )
 
 

@@ -20,6 +20,8 @@ def apply() -> None:
         dist_tensors_can_be_read()
         splits_become_sums()
         groups_are_no_rings()
+        means_are_clipped()
+        stages_broadcast()
 
 
 @functools.cache
@@ -153,3 +155,77 @@ def groups_are_no_rings() -> None:
         return found
 
     collective._new_ring_id = number
+
+
+@functools.cache
+def means_are_clipped() -> None:
+    """Paddle 3.3: a program with ``gradient_merge`` or ``pipeline`` trains with gradients that are too small.
+
+    It adds up the gradients of the micro batches, clips the sum by its norm, and then divides by their
+    number, behind the clipping. Here the sums are divided before anything else reads them.
+    """
+    from paddle.distributed.fleet.meta_optimizers.common import OpRole
+    from paddle.distributed.passes import auto_parallel_gradient_merge
+
+    def append(program, new_params_to_grads, k_steps):
+        block = program.global_block()
+        order = {op.id(): place for place, op in enumerate(block.ops)}
+        for _, total in new_params_to_grads:
+            readers = [op for op in total.all_used_ops() if op.op_role == int(OpRole.Optimize)]
+            paddle.pir.set_insertion_point(min(readers, key=lambda op: order[op.id()]))
+            divided = paddle._C_ops.scale_(total, 1.0 / k_steps, 0.0, False).get_defining_op()
+            for op in (divided, divided.operand_source(1).get_defining_op()):
+                op.op_role = int(OpRole.Optimize)
+        paddle.pir.set_insertion_point_to_block_end(block)
+
+    auto_parallel_gradient_merge._pir_append_scale_op = append
+
+
+@functools.cache
+def stages_broadcast() -> None:
+    """Paddle 3.3: a program of a pipeline fails on a custom device as soon as a stage sends something.
+
+    The executor calls ``send_v2`` and ``recv_v2`` as kernels that are compiled into Paddle, without the
+    attributes that a plugin's kernel reads ("Attribute 0 cast error in Op Kernel Context", or a segmentation
+    fault). Here they are broadcasts in the group of the two processes. Then, parts of the schedule 1F1B wait
+    for events of each other, which custom devices have not ("event_waiter_[1][6] shall not be nullptr"); here
+    they do not, since their operators are in one stream.
+    """
+    from paddle.distributed.auto_parallel.static import engine
+    from paddle.distributed.passes.pipeline_scheduler_pass.pipeline_pass_base import PipelinePassBase
+
+    split, depend = engine.pipeline_pass, PipelinePassBase._add_dependency
+
+    @functools.wraps(split)
+    def pipeline_pass(*arguments):
+        plan = split(*arguments)
+        if _on_custom_device():
+            for job in plan.job_types():
+                _broadcast_instead(plan.ir_program(job))
+        return plan
+
+    def _add_dependency(self, *arguments):
+        if not _on_custom_device():
+            depend(self, *arguments)
+
+    engine.pipeline_pass, PipelinePassBase._add_dependency = pipeline_pass, _add_dependency
+
+
+def _on_custom_device() -> bool:
+    return paddle.framework._current_expected_place_().is_custom_place()
+
+
+def _broadcast_instead(program) -> None:
+    with paddle.static.program_guard(program):
+        for op in program.global_block().ops:
+            given = op.attrs()
+            paddle.pir.set_insertion_point(op)
+            if op.name() == "pd_op.send_v2":
+                paddle._C_ops.broadcast_(op.operand_source(0), given["ring_id"], 1 - given["peer"])
+            elif op.name() == "pd_op.recv_v2":
+                empty = paddle.full(given["out_shape"], 0, given["dtype"])
+                found = paddle._C_ops.broadcast_(empty, given["ring_id"], given["peer"])
+                op.result(0).replace_all_uses_with(found)
+            else:
+                continue
+            op.erase()

@@ -122,9 +122,7 @@ def _choose_defaults(values: dict, device: str, given: set[str]) -> None:
             values[name] = value
 
     _choose_samples(values, default)
-    if (
-        values["fp16"] or device == "cpu" or values["enable_auto_parallel"]
-    ):  # Paddle's CPU place has no bf16 matmul
+    if values["fp16"] or device == "cpu":  # Paddle's CPU place has no bf16 matmul
         default("bf16", False)
     if not (values["bf16"] or values["fp16"]):
         default("amp_master_grad", False)

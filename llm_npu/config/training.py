@@ -171,6 +171,17 @@ class PretrainArguments(TrainingArguments):
         default_factory=list, metadata={"help": "Experiment trackers to report to; none by default."}
     )
 
+    def __post_init__(self):
+        asked = self.per_device_eval_batch_size
+        if self.enable_auto_parallel and self.pipeline_parallel_degree > 1:
+            # PaddleNLP sets it to this, with a warning; llm_npu.parallel takes a batch as it comes.
+            self.per_device_eval_batch_size = (
+                self.per_device_train_batch_size * self.gradient_accumulation_steps
+            )
+        super().__post_init__()
+        if self.enable_auto_parallel:
+            self.per_device_eval_batch_size = asked
+
     def to_sanitized_dict(self) -> dict:
         """For trackers. Truth values as text: VisualDL 2.5 makes integers of them, which protobuf refuses."""
         found = super().to_sanitized_dict()

@@ -180,8 +180,15 @@ def _check_precision(values: dict, device: str) -> None:
 
 def _check_auto_parallel(values: dict) -> None:
     """What ``llm_npu.parallel`` does not do."""
-    if values["bf16"] or values["fp16"]:
-        raise ValueError("--enable_auto_parallel trains in float32; leave --bf16 and --fp16 out")
+    if values["fp16"]:
+        raise ValueError(
+            "--enable_auto_parallel trains in float32 or bfloat16; give --bf16 in the place of --fp16"
+        )
+    if values["bf16"] and (values["fp16_opt_level"] != "O2" or not values["amp_master_grad"]):
+        raise ValueError(
+            "--enable_auto_parallel with --bf16 keeps low-precision weights and adds gradients up in "
+            "float32; leave --fp16_opt_level and --amp_master_grad out"
+        )
     if values["finetuning_type"] != "full":
         raise ValueError("--enable_auto_parallel trains all weights; leave --finetuning_type out")
     if values["packing"] != "stream" or values["reset_attention_mask"]:
@@ -193,11 +200,6 @@ def _check_auto_parallel(values: dict) -> None:
         raise ValueError(
             "--nonfinite skip comes too late with --to_static, where a program has made the step before its "
             "loss is known; leave one of the two out"
-        )
-    if values["pipeline_parallel_degree"] > 1 and values["to_static"]:
-        raise ValueError(
-            "--enable_auto_parallel runs a pipeline in dygraph only; leave --to_static or "
-            "--pipeline_parallel_degree out"
         )
     if values["pipeline_parallel_degree"] > 1 and values["hybrid_parallel_topo_order"] == "sharding_first":
         raise ValueError(

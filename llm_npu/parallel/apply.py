@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import paddle
 import paddle.distributed as dist
 
+from llm_npu.parallel import stages
 from llm_npu.parallel.plan import Plan, Point, placements
 
 
@@ -18,19 +20,42 @@ def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: Plan) -> p
 
     ValueError for a plan that says nothing about a parameter, and for degrees that do not divide the model.
     """
-    plan.check(model.config, mesh.get_dim_size("mp"))
+    _place(model, lambda _name: mesh, mesh, plan)
+    return model
+
+
+def parallelize_stages(model: paddle.nn.Layer, meshes: list[dist.ProcessMesh], plan: Plan) -> paddle.nn.Layer:
+    """The same for a program of a pipeline: each layer on the mesh of its stage.
+
+    A process has no values of other stages' parameters.
+    """
+    count = model.config.num_hidden_layers
+
+    def mesh_of(name: str) -> dist.ProcessMesh:
+        return meshes[stages.stage_of(name, len(meshes), count)]
+
+    _place(model, mesh_of, meshes[0], plan)
+    for stage, mesh in enumerate(meshes[1:], start=1):
+        own = [model.llama.layers[index] for index in stages.layers_of(stage, len(meshes), count)]
+        _place_activation(own[0], mesh, Point(".*", "input", plan.between))
+        for layer in own:
+            _move_arguments(layer, mesh)
+    return model
+
+
+def _place(model, mesh_of: Callable[[str], dist.ProcessMesh], any_mesh: dist.ProcessMesh, plan: Plan) -> None:
+    plan.check(model.config, any_mesh.get_dim_size("mp"))
     layers = dict(model.named_sublayers())
-    _place_parameters(layers, mesh, plan)
+    _place_parameters(layers, mesh_of, plan)
     for name, layer in layers.items():
         if isinstance(layer, paddle.nn.Identity):  # stands in a stage of a pipeline for what another one has
             continue
         for point in plan.points:
             if re.fullmatch(point.pattern, name):
-                _place_activation(layer, mesh, point)
-    return model
+                _place_activation(layer, mesh_of(name), point)
 
 
-def _place_parameters(layers: dict, mesh: dist.ProcessMesh, plan: Plan) -> None:
+def _place_parameters(layers: dict, mesh_of: Callable[[str], dist.ProcessMesh], plan: Plan) -> None:
     placed: dict[int, paddle.Tensor] = {}  # a tied parameter is placed once
     for name, layer in layers.items():
         for short, parameter in list(layer._parameters.items()):
@@ -38,8 +63,21 @@ def _place_parameters(layers: dict, mesh: dist.ProcessMesh, plan: Plan) -> None:
                 continue
             if id(parameter) not in placed:
                 dim = plan.dim_of(f"{name}.{short}")
-                placed[id(parameter)] = dist.shard_tensor(parameter, mesh, placements(None, dim))
+                placed[id(parameter)] = dist.shard_tensor(parameter, mesh_of(name), placements(None, dim))
             setattr(layer, short, placed[id(parameter)])
+
+
+def _move_arguments(layer: paddle.nn.Layer, mesh: dist.ProcessMesh) -> None:
+    """Positions and masks, which all layers are given, come from the first stage."""
+
+    def moved(argument):
+        if not (isinstance(argument, paddle.pir.Value) and argument.is_dist_dense_tensor_type()):
+            return argument
+        if argument.process_mesh == mesh:
+            return argument
+        return dist.reshard(argument, mesh, argument.placements)
+
+    layer.register_forward_pre_hook(lambda _layer, inputs: tuple(map(moved, inputs)))
 
 
 def _place_activation(layer: paddle.nn.Layer, mesh: dist.ProcessMesh, point: Point) -> None:

@@ -1,6 +1,9 @@
-"""The gradients of an optimizer step in dygraph: added up over micro batches, then over processes."""
+"""The gradients of an optimizer step: added up over micro batches, then over processes, in float32."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import paddle
 import paddle.distributed as dist
@@ -10,7 +13,7 @@ class Sums:
     """Adds up the gradients of several backward passes.
 
     Paddle 3.3 does so itself, but not for DistTensors on a custom device ("DistTensor doesn't support custom
-    device"). Here every process adds its parts.
+    device"). Here every process adds its parts. The sums of low-precision gradients are in float32.
     """
 
     def __init__(self, model):
@@ -24,11 +27,12 @@ class Sums:
             gradient = parameter.grad
             if gradient is None or not gradient._is_initialized():
                 continue
-            part = gradient._local_value()
+            part = gradient._local_value().astype("float32")
             if number in self._sums:
                 self._sums[number][0].add_(part)
             else:  # a copy: clearing a gradient frees its memory
-                self._sums[number] = part.clone(), _copied(gradient.placements)
+                kept = part.clone() if gradient.dtype == part.dtype else part
+                self._sums[number] = kept, _copied(gradient.placements)
             parameter.grad = None
 
     def give_back(self) -> None:
@@ -61,3 +65,28 @@ def reduce(model) -> None:
             continue
         total = dist.reshard(gradient, parameter.process_mesh, parameter.placements)
         gradient.get_tensor()._share_data_with(total.get_tensor())
+
+
+@contextmanager
+def in_float32() -> Iterator[None]:
+    """Programs that are made inside have gradients in float32, as ``Sums`` has.
+
+    They are so before they are added up, clipped and given to the optimizer. Paddle's own way
+    (``strategy.amp`` with ``use_master_grad``) adds them up before.
+    """
+    backward = paddle.autograd.ir_backward
+    stock = backward.append_backward
+
+    def append_backward(*arguments, **options):
+        return [(parameter, _cast(gradient)) for parameter, gradient in stock(*arguments, **options)]
+
+    backward.append_backward = append_backward
+    try:
+        yield
+    finally:
+        backward.append_backward = stock
+
+
+def _cast(gradient):
+    low = gradient is not None and gradient.dtype != paddle.base.core.DataType.FLOAT32
+    return gradient.astype("float32") if low else gradient

@@ -45,8 +45,8 @@ class Degrees:
         return dist.get_rank() // self.mp % self.dp
 
 
-def make(degrees: Degrees) -> dist.ProcessMesh:
-    """The mesh (dp, mp) of this process's stage; that of all processes becomes Paddle's global mesh.
+def make(degrees: Degrees) -> list[dist.ProcessMesh]:
+    """The mesh (dp, mp) of each stage; that of all processes becomes Paddle's global mesh.
 
     Both axes are there even if they have one part. ValueError if the degrees do not multiply to the number of
     processes.
@@ -62,7 +62,9 @@ def make(degrees: Degrees) -> dist.ProcessMesh:
     whole, axes = (ids, STAGES_FIRST) if degrees.pp > 1 else (ids[0], AXES)
     mesh = dist.ProcessMesh(whole, dim_names=list(axes))
     dist.auto_parallel.set_mesh(mesh)
-    return mesh.get_mesh_with_dim("pp", degrees.stage) if degrees.pp > 1 else mesh
+    if degrees.pp == 1:
+        return [mesh]
+    return [mesh.get_mesh_with_dim("pp", stage) for stage in range(degrees.pp)]
 
 
 def column(degrees: Degrees) -> dist.communication.group.Group:

@@ -56,7 +56,7 @@ class Pipeline:
         losses: list[paddle.Tensor] = []
         given = (input_ids,) if self._first else ()
         schedule.step(*given, target=labels if self._last else None, losses=losses)
-        return self._told(sum(map(float, losses)))
+        return self.told(sum(map(float, losses)))
 
     def sends(self, input_ids: paddle.Tensor) -> list[Collective]:
         """What ``backward`` sends to other stages: hidden states forward, their gradients backward."""
@@ -76,12 +76,12 @@ class Pipeline:
             given = dtensor_from_local(part, self._mesh, self._between)
         hidden = self._layer(given)
         if self._last:
-            return self._told(float(self._causal.loss(hidden, labels)))
+            return self.told(float(self._causal.loss(hidden, labels)))
         dist.send(hidden._local_value(), dst=self._group.ranks[self._number + 1], group=self._group)
-        return self._told(0.0)
+        return self.told(0.0)
 
-    def _told(self, loss: float) -> float:
-        """The loss that the last stage has."""
+    def told(self, loss: float) -> float:
+        """The loss that the last stage has; the others may give any number."""
         value = paddle.to_tensor([loss], dtype="float32")
         dist.broadcast(value, src=self._group.ranks[-1], group=self._group)
         return float(value)

@@ -8,6 +8,7 @@ import paddle.distributed as dist
 from paddle.distributed.auto_parallel.api import dtensor_from_local
 from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedInputSpec
 
+from llm_npu.parallel.gradients import in_float32
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.settings import Settings
 
@@ -16,7 +17,8 @@ class Program:
     """Forward, backward and optimizer for micro batches of the shapes of ``input_ids`` and ``labels``.
 
     Its variables are in a scope of its own, where those of other programs of the process have no names. They
-    are the layer's parameters and the optimizer's states in dygraph, to be read and set between steps.
+    are the layer's parameters and the optimizer's states in dygraph, to be read and set between steps. Of a
+    pipeline they are those of this process's stage.
     """
 
     def __init__(
@@ -33,12 +35,13 @@ class Program:
             self.dist_model = dist.to_static(
                 causal,
                 None,
-                lambda loss, _labels: loss / settings.accumulation,
+                lambda loss, _labels: loss,
                 optimizer,
                 _strategy(settings),
                 input_spec=[inputs, [_spec(labels, "loss_labels")]],
             )
-            self.dist_model.train()
+            with in_float32():
+                self.dist_model.train()
             states = self.dist_model.state_dict("opt")
         # Parameters, and other tensors that layers keep: rotary tables.
         taken = self.dist_model._engine.concrete_program.parameters[0]
@@ -47,14 +50,17 @@ class Program:
         self._show()
 
     def step(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
-        """The mean loss of the micro batches in [rows, S], one after the other."""
+        """The mean loss of the micro batches in [rows, S], one after the other.
+
+        In a pipeline the last stage has it; it is 0 in the others.
+        """
         for tensor, name in self._tensors:
             value = tensor.get_tensor()
             self._variable(name)._share_data_with(value.get_tensor() if tensor.is_dist() else value)
         with paddle.static.scope_guard(self._scope):
             loss = self.dist_model(input_ids, labels, labels)
         self._show()
-        return float(np.sum(np.asarray(loss)))
+        return 0.0 if loss is None else float(np.mean(np.asarray(loss)))
 
     def _show(self) -> None:
         """Lets the tensors of dygraph see the program's variables."""
@@ -70,13 +76,21 @@ class Program:
 
 def _states_of(optimizer, states: dict[str, paddle.Tensor]) -> list[tuple[paddle.Tensor, str]]:
     """Gives ``optimizer`` the program's states, by the names of their variables, in place of values of its
-    program; returns them with their names.
+    program; returns them with their names. Those of other stages' parameters are left out.
     """
+    inner, found = optimizer._inner_opt, []
     names = {name.rpartition("_")[0]: name for name in states}  # without the number that Paddle adds
-    found = []
-    for kind, of_parameters in optimizer._inner_opt._accumulators.items():
-        for parameter in of_parameters:
-            name = names[f"{parameter}_{kind}"]
+    masters = {parameter: names.get(f"{parameter}_fp32_master") for parameter in inner._master_weights}
+    inner._master_weights = {parameter: states[name] for parameter, name in masters.items() if name}
+    for name in filter(None, masters.values()):
+        states[name].name = name  # under which the optimizer keeps the other states
+        found.append((states[name], name))
+    for kind, of_parameters in inner._accumulators.items():
+        for parameter in list(of_parameters):
+            name = names.get(f"{parameter}_{kind}")
+            if name is None:
+                del of_parameters[parameter]
+                continue
             of_parameters[parameter] = states[name]
             found.append((states[name], name))
     return found
@@ -87,11 +101,17 @@ def _spec(tensor: paddle.Tensor, name: str) -> DistributedInputSpec:
 
 
 def _strategy(settings: Settings) -> dist.Strategy:
-    """Gradients are added up: where Paddle takes their mean it does so behind the clipping by their norm."""
-    parts = settings.accumulation
+    parts, stages = settings.accumulation, settings.degrees.pp
     return dist.Strategy(
         {
             "recompute": {"enable": settings.recompute, "refined_ops_patterns": []},
-            "gradient_merge": {"enable": parts > 1, "k_steps": parts, "avg": False},
+            "gradient_merge": {"enable": parts > 1, "k_steps": parts, "avg": True},
+            "pipeline": {
+                "enable": stages > 1,
+                # 1F1B wants a micro batch for each stage.
+                "schedule_mode": "1F1B" if parts >= stages else "FThenB",
+                "accumulate_steps": parts,
+                "pp_degree": stages,
+            },
         }
     )

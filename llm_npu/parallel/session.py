@@ -9,7 +9,7 @@ import paddle
 import paddle.distributed as dist
 
 from llm_npu.parallel import gradients, mesh, stages
-from llm_npu.parallel.apply import parallelize
+from llm_npu.parallel.apply import parallelize, parallelize_stages
 from llm_npu.parallel.communication import Collective
 from llm_npu.parallel.gradients import Sums
 from llm_npu.parallel.loss import CausalLoss
@@ -35,26 +35,32 @@ class Session:
         degrees = settings.degrees
         self.settings = settings
         self.model = model
-        self.mesh = mesh.make(degrees)
+        self._meshes = mesh.make(degrees)
+        self.mesh = self._meshes[degrees.stage]
         self.plan = llama(settings.sequence_parallel)
-        if degrees.pp > 1:
-            stages.cut(model, degrees.stage, degrees.pp)
-        parallelize(model, self.mesh, self.plan)
+        if degrees.pp > 1 and settings.to_static:
+            stages.check(model.config, degrees.pp)
+            parallelize_stages(model, self._meshes, self.plan)  # it is cut when the program is made
+        else:
+            if degrees.pp > 1:
+                stages.cut(model, degrees.stage, degrees.pp)
+            parallelize(model, self.mesh, self.plan)
         self.causal = CausalLoss(model)
         if settings.recompute:
             _recompute(model)
         self.optimizer = _sharded(optimizer(model.parameters()), settings.sharding, self.mesh)
         self._sums = Sums(model)
+        self._low_precision = any(each.dtype != paddle.float32 for each in model.parameters())
         between = placements(0, self.plan.between)
         self._pipeline = (
             Pipeline(self.causal, settings, self.mesh, between, self._sums) if degrees.pp > 1 else None
         )
-        self.sent_to_stages: list[Collective] = []  # by the last step, in a pipeline
+        self.sent_to_stages: list[Collective] = []  # by the last step of a pipeline in dygraph
         self._program: Program | None = None
 
     def batch(self, input_ids: np.ndarray, labels: np.ndarray) -> tuple[paddle.Tensor, paddle.Tensor]:
         """This process's rows [rows, S] as its part of a batch."""
-        return self._placed(input_ids), self._placed(labels)
+        return self._placed(input_ids, self.mesh), self._placed(labels, self.mesh)
 
     def step(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
         """One optimizer step on this process's rows; the loss in nats per label, over the rows of all.
@@ -63,7 +69,8 @@ class Session:
         rows are ``accumulation`` micro batches, one after the other.
         """
         if self.settings.to_static:
-            return self.program(input_ids, labels).step(*self.batch(input_ids, labels))
+            loss = self.program(input_ids, labels).step(*self._fed(input_ids, labels))
+            return loss if self._pipeline is None else self._pipeline.told(loss)
         loss = self.backward(input_ids, labels)
         self.optimizer.step()
         self.optimizer.clear_grad()
@@ -85,7 +92,12 @@ class Session:
 
     @paddle.no_grad()
     def evaluate(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """The loss of a batch, in dygraph."""
+        """The loss of a batch, in dygraph. ValueError for a pipeline whose program has not been made."""
+        if self._pipeline is not None and self.settings.to_static and self._program is None:
+            raise ValueError(
+                "the process has no stage of its own to evaluate until the pipeline's program is made; make "
+                "it, or a step, before."
+            )
         batch = self.batch(input_ids, labels)
         if self._pipeline is not None:
             return self._pipeline.evaluate(*batch)
@@ -96,15 +108,21 @@ class Session:
         self._check_rows(input_ids)
         if self._program is None:
             rows = len(input_ids) // self.settings.accumulation  # the executor cuts what it is fed
-            batch = self.batch(input_ids[:rows], labels[:rows])
+            batch = self._fed(input_ids[:rows], labels[:rows])
             self._program = Program(self.causal, self.settings, self.optimizer, *batch)
+            if self._pipeline is not None:
+                stages.cut(self.model, self.settings.degrees.stage, self.settings.degrees.pp)
         return self._program
+
+    def _fed(self, input_ids: np.ndarray, labels: np.ndarray) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """``batch`` for a program: the first stage gets the token ids, the last one the labels."""
+        return self._placed(input_ids, self._meshes[0]), self._placed(labels, self._meshes[-1])
 
     def _backward(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
         """The loss of one micro batch, as its share of the step's."""
         loss = self.causal(*self.batch(input_ids, labels)) / self.settings.accumulation
         loss.backward()
-        if self.settings.accumulation > 1:
+        if self.settings.accumulation > 1 or self._low_precision:
             self._sums.add()
         return float(loss)
 
@@ -114,9 +132,9 @@ class Session:
                 f"{len(rows)} rows cannot be divided into {self.settings.accumulation} micro batches."
             )
 
-    def _placed(self, rows: np.ndarray) -> paddle.Tensor:
+    def _placed(self, rows: np.ndarray, where: dist.ProcessMesh) -> paddle.Tensor:
         local = paddle.to_tensor(np.ascontiguousarray(rows, dtype=np.int64))
-        return dist.auto_parallel.api.dtensor_from_local(local, self.mesh, placements(0, None))
+        return dist.auto_parallel.api.dtensor_from_local(local, where, placements(0, None))
 
 
 def _sharded(optimizer: paddle.optimizer.Optimizer, stage: int, mesh: dist.ProcessMesh):

@@ -28,10 +28,6 @@ class Settings:
             raise ValueError(f"sharding is {self.sharding!r}; accepted: the stage 1, 2 or 3, or 0 for none.")
         if self.accumulation < 1:
             raise ValueError(f"accumulation is {self.accumulation}; accepted: 1 or more micro batches.")
-        if self.to_static and self.degrees.pp > 1:
-            raise ValueError(
-                f"a pipeline of {self.degrees.pp} stages runs in dygraph only; leave to_static out."
-            )
 
     def __str__(self) -> str:
         parts = [str(self.degrees)]

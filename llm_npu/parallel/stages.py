@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import paddle
 
@@ -12,15 +14,15 @@ def layers_of(stage: int, stages: int, layers: int) -> range:
     return range(int(part[0]), int(part[-1]) + 1)
 
 
-def cut(model, stage: int, stages: int) -> None:
-    """Leaves in ``model`` what ``stage`` has, under the names that it has in the whole model.
+def stage_of(name: str, stages: int, layers: int) -> int:
+    """The stage of the layer of this name, of a model of so many decoder layers."""
+    if found := re.match(r"llama\.layers\.(\d+)", name):
+        return next(each for each in range(stages) if int(found[1]) in layers_of(each, stages, layers))
+    return 0 if name.startswith("llama.embed_tokens") else stages - 1
 
-    The first stage has the embedding, the last one the norm and the output layer; ``model.llama`` turns token
-    ids (or, as ``inputs_embeds``, what the stage before hands on) into what the stage hands on.
 
-    ValueError for more stages than layers, and for an output layer that is the embedding.
-    """
-    config = model.config
+def check(config, stages: int) -> None:
+    """ValueError for more stages than layers, and for an output layer that is the embedding."""
     if stages > config.num_hidden_layers:
         raise ValueError(
             f"pp is {stages}, but the model has {config.num_hidden_layers} layers; choose a smaller degree."
@@ -30,9 +32,20 @@ def cut(model, stage: int, stages: int) -> None:
             "the model's output layer is its embedding (tie_word_embeddings), but in a pipeline they are in "
             "different processes; choose pp=1 or a model with an output layer of its own."
         )
-    llama = model.llama
-    kept = layers_of(stage, stages, config.num_hidden_layers)
-    for index in range(config.num_hidden_layers):
+
+
+def cut(model, stage: int, stages: int) -> None:
+    """Leaves in ``model`` what ``stage`` has, under the names that it has in the whole model.
+
+    The first stage has the embedding, the last one the norm and the output layer; ``model.llama`` turns token
+    ids (or, as ``inputs_embeds``, what the stage before hands on) into what the stage hands on.
+
+    ValueError as ``check``.
+    """
+    check(model.config, stages)
+    llama, layers = model.llama, model.config.num_hidden_layers
+    kept = layers_of(stage, stages, layers)
+    for index in range(layers):
         if index not in kept:
             llama.layers._sub_layers.pop(str(index))  # deleting from the list would number the others anew
     if stage > 0:

@@ -6,7 +6,9 @@ import numpy as np
 import paddle
 from paddlenlp.trainer import TrainerCallback
 
+from llm_npu.compat.gradient_norm import GradientNorm
 from llm_npu.console import say
+from llm_npu.nonfinite import bad_numbers
 from llm_npu.parallel.communication import collectives_sent
 from llm_npu.parallel.explain import communication, explain
 from llm_npu.parallel.mesh import Degrees
@@ -89,6 +91,9 @@ class ParallelTrainer(PretrainTrainer):
                 self.session.program(*self._first_rows())
                 # The program has done both already. (Paddle's wrapper hands on what is set as usual.)
                 vars(self.optimizer).update(step=_nothing, clear_grad=_nothing)
+            else:
+                self.gradient_norm = GradientNorm(self.optimizer, self.guard.check_norm)
+                self.guard.around(self.optimizer)
             self._load_optimizer_and_scheduler(self.resumes)
             if self.explains:
                 say(explain(self.session))
@@ -108,6 +113,19 @@ class ParallelTrainer(PretrainTrainer):
         loss = paddle.to_tensor(take(*rows))
         self.micro_batch_losses.append(loss)
         return loss
+
+    def _wrap_amp_model(self, args, model):
+        """Weights in low precision; what PaddleNLP makes besides belongs to its own parallelism."""
+        self.amp_dtype, args.amp_master_grad = "bfloat16", False  # the session's gradients are in float32
+        paddle.amp.decorate(
+            model, level="O2", dtype=self.amp_dtype, excluded_layers=self._decorate_exclude_layers(model)
+        )
+
+    def _bad_numbers(self) -> str:
+        if self.session.settings.degrees.pp > 1:
+            return bad_numbers(self.model, None)
+        input_ids, _ = self.session.batch(*self.micro_batches[-1])
+        return bad_numbers(self.model, {"input_ids": input_ids})
 
     def _first_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """As many as a step takes, for their shapes."""

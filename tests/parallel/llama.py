@@ -1,6 +1,6 @@
 """Trains a small Llama on a mesh, in dygraph and as a static program, and alone. Run by tests/ranks.py:
 
-llama.py FOLDER SETTINGS      SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp, pp
+llama.py FOLDER SETTINGS      SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp, pp, precision
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ STEPS = 3
 ROWS, SEQUENCE = 4, 16  # of all processes together, in each step
 
 
-def new_model():
+def new_model(precision: str, fused: bool = True):
     paddle.seed(7)
     model = families.new_model(LlamaConfig(**SIZES, use_cache=False))
-    surgery.apply_fused_kernels(model, strict=True)
+    if fused:
+        surgery.apply_fused_kernels(model, strict=True)
+    if precision == "bfloat16":
+        paddle.amp.decorate(model, level="O2", dtype=precision)
     return model
 
 
 def new_optimizer(parameters):
     clip = paddle.nn.ClipGradByGlobalNorm(1.0)
-    return paddle.optimizer.AdamW(1e-2, parameters=parameters, grad_clip=clip)
+    return paddle.optimizer.AdamW(1e-2, parameters=parameters, grad_clip=clip, multi_precision=True)
 
 
 def batch(step: int):
@@ -51,21 +54,25 @@ def batch(step: int):
     return ids, labels
 
 
-def alone() -> dict:
+def alone(precision: str, fused: bool = True) -> dict:
     """The losses of one process, after them that of a batch it has not seen, and its moments."""
-    model = new_model()
+    model = new_model(precision, fused)
     causal = CausalLoss(model)
     optimizer = new_optimizer(causal.parameters())
     losses = []
     for step in range(STEPS):
         loss = causal(*map(paddle.to_tensor, batch(step)))
         loss.backward()
+        for parameter in causal.parameters() if precision != "float32" else ():
+            gradient = parameter.grad.astype("float32")  # which are clipped, as with --amp_master_grad
+            parameter.grad = None
+            parameter.grad = gradient
         optimizer.step()
         optimizer.clear_grad()
         losses.append(float(loss))
     with paddle.no_grad():
         evaluated = float(causal(*map(paddle.to_tensor, batch(STEPS))))
-    return {"alone": losses, "evaluated": evaluated, "moments": moments(model, optimizer)}
+    return {"losses": losses, "evaluated": evaluated, "moments": moments(model, optimizer)}
 
 
 def own_rows(session: Session, rows: np.ndarray) -> np.ndarray:
@@ -88,8 +95,8 @@ def moments(model, optimizer) -> dict[str, dict[str, float]]:
     return found
 
 
-def train(settings: Settings) -> dict:
-    session = Session(new_model(), settings, new_optimizer)
+def train(settings: Settings, precision: str) -> dict:
+    session = Session(new_model(precision), settings, new_optimizer)
     paddle_fused.reset_what_ran()
     losses, sent = [], []
     for step in range(STEPS):
@@ -100,6 +107,7 @@ def train(settings: Settings) -> dict:
         "losses": losses,
         "evaluated": session.evaluate(*(own_rows(session, rows) for rows in batch(STEPS))),
         "moments": moments(session.model, session.optimizer),
+        "dtypes": dtypes(session),
         "sent": sent[-1],
         "ran": sorted({(each.operator, each.backend) for each in paddle_fused.what_ran()}),
     }
@@ -115,17 +123,36 @@ def train(settings: Settings) -> dict:
     return found
 
 
+def dtypes(session: Session) -> list[str]:
+    """Of the parameters of this process, and of what the optimizer updates for them."""
+    masters = session.optimizer._inner_opt._master_weights
+    found = {
+        (str(each.dtype), str(masters[each.name].dtype) if masters else str(each.dtype))
+        for each in session.model.parameters()
+    }
+    (pair,) = found
+    return [dtype.removeprefix("paddle.") for dtype in pair]
+
+
 def main() -> None:
     compat.apply()
     dist.init_parallel_env()
-    found = {**alone(), "split": []}
-    for given in json.loads(sys.argv[2]):
+    cases = json.loads(sys.argv[2])
+    precisions = sorted({case["precision"] for case in cases})
+    found = {
+        "alone": {each: alone(each) for each in precisions},
+        "not fused": {each: alone(each, fused=False) for each in precisions},
+        "split": [],
+    }
+    for given in cases:
         fields = dict(given)
+        precision = fields.pop("precision")
         degrees = Degrees(*(fields.pop(axis, 1) for axis in ("dp", "mp", "pp")))
         try:
-            found["split"].append(train(Settings(degrees, **fields)))
+            found["split"].append(train(Settings(degrees, **fields), precision))
         except Exception:
             found["split"].append({"failure": traceback.format_exc()})
+            traceback.print_exc()  # the other ranks may now wait for this one
             paddle.disable_static()  # the next one may be in dygraph
         os.environ.pop("skip_sharding3_output_reshard", None)  # Paddle's stage 3 leaves it to what follows
     ranks.write(found)

@@ -117,6 +117,14 @@ def write(settings: dict[str, dict], folder: Path) -> None:
     (folder / FILE).write_text(json.dumps(settings, indent=1) + "\n")
 
 
+def beginning(folder: Path | None, arguments) -> list[str]:
+    """The line that says where a run begins which the ``TrainingArguments`` ask to resume."""
+    if folder is not None:
+        return [f"the run continues from {folder}"]
+    asked = arguments.resume_from_checkpoint is not None
+    return [f"there is no checkpoint in {arguments.output_dir} yet: the run starts at step 0"] * asked
+
+
 def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
     """A line for each argument of the schedule that differs from the run that wrote ``folder``, a checkpoint.
 

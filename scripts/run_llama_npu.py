@@ -76,7 +76,8 @@ def main(argv: list[str]) -> int:
     samples = data.load(run.data, text, tokens, asked.vocab_size, need_valid=run.training.do_eval)
     trainer.set_max_steps(run.training, samples)
     settings = resume.settings(run, text, tokens)
-    notes = resume.changes(continued, settings) if continued else []
+    notes = resume.beginning(continued, run.training)
+    notes += resume.changes(continued, settings) if continued else []
     network = model.build(run, asked, tokens, fill=not continued)
     if continued:
         model.load_weights(network, continued)

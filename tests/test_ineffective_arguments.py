@@ -25,6 +25,8 @@ from llm_npu.presets import config_for
         (["--num_train_epochs", "3"], ["num_train_epochs"]),
         (["--num_train_epochs", "3", "--max_steps", "-1"], []),
         (["--eval_steps", "3", "--do_eval", "false"], ["eval_steps"]),
+        (["--per_device_eval_batch_size", "2"], []),
+        (["--per_device_eval_batch_size", "2", "--do_eval", "false"], ["per_device_eval_batch_size"]),
         (["--save_steps", "3", "--save_strategy", "no"], ["save_steps"]),
         (["--recompute_granularity", "full"], ["recompute_granularity"]),
         (["--recompute_granularity", "full", "--recompute"], []),

@@ -9,7 +9,8 @@ from llm_npu.config.parallel_checks import DEGREES, OTHER_WAYS, check_parallel
 
 
 def check(processes, **given):
-    others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True}
+    others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}
+    others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1}
     check_parallel(dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | others | given, processes)
 
 
@@ -37,6 +38,15 @@ def check(processes, **given):
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
         ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not share a run so"),
+        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "takes a pipeline of 3 stages or more"),
+        (
+            {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
+            "--gradient_accumulation_steps is 6, give a multiple of 4",
+        ),
+        (
+            {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
+            "--overlap auto is for the layers of --tensor_parallel_degree without --enable_auto_parallel",
+        ),
         ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not share"),
     ],
 )

@@ -62,7 +62,10 @@ def test_the_search_sees_every_layout_of_the_trainer():
         values = dict.fromkeys((*DEGREES_OF_SCRIPT, *OTHER_WAYS), 1)
         values |= {"tensor_parallel_degree": layout.tensor_parallel_degree, "sharding": layout.sharding}
         values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
-        check_parallel({**values, "enable_auto_parallel": False, "amp_master_grad": True}, processes=8)
+        values["virtual_pp_degree"] = layout.virtual_pp_degree
+        values["gradient_accumulation_steps"] = layout.micro_batches
+        values |= {"overlap": None, "enable_auto_parallel": False, "amp_master_grad": True}
+        check_parallel(values, processes=8)
     degrees = {(one.tensor_parallel_degree, one.pipeline_parallel_degree) for one in found}
     assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
     assert {one.sharding for one in found} == {"", "stage1", "stage2", "stage3"}

@@ -109,6 +109,21 @@ def test_from_one_process_to_many_and_back(folder, arguments):
     assert after(back) == pytest.approx(after(folder / "tensor fp32"), rel=1e-5)
 
 
+def rates(output_dir: Path) -> list[float]:
+    """The learning rates of the steps after the checkpoint."""
+    lines = map(json.loads, (output_dir / "metrics.jsonl").read_text().splitlines())
+    found = {line["step"]: line["learning_rate"] for line in lines if "learning_rate" in line}
+    return [found[step] for step in range(SAVED + 1, STEPS + 1)]
+
+
+def test_a_new_schedule_counts_from_the_first_step(folder, arguments):
+    out = folder / "half the rate"
+    shutil.copytree(checkpoint.path_of(folder / "one", SAVED), checkpoint.path_of(out, SAVED))
+    flags = f"{WHOLE_BATCH} {FP32} --learning_rate 1e-3 --resume_from_checkpoint --output_dir"
+    alone(arguments, *flags.split(), out)
+    assert rates(out) == pytest.approx([rate / 2 for rate in rates(folder / "one")])
+
+
 @pytest.mark.parametrize("setting", ["--weight_decay 0.9", "--adam_beta1 0.5", "--max_grad_norm 0.01"])
 def test_a_new_setting_of_the_optimizer_counts(folder, arguments, setting, capsys):
     out = folder / setting

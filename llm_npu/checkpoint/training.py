@@ -96,6 +96,8 @@ class Checkpointing:
         folder = Path(checkpoint)
         load(folder, OPTIMIZER, of_optimizer(self.optimizer, *self._named()))
         self.lr_scheduler.set_state_dict(paddle.load(str(folder / "scheduler.pdparams")))
+        # The state also holds the next rate of the run before; the schedule may be another now.
+        self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
         if self.do_grad_scaling:
             self.scaler.load_state_dict(paddle.load(str(folder / "scaler.pdparams"), return_numpy=True))
         if self.args.offload_optim:

@@ -97,6 +97,10 @@ CUDA = always("it switches a CUDA kernel, which neither an NPU nor the host has"
 GPT = always("PaddleNLP reads it in its GPT models only")
 FOLLOWS_DECAY = when(schedule_is_not("cosine", "linear"), "only the cosine and linear schedules end at it")
 NO_EVALUATION = when(not_evaluated, "evaluation is off (--evaluation_strategy no)")
+PIPELINE_BATCH = when(
+    lambda config: config.training.pipeline_parallel_degree > 1 and not config.training.enable_auto_parallel,
+    "PaddleNLP's pipeline evaluates as many samples at once as a step trains of them on one process",
+)
 NO_CHECKPOINTS = when(not_saved, "periodic checkpoints are off (--save_strategy no)")
 NO_RECOMPUTE = when(lambda config: not config.training.recompute, "it refines --recompute, which is off")
 NEWEST_KEPT = always("the newest checkpoints are kept, and the model is the last one")
@@ -176,10 +180,11 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     "num_train_epochs": when(lambda config: config.training.max_steps > 0, "--max_steps decides"),
     # evaluation, logging, checkpoints
     **dict.fromkeys(
-        ("eval_steps", "max_evaluate_steps", "per_device_eval_batch_size", "minimum_eval_times",
-         "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval", "fp16_full_eval"),
+        ("eval_steps", "max_evaluate_steps", "minimum_eval_times", "prediction_loss_only",
+         "eval_accumulation_steps", "bf16_full_eval", "fp16_full_eval"),
         NO_EVALUATION,
     ),
+    "per_device_eval_batch_size": lambda config: NO_EVALUATION(config) or PIPELINE_BATCH(config),
     **dict.fromkeys(("save_steps", "save_total_limit", "async_save"), NO_CHECKPOINTS),
     "logging_steps": when(
         lambda config: config.training.logging_strategy.value != "steps", "--logging_strategy is not steps"

@@ -62,8 +62,16 @@ def check_parallel(values: dict, processes: int) -> None:
             f"{given}{equals} does not divide the {processes} processes of this run; give degrees whose "
             f"product divides {processes}, or start a multiple of {product} processes"
         )
-    if not values["enable_auto_parallel"]:
-        _check_sharding(values, degrees, processes > product)
+    if values["enable_auto_parallel"]:
+        if values["overlap"]:
+            raise ValueError(
+                f"--overlap {values['overlap']} is for the layers of --tensor_parallel_degree without "
+                "--enable_auto_parallel; leave one of the two out (in Python, llm_npu.overlap.apply_overlap "
+                "takes a model of distributed tensors)"
+            )
+        return
+    _check_sharding(values, degrees, processes > product)
+    _check_interleaved(values, degrees.get("pipeline_parallel_degree", 1))
 
 
 def _check_sharding(values: dict, degrees: dict[str, int], replicated: bool) -> None:
@@ -82,4 +90,21 @@ def _check_sharding(values: dict, degrees: dict[str, int], replicated: bool) -> 
         raise ValueError(
             f"--sharding {values['sharding']} with gradients in float32 (--amp_master_grad) takes all "
             f"processes in PaddleNLP; leave --{given} out, or give --sharding stage1"
+        )
+
+
+def _check_interleaved(values: dict, stages: int) -> None:
+    """What Paddle asserts of a pipeline whose stages have several parts, when it builds the model."""
+    parts, micro_batches = values["virtual_pp_degree"] or 1, values["gradient_accumulation_steps"]
+    if parts <= 1 or stages == 1:  # without stages it has no effect
+        return
+    if stages < 3:
+        raise ValueError(
+            f"--virtual_pp_degree is {parts}, which takes a pipeline of 3 stages or more; "
+            f"--pipeline_parallel_degree is {stages}"
+        )
+    if micro_batches % stages:
+        raise ValueError(
+            f"with --virtual_pp_degree micro batches go through the {stages} stages in groups of so many; "
+            f"--gradient_accumulation_steps is {micro_batches}, give a multiple of {stages}"
         )

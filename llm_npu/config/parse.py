@@ -61,6 +61,8 @@ def parse(argv: Sequence[str]) -> RunConfig:
     check_parallel(values, process_count())
     _check_weights(values)
     written = {name: values[name] for name in given}
+    if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
+        values["sequence_parallel"] = False  # without effect too: the layers would ask for a group
     values["device"] = paddle_name(device)
     for name in OWN_CHECKPOINTS:  # without effect too: PaddleNLP would look for its files on resume
         values[name] = False

@@ -1,0 +1,48 @@
+"""What a run with --enable_auto_parallel says about itself: of a pipeline, every stage."""
+
+import re
+from pathlib import Path
+
+import pytest
+import run_inputs
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
+
+
+@pytest.fixture(scope="module")
+def printed(run_python, tmp_path_factory):
+    """By a pipeline of two stages with a layer each, two micro batches of one row of 32 tokens."""
+    folder = tmp_path_factory.mktemp("shown")
+    made = run_inputs.words(run_inputs.inputs(folder))
+    words = (
+        "--nproc 2 --enable_auto_parallel --pipeline_parallel_degree 2 --per_device_train_batch_size 1 "
+        "--gradient_accumulation_steps 2 --bf16 false --max_seq_length 32 --max_steps 1 --logging_steps 1 "
+        f"--do_eval false --explain_parallel --output_dir {folder / 'out'}"
+    )
+    done = run_python(SCRIPT, *made, *words.split(), OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def stages(text: str) -> list[str]:
+    """The part of each stage, up to the first line that is not indented."""
+    indented = re.match(r"(?:  .*\n)+", text)[0]
+    first, second = re.fullmatch(
+        r"  stage 0 \(process 0\)\n(.*)  stage 1 \(process 1\)\n(.*)", indented, re.S
+    ).groups()
+    return [first, second]
+
+
+def test_every_stage_of_a_pipeline_lists_its_parameters(printed):
+    first, second = stages(printed.partition("parallel dp=1 x mp=1 x pp=2")[2].partition("\n")[2])
+    whole = r"q_proj\.weight +1 x \[64, 64\] float32, whole on every process of the stage; 16,384 of 16,384"
+    assert re.search(whole, first) and re.search(whole, second)
+    assert "embed_tokens" in first and "embed_tokens" not in second
+    assert "lm_head" in second and "lm_head" not in first
+
+
+def test_every_stage_of_a_pipeline_lists_what_it_has_sent(printed):
+    first, second = stages(printed.partition("communication of a step in dygraph:\n")[2])
+    for part, role, other in ((first, "forward", "backward"), (second, "backward", "forward")):
+        assert re.search(rf"{role} +send +of 2 +2 x 1x32x64 float32, 16,384 bytes sent", part)
+        assert other not in part

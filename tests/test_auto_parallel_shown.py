@@ -1,4 +1,4 @@
-"""What a run with --enable_auto_parallel says about itself: of a pipeline, every stage."""
+"""What a run with --enable_auto_parallel says of itself: its random weights; of a pipeline, every stage."""
 
 import re
 from pathlib import Path
@@ -46,3 +46,8 @@ def test_every_stage_of_a_pipeline_lists_what_it_has_sent(printed):
     for part, role, other in ((first, "forward", "backward"), (second, "backward", "forward")):
         assert re.search(rf"{role} +send +of 2 +2 x 1x32x64 float32, 16,384 bytes sent", part)
         assert other not in part
+
+
+def test_it_says_which_random_weights_it_has(printed):
+    (line,) = (line for line in printed.splitlines() if "random weights" in line)
+    assert line.startswith("note ") and "--fuse_attention_qkv false --fuse_attention_ffn false" in line

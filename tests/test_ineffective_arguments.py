@@ -38,6 +38,8 @@ from llm_npu.presets import config_for
         (["--use_fused_moe", "--model_type", "mixtral"], []),
         (["--fuse_attention_qkv", "--model_type", "mistral"], ["fuse_attention_qkv"]),
         (["--fuse_attention_qkv", "--model_type", "qwen2"], []),
+        (["--fuse_attention_qkv", "true", "--fuse_attention_ffn", "false", "--enable_auto_parallel"],
+         ["fuse_attention_qkv"]),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
         (["--lora_rank", "4", "--lora_target", "o_proj"], ["lora_rank", "lora_target"]),
         (["--chat_template", "a.jinja", "--padding", "longest"], ["chat_template", "padding"]),

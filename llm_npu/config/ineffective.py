@@ -79,6 +79,8 @@ def no_experts(config: RunConfig) -> Reason:
 
 
 def keeps_projections_apart(config: RunConfig) -> Reason:
+    if config.training.enable_auto_parallel:
+        return "--enable_auto_parallel keeps these projections apart"
     found = family(config)
     return None if found.fuses_projections else f"PaddleNLP's {found.name} keeps these projections apart"
 

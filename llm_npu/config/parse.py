@@ -76,8 +76,20 @@ def parse(argv: Sequence[str]) -> RunConfig:
         training=training,
         device=device,
         given=written,
-        notes=tuple(notes),
+        notes=(*notes, *_random_weights(values)),
     )
+
+
+def _random_weights(values: dict) -> list[str]:
+    """That they are others than those of the same run without auto-parallel, where that is so."""
+    joined = values["fuse_attention_qkv"] or values["fuse_attention_ffn"]
+    made = not (values["continue_training"] or values["resume_from_checkpoint"])
+    if not (values["enable_auto_parallel"] and joined and made):
+        return []
+    return [
+        "--enable_auto_parallel keeps the projections of attention and MLP apart, so its random weights are "
+        "those of a run with --fuse_attention_qkv false --fuse_attention_ffn false"
+    ]
 
 
 def _from_file(name: str, value: object, is_list: bool) -> object:

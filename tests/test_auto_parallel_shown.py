@@ -1,4 +1,4 @@
-"""What a run with --enable_auto_parallel says of itself: its random weights; of a pipeline, every stage."""
+"""What a run with --enable_auto_parallel says: norms, whose random weights; of a pipeline, all stages."""
 
 import re
 from pathlib import Path
@@ -51,3 +51,7 @@ def test_every_stage_of_a_pipeline_lists_what_it_has_sent(printed):
 def test_it_says_which_random_weights_it_has(printed):
     (line,) = (line for line in printed.splitlines() if "random weights" in line)
     assert line.startswith("note ") and "--fuse_attention_qkv false --fuse_attention_ffn false" in line
+
+
+def test_its_steps_have_the_norm_of_the_gradients(printed):
+    assert re.search(r"^step 1/1: loss \S+  lr \S+  norm [1-9]\S*  ", printed, re.M), printed

@@ -89,9 +89,8 @@ def main(argv: list[str]) -> int:
     summary.start(run, chosen, network, report, samples, [*notes, dry_run.NOTE] if dry else notes)
 
     prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT
-    alone = (
-        ranks.count() == 1 and not dry
-    )  # scripts/generate.py writes text with what several processes have trained
+    # scripts/generate.py writes text with what several processes have trained.
+    alone = ranks.count() == 1 and not dry
     before = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
     speed = metrics.utilization(run, network)
     recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm), speed)

@@ -52,6 +52,12 @@ def test_the_search_is_at_least_as_fast_as_the_published_layout(published, searc
     assert seconds == sorted(seconds) and seconds[0] == searched.time.step_time_s
 
 
+def test_the_fastest_layouts_are_told_by_what_differs(searched):
+    (found,) = (each for each in table.tables(searched) if each.title == "The fastest layouts")
+    assert found.rows[0][0] == "-"
+    assert "--recompute true --recompute_granularity core_attn" in [row[0] for row in found.rows]
+
+
 def test_the_search_sees_every_layout_of_the_trainer():
     shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=16)
     found = list(search.layouts(shape, like, cards_per_server=8))

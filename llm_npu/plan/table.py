@@ -146,16 +146,22 @@ def _gains(answer: Answer) -> Table:
 def _search(answer: Answer) -> Table:
     if not answer.search:
         return Table("", [], [])
+    best = answer.search.best
+    words = [found.layout.arguments(answer.shape) for found in best]
+    pairs = [list(zip(given[::2], given[1::2], strict=True)) for given in words]
+    same = set.intersection(*map(set, pairs)) if len(best) > 1 else set()
     rows = [
         [
-            " ".join(words for words in found.layout.arguments(answer.shape)[2:]),
+            " ".join(f"{name} {value}" for name, value in given if (name, value) not in same) or "-",
             f"{found.seconds:.2f}",
             f"{found.memory.peak_memory_bytes / GIB:.1f}",
         ]
-        for found in answer.search.best
+        for found, given in zip(best, pairs, strict=True)
     ]
     remark = f"{answer.search.fitting} of {answer.search.considered} layouts fit."
-    return Table("The fastest layouts", ["arguments", "s a step", "GiB"], rows, remark=remark)
+    return Table(
+        "The fastest layouts", ["arguments, where they differ", "s a step", "GiB"], rows, remark=remark
+    )
 
 
 def _scaling(answer: Answer) -> Table:

@@ -61,14 +61,6 @@ def test_lora_does_not_train_weights_that_are_split():
             {"tensor_parallel_degree": 2, "sequence_parallel": True},
             "--max_seq_length is 33; give a multiple of 2",
         ),
-        (
-            "",
-            {"sep_parallel_degree": 2},
-            "--sep_parallel_degree is 2, but this script does not share",
-        ),
-        ("", {"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not"),
-        ("--model_type mixtral", {"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this"),
-        ("--model_type mixtral", {"use_expert_parallel": True}, "--use_expert_parallel is True, but this"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )

@@ -47,6 +47,8 @@ def check(processes, **given):
             {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
             "--overlap auto is for the layers of --tensor_parallel_degree without --enable_auto_parallel",
         ),
+        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not share"),
+        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this script does not share"),
         ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not share"),
     ],
 )

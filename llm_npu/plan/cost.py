@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llm_npu.model_flops import flops_per_token
+
 from . import program, schedule, traffic
 from .cards import Card, read
 from .layout import Layout
@@ -160,13 +162,3 @@ def step_time(
         optimizer=sum(end.compute.values()),
         error=efficiencies.error,
     )
-
-
-def flops_per_token(shape: ModelShape, length: int) -> float:
-    """As ``llm_npu.metrics.flops.flops_per_token``, which needs a framework: 6 N + 12 L H T."""
-    expert = 3 * shape.hidden_size * shape.intermediate_size
-    idle = max(shape.num_experts - shape.experts_per_token, 0) * expert
-    biases = (shape.hidden_size + 2 * shape.key_value_size) if shape.attention_bias else 0
-    layer = shape.layer_parameters - idle - biases - 2 * shape.hidden_size
-    weights = shape.num_hidden_layers * layer + shape.hidden_size * shape.vocab_size
-    return 6.0 * weights + 12.0 * shape.num_hidden_layers * shape.hidden_size * length

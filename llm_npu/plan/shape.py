@@ -92,11 +92,6 @@ class ModelShape:
     shared_expert_intermediate_size: int = 0
 
     @property
-    def num_experts_per_tok(self) -> int:
-        """As PaddleNLP's configurations call it, for what reads either."""
-        return self.experts_per_token
-
-    @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
 

@@ -13,6 +13,26 @@ CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
 
 # What several sizes have in common.
+_TINY_SIZES = {
+    "vocab_size": 8192,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 1024,
+}
+_LLAMA_8B = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}
+_LLAMA_13B = {
+    "hidden_size": 5120,
+    "intermediate_size": 13824,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 40,
+}
 _LLAMA_34B = {
     "hidden_size": 8192,
     "intermediate_size": 22016,
@@ -20,6 +40,13 @@ _LLAMA_34B = {
     "num_attention_heads": 64,
     "num_key_value_heads": 8,
     "rms_norm_eps": 1e-5,
+}
+_LLAMA_70B = {
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
 }
 _LLAMA_3 = {
     "vocab_size": 128256,
@@ -46,14 +73,7 @@ _LLAMA_3_2 = _LLAMA_3_1 | {
 # Fields that differ from the defaults of the family's configuration; a Llama when no model_type is named.
 PRESETS: dict[str, dict[str, object]] = {
     # 9.3 million parameters; the head size of 64 is what the fused rotary embedding asks for.
-    "llama-tiny": {
-        "vocab_size": 8192,
-        "hidden_size": 256,
-        "intermediate_size": 768,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 1024,
-    },
+    "llama-tiny": _TINY_SIZES,
     # Layers of the 110M model of karpathy/llama2.c (README, table of models). That one has 32000 tokens and
     # one matrix for embedding and lm_head; half the tokens and two matrices come to the same size.
     "llama-110m": {
@@ -76,64 +96,19 @@ PRESETS: dict[str, dict[str, object]] = {
     },
     # Llama, arXiv 2302.13971, table 2.
     "llama-7b": {"rms_norm_eps": 1e-6},
-    "llama-13b": {
-        "hidden_size": 5120,
-        "intermediate_size": 13824,
-        "num_hidden_layers": 40,
-        "num_attention_heads": 40,
-        "rms_norm_eps": 1e-6,
-    },
+    "llama-13b": _LLAMA_13B | {"rms_norm_eps": 1e-6},
     # Llama 2, arXiv 2307.09288, table 1; the feed-forward widths are those of the released models.
     "llama2-7b": {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-    "llama2-13b": {
-        "hidden_size": 5120,
-        "intermediate_size": 13824,
-        "num_hidden_layers": 40,
-        "num_attention_heads": 40,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-    },
+    "llama2-13b": _LLAMA_13B | {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
     # Never released; sizes of MindSpeed-LLM's examples/mcore/llama2/pretrain_llama2_34B_ptd_16p.sh.
     "llama2-34b": _LLAMA_34B | {"max_position_embeddings": 4096},
-    "llama2-70b": {
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-    },
+    "llama2-70b": _LLAMA_70B | {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
     # Llama 3, arXiv 2407.21783, table 3; 8192 positions before the context was extended.
-    "llama3-8b": _LLAMA_3
-    | {
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-    },
-    "llama3-70b": _LLAMA_3
-    | {
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-    },
+    "llama3-8b": _LLAMA_3 | _LLAMA_8B,
+    "llama3-70b": _LLAMA_3 | _LLAMA_70B,
     # Llama 3.1, in the same table, and Llama 3.2: the fields of the released models.
-    "llama3.1-8b": _LLAMA_3_1
-    | {
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-    },
-    "llama3.1-70b": _LLAMA_3_1
-    | {
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-    },
+    "llama3.1-8b": _LLAMA_3_1 | _LLAMA_8B,
+    "llama3.1-70b": _LLAMA_3_1 | _LLAMA_70B,
     "llama3.2-1b": _LLAMA_3_2
     | {
         "hidden_size": 2048,
@@ -152,52 +127,30 @@ PRESETS: dict[str, dict[str, object]] = {
     "codellama-34b": _LLAMA_34B | {"max_position_embeddings": 16384, "rope_theta": 1e6},
     # The size of llama-tiny with what is special in each family. Qwen2: grouped heads, biases of the
     # projections, one matrix for embedding and lm_head.
-    "qwen2-tiny": {
+    "qwen2-tiny": _TINY_SIZES
+    | {
         "model_type": "qwen2",
-        "vocab_size": 8192,
-        "hidden_size": 256,
-        "intermediate_size": 768,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "max_position_embeddings": 1024,
         "rope_theta": 1e6,
         "tie_word_embeddings": True,
     },
-    "mistral-tiny": {
-        "model_type": "mistral",
-        "vocab_size": 8192,
-        "hidden_size": 256,
-        "intermediate_size": 768,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 1024,
-        "rms_norm_eps": 1e-5,
-    },
-    "mixtral-tiny": {
+    "mistral-tiny": _TINY_SIZES | {"model_type": "mistral", "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
+    "mixtral-tiny": _TINY_SIZES
+    | {
         "model_type": "mixtral",
-        "vocab_size": 8192,
-        "hidden_size": 256,
         "intermediate_size": 384,
         "num_hidden_layers": 4,
-        "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "max_position_embeddings": 1024,
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
     },
-    "qwen2-moe-tiny": {
+    "qwen2-moe-tiny": _TINY_SIZES
+    | {
         "model_type": "qwen2_moe",
-        "vocab_size": 8192,
-        "hidden_size": 256,
-        "intermediate_size": 768,
         "moe_intermediate_size": 128,
         "shared_expert_intermediate_size": 384,
         "num_hidden_layers": 4,
-        "num_attention_heads": 4,
         "num_key_value_heads": 4,
-        "max_position_embeddings": 1024,
         "num_experts": 8,
         "num_experts_per_tok": 4,
     },

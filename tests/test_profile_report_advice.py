@@ -116,6 +116,56 @@ def test_aicpu_is_always_mentioned_with_dtype_and_line(tmp_path):
     assert "llm_npu.dtypes names the line" in advice.cure and "scripts/check_dtypes.py" in advice.cure
 
 
+HCCL_ON_AICPU = [
+    "allreduceAicpuKernel",
+    "reduce_scatterAicpuKernel",
+    "hcomAicpuInit",
+    "RunAicpuKfcSrvLaunch",
+    "RunAicpuRpcSrvLaunchV2_alltoall",
+    "RunAicpuKfcResInitV2",
+    "MatmulAllReduceAicpu",
+]
+
+
+@pytest.mark.parametrize("known_by", ["type", "name"])
+@pytest.mark.parametrize("kind", HCCL_ON_AICPU)
+def test_what_hccl_runs_on_the_aicpu_is_communication(tmp_path, kind, known_by):
+    """With --task-time=l0 there are no types: the names end in numbers then."""
+    task = Task(kind, "AI_CPU", 400, 200, dtypes="N/A", shapes="N/A")
+    if known_by == "name":
+        task = replace(task, kind="N/A", name=f"{kind}_360_1_1")
+    report = report_on(tmp_path, [*LLAMA, task])
+    (rank,) = report.ranks
+    assert (rank.works["AICPU"].calls, rank.works["communication"].calls) == (0, 1)
+    assert (rank.communication, rank.hidden, rank.exposed) == (200_000, 0, 200_000)
+    assert [operator.work for operator in report.operators if operator.name == kind] == ["communication"]
+    assert titles(report) == ["Communication is exposed"] and report.notes == []
+
+
+@pytest.mark.parametrize("where", ["table", "timeline"])
+def test_a_collective_and_its_kernel_on_the_aicpu_count_once(tmp_path, where):
+    """Recent releases of msprof have the collective in the timeline only, and the kernel in the table."""
+    kernel = Task("allreduceAicpuKernel", "AI_CPU", 400, 200, name="allreduceAicpuKernel", dtypes="N/A")
+    collective = Task("hcom_allReduce_", "HCCL", 400, 200, name="hcom_allReduce__360_0_1", dtypes="N/A")
+    tasks = [*LLAMA, kernel, collective]
+    output = msprof.write(tmp_path / "PROF_1", tasks)
+    if where == "timeline":
+        (output / f"op_summary_{msprof.STAMP}.csv").write_text(msprof.op_summary(tasks[:-1]))
+        (output / f"op_statistic_{msprof.STAMP}.csv").write_text(msprof.op_statistic(tasks[:-1]))
+    report = summary.build(tmp_path)
+    (rank,) = report.ranks
+    assert (rank.communication, rank.exposed, rank.window) == (200_000, 200_000, 600_000)
+    assert list(rank.collectives["name"]) == ["hcom_allReduce__360_0_1"]
+    assert report.notes == []
+
+
+def test_an_operator_on_the_aicpu_beside_hccl_is_still_a_fault(tmp_path):
+    kernel = Task("allreduceAicpuKernel", "AI_CPU", 400, 200)
+    report = report_on(tmp_path, behind([*LLAMA, kernel], ["Cast"], engine="AI_CPU", dtypes="DOUBLE"))
+    (advice,) = [advice for advice in report.advice if "AICPU" in advice.title]
+    assert advice.evidence == "Cast (float64): 1 calls, 50.0 us" and advice.at_stake == 50_000
+
+
 def test_host_fall_back_is_mentioned(tmp_path):
     report = report_on(tmp_path, behind(LLAMA, ["masked_select"], engine="HOST_CPU"))
     (advice,) = report.advice

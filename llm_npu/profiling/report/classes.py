@@ -18,6 +18,7 @@ _ENGINES = {
     "HOST": HOST,
     "HCCL": COMMUNICATION,
     "COMMUNICATION": COMMUNICATION,
+    "HCCL_AI_CPU": COMMUNICATION,
     "MEMCPY_ASYNC": COPY,
     "MEMCPY": COPY,
     "MEMSET": COPY,
@@ -27,12 +28,19 @@ _ENGINES = {
 # What occupies a stream without working: it waits for, or marks, an event.
 _WAITING = re.compile(r"(EVENT|NOTIFY)_(WAIT|RECORD)|PLACE_HOLDER|WRITE_VALUE|PROFILER_TRACE|STREAM_WAIT")
 
+# HCCL's own tasks. Those that carry out a collective on the AICPU are there by choice, whatever the dtype:
+# their names end in AicpuKernel (allreduceAicpuKernel; msprof finds them by that convention), hcomAicpuInit
+# makes them ready, RunAicpu... are the entries of their library (libccl_kernel.so), and MatmulAllReduceAicpu
+# is the communication of an MC2 product.
+_HCCL = re.compile(r"^(hcom|hccl|runaicpu)|aicpukernel|(allreduce|allgather|reducescatter|alltoall)\w*aicpu")
+
 # On names in small letters without other characters: CANN's MatMulV2 and Paddle's matmul_v2 are one.
 _PATTERNS = (
+    (COMMUNICATION, _HCCL),
     # A product fused with a collective (MC2) is a product: its communication is inside.
     (MATMUL, re.compile(r"(matmul|(?<!co)mm)(allreduce|reducescatter|alltoall)")),
     (MATMUL, re.compile(r"(allgather|alltoall)(base)?(matmul|mm)")),
-    (COMMUNICATION, re.compile(r"^(hcom|hccl)|^(c|mp)?(allreduce|allgather|reducescatter|alltoall)")),
+    (COMMUNICATION, re.compile(r"^(c|mp)?(allreduce|allgather|reducescatter|alltoall)")),
     (COMMUNICATION, re.compile(r"^(c|mp)?broadcast$|^(p)?(send|recv)(v2)?$")),
     (
         ATTENTION,
@@ -61,12 +69,12 @@ def waits(engine: str) -> bool:
 def operator(kind: str, name: str) -> str:
     """The operator's type: ``kind`` where the profile has it, else from the task's ``name``.
 
-    CANN names tasks ``aclnnMatmul_MatMulCommon_MatMulV2``: the last part is the type. A collective's name
-    ends in numbers: ``hcom_allReduce__517_0_1``.
+    CANN names tasks ``aclnnMatmul_MatMulCommon_MatMulV2``: the last part is the type. The names of HCCL's
+    tasks end in numbers: ``hcom_allReduce__517_0_1``.
     """
     if kind not in UNKNOWN:
         return kind
-    if name.startswith(("hcom", "hccl")):
+    if _HCCL.search(key(name)):
         return re.sub(r"_+\d.*$", "", name).rstrip("_")
     return name.rpartition("_")[2] if name.startswith("aclnn") else name
 
@@ -75,12 +83,20 @@ def classify(kind: str, name: str, engine: str) -> str:
     """One of CLASSES for a task of operator type ``kind`` that ``engine`` (msprof's Task Type) ran."""
     known = key(operator(kind, name))
     by_engine = _ENGINES.get(engine.upper())
-    if by_engine in (AICPU, HOST):
+    if by_engine in (AICPU, HOST) and not _HCCL.search(known):
         return by_engine
     for kind_of_work, pattern in _PATTERNS:
         if pattern.search(known):
             return kind_of_work
     return by_engine or VECTOR
+
+
+def carries_collective(operator: str) -> bool:
+    """Whether an operator of class COMMUNICATION is what HCCL runs on the AICPU for a collective.
+
+    The collective (``hcom_allReduce_``) has a row of its own elsewhere, with the same time.
+    """
+    return "aicpu" in key(operator)
 
 
 _DTYPES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from . import classes, op_summary, tasks, timeline, tree
+from . import op_summary, tasks, timeline, tree
 
 _NOTHING = np.zeros(0, np.int64)
 _COPY = "MEMCPY_ASYNC"
@@ -96,7 +96,7 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
         owners = {device, None} if len(devices) == 1 else {device}
         parts = [line.devices[owner] for line in lines for owner in owners if owner in line.devices]
         rows = tasks.joined([tables[device], *_copies(tables[device], parts)] if tables else parts)
-        if not (rows["work"] == classes.COMMUNICATION).any():
+        if not tasks.collectives(rows).any():
             # With one device there is no other that the communication layer could belong to.
             layers = [layer for line in lines for layer in line.collectives.items()]
             own = [layer for owner, layer in layers if owner == device or len(devices) == 1]
@@ -131,12 +131,12 @@ def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
 def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> None:
     """Notes it when msprof's own sums say that rows are missing from its op_summary."""
     total = op_summary.statistic_total(export.files["op_statistic"])
-    counted = int(rows["duration"][rows["work"] != classes.COMMUNICATION].sum())
+    counted = int(rows["duration"][~tasks.collectives(rows)].sum())
     everything = int(rows["duration"].sum())
     if total and min(abs(total - counted), abs(total - everything)) > 0.01 * total:
         notes.append(
             f"{export.folder.name}: op_statistic adds up to {total / 1e6:.3f} ms, the rows of op_summary to "
-            f"{counted / 1e6:.3f} ms without communication. Rows are missing or double; export it again."
+            f"{counted / 1e6:.3f} ms without collectives. Rows are missing or double; export it again."
         )
 
 
@@ -193,7 +193,7 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
             )
             return
         rows = tasks.joined(list(line.devices.values()))
-        if not (rows["work"] == classes.COMMUNICATION).any():
+        if not tasks.collectives(rows).any():
             rows = tasks.joined([rows, *line.collectives.values()])
         trace = ranks[rank] = RankTrace(rank, _with_launches(rows, [line]))
     trace.sources.append(path.name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from . import classes
+from . import classes, tasks
 from .load import RankTrace
 from .spans import Spans
 
@@ -124,6 +124,9 @@ def measure(trace: RankTrace) -> Measured:
         alone = spent[EXPOSED if name == classes.COMMUNICATION else name][0]
         works[name] = Work(int(chosen.sum()), int((end - start)[chosen].sum()), int(alone))
     loading = Spans(*trace.data_loading)
+    collectives = tasks.collectives(rows).to_numpy()
+    if not collectives.any():  # a table of which the timeline is missing has what ran on the AICPU for them
+        collectives = work == classes.COMMUNICATION
     return Measured(
         rank=trace.rank,
         window=last - first,
@@ -136,7 +139,7 @@ def measure(trace: RankTrace) -> Measured:
         data_loading=int(loading.covered([first], [last])[0]),
         operators=_operators(rows),
         steps=_steps(trace, levels, loading),
-        collectives=rows.loc[work == classes.COMMUNICATION, ["operator", "name", "duration"]],
+        collectives=rows.loc[collectives, ["operator", "name", "duration"]],
         memory=(trace.memory[0] - first, *trace.memory[1:]),
         tasks=len(rows),
         sources=trace.sources,

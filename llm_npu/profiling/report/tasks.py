@@ -42,6 +42,12 @@ def table(start, duration, launched=None, **text) -> pd.DataFrame:
     return found[works[which]].sort_values("start", kind="stable", ignore_index=True)
 
 
+def collectives(rows: pd.DataFrame) -> pd.Series:
+    """Which rows of a ``table`` are collectives, each once: without what HCCL runs on the AICPU for them."""
+    carriers = [name for name in rows["operator"].cat.categories if classes.carries_collective(name)]
+    return (rows["work"] == classes.COMMUNICATION) & ~rows["operator"].isin(carriers)
+
+
 def joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """The rows of all ``tables``, ordered by start."""
     if len(tables) == 1:

@@ -1,4 +1,4 @@
-"""What the report concludes: fused operators that are missing, advice and evidence, stragglers, changes."""
+"""What the report concludes: fused operators that are missing, advice and evidence, changes."""
 
 from dataclasses import replace
 
@@ -229,89 +229,6 @@ def test_reserved_memory_that_is_not_used(tmp_path):
     (output / f"memory_record_{msprof.STAMP}.csv").write_text(heading + line)
     (advice,) = summary.build(tmp_path).advice
     assert advice.evidence == "at most 100 MiB are in use, 200 MiB are reserved"
-
-
-def two_ranks(folder, slow: int, matmul: int = 100):
-    """Rank ``slow`` multiplies twice as long; the other waits for it in every collective."""
-    for rank in range(2):
-        tasks, now = [], 0
-        for step in range(5):
-            length = matmul * (1 + (rank == slow))
-            arrive = 2 * matmul if slow is not None else matmul
-            tasks.append(Task("MatMulV2", "AI_CORE", now, length))
-            end = now + arrive + 20
-            reduce = Task(
-                "hcom_allReduce_", "HCCL", now + length, end - now - length, name=f"hcom_allReduce__{step}"
-            )
-            tasks.append(reduce)
-            now = end
-        msprof.write(folder / f"rank_{rank}" / "PROF_1", tasks)
-    return summary.build(folder)
-
-
-@pytest.mark.parametrize("slow", [0, 1])
-def test_the_slow_rank_is_named(tmp_path, slow):
-    report = two_ranks(tmp_path, slow)
-    found = report.stragglers
-    assert (found.slowest, found.cost, found.reason, found.compared) == (slow, 500_000, "matmul", 5)
-    assert found.waiting == {slow: 0, 1 - slow: 500_000}
-    advice = next(advice for advice in report.advice if "wait" in advice.title)
-    assert advice.title == f"The other ranks wait for rank {slow}"
-    assert (
-        "in 5 collectives the others waited 500.0 us longer" in advice.evidence
-        and "matmul" in advice.evidence
-    )
-
-
-def test_equal_ranks_have_no_straggler(tmp_path):
-    found = two_ranks(tmp_path, slow=None).stragglers
-    assert found.slowest is None and set(found.waiting.values()) == {0}
-
-
-def test_ranks_with_other_collectives_are_not_compared(tmp_path):
-    for rank, kind in enumerate(("hcom_send_", "hcom_receive_")):
-        msprof.write(tmp_path / f"rank_{rank}" / "PROF_1", [Task(kind, "HCCL", 0, 10)])
-    assert summary.build(tmp_path).stragglers is None
-
-
-def groups_of_two(folder, lengths):
-    """Four ranks in two groups, each with collectives of its own at the same time, of ``lengths`` by rank."""
-    for rank, length in enumerate(lengths):
-        tasks = [
-            Task(
-                "hcom_allReduce_",
-                "HCCL",
-                100 * turn,
-                length,
-                name=f"hcom_allReduce__{500 + rank // 2}_{turn}_1",
-            )
-            for turn in range(5)
-        ]
-        msprof.write(folder / f"rank_{rank}" / "PROF_1", tasks)
-    return summary.build(folder).stragglers
-
-
-def test_collectives_of_other_groups_are_not_compared(tmp_path):
-    """Those of the second group are larger: nobody waits in either."""
-    found = groups_of_two(tmp_path, (10, 10, 60, 60))
-    assert (found.slowest, found.compared) == (None, 10)
-    assert set(found.waiting.values()) == {0}
-
-
-def test_ranks_wait_within_their_group(tmp_path):
-    found = groups_of_two(tmp_path, (90, 10, 60, 50))
-    assert found.waiting == {0: 400_000, 1: 0, 2: 50_000, 3: 0}
-
-
-def test_ranks_without_common_names_are_compared_by_operator(tmp_path):
-    for rank, length in enumerate((50, 10)):
-        tasks = [
-            Task("hcom_allReduce_", "HCCL", 100 * turn, length, name=f"hcom_allReduce__{rank}{turn}_1")
-            for turn in range(5)
-        ]
-        msprof.write(tmp_path / f"rank_{rank}" / "PROF_1", tasks)
-    found = summary.build(tmp_path).stragglers
-    assert (found.slowest, found.cost, found.compared) == (1, 200_000, 5)
 
 
 def test_what_changed(tmp_path):

@@ -46,7 +46,7 @@ def advise(
         *_conversions(operators),
         *_steps(ranks),
         *_memory(ranks),
-        *_straggler(stragglers, len(ranks)),
+        *_stragglers(stragglers, len(ranks)),
     ]
     enough = _WORTH_MENTIONING * sum(rank.window for rank in ranks)
     chosen = [advice for advice in found if advice.always or advice.at_stake > enough]
@@ -201,14 +201,20 @@ def _memory(ranks: list[Measured]):
             )
 
 
-def _straggler(stragglers: Stragglers | None, count: int):
-    if stragglers and stragglers.slowest is not None:
-        reason = f"; it spends more time than the others on: {stragglers.reason}" if stragglers.reason else ""
+def _stragglers(stragglers: Stragglers | None, count: int):
+    for slow in stragglers.slow if stragglers else ():
+        reason = f"; it spends more time than the others on: {slow.reason}" if slow.reason else ""
+        if len(slow.others) == count - 1:
+            who = "The other ranks wait"
+        elif len(slow.others) == 1:
+            who = f"Rank {slow.others[0]} waits"
+        else:
+            who = f"Ranks {', '.join(map(str, slow.others))} wait"
         yield Advice(
-            f"The other ranks wait for rank {stragglers.slowest}",
-            f"in {stragglers.compared} collectives the others waited {text(stragglers.cost)} longer than "
-            f"rank {stragglers.slowest}{reason}",
+            f"{who} for rank {slow.rank}",
+            f"in {slow.compared} collectives of their group the others waited {text(slow.cost)} longer than "
+            f"rank {slow.rank}{reason}",
             "Balance the work (layers per pipeline stage, experts, lengths of packed samples); with equal "
             "work look for another process on that device's host, or for a throttled card.",
-            stragglers.cost * (count - 1),
+            slow.at_stake,
         )

@@ -15,70 +15,124 @@ _NOTICEABLE = 0.02  # of the window
 
 
 @dataclass(frozen=True)
+class Straggler:
+    """A rank that others wait for; times in ns.
+
+    ``others`` are the ranks of the communication groups in which it comes last, ``compared`` the collectives
+    of these groups. ``cost`` is how much longer the others of a group wait (their median; of several groups
+    the most), ``at_stake`` the same of all others together. ``reason`` is what the rank spends more time on.
+    """
+
+    rank: int
+    others: tuple[int, ...]
+    cost: int
+    at_stake: int
+    reason: str
+    compared: int
+
+
+@dataclass(frozen=True)
 class Stragglers:
     """Ranks side by side; times in ns.
 
     ``waiting``, by rank, is how long its collectives took beyond the shortest that any rank saw of the same
     one: a collective ends everywhere when the last rank has come, so who comes last waits least. That needs
     no common clock. The same one has the same name, which holds its group's and its own number; where ranks
-    have no name in common, it is the same operator for the same time. ``slowest`` is the rank that the others
-    wait for, None if there is none to speak of; ``cost`` how much longer the others wait (their median);
-    ``reason`` what that rank spends more time on.
+    have no name in common, it is the same operator for the same time. ``slow`` are the ranks that others wait
+    for, the most costly first: in their communication group, and longer than they wait in other groups
+    themselves, for then they only pass a delay on.
     """
 
     waiting: dict[int, int]
-    slowest: int | None
-    cost: int
-    reason: str
+    slow: tuple[Straggler, ...]
     compared: int  # collectives that could be matched
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Ranks, by their places in the list of all, that have ``compared`` collectives in common."""
+
+    members: np.ndarray
+    waiting: np.ndarray  # by place, 0 for who is no member
+    compared: int
 
 
 def find(ranks: list[Measured]) -> Stragglers | None:
     """Compares ranks; None for a single one, or if no collective ran equally often on several of them."""
     if len(ranks) < 2:
         return None
-    waiting, compared = _waiting(ranks, "name")
-    if not compared:
-        waiting, compared = _waiting(ranks, "operator")
-    if not compared:
+    groups = _groups(ranks, "name") or _groups(ranks, "operator")
+    if not groups:
         return None
-    last = int(waiting.argmin())
-    cost = int(median(np.delete(waiting, last)) - waiting[last])
-    noticeable = cost > _NOTICEABLE * ranks[last].window
+    waiting = np.sum([group.waiting for group in groups], axis=0)
+    slow = [found for place in range(len(ranks)) if (found := _straggler(ranks, place, groups, waiting))]
     return Stragglers(
         {rank.rank: int(wait) for rank, wait in zip(ranks, waiting, strict=True)},
-        ranks[last].rank if noticeable else None,
-        cost if noticeable else 0,
-        _reason(ranks, last) if noticeable else "",
-        compared,
+        tuple(sorted(slow, key=lambda straggler: -straggler.at_stake)),
+        sum(group.compared for group in groups),
     )
 
 
-def _waiting(ranks: list[Measured], by: str) -> tuple[np.ndarray, int]:
-    """Of each rank the time that it waited, and how many collectives are the same on several ranks."""
+def _groups(ranks: list[Measured], by: str) -> list[_Group]:
+    """The sets of ranks that have collectives in common, with the time that each waited in them."""
     parts = [
         pd.DataFrame(
-            {"name": rank.collectives[by].astype(str), "time": rank.collectives["duration"], "rank": i}
+            {"name": rank.collectives[by].astype(str), "time": rank.collectives["duration"], "rank": place}
         )
-        for i, rank in enumerate(ranks)
+        for place, rank in enumerate(ranks)
     ]
     calls = pd.concat(parts, ignore_index=True)
     calls["turn"] = calls.groupby(["name", "rank"]).cumcount()
-    often = calls.groupby(["name", "rank"])["turn"].max().groupby("name").agg(["nunique", "count"])
-    shared = often.index[(often["nunique"] == 1) & (often["count"] > 1)]
-    calls = calls[calls["name"].isin(shared)]
-    shortest = calls.groupby(["name", "turn"])["time"].transform("min")
-    waited = (calls["time"] - shortest).groupby(calls["rank"]).sum()
-    found = np.zeros(len(ranks), np.int64)
-    found[waited.index.to_numpy(np.int64)] = waited
-    return found, int((calls["rank"] == calls.groupby(["name", "turn"])["rank"].transform("min")).sum())
+    calls["waited"] = calls["time"] - calls.groupby(["name", "turn"])["time"].transform("min")
+    code, names = pd.factorize(calls["name"])
+    counts = np.zeros((len(names), len(ranks)), np.int64)
+    np.add.at(counts, (code, calls["rank"].to_numpy()), 1)
+    there, often = counts > 0, counts.max(axis=1)
+    shared = (there.sum(axis=1) > 1) & ((counts == often[:, None]) | ~there).all(axis=1)
+    found: list[_Group] = []
+    if not shared.any():
+        return found
+    for members in np.unique(there[shared], axis=0):
+        own = shared & (there == members).all(axis=1)
+        waiting = np.zeros(len(ranks), np.int64)
+        mine = calls[own[code]]
+        np.add.at(waiting, mine["rank"].to_numpy(), mine["waited"].to_numpy())
+        found.append(_Group(np.flatnonzero(members), waiting, int(often[own].sum())))
+    return found
 
 
-def _reason(ranks: list[Measured], last: int) -> str:
+def _straggler(
+    ranks: list[Measured], place: int, groups: list[_Group], waiting: np.ndarray
+) -> Straggler | None:
+    """What to say of one rank, None if nobody waits for it to speak of. ``waiting`` is that of all groups."""
+    last, costs = [], []
+    for group in groups:
+        own = group.waiting[place]
+        if place not in group.members or own > group.waiting[group.members].min():
+            continue
+        others = group.members[group.members != place]
+        cost, elsewhere = int(median(group.waiting[others]) - own), int(waiting[place] - own)
+        if cost - elsewhere > _NOTICEABLE * ranks[place].window:
+            last.append(group)
+            costs.append(cost)
+    if not last:
+        return None
+    others = sorted({int(other) for group in last for other in group.members} - {place})
+    return Straggler(
+        ranks[place].rank,
+        tuple(ranks[other].rank for other in others),
+        max(costs),
+        sum(cost * (len(group.members) - 1) for cost, group in zip(costs, last, strict=True)),
+        _reason(ranks[place], [ranks[other] for other in others]),
+        sum(group.compared for group in last),
+    )
+
+
+def _reason(slow: Measured, others: list[Measured]) -> str:
     """The class on which the rank spends more than the others, their median."""
-    excess = {}
-    for name in (*classes.COMPUTE, IDLE):
-        others = [rank.spent()[name] for i, rank in enumerate(ranks) if i != last]
-        excess[name] = ranks[last].spent()[name] - int(median(others))
+    excess = {
+        name: slow.spent()[name] - int(median(rank.spent()[name] for rank in others))
+        for name in (*classes.COMPUTE, IDLE)
+    }
     name = max(excess, key=excess.get)
     return name if excess[name] > 0 else ""

@@ -40,10 +40,10 @@ def build(directory: str | Path) -> Report:
     ranks = [measure(trace) for trace in profile.ranks]
     operators = _together(operator for rank in ranks for operator in rank.operators)
     covered = fusion.coverage(operators)
-    slowest = stragglers.find(ranks)
-    found = advice.advise(ranks, operators, covered, slowest)
+    compared = stragglers.find(ranks)
+    found = advice.advise(ranks, operators, covered, compared)
     return Report(
-        profile.directory, profile.virtual, ranks, operators, covered, slowest, found, profile.notes
+        profile.directory, profile.virtual, ranks, operators, covered, compared, found, profile.notes
     )
 
 

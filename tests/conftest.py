@@ -4,6 +4,7 @@ Tests that need another environment start a process of their own with the fixtur
 """
 
 import contextlib
+import faulthandler
 import os
 import signal
 import site
@@ -20,6 +21,7 @@ import paddle_fused
 from paddle_fused import virtual_npu
 
 THREADS = "2"
+_STDERR = pytest.StashKey()
 
 for _name in [name for name in os.environ if name.startswith("VIRTUAL_NPU_")]:
     del os.environ[_name]  # the tests are about the defaults, unless they say otherwise
@@ -43,6 +45,16 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
+
+
+def pytest_configure(config):
+    config.stash[_STDERR] = os.fdopen(os.dup(2), "w")  # as it is before a test's output is captured
+
+
+def pytest_collection_finish(session):
+    """A crash shows its test: pytest takes the signals for that, and Paddle, when it is imported, from pytest."""
+    faulthandler.disable()
+    faulthandler.enable(session.config.stash[_STDERR])
 
 
 def pytest_addoption(parser):

@@ -13,7 +13,6 @@ B rows, T tokens of the longest, V tokens of the vocabulary. Importing this impo
 
 from __future__ import annotations
 
-import gc
 import json
 import types
 from collections.abc import Iterator, Sequence
@@ -79,14 +78,11 @@ def export(
             _write(_logits(model), about, folder)
     except paddle_fused.BackendError as error:
         refusal = str(error).rpartition("BackendError: ")[2].strip()
-    else:
-        return folder
+        raise ValueError(f"The model cannot be exported with backend={backend!r}. {refusal}") from None
     finally:
         if ours:
             surgery.remove_fused_kernels(model)
-    # What is left of a capture that failed would mix with the next one's; its error refers to it.
-    gc.collect()
-    raise ValueError(f"The model cannot be exported with backend={backend!r}. {refusal}")
+    return folder
 
 
 def load(folder: str | Path, device: str = "npu") -> Predictor:

@@ -26,7 +26,7 @@ NOT_SETTINGS = ("product", "collective", "planned", "stock")
 
 
 def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
-    """``handled``: seconds that a processor spends on the collective."""
+    """``handled``: seconds that the collective's copies and sums take from a product beside it."""
     seconds = {name: timing.summary(times) for name, times in found["seconds"].items()}
     made = []
     for name, (median, spread) in seconds.items():

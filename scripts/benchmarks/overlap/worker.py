@@ -2,7 +2,7 @@
 
 A job has ``cases`` and ``rounds``; with ``only``, a list of contenders, nothing else is timed. An answer has,
 for each case, the seconds of every contender (settings, ``planned``, ``collective`` alone, ``product`` alone
-and in chunks) and the plan.
+and in chunks; with ``only`` also ``beside``, the product and the collective at the same time) and the plan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from llm_npu.overlap.product import spans
 CHUNKS = (2, 4, 8, 16)
 SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
 WHOLE, MC2, PLANNED, STOCK = "pipelined:1", "mc2", "planned", "stock"
-PRODUCT, COLLECTIVE = "product", "collective"
+PRODUCT, COLLECTIVE, BESIDE = "product", "collective", "beside"
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # of the largest value, to serial
 
 
@@ -90,8 +90,9 @@ class Operator:
     def _prepared(self, name: str):
         if name.startswith(PRODUCT):
             return lambda: self._multiply(int(name.partition(":")[2] or 1))
-        if name == COLLECTIVE:
-            return self._collective
+        if name in (COLLECTIVE, BESIDE):
+            self.whole.zero_()  # sums of sums would overflow
+            return self._collective if name == COLLECTIVE else self._beside
         setting = self.planner if name == PLANNED else name
         if self.case.way == FORWARD:
             return lambda: self.call(self.x, self.weight, self.group, setting)
@@ -106,13 +107,19 @@ class Operator:
             paddle.matmul(self.left[first:last], weight, transpose_y=self.case.way != FORWARD)
 
     def _collective(self):
+        self._started().wait()
+
+    def _beside(self):
+        flight = self._started()
+        self._multiply(1)
+        flight.wait()
+
+    def _started(self):
         if self.case.kind == "all_reduce":
-            dist.all_reduce(self.whole, group=self.group)
-            self.whole.zero_()
-        elif self.case.kind == "all_gather":
-            dist.stream.all_gather(self.whole, self.part, group=self.group)
-        else:
-            dist.stream.reduce_scatter(self.part, self.whole, group=self.group)
+            return dist.all_reduce(self.whole, group=self.group, sync_op=False)
+        if self.case.kind == "all_gather":
+            return dist.stream.all_gather(self.whole, self.part, group=self.group, sync_op=False)
+        return dist.stream.reduce_scatter(self.part, self.whole, group=self.group, sync_op=False)
 
     def _tensor(self, random, *shape):
         values = random.standard_normal(shape, dtype="float32") * 0.1

@@ -52,7 +52,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """A crash shows its test: pytest takes the signals for that, and Paddle, when it is imported, from pytest."""
+    """A crash shows its test: pytest has taken the signals for that, and Paddle's import takes them over."""
     faulthandler.disable()
     faulthandler.enable(session.config.stash[_STDERR])
 

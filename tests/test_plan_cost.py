@@ -10,6 +10,7 @@ from llm_npu.plan.layout import Layout
 from llm_npu.plan.operations import Operation
 from llm_npu.plan.roofline import Efficiencies, compute_seconds
 from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.stage import Software
 from llm_npu.presets import model_config
 
 CARD = cards.card("910b")
@@ -145,6 +146,20 @@ def step(**fields):
         "overlap": "serial",
     }
     return cost.step_time(LLAMA, Layout(**(usual | fields)), CARD, GUESS)
+
+
+@pytest.mark.parametrize("overlap", ["serial", "mc2"])
+def test_a_program_may_gather_again_in_the_backward_pass(overlap):
+    layout = Layout(cards=8, tensor_parallel_degree=8, sequence_parallel=True, overlap=overlap)
+    gathers = {
+        again: sum(
+            operation.count
+            for operation in program.micro_batch(LLAMA, layout, 0, Software(gathers_again=again))
+            if operation.collective == "all_gather" and operation.phase == "backward"
+        )
+        for again in (False, True)
+    }
+    assert gathers[True] - gathers[False] == 2 * LLAMA.num_hidden_layers + 1  # qkv, mlp; and the head
 
 
 def test_a_step_is_the_sum_of_its_parts():

@@ -38,15 +38,24 @@ def test_plans_use_what_was_fitted(found):
 
 
 def test_errors_of_the_published_runs(found):
-    """Tokens/s of one run, LLaMA3 8B, are beyond the goal of 20 %; the page says so, with what is known."""
+    """The goal is a median of 10 % and a worst of 20 %, of tokens/s."""
     assert len(found.goal) == len(found.alone) == 8 and len(found.everywhere) >= 25
     for judged in (found.goal, found.alone, found.everywhere):
         errors = np.abs([one.error for one in judged])
-        assert np.median(errors) <= 0.10
-        assert np.max(np.abs([one.time_error for one in judged])) <= 0.20
-        beyond = [one.point.name for one in judged if abs(one.error) > 0.20]
-        assert beyond == ["LLaMA3 8B"] and errors.max() < 0.26
-    assert "is missed by" in PAGE.read_text(encoding="utf-8")
+        assert np.median(errors) <= 0.10 and errors.max() <= 0.20
+
+
+def test_the_page_says_what_hangs_on_the_run_in_doubt(found):
+    """With MC2 as its script names it, LLaMA3 8B alone is beyond the goal."""
+    doubtful = [
+        one.point.name
+        for one, other in zip(found.goal, found.scripted, strict=True)
+        if one.point.layout != other.point.layout
+    ]
+    beyond = [one.point.name for one in found.scripted if abs(one.error) > 0.20]
+    assert doubtful == beyond == ["LLaMA3 8B"]
+    written = PAGE.read_text(encoding="utf-8")
+    assert "is missed by 2.4 points, by 1 of the eight" in written and "+22.4 %" in written
 
 
 def test_nine_of_ten_runs_are_within_the_stated_error(found):
@@ -91,6 +100,8 @@ def test_published_runs_are_those_of_the_source():
         if "stage_layers" in run:
             assert sum(run["stage_layers"]) == run["num_layers"]
             assert len(run["stage_layers"]) == run["pipeline_parallel"]
+        if run.get("mc2_in_script", run["mc2"]) != run["mc2"]:
+            assert "use_mc2 = False" in run["note"]
     assert sum(run["goal"] for run in data["points"]) == 8
 
 

@@ -40,7 +40,7 @@ class Point:
         return step_time(self.shape, self.layout, on, efficiencies, self.software)
 
 
-def _point(found: dict) -> Point:
+def _point(found: dict, as_scripted: bool) -> Point:
     layers, stages = found["num_layers"], found["pipeline_parallel"]
     window = found.get("sliding_window")
     shape = ModelShape(
@@ -58,6 +58,7 @@ def _point(found: dict) -> Point:
         sliding_window=window,
     )
     tp = found["tensor_parallel"]
+    mc2 = found.get("mc2_in_script", found["mc2"]) if as_scripted else found["mc2"]
     chunks = (
         layers // stages // found["layers_per_virtual_stage"] if "layers_per_virtual_stage" in found else 1
     )
@@ -71,7 +72,7 @@ def _point(found: dict) -> Point:
         max_seq_length=found["seq_length"],
         per_device_train_batch_size=found["micro_batch_size"],
         global_batch_size=found["global_batch_size"],
-        overlap="mc2" if found["mc2"] and tp > 1 else "serial",
+        overlap="mc2" if mc2 and tp > 1 else "serial",
         fused=frozenset(found["fused"]),
         mask="band" if window else "causal",
     )
@@ -96,6 +97,10 @@ def _point(found: dict) -> Point:
 
 
 @cache
-def points() -> tuple[Point, ...]:
-    """The published runs that the model can describe."""
-    return tuple(_point(found) for found in read("published.json")["points"] if "left_out" not in found)
+def points(as_scripted: bool = False) -> tuple[Point, ...]:
+    """The published runs that the model can describe.
+
+    ``as_scripted``: with MC2 wherever a script names it, even where the data file says why it had no effect.
+    """
+    runs = read("published.json")["points"]
+    return tuple(_point(found, as_scripted) for found in runs if "left_out" not in found)

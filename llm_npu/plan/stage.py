@@ -143,7 +143,7 @@ class Stage:
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         """The products of the layer, with what is gathered again beside the first."""
         sequence = self.layout.sequence_parallel
-        if self.tp > 1 and sequence and self.software.gathers_again and self.layout.overlap != "mc2":
+        if self.tp > 1 and sequence and self.software.gathers_again:
             yield self.collective(f"{name}.again", "all_gather", True)
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:

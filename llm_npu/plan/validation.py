@@ -67,10 +67,12 @@ def left_out(judged: Sequence[Point], pool: Sequence[Point], on: Card) -> tuple[
 @dataclass(frozen=True)
 class Validation:
     """``everywhere``: every run, from all others. ``goal``: the eight among them. ``alone``: the eight, from
-    the other seven only. ``efficiencies``: fitted on all runs; their ``error`` is what answers state."""
+    the other seven only. ``scripted``: the eight from all others, with MC2 wherever a script names it.
+    ``efficiencies``: fitted on all runs; their ``error`` is what answers state."""
 
     everywhere: tuple[Judged, ...]
     alone: tuple[Judged, ...]
+    scripted: tuple[Judged, ...]
     efficiencies: Efficiencies
 
     @property
@@ -82,12 +84,14 @@ class Validation:
 def validation() -> Validation:
     """Fits and predictions of all published runs that the model can describe."""
     on, every = card(SERVER), points()
+    named = points(as_scripted=True)
     judged = tuple(point for point in every if point.goal)
+    scripted = left_out([point for point in named if point.goal], named, on)
     everywhere = left_out(every, every, on)
     error = float(np.quantile([abs(one.time_error) for one in everywhere], SHARE, method="higher"))
     best = fitted_on(every, on)
     stated = Efficiencies(best.cube, best.attention, best.hidden, error=round(error, 3))
-    return Validation(everywhere, left_out(judged, judged, on), stated)
+    return Validation(everywhere, left_out(judged, judged, on), scripted, stated)
 
 
 def write(found: Validation, root: Path) -> None:

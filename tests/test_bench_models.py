@@ -20,6 +20,7 @@ def first_run(run_python, tmp_path_factory):
     return done, folder
 
 
+@pytest.mark.slow
 def test_training_and_generation_are_timed(first_run):
     done, folder = first_run
     assert done.returncode == 0, done.stderr

@@ -56,6 +56,7 @@ def test_chart(first_run):
     assert (first_run[1] / "new.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_compare_prints_ratios(first_run, run_python):
     older = first_run[1] / "new.jsonl"
     names = ["--contenders", "fused cpu", "--compare", older]
@@ -71,6 +72,7 @@ def test_compare_prints_ratios(first_run, run_python):
     float(rows[0].split("│")[-2])
 
 
+@pytest.mark.slow
 def test_growth_of_costs(run_python, tmp_path):
     picture = tmp_path / "growth.png"
     names = ["--contenders", "fused cpu", "--rounds", 1]

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from benchmarks import report
-from benchmarks.overlap import paper, results
+from benchmarks import machine, report
+from benchmarks.overlap import jobs, paper, results
 from benchmarks.overlap.cases import Case, link_speed, rows_for
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "bench_overlap.py"
@@ -23,24 +23,38 @@ TINY = (
 )
 
 
-@pytest.fixture(scope="module")
-def first_run(run_python, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bench_overlap")
-    files = folder / "new.jsonl", folder / "new.png"
-    return run_python(SCRIPT, *TINY, "--json", files[0], "--chart", files[1]), *files
-
-
-def test_every_setting_has_its_record(first_run):
-    done, file, chart = first_run
-    assert done.returncode == 0, done.stderr
-    assert chart.stat().st_size > 0
-    times = [record for record in report.read(str(file)) if record["kind"] == "time"]
-    for way in ("forward", "backward", "backward, frozen"):
+def check_times(records: list[dict], ways: tuple[str, ...]) -> None:
+    """Every setting of all_gather_matmul in each of these ways has been measured."""
+    times = [record for record in records if record["kind"] == "time"]
+    for way in ways:
         names = [each["setting"] for each in times if each["way"] == way]
         assert {"serial", "pipelined:2", "planned", "product", "collective"} <= set(names)
         assert ("mc2" in names) == (way != "backward")
     assert all(record["median"] > 0 for record in times)
     assert all(record["predicted"] > 0 for record in times if record["setting"] == "serial")
+
+
+def test_two_ranks_verify_and_time_every_setting(tmp_path):
+    """One of the jobs of which the script makes its records and its chart."""
+    ways = ("forward", "backward", "backward, frozen")
+    cases = [Case("all_gather_matmul", way, "bfloat16", 128, 256, 256) for way in ways]
+    found = jobs.run({"cases": [case.to_dict() for case in cases], "rounds": 1}, threads=1)
+    made = [machine.facts(threads=1) | {"kind": "machine"}]
+    for case, one in zip(cases, found, strict=True):
+        made += results.records(case, 0.0, None, one, 0.0)
+    report.write(made, tmp_path / "new.jsonl")
+    check_times(report.read(str(tmp_path / "new.jsonl")), ways)
+    results.chart(made, tmp_path / "new.png")
+    assert (tmp_path / "new.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_every_setting_has_its_record(run_python, tmp_path):
+    file, chart = tmp_path / "new.jsonl", tmp_path / "new.png"
+    done = run_python(SCRIPT, *TINY, "--json", file, "--chart", chart)
+    assert done.returncode == 0, done.stderr
+    assert chart.stat().st_size > 0
+    check_times(report.read(str(file)), ("forward", "backward", "backward, frozen"))
 
 
 def test_the_figures_of_a_case():

@@ -20,6 +20,7 @@ def first_run(run_python, tmp_path_factory):
     return done, folder
 
 
+@pytest.mark.slow
 def test_every_contender_and_goal_is_printed(first_run):
     done, folder = first_run
     assert done.returncode == 0, done.stderr
@@ -32,6 +33,16 @@ def test_every_contender_and_goal_is_printed(first_run):
     assert (folder / "new.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_our_step_is_verified_and_recorded(run_python, tmp_path):
+    file = tmp_path / "new.jsonl"
+    chosen = ("--dtype", "bfloat16", "--contenders", bench_step.OURS, "--json", file)
+    done = run_python(SCRIPT, "--quick", "--rounds", 1, "--threads", 1, *chosen)
+    assert done.returncode == 0, done.stderr
+    (record,) = (record for record in report.read(str(file)) if record["kind"] == "time")
+    assert record["tokens_per_second"] == pytest.approx(bench_step.QUICK.tokens / record["median"])
+
+
+@pytest.mark.slow
 def test_records_and_their_comparison(first_run, run_python):
     file = first_run[1] / "new.jsonl"
     records = report.read(str(file))

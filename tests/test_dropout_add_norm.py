@@ -3,7 +3,7 @@
 import numpy as np
 import paddle
 import pytest
-from instruction_sets import available
+from instruction_sets import available, narrowest_by_default
 from norm_calls import EPSILON, INPUTS, call, gradients, place_of, tensors
 from precision import values
 
@@ -212,7 +212,7 @@ def test_a_dropped_infinity_is_not_a_number(norm):
         assert np.isnan(pre.numpy()).all()
 
 
-@pytest.mark.parametrize("isa", available())
+@pytest.mark.parametrize("isa", narrowest_by_default(available()))
 def test_the_mask_is_one_on_every_instruction_set(run_python, isa):
     program = (
         "import numpy, paddle, paddle_fused; paddle.set_device('cpu'); paddle.seed(4)\n"

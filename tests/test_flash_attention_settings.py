@@ -6,7 +6,7 @@ import pytest
 from attention_golden import EPSILON
 from flash_attention_program import CASES, flash_attention, run_case
 from flash_attention_program import __file__ as PROGRAM
-from instruction_sets import available
+from instruction_sets import available, narrowest_by_default
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_results_do_not_depend_on_the_number_of_threads(here, run_python, tmp_pa
             np.testing.assert_array_equal(a, e, err_msg=name)
 
 
-@pytest.mark.parametrize("isa", available())
+@pytest.mark.parametrize("isa", narrowest_by_default(available()))
 def test_forced_instruction_sets_agree(isa, here, run_python, tmp_path):
     forced = in_another_process(run_python, tmp_path, PADDLE_FUSED_ISA=isa)
     for name, (dtype, *_) in CASES.items():

@@ -14,18 +14,18 @@ from fused_models.training import assert_tracks, memorised, train
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
 STEPS = 40
 DISTURBED = range(5)
-# By default one model of every row has each operator alone, the others all at once; one is trained with each
-# operator alone, two with all. The rest are slow tests.
+# By default every model has all operators at once, in all places, and writes text; one of every row has each
+# operator alone on the device; one is trained. The rest are slow tests.
 FIRST_OF_ROW = {next(f for f in FAMILIES if f.row == row) for row in {f.row for f in FAMILIES}}
-TRAINED, TRAINED_WITH_ALL = BY_NAME["llama"], ("qwen2", "mistral")
+TRAINED = BY_NAME["llama"]
 
 
 def name_of(cell):
     return "-".join(map(str, cell)) if isinstance(cell, tuple) else str(cell)
 
 
-def cells(is_quick, of=CELLS):
-    return [cell if is_quick(*cell) else pytest.param(cell, marks=pytest.mark.slow) for cell in of]
+def cells(is_quick):
+    return [cell if is_quick(*cell) else pytest.param(cell, marks=pytest.mark.slow) for cell in CELLS]
 
 
 def is_quick(family, operator):
@@ -33,16 +33,30 @@ def is_quick(family, operator):
 
 
 def is_trained_by_default(family, operator):
-    return family is TRAINED or (family.name in TRAINED_WITH_ALL and operator == "all")
+    return family is TRAINED
 
 
-EVERY_CELL = cells(is_quick)
+def has_all(family, operator):
+    return operator == "all"
+
+
+def everywhere(of):
+    """(cell, place): by default all operators at once in every place, and what is quick on the device."""
+    return [
+        pytest.param(
+            cell, place, id=f"{name_of(cell)}-{name_of(place)}", marks=[] if default else pytest.mark.slow
+        )
+        for cell in of
+        for place in PLACES
+        for default in [has_all(*cell) or (is_quick(*cell) and place == PLACES[0])]
+    ]
+
+
 # The auto-parallel Llama of modeling_auto drops masks where attention is fused, so that it is refused one.
-PADDED = cells(is_quick, [c for c in CELLS if c[1] in ("attention", "all") and c[0].name != "llama-auto"])
+PADDED = [cell for cell in CELLS if cell[1] in ("attention", "all") and cell[0].name != "llama-auto"]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=name_of)
-@pytest.mark.parametrize("cell", EVERY_CELL, ids=name_of)
+@pytest.mark.parametrize(("cell", "place"), everywhere(CELLS))
 def test_outputs_and_gradients(cell, place):
     family, operator = cell
     device, dtype = place
@@ -52,8 +66,7 @@ def test_outputs_and_gradients(cell, place):
     assert_as_accurate(fused, composed, exact, dtype)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=name_of)
-@pytest.mark.parametrize("cell", PADDED, ids=name_of)
+@pytest.mark.parametrize(("cell", "place"), everywhere(PADDED))
 def test_outputs_and_gradients_with_padding(cell, place):
     family, operator = cell
     device, dtype = place
@@ -98,7 +111,7 @@ def unfused_text(family, device):
     return greedy(family, built(family))
 
 
-@pytest.mark.parametrize("cell", EVERY_CELL, ids=name_of)
+@pytest.mark.parametrize("cell", cells(has_all), ids=name_of)
 def test_greedy_generation(cell, device):
     family, operator = cell
     expected = unfused_text(family, device)

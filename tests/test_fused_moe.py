@@ -95,7 +95,7 @@ def test_only_kernels_of_the_card_run_in_strict_mode(run_python):
     assert ran and all(": pass, " in line for line in ran)
 
 
-@pytest.mark.parametrize("instructions", ["SSE4_2", "AVX2"])
+@pytest.mark.parametrize("instructions", ["SSE4_2", pytest.param("AVX2", marks=pytest.mark.slow)])
 def test_as_accurate_as_composed_however_mkl_sums(run_python, instructions):
     """The yardstick sums with MKL, in another order on each kind of processor."""
     environment = {"PADDLE_FUSED_ISA": "baseline", "MKL_ENABLE_INSTRUCTIONS": instructions}

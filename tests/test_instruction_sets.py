@@ -14,10 +14,9 @@ KERNEL_TESTS += ("elementwise_npu", "gelu_npu", "linear_cross_entropy")
 SELECTED = {"baseline": "not (test_output_and_gradients and float32)"}
 
 
-# These tests run on the widest by themselves; of the others the narrowest stands for all in the short run.
-@pytest.mark.parametrize(
-    "isa", [pytest.param(isa, marks=pytest.mark.slow if i else ()) for i, isa in enumerate(available()[:-1])]
-)
+# These tests run on the widest by themselves; test_kernels_check.py has all kernels on the others by default.
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", available()[:-1])
 def test_kernels_of_one_instruction_set(isa, run_python):
     files = [Path(__file__).with_name(f"test_{name}.py") for name in KERNEL_TESTS]
     selected = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SELECTED.get(isa, ""))
@@ -41,7 +40,14 @@ def test_unknown_instruction_set_is_refused_by_the_kernels_too(run_python):
     assert f"PADDLE_FUSED_ISA=sse9 is unknown; accepted are {known}" in done.stderr
 
 
-@pytest.mark.parametrize("isa", sorted(NEEDS))
+# By default the narrowest, the widest there is and the first that this machine lacks stand for the others.
+ISAS = list(NEEDS)
+QUICK = {"baseline", available()[-1], *[isa for isa in ISAS if isa not in available()][:1]}
+
+
+@pytest.mark.parametrize(
+    "isa", [isa if isa in QUICK else pytest.param(isa, marks=pytest.mark.slow) for isa in ISAS]
+)
 def test_instruction_set_runs_unless_this_machine_lacks_it(isa, run_python):
     done = run_python("-c", SWIGLU.format(isa=isa), VIRTUAL_NPU_QUIET="1")
     assert done.returncode == (0 if isa in available() else 1), done.stderr[-3000:]

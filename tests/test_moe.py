@@ -7,7 +7,7 @@ import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instruction_sets import available
+from instruction_sets import available, narrowest_by_default
 
 from paddle_fused import (
     grouped_matmul,
@@ -254,7 +254,7 @@ def test_only_kernels_of_the_card_run_in_strict_mode(run_python):
         assert native_on_npu and all("refused" in line for line in native_on_npu), operator
 
 
-@pytest.mark.parametrize("isa", available())
+@pytest.mark.parametrize("isa", narrowest_by_default(available()))
 def test_instruction_sets(isa, run_python):
     result = run_python("-m", "paddle_fused.parity", *OPERATORS, PADDLE_FUSED_ISA=isa)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]

@@ -33,7 +33,7 @@ def of_auto_parallel(tmp_path_factory):
     return runs(tmp_path_factory, "--enable_auto_parallel")
 
 
-@pytest.fixture(params=["of_trainer", "of_auto_parallel"])
+@pytest.fixture(params=["of_trainer", pytest.param("of_auto_parallel", marks=pytest.mark.slow)])
 def found(request):
     return request.getfixturevalue(request.param)
 
@@ -48,6 +48,7 @@ def test_a_step_is_skipped_by_both(found):
         assert line.startswith("the loss is nan (") and WHERE in line
 
 
+@pytest.mark.slow
 def test_gradients_that_are_not_finite_are_left_out(of_auto_parallel):
     """The loss of that step is finite, and those of all others."""
     found = of_auto_parallel

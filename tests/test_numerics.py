@@ -8,9 +8,11 @@ import paddle
 import pytest
 import tiny_models
 
+from llm_npu import console
 from llm_npu.config.step_range import steps_of
 from llm_npu.device import Device
 from llm_npu.numerics import dump, reproducible
+from llm_npu.numerics.__main__ import main
 from llm_npu.numerics.comparison import compare
 from llm_npu.numerics.recording import as_float64, recording
 from llm_npu.numerics.rounding import other_roundings
@@ -151,21 +153,21 @@ def test_dumps_come_back(model, tmp_path):
         dump.dumps(tmp_path / "nowhere")
 
 
-def test_the_command_compares_dumps(run_python, tmp_path):
+def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
     numbers = {"output/a": np.ones(4, np.float32), "weight gradient/w": np.ones(2, np.uint16)}
     dump.write(numbers, tmp_path / "one")
     dump.write(numbers, tmp_path / "same")
     dump.write({**numbers, "output/a": np.full(4, 2, np.float32)}, tmp_path / "other")
     command = ("-m", "llm_npu.numerics", "compare")
-    same = run_python(*command, "one", "same", cwd=tmp_path)
-    assert same.returncode == 0, same.stderr
-    assert "2 tensors compared, 2 of them are the same bit for bit" in same.stdout
     other = run_python(*command, "other", "one", "--json", "found.json", cwd=tmp_path)
     assert other.returncode == 1 and "they part first at the output of a" in other.stdout
     rows = json.loads((tmp_path / "found.json").read_text())["."]
     assert [(row["name"], row["parts"]) for row in rows] == [("output/a", True), ("weight gradient/w", False)]
-    bad = run_python(*command, "one", "nowhere", cwd=tmp_path)
-    assert bad.returncode == 2 and bad.stderr.startswith("error: nowhere holds no dump")
+    monkeypatch.chdir(tmp_path)
+    assert console.run(main, ["compare", "one", "same"]) == 0
+    assert "2 tensors compared, 2 of them are the same bit for bit" in capsys.readouterr().out
+    assert console.run(main, ["compare", "one", "nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("error: nowhere holds no dump")
 
 
 def test_steps_are_one_or_a_range():

@@ -170,9 +170,8 @@ def compared_with_stock(found) -> str:
     return "\n".join(itertools.takewhile(lambda line: line.startswith(" "), lines[at + 1 :]))
 
 
-@pytest.mark.parametrize(
-    "family", [pytest.param(name, marks=[pytest.mark.slow] * (name != "mixtral")) for name in FAMILIES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_part_nowhere_from_stock(family, run_python, of_family):
     said = compared_with_stock(run_python(SCRIPT, *of_family(family), "--compare_with", "stock"))
     assert "nowhere do they part by more than rounding explains" in said

@@ -108,6 +108,7 @@ def test_mc2_is_left_out_with_its_reason(found):
     assert refused[2] is None
 
 
+@pytest.mark.slow
 def test_what_one_rank_refuses_is_planned_by_none(tmp_path):
     found = ranks.run(PROGRAM, 3, tmp_path, "groups that share a rank")
     _, one, other = (report["groups that share a rank"] for report in found)

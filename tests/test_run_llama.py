@@ -1,5 +1,6 @@
 """scripts/run_llama_npu.py as a user runs it: training, stopping, resuming, bad input."""
 
+import functools
 import importlib.util
 import json
 import math
@@ -9,26 +10,17 @@ from pathlib import Path
 
 import paddle
 import pytest
+import run_inputs
 from checkpoint_files import store
 
 from llm_npu import checkpoint, console, metrics
-from llm_npu.corpus import corpus
 from llm_npu.families import FAMILIES
-from llm_npu.tokenizer import trained_tokenizer
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
 DEMO = SCRIPT.parents[1] / "demo.yaml"
-VOCABULARY = 512
-MODEL = {
-    "model_type": "llama",
-    "vocab_size": VOCABULARY,
-    "hidden_size": 128,
-    "intermediate_size": 192,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 64,
-}
+SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_key_value_heads": 1}
+MODEL = {**run_inputs.LLAMA, **SIZES}
+VOCABULARY = MODEL["vocab_size"]
 STEPS = 12
 
 # Runs the script ARGV[3:], and sends it the signal ARGV[1] at the line that begins with ARGV[2].
@@ -49,18 +41,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     """The arguments of a run of 12 steps of a very small Llama on a little text."""
-    folder = tmp_path_factory.mktemp("inputs")
-    text, model = folder / "text", folder / "model"
-    text.mkdir()
-    library = Path(json.__file__).parents[1]
-    for name in ("bisect.py", "copy.py", "heapq.py", "random.py"):
-        shutil.copy(library / name, text)
-    shutil.copytree(trained_tokenizer(corpus(text), VOCABULARY, str(folder)), model)
-    (model / "config.json").write_text(json.dumps(MODEL))
+    sources = ("bisect.py", "copy.py", "heapq.py", "random.py")
     arguments = {
-        "model_name_or_path": model,
-        "input_dir": text,
-        "data_cache": folder,
+        **run_inputs.inputs(tmp_path_factory.mktemp("inputs"), sources, **SIZES),
         "split": "50,50,0",
         "max_seq_length": 32,
         "max_steps": STEPS,
@@ -70,8 +53,23 @@ def inputs(tmp_path_factory):
         "save_steps": 5,
         "eval_steps": 6,
         "max_evaluate_steps": 2,
+        "learning_rate": "5e-3",
     }
-    return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    return run_inputs.words(arguments)
+
+
+@pytest.fixture(scope="module")
+def finished(run_python, inputs, tmp_path_factory):
+    """A function that runs the script to its end with more arguments, once: the process and its folder."""
+
+    @functools.cache
+    def run(*more: str):
+        folder = tmp_path_factory.mktemp("finished") / "out"
+        done = run_python(SCRIPT, *inputs, *more, "--output_dir", folder)
+        assert done.returncode == 0, done.stderr
+        return done, folder
+
+    return run
 
 
 def losses(output_dir):
@@ -81,9 +79,8 @@ def losses(output_dir):
     return train, {record["step"]: record["eval_loss"] for record in records if "eval_loss" in record}
 
 
-def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
-    done = run_python(SCRIPT, *inputs, "--output_dir", tmp_path / "out", "--learning_rate", "5e-3")
-    assert done.returncode == 0, done.stderr
+def test_it_trains_and_writes_everything(finished):
+    done, out = finished("--bf16")
     assert done.stderr.startswith("VIRTUAL NPU: ") and done.stderr.count("\n") == 1  # a calm screen
     lines = done.stdout.splitlines()
     for start in ("device   npu (virtual)", "step 12/12: loss ", "held out ", "speed ", "memory ", "before "):
@@ -94,7 +91,6 @@ def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
     assert any(line.startswith("why      the first step was as the table says") for line in lines)
     assert "virtual NPU" in lines[-2] and "kernel launches" in lines[-1]
 
-    out = tmp_path / "out"
     assert sorted(file.name for file in out.iterdir()) == [
         "checkpoint-10",
         "checkpoint-12",  # two are kept
@@ -115,12 +111,10 @@ def test_it_trains_and_writes_everything(run_python, inputs, tmp_path):
     [["--bf16"], pytest.param(["--fp16", "--scale_loss", "1024"], marks=pytest.mark.slow)],
     ids=["bf16", "fp16"],
 )
-def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, tmp_path, precision):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    arguments = [SCRIPT, *inputs, *precision]
-    assert run_python(*arguments, "--output_dir", whole).returncode == 0
-
-    arguments += ["--output_dir", stopped]
+def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_path, precision):
+    _, whole = finished(*precision)
+    stopped = tmp_path / "stopped"
+    arguments = [SCRIPT, *inputs, *precision, "--output_dir", stopped]
     run_python("-c", SIGNAL_AT, "SIGKILL", "step 6/", *arguments)
     assert checkpoint.to_resume("true", stopped).name == "checkpoint-5"
 
@@ -164,7 +158,14 @@ def test_it_trains_on_the_cpu(run_python, inputs, tmp_path):
     assert abs(train[1] - math.log(VOCABULARY)) < 0.3
 
 
-@pytest.mark.parametrize("line", ["data ", "step 2: evaluation", "prompt "])
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("data ", marks=pytest.mark.slow),
+        "step 2: evaluation",
+        pytest.param("prompt ", marks=pytest.mark.slow),
+    ],
+)
 def test_sigterm_outside_the_steps(run_python, inputs, tmp_path, line):
     arguments = [*inputs, "--output_dir", tmp_path / "out", "--max_steps", "4", "--eval_steps", "2"]
     done = run_python("-c", SIGNAL_AT, "SIGTERM", line, SCRIPT, *arguments)
@@ -189,7 +190,13 @@ def run_here(capsys):
     return run
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        name if name in ("llama", "mixtral") else pytest.param(name, marks=pytest.mark.slow)
+        for name in FAMILIES
+    ],
+)
 def test_the_demo_trains_every_family(run_here, inputs, tmp_path, family):
     given = dict(zip(inputs[::2], inputs[1::2], strict=True))
     text = ["--input_dir", given["--input_dir"], "--data_cache", given["--data_cache"]]

@@ -61,16 +61,21 @@ def run(run_python, threads: int, setting: int = 0) -> tuple[int, int, str]:
     return int(before), int(after), digest
 
 
-def test_one_pool_whatever_its_size(run_python):
-    alone, still_alone, digest = run(run_python, threads=1)
+@pytest.fixture(scope="module")
+def of_one_thread(run_python):
+    return run(run_python, threads=1)
+
+
+def test_one_pool_whatever_its_size(run_python, of_one_thread):
+    alone, still_alone, digest = of_one_thread
     assert (alone, still_alone) == (1, 1)
     paddles, after, same_digest = run(run_python, threads=2)
     assert 2 <= paddles == after <= 2 + MONITOR  # the host kernels run on Paddle's threads
     assert same_digest == digest
 
 
-def test_paddles_setting_is_followed(run_python):
-    _, alone, digest = run(run_python, threads=1)
+def test_paddles_setting_is_followed(run_python, of_one_thread):
+    _, alone, digest = of_one_thread
     _, after, same_digest = run(run_python, threads=1, setting=3)
     assert alone == 1
     assert 3 <= after <= 3 + MONITOR

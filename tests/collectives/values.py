@@ -1,4 +1,7 @@
-"""Every collective, compared with numpy; ``values.py FOLDER`` writes FOLDER/<rank>.json."""
+"""Every collective, compared with numpy; ``values.py FOLDER [CHECK...]`` writes FOLDER/<rank>.json.
+
+Of ``CHECKS`` those that are named are made, or all.
+"""
 
 from __future__ import annotations
 
@@ -336,7 +339,7 @@ def subgroups(world: int) -> dict[str, list[list[int]]]:
     return {"halves": [every[: world // 2], every[world // 2 :]], "interleaved": [every[::2], every[1::2]]}
 
 
-def main() -> None:
+def main(checks: list[str]) -> None:
     dist.init_parallel_env()
     world = dist.get_world_size()
     groups = {"all": Group(list(range(world)))}
@@ -346,7 +349,7 @@ def main() -> None:
             groups[name] = next(group for group in made if dist.get_rank() in group.members)
     found = {}
     for name, group in groups.items():
-        for check in CHECKS if name == "all" else IN_SUBGROUPS:
+        for check in checks if name == "all" else [check for check in IN_SUBGROUPS if check in checks]:
             try:
                 CHECKS[check](group)
                 found[f"{check}, {name}"] = ""
@@ -356,4 +359,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[2:] or list(CHECKS))

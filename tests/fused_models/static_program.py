@@ -1,4 +1,6 @@
-"""Trains an auto-parallel Llama through dist.to_static in one process: prints losses and what ran, as JSON.
+"""Trains auto-parallel Llamas through dist.to_static in one process: static_program.py NAME...
+
+Prints JSON: by name, "fused" and "unfused", the losses and what ran.
 
 Run by tests/test_fused_models_modes.py, in a process of its own: dist.to_static leaves Paddle in static mode.
 """
@@ -49,6 +51,13 @@ def losses(name: str, operator: str | None) -> list[float]:
     return [float(np.mean(program(*batch))) for _ in range(STEPS) for batch in loader()]
 
 
+def trained(name: str, kind: str) -> dict:
+    paddle.disable_static()
+    paddle_fused.reset_what_ran()
+    found = losses(name, "all" if kind == "fused" else None)
+    return {"losses": found, "ran": sorted({ran.operator for ran in paddle_fused.what_ran()})}
+
+
 if __name__ == "__main__":
-    found = losses(sys.argv[1], "all" if sys.argv[2] == "fused" else None)
-    print(json.dumps({"losses": found, "ran": sorted({ran.operator for ran in paddle_fused.what_ran()})}))
+    found = {name: {kind: trained(name, kind) for kind in ("fused", "unfused")} for name in sys.argv[1:]}
+    print(json.dumps(found))

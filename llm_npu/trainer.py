@@ -27,7 +27,7 @@ from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
 from llm_npu import checkpoint, evaluation, lora, metrics, ranks, resume
 from llm_npu.checkpoint.training import Checkpointing, WriteBehind
-from llm_npu.compat.gradient_norm import GradientNorm
+from llm_npu.compat.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.config import DataArguments, RunConfig
 from llm_npu.console import is_ours, say
 from llm_npu.data import Datasets, ShuffledSamples
@@ -108,7 +108,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.stop = StopOnSignal()
         self.micro_batch_losses: list[paddle.Tensor] = []
         self.step_tokens = 0
-        self.gradient_norm: GradientNorm | None = None
+        self.gradient_norm: GradientNorm | ProgramNorm | None = None
         self.guard = Guard(kwargs["args"].nonfinite, self._bad_numbers, say)
         self._last_inputs: dict | None = None
         self.clock = StepClock()

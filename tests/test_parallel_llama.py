@@ -64,7 +64,8 @@ def on_four(tmp_path_factory):
 
 
 def check(found: dict, case: tuple[str, str, str], record_property) -> None:
-    """Losses and moments are those of one process, from the fused operators; the docs' table hears of it."""
+    """Losses, norms and moments are those of one process, from the fused operators; the docs' table hears of
+    it."""
     record_property(*methods.row(*case).recorded)
     method, mode, precision = case
     stages_of_it = methods.METHODS[method].get("pp", 1)
@@ -80,6 +81,12 @@ def check(found: dict, case: tuple[str, str, str], record_property) -> None:
         else:  # at most twice as far as its unfused run is, and the rounding of a logit
             apart = np.abs(np.subtract([*unfused["losses"], unfused["evaluated"]], wanted)).max()
             np.testing.assert_allclose(here, wanted, rtol=0, atol=2 * apart + ROUNDING[precision])
+        if mode == "static" and number >= len(found[case]) // stages_of_it:
+            assert np.isnan(rank["norms"]).all()  # the first stage clips
+        else:
+            apart = np.abs(np.divide(unfused["norms"], alone["norms"]) - 1).max()
+            bound = 1e2 * ROUNDING["float32"] if precision == "float32" else 2 * apart + ROUNDING[precision]
+            np.testing.assert_allclose(rank["norms"], alone["norms"], rtol=bound)
         assert rank["dtypes"] == [precision, "float32"]  # of weights, and of what the optimizer updates
         backends = dict(rank["ran"])
         fused = {"flash_attention", "linear_cross_entropy", "rms_norm", "rotary_mul", "swiglu"}

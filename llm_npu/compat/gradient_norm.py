@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import paddle
 
@@ -19,13 +20,14 @@ CLIPS = {  # Paddle's classes -> the method that takes the square root of the su
 }
 
 
+NAME = "norm_of_all_gradients"
+
+
 class GradientNorm:
     """Reads the norm out of the clipping of ``optimizer``, which must be wrapped for parallelism already.
 
-    Paddle's code finds here, for ``paddle``, something that is paddle but remembers square roots; of these
-    the code takes one, of the global sum. ``last`` is that norm, a tensor of one float32, or None where
-    gradients are not clipped by their global norm. ``check`` gets it before the gradients are clipped, and
-    may raise.
+    ``last`` is that norm, a tensor of one float32, or None where gradients are not clipped by their global
+    norm. ``check`` gets it before the gradients are clipped, and may raise.
     """
 
     def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):
@@ -33,10 +35,7 @@ class GradientNorm:
         self._check = check
         for clip in _clips(optimizer):
             name = CLIPS[type(clip).__name__]
-            stock = inspect.unwrap(getattr(type(clip), name))
-            scope = {**stock.__globals__, "paddle": _Remembering(self)}
-            copied = types.FunctionType(stock.__code__, scope, name, stock.__defaults__, stock.__closure__)
-            clip.__dict__[name] = types.MethodType(paddle.no_grad()(copied), clip)
+            clip.__dict__[name] = types.MethodType(paddle.no_grad()(_telling(clip, name, self.found)), clip)
 
     def found(self, norm: paddle.Tensor) -> None:
         """Clipping has computed the norm of a step."""
@@ -49,16 +48,65 @@ class GradientNorm:
         return float("nan") if norm is None else float(norm)
 
 
+class ProgramNorm:
+    """The norm in a program of ``dist.to_static``, which runs in ``scope``.
+
+        with norm.kept(optimizer):
+            dist_model.train()
+
+    In a pipeline the processes of the first stage have it.
+    """
+
+    def __init__(self, scope: paddle.static.Scope):
+        self._scope = scope
+
+    @contextmanager
+    def kept(self, optimizer) -> Iterator[None]:
+        """A program that is made inside leaves the norm of each step in the scope, as the variable NAME.
+
+        (Of micro batches Paddle fetches only what all of them have.)
+        """
+        clips = _clips(optimizer)
+        for clip in clips:
+            clip.__dict__["_pir_clip"] = types.MethodType(_telling(clip, "_pir_clip", _keep), clip)
+        try:
+            yield
+        finally:
+            for clip in clips:
+                del clip.__dict__["_pir_clip"]
+
+    def take(self) -> float:
+        """The norm of the last step; NaN for none."""
+        kept = self._scope.find_var(NAME)
+        return float("nan") if kept is None else float(paddle.Tensor(kept.get_tensor()))
+
+
+def _keep(norm: paddle.pir.Value) -> None:
+    norm.persistable = True
+    paddle._C_ops.set_persistable_value(norm, NAME)
+
+
+def _telling(clip, name: str, found: Callable) -> Callable:
+    """The method ``name`` of ``clip``'s class, that tells ``found`` the norm.
+
+    Paddle's code finds here, for ``paddle``, something that is paddle but remembers square roots; of these
+    the code takes one, of the global sum.
+    """
+    stock = inspect.unwrap(getattr(type(clip), name))
+    scope = {**stock.__globals__, "paddle": _Remembering(found)}
+    return types.FunctionType(stock.__code__, scope, name, stock.__defaults__, stock.__closure__)
+
+
 class _Remembering:
-    def __init__(self, norm: GradientNorm):
-        self._norm = norm
+    def __init__(self, found: Callable):
+        self._found = found
 
     def __getattr__(self, name: str):
         return getattr(paddle, name)
 
     def sqrt(self, x):
         root = paddle.sqrt(x)
-        self._norm.found(root)
+        self._found(root)
         return root
 
 

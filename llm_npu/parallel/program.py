@@ -8,6 +8,7 @@ import paddle.distributed as dist
 from paddle.distributed.auto_parallel.api import dtensor_from_local
 from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedInputSpec
 
+from llm_npu.compat.gradient_norm import ProgramNorm
 from llm_npu.parallel.gradients import in_float32
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.settings import Settings
@@ -18,7 +19,8 @@ class Program:
 
     Its variables are in a scope of its own, where those of other programs of the process have no names. They
     are the layer's parameters and the optimizer's states in dygraph, to be read and set between steps. Of a
-    pipeline they are those of this process's stage.
+    pipeline they are those of this process's stage. ``norm`` has that of the last step's gradients, in the
+    first stage.
     """
 
     def __init__(
@@ -40,7 +42,8 @@ class Program:
                 _strategy(settings),
                 input_spec=[inputs, [_spec(labels, "loss_labels")]],
             )
-            with in_float32():
+            self.norm = ProgramNorm(self._scope)
+            with in_float32(), self.norm.kept(optimizer):
                 self.dist_model.train()
             states = self.dist_model.state_dict("opt")
         # Parameters, and other tensors that layers keep: rotary tables.

@@ -88,7 +88,7 @@ class ParallelTrainer(PretrainTrainer):
             )
             self.optimizer = self.session.optimizer
             if self.session.settings.to_static:
-                self.session.program(*self._first_rows())
+                self.gradient_norm = self.session.program(*self._first_rows()).norm
                 # The program has done both already. (Paddle's wrapper hands on what is set as usual.)
                 vars(self.optimizer).update(step=_nothing, clear_grad=_nothing)
             else:

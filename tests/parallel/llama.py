@@ -23,6 +23,7 @@ from tiny_models import SIZES, VOCABULARY
 import paddle_fused
 from llm_npu import compat, families, layout, surgery
 from llm_npu.checkpoint import tensors
+from llm_npu.compat.gradient_norm import GradientNorm
 from llm_npu.parallel import Degrees, Session, Settings
 from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss
@@ -55,11 +56,12 @@ def batch(step: int):
 
 
 def alone(precision: str, fused: bool = True) -> dict:
-    """The losses of one process, after them that of a batch it has not seen, and its moments."""
+    """The losses of one process, after them that of a batch it has not seen, its norms, and its moments."""
     model = new_model(precision, fused)
     causal = CausalLoss(model)
     optimizer = new_optimizer(causal.parameters())
-    losses = []
+    norm = norm_of(optimizer)
+    losses, norms = [], []
     for step in range(STEPS):
         loss = causal(*map(paddle.to_tensor, batch(step)))
         loss.backward()
@@ -70,9 +72,15 @@ def alone(precision: str, fused: bool = True) -> dict:
         optimizer.step()
         optimizer.clear_grad()
         losses.append(float(loss))
+        norms.append(norm.take())
     with paddle.no_grad():
         evaluated = float(causal(*map(paddle.to_tensor, batch(STEPS))))
-    return {"losses": losses, "evaluated": evaluated, "moments": moments(model, optimizer)}
+    return {"losses": losses, "evaluated": evaluated, "norms": norms, "moments": moments(model, optimizer)}
+
+
+def norm_of(optimizer) -> GradientNorm:
+    """That of the gradients, before they are clipped."""
+    return GradientNorm(optimizer, lambda _norm: None)
 
 
 def own_rows(session: Session, rows: np.ndarray) -> np.ndarray:
@@ -98,13 +106,18 @@ def moments(model, optimizer) -> dict[str, dict[str, float]]:
 def train(settings: Settings, precision: str) -> dict:
     session = Session(new_model(precision), settings, new_optimizer)
     paddle_fused.reset_what_ran()
-    losses, sent = [], []
+    if settings.to_static:
+        program = session.program(*(own_rows(session, rows) for rows in batch(0)))
+    norm = program.norm if settings.to_static else norm_of(session.optimizer)
+    losses, norms, sent = [], [], []
     for step in range(STEPS):
         virtual_npu.reset_transfers()
         losses.append(session.step(*(own_rows(session, rows) for rows in batch(step))))
+        norms.append(norm.take())
         sent.append([[each.kind, each.processes, list(each.shape)] for each in collectives_sent()])
     found = {
         "losses": losses,
+        "norms": norms,
         "evaluated": session.evaluate(*(own_rows(session, rows) for rows in batch(STEPS))),
         "moments": moments(session.model, session.optimizer),
         "dtypes": dtypes(session),
@@ -112,13 +125,13 @@ def train(settings: Settings, precision: str) -> dict:
         "ran": sorted({(each.operator, each.backend) for each in paddle_fused.what_ran()}),
     }
     if settings.to_static:
-        program = session.program(*(own_rows(session, rows) for rows in batch(0))).dist_model
         found["program"] = [
-            [each.role, each.kind, each.processes, list(each.shape)] for each in collectives_of(program)
+            [each.role, each.kind, each.processes, list(each.shape)]
+            for each in collectives_of(program.dist_model)
         ]
         if os.environ.get("SHOW_PROGRAM"):
             Path(sys.argv[1], f"program{dist.get_rank()}.txt").write_text(
-                str(program._engine._pir_dense_main_progs["train"])
+                str(program.dist_model._engine._pir_dense_main_progs["train"])
             )
     return found
 

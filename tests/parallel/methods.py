@@ -46,6 +46,7 @@ IN_BFLOAT16 = (
     "sharding stage 2, dp=2",
     "gradient accumulation, dp=2",
     "pipeline, pp=2",
+    *FOUR,
 )
 
 

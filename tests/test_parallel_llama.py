@@ -215,12 +215,18 @@ def test_collectives_of_data_parallel(always):
 def test_collectives_of_a_pipeline(always):
     """Hidden states of a micro batch forward, their gradients back; for the clipping a number or two for each
     parameter."""
-    hidden = [ROWS // 2, SEQUENCE, HIDDEN]
+    hidden, micro_batches = (ROWS // 2, SEQUENCE, HIDDEN), 2
     for rank in always["pipeline, pp=2", "static", "float32"]:
         sent = Counter((kind, n, tuple(shape)) for kind, n, shape in rank["sent"])
-        assert sent["broadcast", 2, tuple(hidden)] == 2 * 2  # of two micro batches
+        assert sent["broadcast", 2, hidden] == micro_batches  # forward by the first, backward by the second
         assert all(kind == "broadcast" and n == 2 for kind, n, _ in sent)
-        assert sum(n for (_, _, shape), n in sent.items() if shape != tuple(hidden)) <= 2 * PARAMETERS
+        assert sum(n for (_, _, shape), n in sent.items() if shape != hidden) <= PARAMETERS
+        # The device's record is what the program sends: nobody has sent what it has received.
+        theory = Counter()
+        for role, kind, n, shape in rank["program"]:
+            assert kind == "send"
+            theory["broadcast", n, tuple(shape)] += 1 if role == "optimizer" else micro_batches
+        assert sent == theory
 
 
 def test_what_dygraph_sends_besides(always):

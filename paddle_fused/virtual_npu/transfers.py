@@ -11,7 +11,8 @@ from .activation import loaded_plugin
 class Transfer(NamedTuple):
     """``calls`` calls of the collective ``kind`` among ``processes``, each given a tensor of ``shape``.
 
-    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send.
+    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast (at its root), reduce (elsewhere
+    than at its root) or send.
     """
 
     kind: str

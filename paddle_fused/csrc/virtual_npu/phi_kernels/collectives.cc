@@ -121,13 +121,19 @@ void reduce_scatter(const Context& context, const DenseTensor& x, int ranks, Den
 template <typename T, typename Context>
 void broadcast(const Context& context, const DenseTensor& x, int root, DenseTensor* out) {
   allocate<T>(context, x.dims(), out);
-  if (x.numel() > 0) counted("broadcast", context, x).Broadcast(out, x, root, context.stream());
+  if (x.numel() == 0) return;
+  const Communicator& ranks = communicator(context);
+  if (ranks.GetRank() == root) count_transfer("broadcast", ranks.GetSize(), x);  // the others receive
+  ranks.Broadcast(out, x, root, context.stream());
 }
 
 template <typename T, typename Context>
 void reduce(const Context& context, const DenseTensor& x, int root, int reduce_type, DenseTensor* out) {
   allocate<T>(context, x.dims(), out);
-  if (x.numel() > 0) counted("reduce", context, x).Reduce(out, x, operation(reduce_type), root, context.stream());
+  if (x.numel() == 0) return;
+  const Communicator& ranks = communicator(context);
+  if (ranks.GetRank() != root) count_transfer("reduce", ranks.GetSize(), x);  // which receives
+  ranks.Reduce(out, x, operation(reduce_type), root, context.stream());
 }
 
 // Rows i n / ranks to (i + 1) n / ranks go to process i.

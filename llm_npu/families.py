@@ -103,7 +103,7 @@ def new_model(config):
 def check_file(fields: Mapping[str, object], file: Path) -> None:
     """ValueError when the fields of ``file``, a config.json, ask for what PaddleNLP's class leaves out."""
     kind = fields.get("model_type") or "one that names no model_type"
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise ValueError(
             f"{file} describes {kind}, but this script trains the model_type {', '.join(FAMILIES)}"
         )

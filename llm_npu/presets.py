@@ -326,7 +326,7 @@ def fields_of(name_or_path: str) -> dict[str, object]:
     name = ALIASES.get(name_or_path, name_or_path)
     if name in PRESETS:
         return {"model_type": "llama"} | PRESETS[name]
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return _read(Path(name))
     raise ValueError(_unknown(name_or_path))
 

@@ -11,7 +11,7 @@ from llm_npu.config.parallel_checks import DEGREES as DEGREES_OF_SCRIPT
 from llm_npu.config.parallel_checks import OTHER_WAYS, check_parallel
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import answer as answers
-from llm_npu.plan import cards, cost, page, search, table
+from llm_npu.plan import cards, cost, memory, page, search, table
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 
@@ -94,7 +94,9 @@ def test_a_run_that_does_not_fit_gets_the_cheapest_change():
 def test_nothing_fits_on_one_card():
     answer = command.planned(["--model_name_or_path", "llama2-70b", "--cards", "1"])[1]
     assert not answer.fits and answer.change is None
-    assert "No layout of 1 cards does; give more --cards" in table.write(answer)
+    text = table.write(answer)
+    assert "No layout of 1 card does; give more --cards" in text
+    assert "run_llama_npu.py" not in text and "<code>" not in page.write(answer)
 
 
 def test_each_fused_operator_mask_and_overlap_is_answered_for(published):
@@ -102,7 +104,6 @@ def test_each_fused_operator_mask_and_overlap_is_answered_for(published):
     assert set(gains) == {
         *(f"fused {name}" for name in ("attention", "rms_norm", "rope", "swiglu")),
         "mask full",
-        "mask band",
         "overlap serial",
         "overlap pipelined",
     }
@@ -136,6 +137,66 @@ def test_the_arguments_of_a_plan_are_those_of_the_script(model):
     run = parse(table.arguments(answer.shape, answer.layout))
     assert run.model.model_name_or_path == model
     assert run.training.gradient_accumulation_steps == answer.layout.micro_batches
+
+
+@pytest.mark.parametrize(("cards", "samples"), [(32, 48), (32, 33), (256, 32)])
+def test_a_search_needs_no_batch_that_suits_as_many_replicas_as_cards(cards, samples):
+    argv = ["--model_name_or_path", "llama2-70b", "--cards", cards, "--global_batch_size", samples]
+    answer = command.planned([*map(str, argv), "--search"])[1]
+    assert answer.fits and answer.layout.global_batch_size == samples
+    assert answer.layout.tensor_parallel_degree <= cards_of_server(answer)
+
+
+def cards_of_server(answer) -> int:
+    return answer.card.within_server.cards
+
+
+def test_a_search_passes_over_larger_micro_batches_of_what_does_not_fit():
+    shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=64)
+    bytes_of_card = 40 << 30
+    found, considered, smallest = search.fitting(shape, like, lambda layout: bytes_of_card, 8)
+    all_of_them = list(search.layouts(shape, like, 8))
+    peaks = {layout: memory.peak(shape, layout).peak_memory_bytes for layout in all_of_them}
+    fitting = {layout for layout, size in peaks.items() if size <= bytes_of_card}
+    assert {one.layout for one in found} == fitting and fitting
+    assert (considered, smallest) == (len(all_of_them), min(peaks.values()))
+
+
+def test_numbers_without_end_are_divided_fast():
+    assert search._divisors(10**12)[-2:] == [10**12 // 2, 10**12]
+    assert [search._divisors(number) for number in (0, 1, 12, 16)] == [
+        [], [1], [1, 2, 3, 4, 6, 12], [1, 2, 4, 8, 16],
+    ]  # fmt: skip
+
+
+def test_what_the_script_is_told_may_be_said_to_the_planner():
+    said = ["--sequence_parallel", "true", "--recompute", "false", "--overlap", "pipelined:4"]
+    layout = command.planned([*PUBLISHED, *DEGREES[:4], *said])[1].layout
+    assert (layout.sequence_parallel, layout.recompute, layout.overlap) == (True, False, "pipelined")
+    again = layout.arguments(ModelShape.of("llama2-70b"))
+    assert again[again.index("--overlap") + 1] == "pipelined:4"
+
+
+def test_masks_are_those_of_the_script(tmp_path):
+    documents = ["--model_name_or_path", "llama2-7b", "--cards", "8", "--sharding", "stage1"]
+    answer = command.planned([*documents, "--mask", "documents"])[1]
+    assert parse(table.arguments(answer.shape, answer.layout)).data.reset_attention_mask
+    full = command.planned([*documents, "--mask", "full"])[1]
+    assert "--mask full: the script has no argument for it" in table.write(full)
+    fields = {"model_type": "mistral", "num_key_value_heads": 8, "sliding_window": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    band = ["--model_name_or_path", str(tmp_path), "--cards", "8", "--max_seq_length", "4096"]
+    answer = command.planned([*band, "--mask", "band"])[1]
+    assert {gain.what for gain in answer.gains if gain.what.startswith("mask")} == {"mask full"} - {
+        "mask full"
+    }
+
+
+def test_the_batch_of_now_says_why_it_does_not_suit_more_cards():
+    argv = ["--model_name_or_path", "llama-tiny", "--cards", "24", "--global_batch_size", "48"]
+    limits = {scale.cards: scale.limit for scale in command.planned(argv)[1].scaling if not scale.grows}
+    assert limits[32] == "48 samples a step are no multiple of 32"
+    assert limits[64] == "48 samples a step are too few"
 
 
 def test_json_has_the_keys_that_programs_read(capsys):
@@ -184,6 +245,15 @@ def test_the_table_and_the_page_say_the_same(published, searched):
         ([*PUBLISHED, "--overlap", "some"], "--overlap is 'some'"),
         ([*PUBLISHED, "--sequence_length", "8"], "unrecognized arguments: --sequence_length"),
         ([*PUBLISHED, "--max_seq_length", "8192"], "has 4096 positions"),
+        ([*PUBLISHED[:4], "--global_batch_size", "0"], "--global_batch_size is 0, but must be"),
+        ([*PUBLISHED, "--recompute", "some"], "'some' is neither true nor false"),
+        ([*PUBLISHED, "--recompute_granularity", "full_attn"], "refines --recompute, which is off"),
+        ([*PUBLISHED, "--overlap", "pipelined:8"], "pipelined:8 is not planned; give pipelined:4"),
+        ([*PUBLISHED, *DEGREES[:4], "--mask", "documents"], "passes no masks from stage to stage"),
+        ([*PUBLISHED, "--mask", "band"], "llama2-70b has none that is shorter than --max_seq_length 4096"),
+        ([*PUBLISHED, "--html", "/no/folder/plan.html"], "there is no folder /no/folder; make it"),
+        ([*PUBLISHED, "--html", "/"], "--html is /, which is a folder"),
+        (["--model_name_or_path", "", "--cards", "8"], "'' is neither a preset"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):

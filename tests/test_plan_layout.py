@@ -67,6 +67,36 @@ def test_a_directory_is_read(tmp_path):
         ModelShape.of(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("llama", {"num_experts": 8, "shared_expert_intermediate_size": 64, "sliding_window": 16}),
+        ("mixtral", {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "num_experts": 3}),
+        ("qwen2", {"sliding_window": 16, "num_local_experts": 4}),
+    ],
+)
+def test_fields_of_other_families_change_nothing(tmp_path, model, fields):
+    own = {"model_type": model, "num_key_value_heads": 8, "hidden_size": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    plain = ModelShape.of(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(own | fields))
+    assert ModelShape.of(str(tmp_path)) == plain
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"model_type": "mistral", "sliding_window": "x"}, "sliding_window is 'x', but must be"),
+        ({"model_type": ["llama"]}, "describes .'llama'., but this script trains"),
+    ],
+)
+def test_a_directory_that_makes_no_model_is_refused(tmp_path, fields, words):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"} | fields))
+    with pytest.raises(ValueError, match=words):
+        ModelShape.of(str(tmp_path))
+
+
 def test_degrees_divide_the_cards_and_the_batch():
     found = layout(cards=64, global_batch_size=128, per_device_train_batch_size=2)
     assert (found.data_parallel_degree, found.micro_batches) == (2, 32)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from . import answer as answers
-from . import cards, page, table
+from . import cards, cost, page, table
 from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
 from .shape import ModelShape
 
@@ -31,6 +31,26 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(message.removeprefix("argument "))
 
 
+def _switch(word: str) -> bool:
+    """``true`` or ``false``, as the script's arguments have it."""
+    if word.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
+    return word.lower() == "true"
+
+
+_SWITCH = {"type": _switch, "nargs": "?", "const": True, "metavar": "true"}
+
+
+def _way(word: str) -> str:
+    """A way to overlap; the script's pipelined:N for the number of pieces that is planned."""
+    name, _, pieces = word.partition(":")
+    if pieces and (name, pieces) != ("pipelined", str(cost.PIECES)):
+        raise argparse.ArgumentTypeError(
+            f"{word} is not planned; give pipelined:{cost.PIECES} or another way"
+        )
+    return name
+
+
 def parser() -> Parser:
     found = Parser(prog="python -m llm_npu.plan", description=__doc__, allow_abbrev=False)
     add = found.add_argument
@@ -45,11 +65,11 @@ def parser() -> Parser:
     add("--tensor_parallel_degree", type=int, metavar="T")
     add("--pipeline_parallel_degree", type=int, metavar="P")
     add("--virtual_pp_degree", type=int, metavar="V", help="parts of a pipeline stage")
-    add("--sequence_parallel", action="store_true", default=None)
+    add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
-    add("--recompute", action="store_true", default=None)
+    add("--recompute", **_SWITCH)
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
-    add("--overlap", metavar="WAY", help=", ".join(OVERLAPS) + " (default: serial)")
+    add("--overlap", type=_way, metavar="WAY", help=", ".join(OVERLAPS) + " (default: serial)")
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
     add("--search", action="store_true", help="find the fastest layout that fits, instead of the degrees")
     add("--json", action="store_true", help="the answer as JSON")
@@ -62,16 +82,35 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     options = parser().parse_args(argv)
     names = {field.name for field in dataclasses.fields(Layout)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    if options.global_batch_size == 0:  # which a Layout takes for the default
+        raise ValueError("--global_batch_size is 0, but must be a whole number of 1 or more")
+    if options.recompute_granularity and not options.recompute and not options.search:
+        raise ValueError(
+            "--recompute_granularity refines --recompute, which is off; give --recompute as well"
+        )
+    if options.html:
+        _check_writable(options.html)
     if options.search:
         for name in SEARCHED:
             if name in given:
                 raise ValueError(f"--search looks for --{name} itself; leave one of the two out")
         if "global_batch_size" not in given:
             raise ValueError("--search needs --global_batch_size: how many samples a step has")
+        given["tensor_parallel_degree"] = options.cards  # one replica, which any number of samples suits
     shape = ModelShape.of(options.model_name_or_path)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     card = cards.card(options.card)
     return options, answers.planned(shape, Layout(**given), card, options.search)
+
+
+def _check_writable(file: Path) -> None:
+    """ValueError for a page that could not be written after the search for its contents."""
+    if not file.parent.is_dir():
+        raise ValueError(
+            f"--html is {file}, but there is no folder {file.parent}; make it, or give another file"
+        )
+    if file.is_dir():
+        raise ValueError(f"--html is {file}, which is a folder; give the name of a file")
 
 
 def as_json(answer: answers.Answer) -> dict[str, object]:

@@ -174,8 +174,8 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
             continue
         used = name in layout.fused
         others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
-    for mask in MASKS:  # a pipeline passes no masks on
-        if mask != layout.mask and (mask != "documents" or layout.pipeline_parallel_degree == 1):
+    for mask in MASKS:
+        if mask != layout.mask and _has_mask(shape, layout, mask):
             others.append((f"mask {mask}", False, {"mask": mask}))
     if layout.tensor_parallel_degree > 1:
         others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
@@ -185,6 +185,15 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
         seconds = cost.step_time(shape, other, card).step_time_s
         found.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
     return tuple(found)
+
+
+def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
+    """Whether the run can have ``mask``: a pipeline passes no documents on, and few models have a window."""
+    try:
+        dataclasses.replace(layout, mask=mask).check(shape)
+    except ValueError:
+        return False
+    return True
 
 
 OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
@@ -207,8 +216,10 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
     replicas, samples = cards // replica, layout.global_batch_size
     if grows:
         samples = samples // layout.data_parallel_degree * replicas
-    elif samples % (replicas * layout.per_device_train_batch_size):
-        return 0.0, f"{samples} samples a step are too few"
+    elif samples % (rows := replicas * layout.per_device_train_batch_size):
+        if samples < rows:
+            return 0.0, f"{samples} samples a step are too few"
+        return 0.0, f"{samples} samples a step are no multiple of {rows}"
     try:
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
     except ValueError:  # of the layouts that are left, only interleaved ones

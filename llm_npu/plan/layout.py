@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 from llm_npu.config import check_model
@@ -179,10 +179,17 @@ class Layout:
             max_seq_length=self.max_seq_length,
             packing="stream",
             padding="longest",
-            reset_attention_mask=False,
+            reset_attention_mask=self.mask == "documents",
         )
         model = SimpleNamespace(model_name_or_path=shape.name, finetuning_type="full")
-        check_model(SimpleNamespace(training=training, data=data, model=model), shape)
+        # A band is the sliding window that the trainer lacks: what it would give may be asked.
+        asked = replace(shape, sliding_window=None) if self.mask == "band" else shape
+        check_model(SimpleNamespace(training=training, data=data, model=model), asked)
+        if self.mask == "band" and not shape.has_band(self.max_seq_length):
+            raise ValueError(
+                f"--mask band is a sliding window, and {shape.name} has none that is shorter than "
+                f"--max_seq_length {self.max_seq_length}; leave --mask out"
+            )
         parts = self.pipeline_parallel_degree * self.virtual_pp_degree
         if self.virtual_pp_degree > 1 and shape.num_hidden_layers % parts:
             raise ValueError(
@@ -214,7 +221,9 @@ class Layout:
             found["sharding"] = self.sharding
         if self.recompute:
             found |= {"recompute": "true", "recompute_granularity": self.recompute_granularity}
-        if self.overlap != "serial":
+        if self.mask == "documents":
+            found["reset_attention_mask"] = "true"
+        if self.overlap != "serial" and self.tensor_parallel_degree > 1:
             found["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
         switches = dict(SWITCHES)
         if not FAMILIES[shape.model_type].experts:

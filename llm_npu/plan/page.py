@@ -10,7 +10,7 @@ from .answer import GIB, Answer
 
 _BODY = """<h1>{{ title }}</h1>
 {% for sentence in sentences %}<p>{{ sentence }}</p>
-{% endfor %}<p><code>{{ command }}</code></p>
+{% endfor %}{% if command %}<p><code>{{ command }}</code></p>{% endif %}
 {% for plot in plots %}{{ figure(plot) }}{% endfor %}
 {% for each in tables %}{{ show(each) }}{% endfor %}
 <h2>Notes</h2>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -92,12 +93,18 @@ def fitting(
     layout could train ``shape``, whatever its memory.
     """
     found, considered, smallest = [], 0, 0
+    too_large: set[Layout] = set()  # with micro batches of one sample: larger ones hold no less
     for layout in layouts(shape, like, cards_per_server):
-        memory = peak(shape, layout)
-        smallest = min(smallest, memory.peak_memory_bytes) if considered else memory.peak_memory_bytes
         considered += 1
+        kind = dataclasses.replace(layout, per_device_train_batch_size=1)
+        if kind in too_large:
+            continue
+        memory = peak(shape, layout)
+        smallest = min(smallest or memory.peak_memory_bytes, memory.peak_memory_bytes)
         if memory.peak_memory_bytes <= limit(layout):
             found.append(Found(layout, 0.0, memory))
+        else:
+            too_large.add(kind)
     if not considered:
         raise ValueError(
             f"no degrees share {shape.name} and --global_batch_size {like.global_batch_size} on --cards "
@@ -126,4 +133,5 @@ def search(
 
 def _divisors(number: int) -> list[int]:
     """Ascending; none of 0."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return small + [number // divisor for divisor in reversed(small) if divisor * divisor < number]

@@ -105,6 +105,10 @@ class ModelShape:
         """The columns of the key projection."""
         return self.num_key_value_heads * self.head_dim
 
+    def has_band(self, length: int) -> bool:
+        """Whether its sliding window is shorter than rows of ``length`` tokens."""
+        return bool(self.sliding_window) and self.sliding_window < length
+
     @property
     def layer_parameters(self) -> int:
         """The numbers in the weights of one decoder layer."""
@@ -129,12 +133,19 @@ class ModelShape:
         """Of a preset, or of a directory with a config.json. ValueError as ``presets.model_config``."""
         stated = presets.fields_of(name_or_path)
         kind = stated["model_type"]
-        found = DEFAULTS[kind] | stated
-        found["num_key_value_heads"] = found["num_key_value_heads"] or found["num_attention_heads"]
-        check_sizes(SimpleNamespace(**found), name_or_path)
+        # A file may have fields that its family does not read, such as the experts of another one.
+        found = {name: stated.get(name, value) for name, value in DEFAULTS[kind].items()}
+        if found["num_key_value_heads"] is None:
+            found["num_key_value_heads"] = found["num_attention_heads"]
+        check_sizes(SimpleNamespace(model_type=kind, **found), name_or_path)
+        window = found.get("sliding_window")
+        if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 0):
+            raise ValueError(
+                f"{name_or_path}: sliding_window is {window!r}, but must be a whole number or null"
+            )
         if experts := FAMILIES[kind].experts:
             found["num_experts"] = found[experts]
             found["experts_per_token"] = found["num_experts_per_tok"]
             found["intermediate_size"] = found.get("moe_intermediate_size", found["intermediate_size"])
-        found |= {"name": name_or_path, "attention_bias": kind.startswith("qwen2")}
+        found |= {"name": name_or_path, "model_type": kind, "attention_bias": kind.startswith("qwen2")}
         return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})

@@ -21,7 +21,7 @@ SOURCE = (
 def write(answer: Answer) -> str:
     """The whole answer."""
     parts = [*sentences(answer), *(plain.table(each) for each in tables(answer))]
-    return "\n\n".join([*parts, command(answer), *notes(answer)]) + "\n"
+    return "\n\n".join(filter(None, [*parts, command(answer), *notes(answer)])) + "\n"
 
 
 def sentences(answer: Answer) -> list[str]:
@@ -42,9 +42,9 @@ def sentences(answer: Answer) -> list[str]:
     if not found:
         return [
             speed,
-            f"It does not fit: {size} No layout of {answer.layout.cards} cards does; give more --cards.",
+            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} does; give more --cards.",
         ]
-    words = ", ".join(f"--{name} {_value(value)}" for name, value in answer.to_change.items())
+    words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     return [
         speed,
         f"It does not fit: {size}",
@@ -53,12 +53,20 @@ def sentences(answer: Answer) -> list[str]:
     ]
 
 
-def _value(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _changed(name: str, value: object) -> str:
+    if value == "":
+        return f"without --{name}"
+    return f"--{name} {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def _cards(number: int) -> str:
+    return "1 card" if number == 1 else f"{number} cards"
 
 
 def command(answer: Answer) -> str:
-    """How the run is started: of the layout that fits, if one does."""
+    """How the run is started: of the layout that fits, if one does; "" if none does."""
+    if not answer.fits and not answer.change:
+        return ""
     layout = answer.change.layout if answer.change else answer.layout
     words = arguments(answer.shape, layout)
     return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
@@ -84,6 +92,8 @@ def notes(answer: Answer) -> list[str]:
             f"Random weights: the first process of each machine makes the whole model, {whole / GIB:.1f} "
             "GiB; a directory with weights is read in parts."
         )
+    if layout.mask in ("full", "band"):
+        found.append(f"--mask {layout.mask}: the script has no argument for it; its attention is causal.")
     if layout.sharding == "stage3":
         found.append("With --sharding stage3 the memory is an upper bound.")
     if layout.virtual_pp_degree > 1:

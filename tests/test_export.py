@@ -51,7 +51,9 @@ def fused_operators(folder) -> set[str]:
     return {name for name in names if name in text}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [FAMILIES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:])]
+)
 def test_outputs_are_equal_on_both_devices(run_exported, tmp_path, on_npu, family):
     model = build(family)
     folder = export.export(model, tmp_path / "served")

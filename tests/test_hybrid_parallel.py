@@ -1,11 +1,11 @@
-"""PaddleNLP's Trainer on 2 ranks (4 and 8: slow) by every method: losses and norms of one process."""
+"""PaddleNLP's Trainer on 2 ranks (4, 8 and some methods: slow): losses and norms of one process."""
 
 from pathlib import Path
 
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel.methods import EIGHT, FOUR, STEPS, TWO, Method
+from hybrid_parallel.methods import EIGHT, FOUR, STEPS, Method, methods
 
 PROGRAM = Path(__file__).parent / "hybrid_parallel/program.py"
 SOURCES = ("bisect.py", "copy.py", "heapq.py")
@@ -31,23 +31,28 @@ def arguments(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(arguments, tmp_path_factory):
-    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("alone"), 1, *arguments)
+    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("alone"), 1, "first", *arguments)
     return found
 
 
 @pytest.fixture(scope="module")
 def two(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, *arguments)[0]
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, "first", *arguments)[0]
+
+
+@pytest.fixture(scope="module")
+def others_of_two(arguments, tmp_path_factory):
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("others"), 2, "others", *arguments)[0]
 
 
 @pytest.fixture(scope="module")
 def four(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 4, tmp_path_factory.mktemp("four"), 4, *arguments, timeout=900)[0]
+    return ranks.run(PROGRAM, 4, tmp_path_factory.mktemp("four"), 4, "first", *arguments, timeout=900)[0]
 
 
 @pytest.fixture(scope="module")
 def eight(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 8, tmp_path_factory.mktemp("eight"), 8, *arguments, timeout=1500)[0]
+    return ranks.run(PROGRAM, 8, tmp_path_factory.mktemp("eight"), 8, "first", *arguments, timeout=1500)[0]
 
 
 def of(records: list[dict], name: str) -> list[float]:
@@ -72,10 +77,17 @@ def key(method: Method) -> str:
     return method.key
 
 
-@pytest.mark.parametrize("method", TWO, ids=key)
+@pytest.mark.parametrize("method", methods(2, first=True), ids=key)
 def test_two_ranks_train_as_one(method, two, alone, record_property):
     record_property(*method.case.recorded)
     check(two, method, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", methods(2, first=False), ids=key)
+def test_two_ranks_train_as_one_by_other_methods(method, others_of_two, alone, record_property):
+    record_property(*method.case.recorded)
+    check(others_of_two, method, alone)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
 
-program.py FOLDER RANKS ARGUMENTS...
+program.py FOLDER RANKS first|others ARGUMENTS...
 """
 
 import json
@@ -18,9 +18,9 @@ from hybrid_parallel.many_runs import forget_groups, script  # noqa: E402
 from hybrid_parallel.methods import methods  # noqa: E402
 
 
-def main(folder: Path, count: int, arguments: list[str]) -> None:
+def main(folder: Path, count: int, which: str, arguments: list[str]) -> None:
     run, found = script().main, {}
-    for number, method in enumerate(methods(count)):
+    for number, method in enumerate(methods(count, which == "first")):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)
         if number and method.flags:
@@ -38,4 +38,4 @@ def main(folder: Path, count: int, arguments: list[str]) -> None:
     ranks.write(found)
 
 
-main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

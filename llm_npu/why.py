@@ -4,7 +4,8 @@
 
 The table asks the dispatcher; the proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
 virtual NPU, the device's own record of its kernels: what the dispatcher notes does not prove what the device
-did.
+did. Of several processes the table has the layers of all (a pipeline's stages have different ones), and the
+proof speaks for each.
 """
 
 from __future__ import annotations
@@ -12,27 +13,32 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TypeVar
 
 from paddlenlp.trainer import TrainerCallback
 
 import paddle_fused
+from llm_npu import ranks
 from llm_npu.console import say
 from llm_npu.surgery import Report
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import Line, explain, grouped, table
+from llm_npu.surgery.names import ranges
 from paddle_fused import masks, virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
 
 TITLE, INDENT = "why      ", "         "
 # What a mode begins with if a kernel of a fused operator computes it; others are compositions of kernels.
 KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu)\b")
+T = TypeVar("T")
 
 
 class WhyLog(TrainerCallback):
     """Says the table when the training begins, and whether it was right when the first step has ended.
 
     ``report`` and ``switches``: of ``surgery.apply_fused_kernels``. The record of what ran must be empty when
-    the training begins.
+    the training begins. All processes of the run have one.
     """
 
     def __init__(self, trainer, report: Report, switches: Mapping[str, bool]):
@@ -42,14 +48,36 @@ class WhyLog(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         trainer = self._trainer
         lines = explain(trainer.model, self._report, batch_of(trainer), self._switches)
-        self._announced = grouped(lines)
-        _say(table(self._announced))
+        self._announced = grouped(lines)  # of this process, which is what it can prove
+        _say(table(grouped(dict.fromkeys(chain(*_of_all_ranks(lines))))))
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._announced is not None:
             launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
-            _say(proof(self._announced, paddle_fused.what_ran(), launches))
+            found = proof(self._announced, paddle_fused.what_ran(), launches)
+            _say(by_rank(_of_all_ranks(found)))
         self._announced = None
+
+
+def _of_all_ranks(own: T) -> list[T]:
+    """In their order; all processes must call it. A dry run has one process at a time."""
+    return [own] if virtual_npu.is_dry() else ranks.gathered(own)
+
+
+def by_rank(found: Sequence[list[str]]) -> list[str]:
+    """The lines that each rank has found: once if they are the same, else with the ranks that have found
+    them.
+    """
+    having: dict[tuple[str, ...], list[int]] = {}
+    for rank, lines in enumerate(found):
+        having.setdefault(tuple(lines), []).append(rank)
+    if len(having) == 1:
+        return found[0]
+    return [
+        f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}: {line}"
+        for lines, numbers in having.items()
+        for line in lines
+    ]
 
 
 def _say(lines: Sequence[str]) -> None:

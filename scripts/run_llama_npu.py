@@ -96,6 +96,7 @@ def main(argv: list[str]) -> int:
     recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm), speed)
     mask = "object" if report and report.count("attention") else "dense"
     pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask, kind)
+    dry_run.follow(pretraining)
     if report:
         pretraining.add_callback(why.WhyLog(pretraining, report, switches))
     if run.training.profile:
@@ -106,7 +107,6 @@ def main(argv: list[str]) -> int:
     options.attach(pretraining, run, chosen, report)
     if run.training.check_dtypes:
         pretraining.add_callback(dtypes.DtypeCheck(console.say))
-    dry_run.follow(pretraining)
     paddle_fused.reset_what_ran()
     if chosen.kind == "virtual":
         virtual_npu.reset_kernel_record()

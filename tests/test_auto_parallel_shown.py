@@ -48,6 +48,20 @@ def test_every_stage_of_a_pipeline_lists_what_it_has_sent(printed):
         assert other not in part
 
 
+def test_the_table_of_operators_has_the_layers_of_every_stage(printed):
+    rows = printed.partition("why      layers ")[2].partition("\nwhy ")[0]
+    assert re.search(r"^ +llama\.layers\.0-1\.self_attn +flash_attention ", rows, re.M), printed
+    assert re.search(r"^ +llama\.layers\.0-1\.\{.*_layernorm\}, llama\.norm +rms_norm ", rows, re.M), printed
+
+
+def test_every_stage_proves_the_table(printed):
+    for rank, norms in ((0, 2), (1, 3)):  # two in a layer, and the last one; two micro batches
+        said = (
+            rf"rank {rank}: the first step was as the table says; calls: .*rms_norm by native {2 * norms}\b"
+        )
+        assert re.search(said, printed), printed
+
+
 def test_it_says_which_random_weights_it_has(printed):
     (line,) = (line for line in printed.splitlines() if "random weights" in line)
     assert line.startswith("note ") and "--fuse_attention_qkv false --fuse_attention_ffn false" in line

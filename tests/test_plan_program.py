@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import run_inputs
 
-from llm_npu.plan import journal, program
+from llm_npu.plan import cards, cost, journal, program
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 
@@ -90,6 +90,26 @@ def test_of_one_rank(run_python, tmp_path, inputs):
     vectors = sum(one.bytes * one.count for one in micro if one.kind == "vector")
     counted = sum(call.bytes for call in step.calls if call.kind == "vector")
     assert 2 * vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.15)
+
+
+@pytest.mark.slow
+def test_recorded_calls_take_as_long_as_generated_operations(run_python, tmp_path):
+    """As docs/planning.md has it, by kind and together; operations large enough not to be all launching."""
+    sizes = {"hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 2048}
+    inputs = run_inputs.inputs(tmp_path, **sizes, num_attention_heads=16, num_key_value_heads=8)
+    step = followed(run_python, tmp_path, inputs, max_seq_length=2048, gradient_accumulation_steps=2)
+    batches = {"max_seq_length": 2048, "global_batch_size": 2 * ROWS}
+    micro, rest = generated(inputs, **batches)
+
+    def seconds(operations) -> dict[str, float]:
+        return cost.tally(operations, Layout(cards=1), cards.card("910b"), cost.fitted()).compute
+
+    found = seconds([*micro, *micro, *rest])
+    recorded = seconds([call.operation() for call in step.calls])
+    differences = {kind: found[kind] / recorded[kind] - 1 for kind in found}
+    stated = {"matmul": 0.01, "attention": 0.0, "vector": -0.14, "optimizer": -0.08}
+    assert differences == pytest.approx(stated, abs=0.02)
+    assert sum(found.values()) / sum(recorded.values()) - 1 == pytest.approx(-0.04, abs=0.02)
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from llm_npu import stopping
+
 OURS, FRAMEWORKS = ("llm_npu", "paddle_fused"), ("paddle", "paddlenlp")
 SCREEN = Console(highlight=False, soft_wrap=True)
 
@@ -32,7 +34,7 @@ def import_frameworks() -> None:
     """Import paddle and paddlenlp without their start-up messages, and use all the cores this process has.
 
     Several processes of one machine share its cores.
-    Paddle answers SIGTERM with a C++ stack trace; here it ends the program as an exception does, cleaned up.
+    Paddle answers SIGTERM with a C++ stack trace; here it ends the program with a sentence (``stopping``).
     Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user
     has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
     """
@@ -42,17 +44,15 @@ def import_frameworks() -> None:
     # ccache, setuptools and deprecated names that PaddleNLP uses: nothing that the reader could act on.
     for category in (UserWarning, DeprecationWarning, FutureWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(paddle|paddlenlp|_distutils_hack)\b")
+    stopping.shield()
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import paddlenlp.transformers  # noqa: F401  (imports paddle)
     from paddlenlp.utils.log import logger
 
     logger.set_level("ERROR")
-    signal.signal(signal.SIGTERM, _end)
-
-
-def _end(number: int, frame) -> None:
-    sys.exit(128 + number)
+    signal.signal(signal.SIGTERM, stopping.stop)
+    stopping.unshield()
 
 
 class Display:
@@ -129,24 +129,37 @@ def is_ours(error: ValueError | OSError) -> bool:
 
 
 def run(main: Callable[[list[str]], int], argv: list[str]) -> int:
-    """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2."""
+    """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2.
+
+    After a signal for which ``stopping`` listens the process ends here, with its sentence.
+    """
     try:
-        return main(argv)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        if "paddle" in sys.modules:
-            raise  # a fault of the program or of Paddle: the traceback is needed
-        print(f"error: {error}", file=sys.stderr)  # the device cannot be used, and the sentence says why
-        return 2
-    except MemoryError as error:  # Paddle's, with the C++ stack around the sentence
-        sentence = re.search(r"Out of memory.*", str(error))
-        print(
-            f"error: {sentence[0] if sentence else 'Out of memory.'} "
-            "Lower --per_device_train_batch_size or --max_seq_length, or add --recompute.",
-            file=sys.stderr,
-        )
-        return 2
+        try:
+            return main(argv)
+        except Exception as error:
+            return _refused(error)
+    except stopping.Stopped as stopped:
+        stopping.end(stopped.number)
     except KeyboardInterrupt:
         return 130
+
+
+def _refused(error: Exception) -> int:
+    """The exit code for an error that has a sentence for the user, which is printed; others are raised.
+
+    Python looks for signals at the start of a function: one that came while foreign code ran is answered
+    before what that code complains of, be it only that another rank is gone.
+    """
+    sentence = str(error)
+    if isinstance(error, MemoryError):  # Paddle's, with the C++ stack around the sentence
+        found = re.search(r"Out of memory.*", sentence)
+        sentence = (
+            f"{found[0] if found else 'Out of memory.'} "
+            "Lower --per_device_train_batch_size or --max_seq_length, or add --recompute."
+        )
+    elif isinstance(error, RuntimeError) and "paddle" not in sys.modules:
+        pass  # the device cannot be used, and the sentence says why
+    elif not isinstance(error, (ValueError, OSError)):
+        raise error  # a fault of the program or of Paddle: the traceback is needed
+    print(f"error: {sentence}", file=sys.stderr)
+    return 2

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from llm_npu import config
+from llm_npu import config, stopping
 from llm_npu.device import Device, find_card
 from llm_npu.plan import partners
 from llm_npu.watch import Watch
@@ -68,12 +68,14 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
 
     ``device`` is chosen already (``llm_npu.device.select``), which the processes inherit. When a rank is lost
     or has failed, all start again, as often as ``--max_restarts`` says.
-    ValueError for more processes than devices, for the CPU, and for a device that names one id.
+    ValueError for more processes than devices, for the CPU, and for a device that names one id;
+    stopping.Stopped when a signal comes before there is a rank.
     """
     count, output_dir = config.nproc_from(argv), Path(config.output_dir_from(argv)).expanduser()
     if device.kind == "cpu":
         raise ValueError(GLOO)
     if virtual_npu.is_dry():
+        stopping.unshield()  # the exception ends the process that is waited for
         return partners.start(script, argv, count)
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
@@ -82,12 +84,14 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
     os.environ.setdefault("GLOG_minloglevel", "2")
     (output_dir / "log").mkdir(parents=True, exist_ok=True)
     restarts, watch = config.max_restarts_from(argv), Watch(output_dir / "log")
+    stopping.shield()
     for restart in range(restarts + 1):
         controller = _controller(script, argv, count, watch, again=restart > 0)
+        stopping.unshield()  # paddle is imported: from here on the signals are for the ranks
         controller.build_job()
         controller.build_pod()
         if watch.received is not None:  # before there was a rank to hear of it
-            return 128 + watch.received
+            raise stopping.Stopped(watch.received)
         with kept(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
             controller.deploy_pod()
             end = watch.until_end([each._proc for each in controller.pod.containers])
@@ -174,6 +178,10 @@ def _start(container, on_terminal: bool) -> None:
 
 
 def _become_rank() -> None:
-    """In a session of its own, and with SIGTERM when the launcher has ended, however it has."""
+    """In a session of its own, and with SIGTERM when the launcher has ended, however it has.
+
+    A signal that stops the rank waits until its script listens (``llm_npu.stopping``).
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping.SIGNALS)
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

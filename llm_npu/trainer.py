@@ -25,7 +25,7 @@ from paddlenlp.trainer.trainer_utils import EvalLoopOutput
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-from llm_npu import checkpoint, evaluation, lora, metrics, ranks, resume
+from llm_npu import checkpoint, evaluation, lora, metrics, ranks, resume, stopping
 from llm_npu.checkpoint.training import Checkpointing, WriteBehind
 from llm_npu.compat.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.config import DataArguments, RunConfig
@@ -288,6 +288,7 @@ class StopOnSignal(TrainerCallback):
         self.pending: signal.Signals | None = None  # what this process has received
         self.agreed: signal.Signals | None = None  # what all processes know of
         self._before: dict[signal.Signals, object] = {}
+        self._wakeup = -1
         self._since = 0.0
 
     @property
@@ -296,6 +297,7 @@ class StopOnSignal(TrainerCallback):
         return self.agreed or (self.pending if ranks.count() == 1 else None)
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self._wakeup = signal.set_wakeup_fd(-1)  # llm_npu.stopping need not hear of what this one answers
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._receive)
 
@@ -307,9 +309,13 @@ class StopOnSignal(TrainerCallback):
 
     def restore(self) -> None:
         """Leave the signals to whom they belonged before the training."""
+        if not self._before:
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
+        signal.set_wakeup_fd(self._wakeup)
+        stopping.reached("after the last step")
 
     def _receive(self, number, frame):
         if self._since and (ranks.count() == 1 or time.monotonic() - self._since > self.REPEATED):

@@ -14,6 +14,11 @@ checkpoint of the last finished step.
 import sys
 from functools import partial
 
+if __name__ == "__main__":
+    from llm_npu import stopping
+
+    stopping.listen("before the first step")  # early: Ctrl-C and SIGTERM may come while the rest is imported
+
 import paddle_fused
 from llm_npu import config, console, device, launch, profiling
 from llm_npu.numerics import reproducible

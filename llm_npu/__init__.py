@@ -7,7 +7,7 @@ In the order of ``scripts/run_llama_npu.py``, which composes them:
     config, presets                    the arguments, and the model they name
     corpus, tokenizer, data            text -> packed samples
     launch, ranks                      several processes, and what they tell each other
-    stopping                           one sentence after a signal
+    stopping, refusal                  one sentence after a signal, and one for bad input
     model, trainer                     PaddleNLP's Llama and Trainer
     step, evaluation, nonfinite        what is counted, and noticed, over all processes
     checkpoint, weights                atomic checkpoints, in the Hugging Face layout

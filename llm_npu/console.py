@@ -19,7 +19,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from llm_npu import stopping
+from llm_npu import refusal, stopping
 
 OURS, FRAMEWORKS = ("llm_npu", "paddle_fused"), ("paddle", "paddlenlp")
 SCREEN = Console(highlight=False, soft_wrap=True)
@@ -161,5 +161,5 @@ def _refused(error: Exception) -> int:
         pass  # the device cannot be used, and the sentence says why
     elif not isinstance(error, (ValueError, OSError)):
         raise error  # a fault of the program or of Paddle: the traceback is needed
-    print(f"error: {sentence}", file=sys.stderr)
+    refusal.say(sentence)
     return 2

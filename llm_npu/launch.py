@@ -28,6 +28,7 @@ from pathlib import Path
 from llm_npu import config, stopping
 from llm_npu.device import Device, find_card
 from llm_npu.plan import partners
+from llm_npu.refusal import Sentences
 from llm_npu.watch import Watch
 from paddle_fused import virtual_npu
 
@@ -151,7 +152,8 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
 
             def new_container(self, *args, envs, **kwargs):
                 container = super().new_container(*args, envs=envs, **kwargs)
-                container.start = functools.partial(_start, container, envs["PADDLE_TRAINER_ID"] == "0")
+                first = envs["PADDLE_TRAINER_ID"] == "0"
+                container.start = functools.partial(_start, container, first, watch.refused)
                 return container
 
             def save_pod_log(self, info):
@@ -165,7 +167,7 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
         sys.argv = before
 
 
-def _start(container, on_terminal: bool) -> None:
+def _start(container, on_terminal: bool, refused: Sentences) -> None:
     """In place of a container's ``start``, which gives each a file, lets it outlive this process, and writes
     its environment, keys and passwords included, beside the logs."""
     with contextlib.ExitStack() as stack:
@@ -173,7 +175,12 @@ def _start(container, on_terminal: bool) -> None:
         if not on_terminal:
             out = err = stack.enter_context(open(container.outfile, container.log_mode))
         container._proc = subprocess.Popen(
-            container.entrypoint, env=container.env, stdout=out, stderr=err, preexec_fn=_become_rank
+            container.entrypoint,
+            env=container.env | refused.environment,
+            stdout=out,
+            stderr=err,
+            pass_fds=[refused.descriptor],
+            preexec_fn=_become_rank,
         )
 
 

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from llm_npu import refusal
+
 ENDING = 3.0  # seconds that the other ranks have to end by themselves when one has failed
 LOOK = 0.5  # seconds between two looks at the ranks that run
 STOPPED = 4.0  # seconds that one of them may be stopped
@@ -36,13 +38,15 @@ class End(NamedTuple):
 
 
 class Watch:
-    """Looks after the processes of all ranks. ``logs`` is where those of rank 1 and more write.
+    """Looks after the processes of all ranks. ``logs`` is where those of rank 1 and more write, ``refused``
+    is for what ranks have to say of bad input.
 
     From the first moment on, SIGINT and SIGTERM are for the ranks: ``received`` is the last such signal.
     """
 
     def __init__(self, logs: Path):
         self.logs = logs
+        self.refused = refusal.Sentences()
         self.processes: list = []
         self.received: int | None = None
         self.failed: int | None = None  # the first rank that did
@@ -122,7 +126,9 @@ class Watch:
             code, how = 128 + signal.SIGSTOP, f"was stopped, and did not go on within {STOPPED:g} seconds"
         elif returned < 0:
             how = f"was killed by {signal.Signals(-returned).name}"
-        if self.failed != 0 and not (code == BAD_INPUT and self.processes[0].returncode == BAD_INPUT):
+        if code == BAD_INPUT and (sentence := self.refused.first()):
+            refusal.say(sentence)
+        elif self.failed != 0 and not (code == BAD_INPUT and self.processes[0].returncode == BAD_INPUT):
             print(f"rank {self.failed} {how}; the end of {file}:\n{_tail(file)}", file=sys.stderr)
         elif self.stopped is not None or returned < 0:
             print(f"rank 0 {how}", file=sys.stderr)

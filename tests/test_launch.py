@@ -277,6 +277,29 @@ def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, co
     assert len((tmp_path / "1").read_text().splitlines()) == starts
 
 
+REFUSES = """
+import atexit, os, signal, sys
+from llm_npu import console
+
+def main(argv):
+    if os.environ["PADDLE_TRAINER_ID"] == "0":
+        atexit.register(signal.pause)  # it takes its time to end
+    raise ValueError("the input is bad: give another")
+
+sys.exit(console.run(main, []))
+"""
+
+
+def test_what_a_rank_refuses_is_said_once_though_the_first_is_slow_to_end(run_program, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(REFUSES)
+    arguments = f"import sys; sys.argv[1:] = {[str(script), '--nproc', '2', '--output_dir', str(tmp_path)]}\n"
+    soon = "from llm_npu import watch; watch.ENDING = 0.5\n"
+    done = run_program(arguments + soon + START)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[1:] == ["error: the input is bad: give another"]  # behind the banner
+
+
 TAKES_THE_KEY = """
 import os
 

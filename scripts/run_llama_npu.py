@@ -8,7 +8,7 @@ or on a virtual one when there is no card.
     python scripts/run_llama_npu.py --help
 
 Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C and 143 after SIGTERM, with a
-checkpoint of the last finished step.
+checkpoint of the last finished step. docs/guide.md has those of ranks that are lost.
 """
 
 import sys

@@ -13,7 +13,7 @@ import inspect
 
 import paddle
 
-from . import auto_parallel, sharding, store
+from . import auto_parallel, sharding, shared_weights, store
 
 
 def apply() -> None:
@@ -23,6 +23,7 @@ def apply() -> None:
         ranks_average_without_nccl()
         auto_parallel.apply()
         sharding.apply()
+        shared_weights.shared_weights_count_once()
         store.store_outlives_its_clients()
         if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
             mixtral_weighs_its_experts()

@@ -30,7 +30,8 @@ def check(config, stages: int) -> None:
     if config.tie_word_embeddings:
         raise ValueError(
             "the model's output layer is its embedding (tie_word_embeddings), but in a pipeline they are in "
-            "different processes; choose pp=1 or a model with an output layer of its own."
+            "different processes; choose pp=1, a model with an output layer of its own, or PaddleNLP's "
+            "pipeline, without --enable_auto_parallel."
         )
 
 

@@ -17,7 +17,8 @@ STEPS, ROWS, MICRO_BATCHES = 3, 4, 2
 class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
-    One that is not ``first`` runs after the others of as many processes, in processes of its own.
+    One that is not ``first`` runs after the others of as many processes, in processes of its own. ``tied``:
+    the model's output layer is its embedding.
     """
 
     name: str
@@ -26,15 +27,22 @@ class Method:
     flags: str
     bf16: bool = False
     first: bool = True
+    tied: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Of runs that are compared with each other."""
+        return f"{', tied embedding' * self.tied}{', bf16' * self.bf16}"
 
     @property
     def key(self) -> str:
-        return f"{self.name}{', bf16' if self.bf16 else ''}"
+        return f"{self.name}{self.kind}"
 
     @property
     def case(self) -> Case:
         given = f"--nproc {self.ranks} {self.flags}".strip()
-        return Case(self.name, self.ranks, given, "dygraph", "bfloat16" if self.bf16 else "float32")
+        name = f"{self.name}{', tied embedding' * self.tied}"
+        return Case(name, self.ranks, given, "dygraph", "bfloat16" if self.bf16 else "float32")
 
     def argv(self) -> list[str]:
         batch = ["--per_device_train_batch_size", str(ROWS // self.data_ranks)]
@@ -50,6 +58,8 @@ ALONE = [
     Method("one process, not fused", 1, 1, "--disable_fused_options true"),
     Method("one process", 1, 1, "", bf16=True),
     Method("one process, not fused", 1, 1, "--disable_fused_options true", bf16=True),
+    Method("one process", 1, 1, "", first=False, tied=True),
+    Method("one process, not fused", 1, 1, "--disable_fused_options true", first=False, tied=True),
 ]
 TWO = [
     Method("data parallel", 2, 2, ""),
@@ -63,6 +73,7 @@ TWO = [
     Method("sharding stage 1", 2, 2, "--sharding stage1", bf16=True, first=False),
     Method("tensor parallel with sequence parallel", 2, 1, SEQUENCE, bf16=True),
     Method("pipeline of 2 stages", 2, 1, STAGES, bf16=True, first=False),
+    Method("pipeline of 2 stages", 2, 1, STAGES, first=False, tied=True),
 ]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),

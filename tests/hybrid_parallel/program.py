@@ -1,6 +1,6 @@
 """One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
 
-program.py FOLDER RANKS first|others ARGUMENTS...
+program.py FOLDER RANKS first|others TIED ARGUMENTS...    TIED: the model with a tied embedding
 """
 
 import json
@@ -18,15 +18,18 @@ from hybrid_parallel.many_runs import forget_groups, script  # noqa: E402
 from hybrid_parallel.methods import methods  # noqa: E402
 
 
-def main(folder: Path, count: int, which: str, arguments: list[str]) -> None:
+def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) -> None:
     run, found = script().main, {}
     for number, method in enumerate(methods(count, which == "first")):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)
+        words = [*arguments, *method.argv(), "--output_dir", str(output_dir)]
+        if method.tied:
+            words += ["--model_name_or_path", tied]
         if number and method.flags:
             forget_groups()
         try:
-            code = run([*arguments, *method.argv(), "--output_dir", str(output_dir)])
+            code = run(words)
             assert code == 0, code
         except BaseException:
             traceback.print_exc()
@@ -38,4 +41,4 @@ def main(folder: Path, count: int, which: str, arguments: list[str]) -> None:
     ranks.write(found)
 
 
-main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5], sys.argv[5:])

@@ -170,6 +170,21 @@ def test_sums_do_not_stall_in_16_bits(dtype):
     assert float(paddle.matmul(ones, ones).astype("float32")) == 4096.0
 
 
+@pytest.mark.parametrize("transpose_y", [False, True])
+@pytest.mark.parametrize(("depth", "dtype"), [(2100, "bfloat16"), (2100, "float16"), (13000, "float16")])
+def test_many_rows_have_the_bits_of_a_few(depth, dtype, transpose_y):
+    """What is packed of y stays for the rows that follow; of the deepest product some is packed again."""
+    x, x64 = operand(0, (1200, depth), dtype)
+    y, y64 = operand(1, (1100, depth) if transpose_y else (depth, 1100), dtype)
+    y64 = y64.T if transpose_y else y64
+    got = paddle.matmul(x, y, transpose_y=transpose_y)
+    some = [0, 599, 1199]
+    assert_rounded_once(got[some], x64[some] @ y64, np.abs(x64[some]) @ np.abs(y64), depth)
+    for first in range(0, 1200, 300):
+        few = paddle.matmul(x[first : first + 300], y, transpose_y=transpose_y)
+        np.testing.assert_array_equal(got[first : first + 300].numpy(), few.numpy())
+
+
 def test_float32_equals_the_cpu_place():
     x, y = (np.random.RandomState(i).randn(65, 65).astype("float32") for i in range(2))
     on_device = paddle.matmul(paddle.to_tensor(x), paddle.to_tensor(y)).numpy()

@@ -48,7 +48,14 @@ def test_predictions():
         0.165
     )  # the link is the longer lane
     assert predict(ALL_REDUCE, FOUR, rates(work=0.01)) == pytest.approx(0.155)
-    assert predict(ALL_REDUCE, FOUR, rates(copy=0.01 / ALL_REDUCE.sent)) == pytest.approx(0.135)
+
+
+def test_chunks_that_are_scattered_are_put_together_first():
+    rows = dataclasses.replace(ALL_REDUCE, kind="reduce_scatter")  # half as much is sent
+    copying = rates(copy=0.01 / (1024 * 2048 * 2))
+    assert predict(rows, FOUR, copying) == pytest.approx(predict(rows, FOUR, rates()) + 0.01)
+    for product, setting in ((rows, WHOLE), (rows, FUSED), (ALL_REDUCE, FOUR)):
+        assert predict(product, setting, copying) == predict(product, setting, rates())
 
 
 def test_the_chunks_of_mc2_are_those_of_the_virtual_npus_operators():

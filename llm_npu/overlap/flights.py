@@ -55,10 +55,11 @@ class Flights:
             tensor, output, dist.stream.all_gather(output, tensor, group=self._group, sync_op=False)
         )
 
-    def reduce_scatter(self, tensor: paddle.Tensor) -> Flight:
-        """This rank's part of the rows of the sum of ``tensor`` over the ranks."""
-        rows, *others = tensor.shape
-        output = paddle.empty([rows // self._group.nranks, *others], tensor.dtype)
+    def reduce_scatter(self, tensor: paddle.Tensor, output: paddle.Tensor | None = None) -> Flight:
+        """This rank's part of the rows of the sum of ``tensor`` over the ranks; in ``output`` if given."""
+        if output is None:
+            rows, *others = tensor.shape
+            output = paddle.empty([rows // self._group.nranks, *others], tensor.dtype)
         return self._start(
             tensor, output, dist.stream.reduce_scatter(output, tensor, group=self._group, sync_op=False)
         )

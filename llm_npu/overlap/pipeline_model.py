@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .product import GATHER, MC2, PIPELINED, SERIAL, Product, Setting, item_size, spans
+from .product import GATHER, MC2, PIPELINED, REDUCE_SCATTER, SERIAL, Product, Setting, item_size, spans
 
 # What the virtual NPU's fused operators choose (mm_operands.cc). A card's do not say what they choose.
 MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
@@ -23,7 +23,7 @@ class Rates:
     ``latency``, ``seconds_per_byte``: of a collective of this kind, by the bytes that a rank sends.
     ``work``, ``work_per_byte``: the part of it that the processor spends, for each collective and by the same
         bytes: it slows down what is computed at the same time.
-    ``copy_per_byte``: of joining chunks.
+    ``copy_per_byte``: of putting rows together.
     ``transpose``: of a transposed copy of the weight.
     """
 
@@ -96,16 +96,16 @@ def predict(product: Product, setting: Setting, rates: Rates) -> float:
     shares = [(last - first) / product.parts for first, last in cut]
     travelling = [rates.communicate(share * product.sent) for share in shares]
     worked = [rates.worked(share * product.sent) for share in shares]
-    joins = setting.backend == PIPELINED and (len(cut) > 1 or product.kind == GATHER)
-    joined = _joined(product) * rates.copy_per_byte if joins else 0.0
+    copies = setting.backend == PIPELINED and product.kind == REDUCE_SCATTER and len(cut) > 1
+    copied = _scattered(product) * rates.copy_per_byte if copies else 0.0
     if setting.backend == MC2 and product.transposed and not product.beside:
-        joined += rates.transpose
+        copied += rates.transpose
     if product.kind == GATHER:
         own, others = rates.multiply(product.rows), product.ranks - 1
         products = [rates.multiply(max(1, round(share * product.rows))) * others for share in shares]
-        return _gathered(own, products, travelling, worked) + joined
+        return _gathered(own, products, travelling, worked) + copied
     products = [rates.multiply(max(1, round(share * product.rows))) for share in shares]
-    return _reduced(products, travelling, worked, beside) + joined
+    return _reduced(products, travelling, worked, beside) + copied
 
 
 def _gathered(own: float, products: list[float], travelling: list[float], worked: list[float]) -> float:
@@ -119,11 +119,9 @@ def _reduced(products: list[float], travelling: list[float], worked: list[float]
     return reduce_lanes(slowed, travelling, beside + worked[-1] if beside else 0.0)
 
 
-def _joined(product: Product) -> int:
-    """Bytes of the chunks that are put together."""
-    size = item_size(product.dtype)
-    rows = product.parts if product.kind != GATHER else product.rows_multiplied
-    return rows * product.columns * size
+def _scattered(product: Product) -> int:
+    """Bytes of the rows that chunks take from every rank's part: they lie apart and are put together."""
+    return product.rows * product.depth * item_size(product.dtype)
 
 
 def mc2_chunks(product: Product) -> int:

@@ -28,11 +28,9 @@ from collectives.golden import (
     values,
 )
 
-CHUNK = (
-    4 << 20
-) // 4  # elements of float32 that ranks pass on at a time; 1/16 of it where each gets another part
+# Elements of float32 that ranks pass on at a time; where each gets another part, all parts together.
+CHUNK = (4 << 20) // 4
 SIZES = (1, 7, 1003, CHUNK + 13)
-BEYOND_A_PART = 2 * CHUNK // 16 + 13
 
 
 class Group:
@@ -46,6 +44,10 @@ class Group:
     @property
     def rank(self) -> int:
         return self.members.index(dist.get_rank())
+
+    @property
+    def beyond_a_part(self) -> int:
+        return 2 * CHUNK // self.size + 13
 
     def all_values(self, size: int, dtype: str = "float32", seed: int = 0) -> list[np.ndarray]:
         return [values(member, size, dtype, seed) for member in self.members]
@@ -91,7 +93,7 @@ def check_all_gather(group: Group, size: int, dtype: str) -> None:
 
 def reduce_scatter(group: Group) -> None:
     cases = [(dtype, operation, 11) for dtype in DTYPES for operation in OPERATIONS[dtype]]
-    for dtype, operation, size in [*cases, ("float32", "SUM", 1), ("float32", "SUM", BEYOND_A_PART)]:
+    for dtype, operation, size in [*cases, ("float32", "SUM", 1), ("float32", "SUM", group.beyond_a_part)]:
         terms = group.all_values(group.size * size, dtype)
         expected = reduced(terms, operation, dtype).reshape(group.size, size)[group.rank]
         mine = tensor(terms[group.rank], dtype)
@@ -121,7 +123,7 @@ def broadcast_and_reduce(group: Group) -> None:
 
 
 def all_to_all(group: Group) -> None:
-    for dtype, size in [(dtype, 5) for dtype in DTYPES] + [("float32", 1), ("float32", BEYOND_A_PART)]:
+    for dtype, size in [(dtype, 5) for dtype in DTYPES] + [("float32", 1), ("float32", group.beyond_a_part)]:
         parts = [part.reshape(group.size, size) for part in group.all_values(group.size * size, dtype)]
         expected = [part[group.rank] for part in parts]
         mine = tensor(parts[group.rank], dtype)

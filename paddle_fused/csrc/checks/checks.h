@@ -21,6 +21,7 @@ void check_unscale(Report* report);
 void check_binary(Report* report);
 void check_scale(Report* report);
 void check_sum_rows(Report* report);
+void check_sum_terms(Report* report);
 void check_gelu(Report* report);
 void check_squared_norm(Report* report);
 void check_moe(Report* report);

@@ -136,6 +136,33 @@ void check_sum_rows(Report* report) {
   }
 }
 
+void check_sum_terms(Report* report) {
+  constexpr int64_t kCount = 2069;
+  for (const ElementType type : kTypes) {
+    report->kernel("sum_terms", type);
+    for (const int64_t terms : {1, 2, 3, 5}) {
+      report->problem(std::to_string(terms) + " terms");
+      const Tensor x = Tensor::random(type, terms * kCount);
+      std::vector<const void*> each;
+      for (int64_t t = 0; t < terms; ++t)
+        each.push_back(static_cast<const char*>(x.data()) + t * kCount * element_size(type));
+      Tensor sums(type, kCount), in_place = x;
+      sum_terms(type, terms, kCount, each.data(), sums.data());
+      each.front() = in_place.data();
+      sum_terms(type, terms, kCount, each.data(), in_place.data());
+      std::vector<double> truth, after;
+      for (int64_t i = 0; i < x.count(); ++i) {
+        float sum = 0;
+        for (int64_t t = 0; i < kCount && t < terms; ++t) sum += static_cast<float>(x[t * kCount + i]);
+        if (i < kCount) truth.push_back(rounded(type, sum));
+        after.push_back(i < kCount ? truth.back() : x[i]);
+      }
+      report->compare_bits("the sums", sums, truth);
+      report->compare_bits("the sums in the place of the first term", in_place, after);
+    }
+  }
+}
+
 void check_gelu(Report* report) {
   for (const ElementType type : kTypes)
     for (const GeluForm form : {GeluForm::kNormal, GeluForm::kTanh}) {

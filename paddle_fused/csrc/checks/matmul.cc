@@ -101,6 +101,21 @@ void check_into(Report* report, const MatmulProblem& p) {
   report->compare("sum", out, [&](auto arithmetic) { return expected(arithmetic, true); });
 }
 
+// Some rows at a time by a matrix that is packed once.
+void check_packed(Report* report, const MatmulProblem& p, bool by_columns, int64_t rows_at_once) {
+  const Matrices a(p.type.a, p.rows, p.depth, false, {0}), b(p.type.b, p.depth, p.columns, by_columns, {0});
+  Tensor out(p.type.out, p.rows * p.columns);
+  const PackedMatrix packed(p.type.a, p.type.b, p.depth, p.columns, b.operand());
+  for (int64_t row = 0; row < p.rows; row += rows_at_once) {
+    const int64_t first = row * p.depth;
+    char* to = static_cast<char*>(out.data()) + row * p.columns * element_size(p.type.out);
+    packed.multiply(std::min(rows_at_once, p.rows - row), {a.data.data(), p.depth, 1, &first}, p.type.out,
+                    {to, p.columns, false});
+  }
+  report->problem(std::to_string(rows_at_once) + " rows at once, " + name_of(p, false, by_columns));
+  report->compare("out", out, [&](auto arithmetic) { return product<decltype(arithmetic)>(p, a, b); });
+}
+
 }  // namespace
 
 void check_matmul(Report* report) {
@@ -125,6 +140,12 @@ void check_matmul(Report* report) {
     report->kernel("matmul_into", type);
     check_into(report, {type, 35, 67, 65, 1, 1});
     check_into(report, {{type, type, kFloat}, 5, 19, 0, 1, 1});
+    report->kernel("packed matrix", type);
+    for (const bool by_columns : {false, true}) {
+      check_packed(report, {type, 67, 197, 131, 1, 1}, by_columns, 23);
+      check_packed(report, {{type, type, kFloat}, 35, 67, 2051, 1, 1}, by_columns, 30);
+      check_packed(report, {type, 5, 19, 0, 1, 1}, by_columns, 3);
+    }
   }
 }
 

@@ -109,6 +109,11 @@ void sum_rows(ElementType type, int64_t rows, int64_t width, const void* x, void
         static_cast<char*>(sums) + i * piece * bytes);
 }
 
+void sum_terms(ElementType type, int64_t terms, int64_t count, const void* const* x, void* out) {
+  const auto run = PF_SELECT_TABLE(elementwise_table).sum_terms[static_cast<int>(type)];
+  for_each_range(count, 1, [&](int64_t begin, int64_t end) { run(terms, x, begin, end - begin, out); });
+}
+
 void copy(const void* from, int64_t bytes, void* to) {
   for_each_range(bytes, 1, [&](int64_t begin, int64_t end) {
     std::memcpy(static_cast<char*>(to) + begin, at(from, begin, 1), end - begin);

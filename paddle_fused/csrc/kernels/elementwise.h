@@ -35,6 +35,10 @@ PF_EXPORT void scale(ElementType type, float scale, float bias, int64_t count, c
 // as a plain loop adds them, rounded once. sums may not be part of x.
 PF_EXPORT void sum_rows(ElementType type, int64_t rows, int64_t width, const void* x, void* sums);
 
+// out[i] = terms[0][i] + terms[1][i] + ... of at least one term: in float32 and in the order of the terms, rounded once.
+// `out` may be one of the terms.
+PF_EXPORT void sum_terms(ElementType type, int64_t terms, int64_t count, const void* const* x, void* out);
+
 // Copies `bytes`, on all threads.
 PF_EXPORT void copy(const void* from, int64_t bytes, void* to);
 

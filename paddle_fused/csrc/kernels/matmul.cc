@@ -16,6 +16,8 @@ namespace {
 // Bytes of B that are packed at a time, and sums of the result that wait for more depth: they share the last cache with
 // what is read and written meanwhile.
 constexpr int64_t kPackedBytes = 4 << 20, kWaitingSums = 1 << 20;
+// So many bytes stay packed for the rows that follow; what is deeper is packed for them again.
+constexpr int64_t kStayingBytes = 48 << 20;
 // What is packed together: panels of B, or all panels of a part for some depth if B's rows are contiguous, so that long
 // pieces of memory are read in order.
 constexpr int64_t kPackedTogether = 8, kPackedDepth = 64;
@@ -52,19 +54,23 @@ class Worker {
 };
 
 // One product with all its terms. A part of the result is built up at a time: B is packed for it, shared by all
-// threads; then each thread takes blocks of A's rows, packs them, and multiplies them by B's panels one after another.
+// threads, unless it still is from the rows before; then each thread takes blocks of A's rows, packs them, and multiplies
+// them by B's panels one after another.
 // If one block holds all rows, B's panels are used once: every thread packs some just before it multiplies by them.
 // Sums of a panel and a block of rows stay in the first cache, unless the depth is packed in several steps: they then
 // wait, for the whole part, for the next one.
 class Product {
  public:
-  Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, int threads)
-      : problem_(problem), a_(a), b_(b), threads_(threads), table_(table_of(problem.type)) {
+  // `staying`: bytes of B that may stay packed. `whole`: all of B, as pack_whole of a product of many rows leaves it; `b`
+  // is not read then.
+  Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, int threads,
+          int64_t staying = kStayingBytes, const float* whole = nullptr)
+      : problem_(problem), a_(a), b_(b), threads_(threads), table_(table_of(problem.type)), whole_(whole) {
     const int64_t height = table_.panel_rows, width = table_.panel_columns;
     steps_per_term_ = blocks(problem.depth, table_.packed_depth);
     steps_ = problem.terms * steps_per_term_;
     depth_ = round_up(blocks(problem.depth, steps_per_term_), kMatmulSummed);
-    few_rows_ = problem.rows <= table_.block_panels * height;
+    few_rows_ = !whole && problem.rows <= table_.block_panels * height;
     const int64_t depth = std::min(depth_, problem.depth);
     const int64_t a_panel = panel_floats(height, depth), b_panel = panel_floats(width, depth);
     part_rows_ = round_up(problem.rows, height);
@@ -82,23 +88,52 @@ class Product {
     const int64_t together = kPackedTogether * b_panel;
     own_floats_ = sums_floats_ + block_floats_ + (few_rows_ ? together : 0);
     packed_floats_ = few_rows_ ? 0 : part_columns_ / width * b_panel;
+    if (part_rows_ < problem.rows && !few_rows_)
+      staying_steps_ = std::clamp<int64_t>(staying / (packed_floats_ * int64_t{sizeof(float)}), 1, steps_);
   }
 
-  int64_t workspace_floats() const { return packed_floats_ + waiting_floats_ + threads_ * own_floats_; }
+  int64_t workspace_floats() const {
+    return (whole_ ? 0 : staying_steps_ * packed_floats_) + waiting_floats_ + threads_ * own_floats_;
+  }
+
+  int64_t whole_floats() const { return blocks(problem_.columns, part_columns_) * steps_ * packed_floats_; }
+
+  // Packs all of B for other products of the same depth and columns.
+  void pack_whole(float* to) const {
+    for (int64_t column = 0; column < problem_.columns; column += part_columns_) {
+      const Part part{0, column, 0, std::min(part_columns_, problem_.columns - column)};
+      for (int64_t step = 0; step < steps_; ++step, to += packed_floats_) {
+        const Step now = step_of(part, 0, step);
+#pragma omp parallel num_threads(threads_) if (threads_ > 1)
+        {
+          const Worker worker(table_);
+          pack_step(now, to);
+        }
+      }
+    }
+  }
 
   // `out` is where the result number `output` begins.
   void run(int64_t output, const MatmulPart& out, float* workspace) const {
-    for (int64_t column = 0; column < problem_.columns; column += part_columns_)
+    const float* whole = whole_;
+    for (int64_t column = 0; column < problem_.columns; column += part_columns_, whole += steps_ * packed_floats_)
       for (int64_t row = 0; row < problem_.rows; row += part_rows_) {
         const Part part{row, column, std::min(part_rows_, problem_.rows - row),
                         std::min(part_columns_, problem_.columns - column)};
         for (int64_t step = 0; step < steps_; ++step) {
-          const int64_t k = step % steps_per_term_ * depth_;
-          const Step now{part,      output * problem_.terms + step / steps_per_term_,
-                         k,         std::min(depth_, problem_.depth - k),
-                         step > 0,  step + 1 == steps_,
-                         workspace, workspace + packed_floats_};
-          few_rows_ ? run_few_rows(now, out) : run_step(now, out);
+          Step now = step_of(part, output, step);
+          now.waiting = workspace + (whole_ ? 0 : staying_steps_ * packed_floats_);
+          if (few_rows_) {
+            run_few_rows(now, out);
+          } else if (whole_) {
+            run_step(now, whole + step * packed_floats_, nullptr, out);
+          } else {
+            // Steps that find no place of their own share the last one.
+            const int64_t place = std::min(step, staying_steps_ - 1);
+            const bool is_there = row > 0 && (place + 1 < staying_steps_ || staying_steps_ == steps_);
+            float* const packed = workspace + place * packed_floats_;
+            run_step(now, packed, is_there ? nullptr : packed, out);
+          }
         }
       }
   }
@@ -113,7 +148,7 @@ class Product {
     const Part& part;
     int64_t matrix, k, depth;
     bool accumulate, last;
-    float *packed, *waiting;
+    float* waiting;
   };
   // A thread's memory.
   struct Own {
@@ -124,6 +159,14 @@ class Product {
 
   int64_t panel_floats(int64_t width, int64_t depth) const {
     return round_up(depth, table_.depth_multiple) * width * table_.packed_size / 4;
+  }
+
+  Step step_of(const Part& part, int64_t output, int64_t step) const {
+    const int64_t k = step % steps_per_term_ * depth_;
+    return {part,     output * problem_.terms + step / steps_per_term_,
+            k,        std::min(depth_, problem_.depth - k),
+            step > 0, step + 1 == steps_,
+            nullptr};
   }
 
   Own own(const Step& step) const {
@@ -138,23 +181,30 @@ class Product {
             columns};
   }
 
-  void run_step(const Step& step, const MatmulPart& out) const {
+  // Packs B for the step, shared by the threads of a parallel region, all of which call it.
+  void pack_step(const Step& step, float* to) const {
+    const int64_t column_panels = blocks(step.part.columns, table_.panel_columns);
+    if (b_.column_stride == 1) {
+#pragma omp for schedule(static)
+      for (int64_t k = 0; k < step.depth; k += kPackedDepth)
+        pack_b(step, 0, column_panels, k, std::min(kPackedDepth, step.depth - k), to);
+    } else {
+#pragma omp for schedule(static)
+      for (int64_t c = 0; c < column_panels; c += kPackedTogether)
+        pack_b(step, c, std::min(kPackedTogether, column_panels - c), 0, step.depth,
+               to + c * panel_floats(table_.panel_columns, step.depth));
+    }
+  }
+
+  // `pack_to`: where B is packed first, or nullptr.
+  void run_step(const Step& step, const float* packed, float* pack_to, const MatmulPart& out) const {
     const int64_t column_panels = blocks(step.part.columns, table_.panel_columns);
     const EvenParts rows = blocks_of_rows(blocks(step.part.rows, table_.panel_rows));
     const EvenParts columns = blocks_of_columns(column_panels, rows.parts);
 #pragma omp parallel num_threads(threads_) if (threads_ > 1)
     {
       const Worker worker(table_);
-      if (b_.column_stride == 1) {
-#pragma omp for schedule(static)
-        for (int64_t k = 0; k < step.depth; k += kPackedDepth)
-          pack_b(step, 0, column_panels, k, std::min(kPackedDepth, step.depth - k), step.packed);
-      } else {
-#pragma omp for schedule(static)
-        for (int64_t c = 0; c < column_panels; c += kPackedTogether)
-          pack_b(step, c, std::min(kPackedTogether, column_panels - c), 0, step.depth,
-                 step.packed + c * panel_floats(table_.panel_columns, step.depth));
-      }
+      if (pack_to) pack_step(step, pack_to);
 #pragma omp for schedule(monotonic : dynamic) nowait
       for (int64_t t = 0; t < rows.parts * columns.parts; ++t) {
         const int64_t row = t / columns.parts, column = t % columns.parts;
@@ -162,7 +212,7 @@ class Product {
         pack_a(step, rows.begin(row), rows.begin(row + 1), mine.a_panels);
         for (int64_t c = columns.begin(column); c < columns.begin(column + 1); ++c)
           multiply(step, rows.begin(row), rows.begin(row + 1), c, mine,
-                   step.packed + c * panel_floats(table_.panel_columns, step.depth), out);
+                   packed + c * panel_floats(table_.panel_columns, step.depth), out);
       }
     }
   }
@@ -242,10 +292,12 @@ class Product {
   const MatmulOperand &a_, &b_;
   const int threads_;
   const MatmulTable& table_;
+  const float* const whole_;
   bool few_rows_;
   int64_t steps_per_term_, steps_, depth_;
   int64_t part_rows_, part_columns_;
   int64_t sums_floats_, block_floats_, own_floats_, packed_floats_, waiting_floats_ = 0;
+  int64_t staying_steps_ = 1;
 };
 
 }  // namespace
@@ -263,7 +315,7 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
   // Many results are shared among the threads whole; few results are computed by all threads, one after another.
   const int most = omp_get_max_threads();
   const bool whole = problem.outputs >= 4 * most;
-  const Product product(problem, a, b, whole ? 1 : most);
+  const Product product(problem, a, b, whole ? 1 : most, kStayingBytes / (whole ? most : 1));
   const int64_t floats = round_up(product.workspace_floats(), 16);
   const KeptWorkspace workspace(floats * (whole ? most : 1));
 #pragma omp parallel for schedule(static) if (whole)
@@ -283,6 +335,32 @@ void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const Mat
     return;
   }
   const Product product(problem, a, b, omp_get_max_threads());
+  const KeptWorkspace workspace(product.workspace_floats());
+  product.run(0, out, workspace.get());
+}
+
+PackedMatrix::PackedMatrix(ElementType a, ElementType b, int64_t depth, int64_t columns, const MatmulOperand& matrix)
+    : a_(a), b_(b), depth_(depth), columns_(columns) {
+  constexpr int64_t kManyRows = 1 << 30;  // few are packed for in another way
+  if (is_idle() || depth == 0 || columns == 0) return;
+  const MatmulProblem problem = this->problem(kManyRows, ElementType::kFloat32);
+  const MatmulOperand none{};
+  const Product product(problem, none, matrix, omp_get_max_threads());
+  panels_ = std::make_unique<KeptWorkspace>(product.whole_floats());
+  product.pack_whole(panels_->get());
+}
+
+PackedMatrix::~PackedMatrix() = default;
+
+MatmulProblem PackedMatrix::problem(int64_t rows, ElementType out) const {
+  return {{a_, b_, out}, rows, columns_, depth_, 1, 1};
+}
+
+void PackedMatrix::multiply(int64_t rows, const MatmulOperand& a, ElementType type, const MatmulPart& out) const {
+  const MatmulProblem problem = this->problem(rows, type);
+  const MatmulOperand packed{};
+  if (!panels_ || rows == 0) return matmul_into(problem, a, packed, out);
+  const Product product(problem, a, packed, omp_get_max_threads(), 0, panels_->get());
   const KeptWorkspace workspace(product.workspace_floats());
   product.run(0, out, workspace.get());
 }

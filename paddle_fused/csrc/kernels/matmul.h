@@ -7,11 +7,14 @@
 // Where AVX512_BF16 or AMX multiplies bfloat16 by bfloat16, subnormal elements and sums count as zeros.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "kernels/elements.h"
 #include "kernels/isa.h"
 
 namespace paddle_fused::kernels {
+
+class KeptWorkspace;
 
 // Element (r, c) of matrix (i, t) stands at data[offsets[i * terms + t] + r * row_stride + c * column_stride]. It is
 // fast if one of the strides is 1.
@@ -50,5 +53,25 @@ struct MatmulPart {
 };
 PF_EXPORT void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b,
                            const MatmulPart& out);
+
+// A right operand [depth, columns] that several products share: it is packed once, and not read again. Their bits are
+// those of matmul_into.
+class PF_EXPORT PackedMatrix {
+ public:
+  // For left operands of type `a`; the matrix is of type `b`.
+  PackedMatrix(ElementType a, ElementType b, int64_t depth, int64_t columns, const MatmulOperand& matrix);
+  ~PackedMatrix();
+  PackedMatrix(const PackedMatrix&) = delete;
+
+  // out (+)= A times the matrix, for A [rows, depth] and a result of type `type`
+  void multiply(int64_t rows, const MatmulOperand& a, ElementType type, const MatmulPart& out) const;
+
+ private:
+  MatmulProblem problem(int64_t rows, ElementType out) const;
+
+  const ElementType a_, b_;
+  const int64_t depth_, columns_;
+  std::unique_ptr<KeptWorkspace> panels_;
+};
 
 }  // namespace paddle_fused::kernels

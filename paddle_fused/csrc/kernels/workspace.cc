@@ -4,7 +4,8 @@
 #include <sys/mman.h>
 #endif
 
-#include <atomic>
+#include <mutex>
+#include <utility>
 
 namespace paddle_fused::kernels {
 namespace {
@@ -28,21 +29,50 @@ struct KeptWorkspace::Memory {
   ~Memory() { std::free(data); }
 };
 
-// What the last call left. It is never freed: calls may come from threads that outlive static objects.
-static std::atomic<KeptWorkspace::Memory*> kept{nullptr};
+namespace {
+
+using Memory = KeptWorkspace::Memory;
+
+// What earlier calls left.
+class Kept {
+ public:
+  // The smallest of at least so many bytes; nullptr if there is none.
+  Memory* take(size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Memory** best = nullptr;
+    for (Memory*& one : all_)
+      if (one && one->bytes >= bytes && (!best || one->bytes < (*best)->bytes)) best = &one;
+    return best ? std::exchange(*best, nullptr) : nullptr;
+  }
+
+  // Returns what is not kept.
+  Memory* keep(Memory* memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (Memory*& one : all_)
+      if (memory && (!one || one->bytes < memory->bytes)) std::swap(one, memory);
+    return memory;
+  }
+
+ private:
+  std::mutex mutex_;
+  Memory* all_[2] = {};
+};
+
+// It is never freed: calls may come from threads that outlive static objects.
+Kept& kept() {
+  static auto* kept = new Kept;
+  return *kept;
+}
+
+}  // namespace
 
 KeptWorkspace::KeptWorkspace(int64_t floats) {
   const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
-  memory_ = kept.exchange(nullptr);
-  if (memory_ && memory_->bytes >= bytes) return;
-  delete memory_;
-  memory_ = new Memory(bytes);
+  memory_ = kept().take(bytes);
+  if (!memory_) memory_ = new Memory(bytes);
 }
 
-KeptWorkspace::~KeptWorkspace() {
-  if (memory_->bytes <= kLargestKept) memory_ = kept.exchange(memory_);
-  delete memory_;
-}
+KeptWorkspace::~KeptWorkspace() { delete (memory_->bytes <= kLargestKept ? kept().keep(memory_) : memory_); }
 
 float* KeptWorkspace::get() const { return memory_->data; }
 

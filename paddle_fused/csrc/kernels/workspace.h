@@ -21,7 +21,8 @@ inline Workspace allocate(int64_t floats) {
 }
 
 // The same, but the next one finds the memory again, in huge pages where there are any: fresh pages cost short products
-// a tenth of their time. One is kept, of at most 64 MiB; of calls at the same time the others get fresh memory.
+// a tenth of their time. Two are kept, the larger ones, of at most 64 MiB each: a product's and a packed matrix. Of more
+// at the same time the others get fresh memory.
 class KeptWorkspace {
  public:
   struct Memory;

@@ -56,10 +56,41 @@ void sum_rows(int64_t rows, int64_t stride, int64_t columns, const void* x_data,
   for (int64_t j = 0; j < columns; ++j) from_float(total[j], sums + j);
 }
 
+template <typename T>
+void sum_terms(int64_t terms, const void* const* x, int64_t begin, int64_t count, void* out_data) {
+  constexpr int64_t kBlock = 1024;  // sums that stay in the first cache
+  float sums[kBlock];
+  const auto term = [&](int64_t t) { return static_cast<const T*>(x[t]) + begin; };
+  T* const out = static_cast<T*>(out_data) + begin;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t size = count - first < kBlock ? count - first : kBlock;
+    const T *a = term(0) + first, *last = term(terms - 1) + first;
+    T* to = out + first;
+    if (terms == 1) {
+      for (int64_t i = 0; i < size; ++i) to[i] = a[i];
+    } else if (terms == 2) {
+#pragma omp simd
+      for (int64_t i = 0; i < size; ++i) from_float(to_float(a[i]) + to_float(last[i]), to + i);
+    } else {
+      const T* b = term(1) + first;
+#pragma omp simd
+      for (int64_t i = 0; i < size; ++i) sums[i] = to_float(a[i]) + to_float(b[i]);
+      for (int64_t t = 2; t < terms - 1; ++t) {
+        const T* c = term(t) + first;
+#pragma omp simd
+        for (int64_t i = 0; i < size; ++i) sums[i] += to_float(c[i]);
+      }
+#pragma omp simd
+      for (int64_t i = 0; i < size; ++i) from_float(sums[i] + to_float(last[i]), to + i);
+    }
+  }
+}
+
 constexpr ElementwiseTable kTable = {
     {{binary<Add, float>, binary<Add, BFloat16>, binary<Add, Float16>},
      {binary<Multiply, float>, binary<Multiply, BFloat16>, binary<Multiply, Float16>}},
     {scale<float>, scale<BFloat16>, scale<Float16>},
+    {sum_terms<float>, sum_terms<BFloat16>, sum_terms<Float16>},
     {sum_rows<float>, sum_rows<BFloat16>, sum_rows<Float16>},
 };
 

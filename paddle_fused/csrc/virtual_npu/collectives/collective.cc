@@ -28,6 +28,9 @@ Part part_of(int rank, int ranks, size_t count, size_t size) {
   return {std::min(count, rank * whole_lines), std::min(count, (rank + 1) * whole_lines)};
 }
 
+// What goes to one rank at a time, where each gets another part.
+size_t bytes_of_a_part(int ranks) { return kChunk / ranks / kLine * kLine; }
+
 }  // namespace
 
 Collective::Collective(Members& members, int& buffer, const Call& call)
@@ -78,10 +81,10 @@ void Collective::compare_parts() {
 
 void Collective::travel(size_t bytes_out, size_t bytes_in) { sleep_until(occupy_link(began_, bytes_out, bytes_in)); }
 
-void Collective::reduce_chunks(size_t at, const char* own, size_t count, char* out) {
+void Collective::reduce_chunks(size_t at, const char* own, size_t count, char* out, char* copy) {
   const void* inputs[kMaxRanks];
   for (int rank = 0; rank < ranks_; ++rank) inputs[rank] = rank == rank_ ? own : chunk(rank) + at;
-  virtual_npu::reduce(call_.dtype, call_.reduce, inputs, ranks_, count, out);
+  virtual_npu::reduce(call_.dtype, call_.reduce, inputs, ranks_, count, out, copy);
 }
 
 void Collective::reduce_at_once(const char* send, char* receive) {
@@ -91,7 +94,7 @@ void Collective::reduce_at_once(const char* send, char* receive) {
   next_buffer();
 }
 
-// Each rank reduces one part of every chunk, in the order of the ranks, and all copy the parts: every rank has the same
+// Each rank reduces one part of every chunk, in the order of the ranks, and the others copy it: every rank has the same
 // bits.
 void Collective::all_reduce(const char* send, char* receive) {
   if (call_.count * size_ <= kAtOnce) return reduce_at_once(send, receive);
@@ -106,9 +109,10 @@ void Collective::all_reduce(const char* send, char* receive) {
     copy(chunk(rank_) + own.end * size_, from + own.end * size_, (count - own.end) * size_);
     meet();
     const size_t at = own.begin * size_;
-    reduce_chunks(at, from + at, own.count(), chunk(rank_) + at);
+    reduce_chunks(at, from + at, own.count(), chunk(rank_) + at, to + at);
     meet();
     for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == rank_) continue;
       const Part part = part_of(rank, ranks_, count, size_);
       copy(to + part.begin * size_, chunk(rank) + part.begin * size_, part.count() * size_);
     }
@@ -142,7 +146,7 @@ void Collective::broadcast(char* data) {
   } while (begin < bytes);
 }
 
-void Collective::all_gather(const char* send, char* receive) {
+void Collective::all_gather(const char* send, char* receive, size_t distance, bool with_own) {
   const size_t bytes = call_.count * size_;
   size_t begin = 0;
   do {
@@ -150,14 +154,15 @@ void Collective::all_gather(const char* send, char* receive) {
     copy(chunk(rank_), send + begin, count);
     meet();
     for (int rank = 0; rank < ranks_; ++rank)
-      copy(receive + rank * bytes + begin, rank == rank_ ? send + begin : chunk(rank), count);
+      if (rank != rank_ || with_own)
+        copy(receive + rank * distance + begin, rank == rank_ ? send + begin : chunk(rank), count);
     next_buffer();
     begin += kChunk;
   } while (begin < bytes);
 }
 
 void Collective::reduce_scatter(const char* send, char* receive) {
-  const size_t step = kChunk / kMaxRanks / size_;  // of each rank's part
+  const size_t step = bytes_of_a_part(ranks_) / size_;
   size_t begin = 0;
   do {
     const size_t count = std::min(step, call_.count - begin), bytes = count * size_;
@@ -172,7 +177,7 @@ void Collective::reduce_scatter(const char* send, char* receive) {
 }
 
 void Collective::all_to_all(const char* const* send, char* const* receive) {
-  const size_t step = kChunk / kMaxRanks;
+  const size_t step = bytes_of_a_part(ranks_);
   const auto sizes = [&](int rank) -> const Seat::Made& { return members_.seat(rank).made(call_.number); };
   const auto length = [&](uint64_t bytes, size_t begin) { return bytes > begin ? std::min(step, bytes - begin) : 0; };
   size_t begin = 0;

@@ -19,7 +19,9 @@ class Collective {
   void all_reduce(const char* send, char* receive);
   void reduce(const char* send, char* receive);
   void broadcast(char* data);
-  void all_gather(const char* send, char* receive);
+  // The ranks' parts in `receive` are `distance` bytes apart; this rank's own is there already or not wanted, unless
+  // `with_own`.
+  void all_gather(const char* send, char* receive, size_t distance, bool with_own);
   void reduce_scatter(const char* send, char* receive);
   // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the seat of this rank says.
   void all_to_all(const char* const* send, char* const* receive);
@@ -34,8 +36,9 @@ class Collective {
   char* chunk(int rank) { return members_.segment().chunk(rank, buffer_); }
   void next_buffer() { buffer_ = 1 - buffer_; }
   void reduce_at_once(const char* send, char* receive);
-  // Reduces `count` elements `at` bytes into every rank's chunk; this rank's are at `own` instead.
-  void reduce_chunks(size_t at, const char* own, size_t count, char* out);
+  // Reduces `count` elements `at` bytes into every rank's chunk; this rank's are at `own` instead. `copy`: where else the
+  // result goes, or nullptr.
+  void reduce_chunks(size_t at, const char* own, size_t count, char* out, char* copy = nullptr);
 
   Members& members_;
   int& buffer_;

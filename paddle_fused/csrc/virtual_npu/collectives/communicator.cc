@@ -183,11 +183,26 @@ Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int r
 }
 
 Mark Communicator::all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream) {
+  return all_gather(send, receive, count, count, true, dtype, std::move(stream));
+}
+
+Mark Communicator::all_gather_others(const void* send, void* receive, size_t count, size_t distance, C_DataType dtype,
+                                     StreamPointer stream) {
+  return all_gather(send, receive, count, distance, false, dtype, std::move(stream));
+}
+
+Mark Communicator::all_gather(const void* send, void* receive, size_t count, size_t distance, bool with_own,
+                              C_DataType dtype, StreamPointer stream) {
   const Call call = new_call(CallKind::kAllGather, count, dtype);
-  const auto alone = [=] { dry::all_gather(send, receive, count, dtype, ranks()); };
+  const size_t apart = distance * size_of(dtype);
+  const auto alone = [=] {
+    if (with_own) return dry::all_gather(send, receive, count, dtype, ranks());
+    for (int part = 0; part < ranks(); ++part)
+      if (part != rank()) dry::receive(bytes_of(receive) + part * apart, count * size_of(dtype), dtype);
+  };
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
-    collective.all_gather(bytes_of(send), bytes_of(receive));
+    collective.all_gather(bytes_of(send), bytes_of(receive), apart, with_own);
     const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
     collective.travel(bytes, bytes);
   });

@@ -56,6 +56,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
               StreamPointer stream);
   Mark broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream);
   Mark all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream);
+  // The same, but the parts are `distance` elements apart, and this rank's own is left to the caller.
+  Mark all_gather_others(const void* send, void* receive, size_t count, size_t distance, C_DataType dtype,
+                         StreamPointer stream);
   Mark reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
                       StreamPointer stream);
   // What goes to and comes from each rank, in bytes; a rank's part for itself is copied.
@@ -72,6 +75,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   explicit Communicator(const std::string& name, int ranks, int rank, int device);
 
  private:
+  Mark all_gather(const void* send, void* receive, size_t count, size_t distance, bool with_own, C_DataType dtype,
+                  StreamPointer stream);
   Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
   // Does `work` on `stream`, behind all earlier work of this communicator on any stream. The order is locked.
   Mark issue(StreamPointer stream, std::function<void()> work);

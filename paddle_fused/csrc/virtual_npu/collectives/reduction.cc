@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cast.h"
+#include "kernels/elementwise.h"
+#include "virtual_npu/collectives/call.h"
 
 namespace virtual_npu {
 namespace {
@@ -76,22 +79,23 @@ struct Half {
   }
 };
 
+// Reduces a block.
 template <typename Element, typename Op, bool kAverage>
 void run(const void* const* inputs, int terms, size_t count, void* out) {
   using Value = typename Element::Value;
   alignas(64) Value sum[kBlock], term[kBlock];
-  for (size_t begin = 0; begin < count; begin += kBlock) {
-    const size_t size = std::min(kBlock, count - begin);
-    const auto block = [&](int i) { return static_cast<const char*>(inputs[i]) + begin * Element::kSize; };
-    Element::load(block(0), sum, size);
-    for (int i = 1; i < terms; ++i) {
-      Element::load(block(i), term, size);
-      add_term<Op>(sum, term, size);
-    }
-    if constexpr (kAverage)
-      for (size_t i = 0; i < size; ++i) sum[i] = Value(sum[i] / Value(terms));
-    Element::store(sum, static_cast<char*>(out) + begin * Element::kSize, size);
+  Element::load(inputs[0], sum, count);
+  for (int i = 1; i < terms; ++i) {
+    Element::load(inputs[i], term, count);
+    add_term<Op>(sum, term, count);
   }
+  if constexpr (kAverage)
+    for (size_t i = 0; i < count; ++i) sum[i] = Value(sum[i] / Value(terms));
+  Element::store(sum, out, count);
+}
+template <ElementType kType>
+void sum(const void* const* inputs, int terms, size_t count, void* out) {
+  paddle_fused::kernels::sum_terms(kType, terms, int64_t(count), inputs, out);
 }
 
 using Function = void (*)(const void* const* inputs, int terms, size_t count, void* out);
@@ -115,6 +119,11 @@ Function complex(C_CCLReduceOp op) {
     default: return nullptr;
   }
 }
+// Sums have a kernel; the rest is rare.
+template <ElementType kType, typename Element>
+Function summed(C_CCLReduceOp op) {
+  return op == SUM ? sum<kType> : ordered<Element>(op);
+}
 Function of_bools(C_CCLReduceOp op) {
   using Element = Plain<bool>;
   switch (op) {
@@ -135,9 +144,9 @@ Function function_of(C_DataType dtype, C_CCLReduceOp op) {
     case INT16: return ordered<Plain<int16_t>>(op);
     case INT32: return ordered<Plain<int32_t>>(op);
     case INT64: return ordered<Plain<int64_t>>(op);
-    case FLOAT16: return ordered<Half<ElementType::kFloat16>>(op);
-    case BFLOAT16: return ordered<Half<ElementType::kBFloat16>>(op);
-    case FLOAT32: return ordered<Plain<float>>(op);
+    case FLOAT16: return summed<ElementType::kFloat16, Half<ElementType::kFloat16>>(op);
+    case BFLOAT16: return summed<ElementType::kBFloat16, Half<ElementType::kBFloat16>>(op);
+    case FLOAT32: return summed<ElementType::kFloat32, Plain<float>>(op);
     case FLOAT64: return ordered<Plain<double>>(op);
     case COMPLEX64: return complex<Plain<std::complex<float>>>(op);
     case COMPLEX128: return complex<Plain<std::complex<double>>>(op);
@@ -147,8 +156,17 @@ Function function_of(C_DataType dtype, C_CCLReduceOp op) {
 
 }  // namespace
 
-void reduce(C_DataType dtype, C_CCLReduceOp op, const void* const* inputs, int terms, size_t count, void* out) {
-  function_of(dtype, op)(inputs, terms, count, out);
+void reduce(C_DataType dtype, C_CCLReduceOp op, const void* const* inputs, int terms, size_t count, void* out,
+            void* copy) {
+  const Function run = function_of(dtype, op);
+  const size_t element = size_of(dtype);
+  std::vector<const void*> block(terms);
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t size = std::min(kBlock, count - begin), at = begin * element;
+    for (int i = 0; i < terms; ++i) block[i] = static_cast<const char*>(inputs[i]) + at;
+    run(block.data(), terms, size, static_cast<char*>(out) + at);
+    if (copy) std::memcpy(static_cast<char*>(copy) + at, static_cast<const char*>(out) + at, size * element);
+  }
 }
 
 const char* reason_against_reduction(C_DataType dtype, C_CCLReduceOp op) {

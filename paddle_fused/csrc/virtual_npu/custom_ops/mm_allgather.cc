@@ -5,8 +5,8 @@
 //
 // Without gather_output out_gather is one element without meaning. There is no bias.
 //
-// A pipeline: chunks of x1's rows are gathered on the communication stream; this rank's own rows are multiplied first,
-// while the first chunk travels, then the others' rows of each chunk as it arrives.
+// A pipeline: chunks of x1's rows are gathered on the communication stream, each to its place; this rank's own rows are
+// multiplied first, while the first chunk travels, then the others' rows of each chunk as it arrives.
 #include <cstring>
 
 #include "virtual_npu/bridge/record.h"
@@ -26,50 +26,29 @@ void check_settings(bool has_bias, int64_t world_size, int64_t gather_index, int
   if (gather_index != 0) refuse(rules::mc2_gather_index, kOp, "gather_index is " + std::to_string(gather_index));
 }
 
-class Gathering {
- public:
-  Gathering(const MatmulOperands& operands, int64_t ranks, paddle::Tensor* out, paddle::Tensor* gathered)
-      : operands_(operands),
-        ranks_(ranks),
-        row_bytes_(operands.depth() * phi::SizeOf(operands.dtype())),
-        out_row_bytes_(operands.columns() * phi::SizeOf(operands.dtype())),
-        chunks_(operands.rows(), row_bytes_),
-        out_(static_cast<char*>(out->data())),
-        gathered_(gathered ? static_cast<char*>(gathered->data()) : nullptr) {
-    for (int64_t i = 0; i < chunks_.count(); ++i)
-      arriving_.push_back(
-          paddle::empty({ranks, chunks_.rows(i), operands.depth()}, operands.dtype(), operands.place()));
-  }
-
-  void run(MatmulTraffic* traffic) {
-    const int64_t own = traffic->rank();
-    for (int64_t i = 0; i < chunks_.count(); ++i)
-      traffic->all_gather(operands_.row_of_x1(chunks_.begin(i)), arriving_[i].data(),
-                          chunks_.rows(i) * operands_.depth());
-    finish(own, 0, operands_.rows(), operands_.row_of_x1(0));
-    for (int64_t i = 0; i < chunks_.count(); ++i) {
-      traffic->wait(i + 1);
-      for (int64_t rank = 0; rank < ranks_; ++rank)
-        if (rank != own)
-          finish(rank, chunks_.begin(i), chunks_.rows(i),
-                 static_cast<char*>(arriving_[i].data()) + rank * chunks_.rows(i) * row_bytes_);
+// `gathered` has room for the rows of all ranks; this rank's own are put there if they are `wanted`.
+void gather_and_multiply(const MatmulOperands& operands, MatmulTraffic* traffic, bool wanted, void* gathered, void* out) {
+  const int64_t rows = operands.rows(), depth = operands.depth(), element = phi::SizeOf(operands.dtype());
+  const int64_t row_bytes = depth * element, out_row_bytes = operands.columns() * element;
+  const auto gathered_row = [&](int64_t row) { return static_cast<char*>(gathered) + row * row_bytes; };
+  const auto multiply = [&](int64_t row, int64_t count, const void* left) {
+    operands.multiply(left, count, static_cast<char*>(out) + row * out_row_bytes);
+  };
+  const Chunks chunks(rows, row_bytes);
+  for (int64_t i = 0; i < chunks.count(); ++i)
+    traffic->gather_others(operands.row_of_x1(chunks.begin(i)), gathered_row(chunks.begin(i)), chunks.rows(i) * depth,
+                           rows * depth);
+  const int64_t own = traffic->rank();
+  multiply(own * rows, rows, operands.row_of_x1(0));
+  if (wanted) std::memcpy(gathered_row(own * rows), operands.row_of_x1(0), rows * row_bytes);
+  for (int64_t i = 0; i < chunks.count(); ++i) {
+    traffic->wait(i + 1);
+    for (int64_t rank = 0; rank < traffic->ranks(); ++rank) {
+      const int64_t row = rank * rows + chunks.begin(i);
+      if (rank != own) multiply(row, chunks.rows(i), gathered_row(row));
     }
   }
-
- private:
-  // Rows [first, first + rows) of those of `rank` are at `left`.
-  void finish(int64_t rank, int64_t first, int64_t rows, const void* left) {
-    const int64_t row = rank * operands_.rows() + first;
-    operands_.multiply(left, rows, out_ + row * out_row_bytes_);
-    if (gathered_) std::memcpy(gathered_ + row * row_bytes_, left, rows * row_bytes_);
-  }
-
-  const MatmulOperands& operands_;
-  const int64_t ranks_, row_bytes_, out_row_bytes_;
-  const Chunks chunks_;
-  char *const out_, *const gathered_;
-  std::vector<paddle::Tensor> arriving_;
-};
+}
 
 std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tensor& x2,
                                     const paddle::optional<paddle::Tensor>& bias, std::string hcom, int64_t world_size,
@@ -80,20 +59,20 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   // The results are made before the traffic: it waits, whatever happens, before they can be freed.
   const int64_t rows = world_size * operands.rows(), depth = operands.depth();
   paddle::Tensor out = paddle::empty({rows, operands.columns()}, x1.dtype(), x1.place());
-  paddle::Tensor gathered = paddle::empty(gather_output ? Shape{rows, depth} : Shape{1}, x1.dtype(), x1.place());
+  const paddle::Tensor gathered = paddle::empty({rows, depth}, x1.dtype(), x1.place());
+  const paddle::Tensor returned = gather_output ? gathered : paddle::empty({1}, x1.dtype(), x1.place());
   if (operands.rows() == 0) {
     const MatmulTraffic checked(kOp, hcom, x1.dtype());
-    return {out, gathered};
+    return {out, returned};
   }
-  Gathering gathering(operands, world_size, &out, gather_output ? &gathered : nullptr);
   MatmulTraffic traffic(kOp, hcom, x1.dtype());
   if (traffic.ranks() != world_size)
     refuse(rules::mc2_world_size, kOp,
            "world_size is " + std::to_string(world_size) + " and the communication domain has " +
                std::to_string(traffic.ranks()) + " ranks");
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
-  gathering.run(&traffic);
-  return call.returns({out, gathered});
+  gather_and_multiply(operands, &traffic, gather_output, const_cast<void*>(gathered.data()), out.data());
+  return call.returns({out, returned});
 }
 
 int64_t times(int64_t world_size, int64_t rows) { return rows < 0 ? rows : world_size * rows; }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/cast.h"
-#include "kernels/matmul.h"
 #include "virtual_npu/element_type.h"
 
 namespace virtual_npu {
@@ -73,29 +72,32 @@ const void* MatmulOperands::row_of_x1(int64_t row) const {
   return static_cast<const char*>(x1_.data()) + row * depth_ * size;
 }
 
-void MatmulOperands::multiply(const void* left, int64_t rows, void* out) const {
+void MatmulOperands::multiply_into(const void* left, int64_t rows, ElementType type, bool accumulate, void* out) const {
   const int64_t start = 0;
-  kernels::matmul({element_type(dtype()), rows, columns_, depth_, 1, 1}, {left, depth_, 1, &start},
-                  {x2_.data(), row_stride_, column_stride_, &start}, out);
+  if (!packed_)
+    packed_ = std::make_unique<kernels::PackedMatrix>(
+        element_type(dtype()), element_type(dtype()), depth_, columns_,
+        kernels::MatmulOperand{x2_.data(), row_stride_, column_stride_, &start});
+  packed_->multiply(rows, {left, depth_, 1, &start}, type, {out, columns_, accumulate});
+}
+
+void MatmulOperands::multiply(const void* left, int64_t rows, void* out) const {
+  multiply_into(left, rows, element_type(dtype()), false, out);
 }
 
 void MatmulOperands::multiply_add(const void* left, int64_t rows, const paddle::Tensor& bias, void* out) const {
   const ElementType type = element_type(dtype());
-  const int64_t start = 0;
   std::vector<float> sums(rows * columns_);
   for (int64_t row = 0; row < rows; ++row)
     kernels::cast(type, bias.data(), ElementType::kFloat32, sums.data() + row * columns_, columns_);
-  const kernels::MatmulProblem problem{{type, type, ElementType::kFloat32}, rows, columns_, depth_, 1, 1};
-  kernels::matmul_into(problem, {left, depth_, 1, &start}, {x2_.data(), row_stride_, column_stride_, &start},
-                       {sums.data(), columns_, true});
+  multiply_into(left, rows, ElementType::kFloat32, true, sums.data());
   kernels::cast(ElementType::kFloat32, sums.data(), type, out, rows * columns_);
 }
 
 void MatmulOperands::multiply_of_each_part(int64_t parts, int64_t first, int64_t rows, void* out) const {
-  Shape left(parts), right(parts, 0);
-  for (int64_t i = 0; i < parts; ++i) left[i] = (rows_ / parts * i + first) * depth_;
-  kernels::matmul({element_type(dtype()), rows, columns_, depth_, parts, 1}, {x1_.data(), depth_, 1, left.data()},
-                  {x2_.data(), row_stride_, column_stride_, right.data()}, out);
+  const int64_t bytes = rows * columns_ * kernels::element_size(element_type(dtype()));
+  for (int64_t i = 0; i < parts; ++i)
+    multiply(row_of_x1(rows_ / parts * i + first), rows, static_cast<char*>(out) + i * bytes);
 }
 
 Chunks::Chunks(int64_t rows, int64_t bytes_of_a_row)

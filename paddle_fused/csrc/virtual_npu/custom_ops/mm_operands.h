@@ -1,12 +1,14 @@
 // What fused_mm_allreduce, fused_allgather_mm and fused_mm_reduce_scatter share: their operands and the rules on them,
-// the product of some rows, and how the rows are cut into chunks.
+// products of some rows by x2, which is packed once for all of them, and how the rows are cut into chunks.
 //
 //   x1 [m, k]    x2 [k, n], also as a transposed view    16-bit, summed in float32 and rounded once
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/matmul.h"
 #include "virtual_npu/custom_ops/checks.h"
 
 namespace virtual_npu {
@@ -42,7 +44,11 @@ class MatmulOperands {
   void multiply_of_each_part(int64_t parts, int64_t first, int64_t rows, void* out) const;
 
  private:
+  void multiply_into(const void* left, int64_t rows, paddle_fused::kernels::ElementType type, bool accumulate,
+                     void* out) const;
+
   paddle::Tensor x1_, x2_;
+  mutable std::unique_ptr<paddle_fused::kernels::PackedMatrix> packed_;  // x2, from the first product on
   int64_t rows_, depth_, columns_;
   int64_t row_stride_, column_stride_;  // of x2
 };

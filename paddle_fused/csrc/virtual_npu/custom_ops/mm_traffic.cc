@@ -63,8 +63,9 @@ void MatmulTraffic::all_reduce(void* data, int64_t count) {
   state_->add([&] { return state_->group->all_reduce(data, data, count, state_->dtype, SUM, state_->stream); });
 }
 
-void MatmulTraffic::all_gather(const void* in, void* out, int64_t count) {
-  state_->add([&] { return state_->group->all_gather(in, out, count, state_->dtype, state_->stream); });
+void MatmulTraffic::gather_others(const void* in, void* out, int64_t count, int64_t distance) {
+  state_->add(
+      [&] { return state_->group->all_gather_others(in, out, count, distance, state_->dtype, state_->stream); });
 }
 
 void MatmulTraffic::reduce_scatter(const void* in, void* out, int64_t count) {

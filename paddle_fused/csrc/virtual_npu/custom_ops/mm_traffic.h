@@ -25,9 +25,10 @@ class MatmulTraffic {
   int64_t rank() const;
 
   // Each hands a collective over and returns at once. Counts are elements of what one rank contributes (all_reduce,
-  // all_gather) or receives (reduce_scatter).
+  // gather_others) or receives (reduce_scatter).
   void all_reduce(void* data, int64_t count);
-  void all_gather(const void* in, void* out, int64_t count);
+  // The parts of the other ranks, in the order of the ranks `distance` elements apart; this rank's own is left out.
+  void gather_others(const void* in, void* out, int64_t count, int64_t distance);
   void reduce_scatter(const void* in, void* out, int64_t count);
 
   // Until the first `collectives` that were handed over have finished; throws if one of them failed.

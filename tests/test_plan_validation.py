@@ -45,15 +45,16 @@ def test_errors_of_the_published_runs(found):
         assert np.median(errors) <= 0.10 and errors.max() <= 0.20
 
 
-def test_the_page_says_what_hangs_on_the_run_in_doubt(found):
-    """With MC2 as its script names it, LLaMA3 8B alone is beyond the goal."""
-    doubtful = [
+def test_the_page_says_what_hangs_on_the_runs_in_doubt(found):
+    """With MC2 as the scripts name it, LLaMA3 8B alone is beyond the goal."""
+    doubtful = {
         one.point.name
-        for one, other in zip(found.goal, found.scripted, strict=True)
+        for one, other in zip(found.everywhere, found.scripted, strict=True)
         if one.point.layout != other.point.layout
-    ]
-    beyond = [one.point.name for one in found.scripted if abs(one.error) > 0.20]
-    assert doubtful == beyond == ["LLaMA3 8B"]
+    }
+    late = {"InternLM2 20B", "LLaMA3 8B", "LLaMA3.1 70B", "Qwen1.5 110B", "CodeQwen1.5 7B", "Qwen2 72B"}
+    assert doubtful == late
+    assert [one.point.name for one in found.scripted if abs(one.error) > 0.20] == ["LLaMA3 8B"]
     written = PAGE.read_text(encoding="utf-8")
     assert "is missed by 2.4 points, by 1 of the eight" in written and "+22.4 %" in written
 
@@ -100,8 +101,7 @@ def test_published_runs_are_those_of_the_source():
         if "stage_layers" in run:
             assert sum(run["stage_layers"]) == run["num_layers"]
             assert len(run["stage_layers"]) == run["pipeline_parallel"]
-        if run.get("mc2_in_script", run["mc2"]) != run["mc2"]:
-            assert "use_mc2 = False" in run["note"]
+    assert "use_mc2 = False" in data["what"]  # why mc2 is not mc2_in_script
     assert sum(run["goal"] for run in data["points"]) == 8
 
 

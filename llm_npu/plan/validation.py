@@ -67,7 +67,8 @@ def left_out(judged: Sequence[Point], pool: Sequence[Point], on: Card) -> tuple[
 @dataclass(frozen=True)
 class Validation:
     """``everywhere``: every run, from all others. ``goal``: the eight among them. ``alone``: the eight, from
-    the other seven only. ``scripted``: the eight from all others, with MC2 wherever a script names it.
+    the other seven only. ``scripted``: as ``everywhere``, with MC2 wherever a script names it;
+    ``scripted_goal``: the eight among them.
     ``efficiencies``: fitted on all runs; their ``error`` is what answers state."""
 
     everywhere: tuple[Judged, ...]
@@ -79,6 +80,10 @@ class Validation:
     def goal(self) -> tuple[Judged, ...]:
         return tuple(one for one in self.everywhere if one.point.goal)
 
+    @property
+    def scripted_goal(self) -> tuple[Judged, ...]:
+        return tuple(one for one in self.scripted if one.point.goal)
+
 
 @cache
 def validation() -> Validation:
@@ -86,7 +91,7 @@ def validation() -> Validation:
     on, every = card(SERVER), points()
     named = points(as_scripted=True)
     judged = tuple(point for point in every if point.goal)
-    scripted = left_out([point for point in named if point.goal], named, on)
+    scripted = left_out(named, named, on)
     everywhere = left_out(every, every, on)
     error = float(np.quantile([abs(one.time_error) for one in everywhere], SHARE, method="higher"))
     best = fitted_on(every, on)

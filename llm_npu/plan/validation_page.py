@@ -85,7 +85,7 @@ def summary(found: Validation) -> str:
             row("the eight, from all others", found.goal),
             row("the eight, from the other seven", found.alone),
             row("every run, from all others", found.everywhere),
-            row("the eight, with MC2 wherever a script names it", found.scripted),
+            row("the eight, with MC2 wherever a script names it", found.scripted_goal),
         ),
     )
 
@@ -174,30 +174,32 @@ def _verdict(judged: Iterable[Judged]) -> str:
 
 
 def _doubtful(found: Validation) -> str:
-    """The run whose script names an option that probably had no effect, and what hangs on it."""
-    name = "LLaMA3 8B"
-    taken, scripted = (
-        next(one.error for one in judged if one.point.name == name) for judged in (found.goal, found.scripted)
+    """The runs whose scripts name an option that their release switches off, and what hangs on it."""
+    both = [
+        (taken, scripted)
+        for taken, scripted in zip(found.everywhere, found.scripted, strict=True)
+        if taken.point.layout != scripted.point.layout
+    ]
+    rows = (
+        (f"**{taken.point.name}**" if taken.point.goal else taken.point.name, *map(percent, errors))
+        for taken, scripted in both
+        for errors in [(taken.error, scripted.error)]
     )
-    return f"""Whether a run had MC2 is not certain: the README says of its whole table that it was measured
-with MC2, and the releases that published these runs switch `--use-mc2` off after reading it
-(`args.use_mc2 = False` in `arguments.py`, since 380bc9f5 of 20 July 2024), for users to comment out by
-hand. The model takes all runs as their scripts say, except one:
+    return f"""Sources do not agree whether runs of the second half of 2024 had MC2. The README says of its
+whole table that it was measured with MC2. The releases switch `--use-mc2` off after reading it
+(`args.use_mc2 = False` in `arguments.py`, since 380bc9f5 of 20 July 2024), for users to comment out by hand.
+The README's sentence is of the same day (a27b45f0) and cannot be true of every row: sixteen scripts of that
+release use tensor parallelism and do not name MC2. The code is followed, for all runs alike: those first
+published after that day by a script that names MC2 are taken without it, those published before as their
+scripts say.
 
-- **{name}** is taken without MC2, which its script names. The README's sentence is of 20 July 2024
-  (a27b45f0). It cannot be true of every row: sixteen scripts of that release use tensor parallelism and do
-  not name MC2, both of LLaMA3 among them. What it stood over then was 2483 tokens/s of this very model,
-  published on 26 April (a9f905b6) with the same degrees, length, batch and fused operators, by the older
-  implementation that the README calls Legacy. No other run that this page predicts was in the table by such
-  a script. The figure of 12 September (ec8b3049) is of a new script, which names the option: 2400, less than
-  without it before. LLaMA3.1 8B, the same layers, has 2280 without.
-- So predicted, its error is {percent(taken)}.
-  **With MC2, as the script says, it is {percent(scripted)}, and the goal {_verdict(found.scripted)}.**
-  The record of this run was searched because it was the worst one. Whoever does not follow the argument
-  takes the last row of the summary; `mc2` in the data file is the switch.
-- Of five runs that were first published after 20 July 2024 (InternLM2 20B, LLaMA3.1 70B, Qwen1.5 110B,
-  CodeQwen1.5 7B, Qwen2 72B) there is no record either way. The scripts of the other ten named MC2 before
-  the releases switched it off."""
+{_rows(("run", "error, without MC2", "error, with MC2"), rows)}
+
+With MC2 in all of them the goal {_verdict(found.scripted_goal)}.
+LLaMA3 8B tells most: the table had 2483 tokens/s of it before (a9f905b6, 26 April), with the same degrees,
+length, batch and fused operators, by a script that did not name MC2; the figure of 12 September (ec8b3049),
+by one that does, is 2400. The records were searched because this run was the worst one. Whoever does not
+follow the argument takes the last row of the summary; `mc2` in the data file is the switch."""
 
 
 def page(found: Validation) -> str:
@@ -263,12 +265,12 @@ other seven of the eight.
 
 The goal is stated for the error of throughput. With the runs as this page takes them it
 {_verdict(found.goal)}; with MC2 in every run whose script names it,
-it {_verdict(found.scripted)}: see the next section.
+it {_verdict(found.scripted_goal)}: see the next section.
 
 A plan states the uncertainty of its step time as ±{100 * found.efficiencies.error:.0f} %: nine of ten runs
 of the table are predicted within it.
 
-## A run in doubt
+## Runs in doubt
 
 {_doubtful(found)}
 

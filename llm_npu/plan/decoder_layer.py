@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from llm_npu.families import FAMILIES
 
+from .gathered import HALF, SINGLE, Gathered
 from .layout import Layout
 from .ledger import Ledger
 from .shape import ModelShape
 
-HALF, SINGLE = 2, 4  # bytes of bfloat16 and of float32
 STATISTICS = 8  # float32 numbers that flash attention keeps of a row of scores, twice: maximum and sum
 WORKING = "temporary"
 
@@ -23,7 +23,8 @@ WORKING = "temporary"
 class Sizes:
     """Bytes of a micro batch's tensors in one process. ``whole``: all tokens; ``hidden``: between layers.
 
-    ``columns``, ``up`` and ``down``: numbers in the weights of the layer's products.
+    ``columns``, ``out``, ``up`` and ``down``: numbers in the weights of the layer's products, of several the
+    largest, whose gradients are made one after the other.
     """
 
     whole: int
@@ -45,6 +46,17 @@ class Sizes:
     sequence: bool
     one_product: bool
     experts: bool
+    gathered: Gathered
+
+    @property
+    def columns_outputs(self) -> tuple[int, ...]:
+        """Bytes of what the projections to queries, keys and values put out."""
+        parts = (self.query, self.key, self.key)
+        return (sum(parts),) if self.one_product else parts
+
+    @property
+    def up_outputs(self) -> tuple[int, ...]:
+        return (2 * self.middle,) if self.one_product else (self.middle, self.middle)
 
     @classmethod
     def of(cls, shape: ModelShape, layout: Layout) -> Sizes:
@@ -55,6 +67,7 @@ class Sizes:
         query, key = hidden // tensor, shape.key_value_size // tensor
         copies = max(shape.experts_per_token, 1)
         heads = shape.num_attention_heads // tensor
+        one_product = FAMILIES[shape.model_type].fuses_projections
         return cls(
             whole=tokens * hidden * HALF,
             hidden=own * hidden * HALF,
@@ -66,15 +79,16 @@ class Sizes:
             table=tokens * shape.head_dim * HALF,
             scores=tokens * layout.max_seq_length * heads,
             routed=copies * tokens * hidden * HALF if shape.num_experts else 0,
-            columns=hidden * (query + 2 * key),
+            columns=hidden * (query + 2 * key if one_product else query),
             out=query * hidden,
-            up=2 * hidden * width,
+            up=(2 if one_product else 1) * hidden * width,
             down=width * hidden,
             key_value_groups=shape.num_attention_heads // shape.num_key_value_heads,
             split=tensor > 1,
             sequence=layout.sequence_parallel,
-            one_product=FAMILIES[shape.model_type].fuses_projections,
+            one_product=one_product,
             experts=shape.num_experts > 0,
+            gathered=Gathered.of(shape, layout),
         )
 
 
@@ -84,17 +98,24 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     ``mode``: "" to keep all that the backward needs, or the granularity of recompute: "core_attn",
     "full_attn" (attention is to be computed again) or "full" (everything is).
     """
-    take, give = ledger.take, ledger.give
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    gathered.expect(ledger, "columns")
     if mode == "full":
+        gathered.forward(ledger, "columns", z.columns_outputs, then="out")
+        gathered.forward(ledger, "out", (z.whole,))
         take("hidden after attention", z.hidden, WORKING)
+        gathered.expect(ledger, "up")
         take("norm", z.whole, WORKING)
+        gathered.forward(ledger, "up", z.up_outputs, then="down")
         take("gate and up", 2 * z.middle, WORKING)
         take("product", z.middle, WORKING)
+        gathered.forward(ledger, "down", (z.whole,))
         give("gate and up", "product", "norm", "hidden after attention")
         take("kept output", z.hidden)
         return
     _norm(ledger, z, layout, "first")
     _columns_input(ledger, z, "first")
+    gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
         take("qkv", z.query + 2 * z.key, WORKING)
     take("kept query", z.query)
@@ -104,6 +125,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     _attention(ledger, z, layout)
     if mode:
         give("kept statistics", "kept scores", "kept weights")
+    gathered.forward(ledger, "out", (z.whole,))
     _rows_output(ledger, z, "attention output")
     give("qkv")
     if mode == "full_attn":
@@ -114,13 +136,16 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
             take("kept first norm", z.hidden)
     take("kept middle", z.hidden)
     give("attention output")
+    gathered.expect(ledger, "up")
     _norm(ledger, z, layout, "second")
     _columns_input(ledger, z, "second")
+    gathered.forward(ledger, "up", z.up_outputs, then="down")
     take("kept gate and up", 2 * z.middle)
     take("kept product", z.middle)
     if z.experts:
         take("kept routed", 3 * z.routed)
         take("experts together", 4 * z.routed, WORKING)
+    gathered.forward(ledger, "down", (z.whole,))
     _rows_output(ledger, z, "feed-forward output")
     give("experts together")
     take("kept output", z.hidden)
@@ -182,27 +207,35 @@ def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
 
 def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     """A layer's backward. Holds ``gradient``, that of its output, and leaves that of its input so."""
-    take, give = ledger.take, ledger.give
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    gathered.expect(ledger, "down")
     give("kept output")
     if mode == "full":
         forward(ledger, z, layout)
         give("kept output")
     _branch(ledger, z)
+    gathered.backward(ledger, "down", before="up")
     take("d product", z.middle, WORKING)
     if z.experts:
         take("d experts", 4 * z.routed, WORKING)
     _weight(ledger, z.down, "kept product", "branch")
+    gathered.end(ledger, "down")
     take("d gate and up", 2 * z.middle, WORKING)
     give("kept gate and up", "d product", "d experts")
+    gathered.backward(ledger, "up")
     take("d input", z.whole, WORKING)
     _weight(ledger, z.up, "kept second input", "kept second norm", "d gate and up")
+    gathered.end(ledger, "up")
     give("kept routed")
+    gathered.expect(ledger, "out")
     _norm_gradient(ledger, z, "second")
     _branch(ledger, z)
     if mode == "full_attn":
         _attention_again(ledger, z, layout)
+    gathered.backward(ledger, "out", before="columns")
     take("d attention", z.query, WORKING)
     _weight(ledger, z.out, "branch")
+    gathered.end(ledger, "out")
     if mode == "core_attn":
         take("kept statistics", 2 * z.statistics)
     if "attention" not in layout.fused:
@@ -217,8 +250,10 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("kept key")
     take("d qkv", z.query + 2 * z.key, WORKING)
     give("d rotated", "d query", "d key")
+    gathered.backward(ledger, "columns")
     take("d input", z.whole, WORKING)
     _weight(ledger, z.columns, "kept first input", "d qkv")
+    gathered.end(ledger, "columns")
     _norm_gradient(ledger, z, "first")
     give("kept first norm")
 
@@ -254,6 +289,7 @@ def _norm_gradient(ledger: Ledger, z: Sizes, which: str) -> None:
 
 def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     """The forward of attention alone, from the norm's result."""
+    z.gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
         ledger.take("qkv", z.query + 2 * z.key, WORKING)
     for name, size in (("query", z.query), ("key", z.key), ("value", z.key)):
@@ -261,5 +297,6 @@ def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     _rotated(ledger, z, layout)
     _attention(ledger, z, layout)
     _columns_input(ledger, z, "first")
+    z.gathered.forward(ledger, "out", (z.whole,))
     ledger.take("attention output", z.whole, WORKING)
     ledger.give("attention output", "qkv")

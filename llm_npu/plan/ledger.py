@@ -50,6 +50,10 @@ class Ledger:
             self._parts[part] -= size
             self._held -= size
 
+    def holds(self, name: str) -> bool:
+        """Whether the tensor ``name`` is held."""
+        return name in self._tensors
+
     def held(self, part: str) -> int:
         """The bytes of a part that are held now."""
         return self._parts[part]

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from llm_npu.families import FAMILIES
 
-from .decoder_layer import HALF, SINGLE, WORKING, Sizes, backward, forward
+from .decoder_layer import WORKING, Sizes, backward, forward
+from .gathered import HALF, SINGLE, Gathered
 from .layout import Layout
 from .ledger import CHUNK, Ledger, Moment, rounded
 from .shape import ModelShape
 
 INDEX = 8  # bytes of a token's id and of its label
-STAGE_2_BUFFER, STAGE_3_SEGMENT = 1 << 23, 1 << 20  # numbers: defaults of Paddle's group_sharded_parallel
+STAGE_2_BUFFER = 1 << 23  # numbers: the default of Paddle's group_sharded_parallel
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ def weights(shape: ModelShape, layout: Layout, stage: int) -> list[int]:
 
 
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
-    ledger = Ledger()
+    ledger, gathered = Ledger(), z.gathered
     sizes = weights(shape, layout, stage)
-    _states(ledger, sizes, layout)
+    _states(ledger, sizes, layout, gathered)
     tokens = layout.per_device_train_batch_size * layout.max_seq_length
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
@@ -107,6 +108,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     ledger.take("micro batches", (under_way - 1) * (layers * kept + entry), "micro batches under way")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
+    gathered.forward(ledger, "embedding", (entry,))
     ledger.take("entry", entry)
     ledger.take("layers before", (layers - 1) * kept)
     forward(ledger, z, layout, mode)
@@ -115,10 +117,17 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         _loss(ledger, shape, layout, z, tokens)
     else:
         ledger.take("gradient", z.hidden, WORKING)
+    made = 0 if gathered.keeps else gathered.gradients("columns", "out", "up", "down")
+    if first_is_fuller := made > kept:  # the layers after have left more of their gradients than they kept
+        ledger.give("layers before")
+        ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
     backward(ledger, z, layout, mode)
-    ledger.end("backward, last layer")
+    ledger.end("backward, first layer" if first_is_fuller else "backward, last layer")
     ledger.give("layers before", "received")
     if stage == 0:
+        if not first_is_fuller:
+            ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
+        gathered.backward(ledger, "embedding")
         matrix = shape.vocab_size // layout.tensor_parallel_degree * shape.hidden_size
         ledger.take("embedding", HALF * matrix, WORKING)
         ledger.give("gradient")
@@ -152,33 +161,28 @@ def _under_way(layout: Layout, stage: int) -> float:
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts) / parts
 
 
-def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout) -> None:
-    """Weights, gradients, master weights and moments, of the card that has most of them.
-
-    Of stage 3 this is an upper bound: Paddle's wrappers give back some of what is counted.
-    """
+def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gathered) -> None:
+    """Weights, gradients, master weights and moments, of the card that has most of them."""
     degree = layout.sharding_degree
-    whole, cut = list(sizes), []
-    if layout.sharding == "stage3" and degree > 1:
-        whole = [size for size in sizes if size <= STAGE_3_SEGMENT]
-        cut = [-(-size // degree) for size in sizes if size > STAGE_3_SEGMENT]
-    owned = whole
+    parts = [gathered.part(size) for size in sizes]
+    owned = parts
     if layout.sharding in ("stage1", "stage2") and degree > 1:
         owned = shares(sizes, degree, largest_first=layout.sharding == "stage1")
-    ledger.take("weights", sum(rounded(HALF * size) for size in (*whole, *cut)), "weights")
-    wide = sum(rounded(SINGLE * size) for size in (*owned, *cut))
+    ledger.take("weights", sum(rounded(HALF * size) for size in parts), "weights")
+    wide = sum(rounded(SINGLE * size) for size in owned)
     ledger.take("master weights", wide, "master weights")
-    ledger.take("moments", 2 * wide + 2 * CHUNK * len((*owned, *cut)), "optimizer")
+    ledger.take("moments", 2 * wide + 2 * CHUNK * len(owned), "optimizer")
     if layout.sharding == "stage2" and degree > 1:
         own = sum(owned)
         buffer = min(own, STAGE_2_BUFFER)
         gradients = SINGLE * ((degree - 1) * buffer + own)
+    elif gathered.degree > 1:  # one buffer of those that stay whole, and parts that come and go
+        gradients = SINGLE * sum(gathered.padded(size) for size in sizes if not gathered.is_cut(size))
+        if gathered.keeps:
+            gradients += sum(SINGLE * gathered.part(size) for size in sizes if gathered.is_cut(size))
     else:
-        gradients = sum(rounded(SINGLE * size) for size in (*whole, *cut))
+        gradients = sum(rounded(SINGLE * size) for size in sizes)
     ledger.take("gradients", gradients, "gradients")
-    if cut:  # one weight is whole while it is used, its gradient before it is shared
-        largest = max(size for size in sizes if size > STAGE_3_SEGMENT)
-        ledger.take("whole weight", (HALF + SINGLE) * largest, "weights")
 
 
 def shares(sizes: Sequence[int], degree: int, largest_first: bool) -> list[int]:
@@ -194,15 +198,17 @@ def shares(sizes: Sequence[int], degree: int, largest_first: bool) -> list[int]:
 
 def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: int) -> None:
     """The last norm, the head and the loss, forward and backward; leaves the gradient of the last layer."""
-    take, give = ledger.take, ledger.give
+    take, give, gathered = ledger.take, ledger.give, z.gathered
     vocabulary = shape.vocab_size // layout.tensor_parallel_degree
     numbers, matrix = tokens * vocabulary, vocabulary * shape.hidden_size
+    gathered.expect(ledger, "head")
     take("last norm", z.hidden)
     take("last rstd", z.rstd)
     if "rms_norm" not in layout.fused:
         take("last wide", 5 * z.hidden)
     if z.split:
         take("head input", z.whole)
+    gathered.forward(ledger, "head", (HALF * numbers,))
     take("logits", HALF * numbers, "logits and loss")
     take("wide logits", SINGLE * numbers, "logits and loss")
     if shape.model_type == "mistral":  # its forward returns them in float32
@@ -213,11 +219,13 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     give("wide logits", "logits", "losses")
     take("d logits", HALF * numbers, "logits and loss")
     give("softmax")
+    gathered.backward(ledger, "head")
     take("gradient of all", z.whole, WORKING)
     take("d head", HALF * matrix, WORKING)
     give("head input", "d logits")
     take("wide d head", SINGLE * matrix, WORKING)
     give("wide d head", "d head")
+    gathered.end(ledger, "head")
     take("gradient", z.hidden, WORKING)
     give("gradient of all", "last norm", "last rstd", "last wide")
     ledger.end("backward of the head")

@@ -95,7 +95,10 @@ def notes(answer: Answer) -> list[str]:
     if layout.mask in ("full", "band"):
         found.append(f"--mask {layout.mask}: the script has no argument for it; its attention is causal.")
     if layout.sharding == "stage3":
-        found.append("With --sharding stage3 the memory is an upper bound.")
+        found.append(
+            "--sharding stage3: every process makes the whole model before it is shared, "
+            f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the memory leaves out."
+        )
     if layout.virtual_pp_degree > 1:
         found.append("--virtual_pp_degree: no run on the virtual device has confirmed its memory.")
     return found

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from llm_npu.metrics import flops
-from llm_npu.plan import cards, cost, program, schedule, traffic
+from llm_npu.plan import cards, cost, memory, program, schedule, traffic
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.operations import Operation
 from llm_npu.plan.roofline import Efficiencies, compute_seconds
@@ -58,6 +58,34 @@ def test_between_servers_every_card_has_a_port():
     assert traffic.seconds(both, CARD) - alone == pytest.approx(1e9 / 8 / 2 / 20e9, rel=0.02)
     send = dataclasses.replace(gather, collective="send", payload=1e9)
     assert traffic.seconds(send, CARD, stride=8) == pytest.approx(1 / 20, rel=0.01)
+
+
+def test_a_pipeline_waits_for_its_slowest_hop():
+    near = Operation("x", "collective", collective="send", payload=1e9, group="pp", group_size=2)
+    far = dataclasses.replace(near, group_size=4)  # with four cards each, two of these stages have a server
+    for bandwidth in (5e9, 500e9):
+        link = dataclasses.replace(CARD.between_servers, bandwidth=bandwidth)
+        card = dataclasses.replace(CARD, between_servers=link)
+        within, between = traffic.seconds(near, card, stride=4), traffic.seconds(near, card, stride=8)
+        assert within == traffic.seconds(near, CARD, stride=4) != between
+        assert traffic.seconds(far, card, stride=4) == max(within, between)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "collective", "bytes_a_weight"),
+    [("stage1", "reduce", 0), ("stage2", "reduce", 4), ("stage3", "all_reduce", 4)],
+)
+def test_gradients_are_summed_as_paddle_does_it(sharding, collective, bytes_a_weight):
+    layout = Layout(cards=8, sharding=sharding, global_batch_size=16)
+    weights = sum(memory.weights(LLAMA, layout, 0))
+
+    def sent(operations):
+        found = [one for one in operations if one.collective in ("reduce", "all_reduce", "reduce_scatter")]
+        assert {one.collective for one in found} <= {collective}
+        return sum(one.payload * one.count for one in found)
+
+    assert sent(program.micro_batch(LLAMA, layout)) == pytest.approx(bytes_a_weight * weights, rel=1e-3)
+    assert sent(program.once_a_step(LLAMA, layout)) == pytest.approx((4 - bytes_a_weight) * weights, rel=1e-3)
 
 
 def test_smaller_heads_slow_attention_down():
@@ -235,3 +263,5 @@ def test_every_figure_of_a_card_has_a_source():
 def test_unknown_cards_get_a_sentence():
     with pytest.raises(ValueError, match=r"--card is 910b9: give one of 910b, 910b1, .*did you mean 910b"):
         cards.card("910b9")
+    with pytest.raises(ValueError, match=r"--card is empty: give one of 910b, .*910c[^;]*$"):
+        cards.card("")

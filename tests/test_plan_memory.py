@@ -174,6 +174,17 @@ def test_weights_go_to_the_card_that_has_fewest():
     assert shares([1, 5, 2, 2], 2, largest_first=False) == [1, 2, 2]
 
 
+def test_cards_without_weights_change_nothing():
+    shape = ModelShape.of("llama2-7b")
+    assert shares([1, 5, 2], 1_000_000, largest_first=True) == [5]
+    count = len(weights(shape, Layout(cards=1), 0))
+    peaks = [
+        peak(shape, Layout(cards=cards, sharding="stage2", global_batch_size=1_000_000 * count))
+        for cards in (count, 1_000_000)
+    ]
+    assert peaks[0] == peaks[1]
+
+
 def test_the_parts_of_every_moment_add_up():
     layout = Layout(cards=32, tensor_parallel_degree=8, pipeline_parallel_degree=4, global_batch_size=64)
     memory = peak(ModelShape.of("llama2-70b"), layout)

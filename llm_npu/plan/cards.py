@@ -86,7 +86,7 @@ def card(name: str) -> Card:
     if full not in data["cards"]:
         nearest = difflib.get_close_matches(short, names(), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"--card is {name}: give one of {', '.join(names())}{hint}")
+        raise ValueError(f"--card is {name or 'empty'}: give one of {', '.join(names())}{hint}")
     found = data["cards"][full]
     return Card(
         full,

@@ -175,7 +175,8 @@ def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gath
     if layout.sharding == "stage2" and degree > 1:
         own = sum(owned)
         buffer = min(own, STAGE_2_BUFFER)
-        gradients = SINGLE * ((degree - 1) * buffer + own)
+        owners = min(degree, len(sizes))  # a card without weights has no buffer
+        gradients = SINGLE * ((owners - 1) * buffer + own)
     elif gathered.degree > 1:  # one buffer of those that stay whole, and parts that come and go
         gradients = SINGLE * sum(gathered.padded(size) for size in sizes if not gathered.is_cut(size))
         if gathered.keeps:
@@ -187,6 +188,7 @@ def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gath
 
 def shares(sizes: Sequence[int], degree: int, largest_first: bool) -> list[int]:
     """The weights of the card that gets most, when each goes to the one with fewest numbers so far."""
+    degree = min(degree, len(sizes))  # of more cards than weights the others have none
     cards: list[list[int]] = [[] for _ in range(degree)]
     sums = [0] * degree
     for size in sorted(sizes, reverse=True) if largest_first else sizes:

@@ -46,8 +46,10 @@ def micro_batch(
     weights = parts.weights(stage)
     if layout.sharding == "stage3" and layout.data_parallel_degree > 1:
         found += [parts.shard("all_gather", WIDTH * weights, phase) for phase in ("forward", "backward")]
-    if layout.sharding in ("stage2", "stage3") and layout.data_parallel_degree > 1:
-        found.append(parts.shard("reduce_scatter", SINGLE * weights, "backward"))
+    # Paddle's stage 2 sums a gradient on its owner, stage 3 on every rank, and both after every micro batch.
+    sums = {"stage2": "reduce", "stage3": "all_reduce"}.get(layout.sharding)
+    if sums and layout.data_parallel_degree > 1:
+        found.append(parts.shard(sums, SINGLE * weights, "backward"))
     return tuple(found)
 
 

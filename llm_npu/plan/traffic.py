@@ -46,8 +46,9 @@ def seconds(operation: Operation, card: Card, stride: int = 1) -> float:
         return 0.0
     near = in_server(size, stride, link)
     if operation.collective == "send":
-        used = link if near > 1 else card.between_servers
-        return payload / (used.bandwidth * used.efficiency) + used.latency
+        # Of all hops between neighbouring stages the slowest holds the pipeline up.
+        links = ([link] if near > 1 else []) + ([card.between_servers] if near < size else [])
+        return max(payload / (used.bandwidth * used.efficiency) + used.latency for used in links)
     servers = math.ceil(size / near)
     once = half(payload, near, link) + half(payload / near, servers, card.between_servers)
     return (2 if operation.collective in TWICE else 1) * once

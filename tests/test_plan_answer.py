@@ -1,6 +1,8 @@
 """The planner's answers, and its command line."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -271,3 +273,30 @@ def test_it_runs_without_a_framework(tmp_path):
     done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "MFU" in done.stdout and (tmp_path / "plan.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_it_ends_without_a_traceback(start_python, tmp_path):
+    """After Ctrl-C, which comes here while the model's file is read; and with nobody to print to."""
+    model = tmp_path / "model"
+    model.mkdir()
+    os.mkfifo(model / "config.json")
+    process = start_python("-m", "llm_npu.plan", "--model_name_or_path", model, "--cards", "1")
+    with (model / "config.json").open("w"):  # opens once the planner has opened it, too
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, "stopped by SIGINT before the plan was printed\n", "")
+
+    for argv in ([*PUBLISHED, *DEGREES], ["--help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = run(*argv, stdout=writer)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (0, ""), argv
+    closed = run(*PUBLISHED, *DEGREES, preexec_fn=lambda: os.close(1))
+    assert closed.returncode == 2 and "no standard output to print to" in closed.stderr
+    assert closed.stderr.count("\n") == 1
+
+
+def run(*argv, **fields):
+    command = [sys.executable, "-m", "llm_npu.plan", *argv]
+    return subprocess.run(command, text=True, stderr=subprocess.PIPE, **fields)

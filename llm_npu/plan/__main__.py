@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from llm_npu import console, stopping
+
 from . import answer as answers
 from . import cards, cost, page, table
 from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
@@ -154,13 +156,18 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns the exit code, 2 for bad input."""
     try:
-        options, answer = planned(argv)
-        if options.html:
-            options.html.write_text(page.write(answer), encoding="utf-8")
-        print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
-        if options.html and not options.json:
-            print(f"\nThe page is {options.html}")
-        sys.stdout.flush()
+        try:
+            options, answer = planned(argv)
+            if sys.stdout is None and not options.html:
+                raise ValueError("there is no standard output to print to; open it, or give --html FILE")
+            if options.html:
+                options.html.write_text(page.write(answer), encoding="utf-8")
+            print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
+            if options.html and not options.json:
+                print(f"\nThe page is {options.html}")
+        finally:  # --help, too, ends the program here
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as problem:
@@ -170,4 +177,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    stopping.listen("before the plan was printed")
+    stopping.unshield()
+    sys.exit(console.run(main, sys.argv[1:]))

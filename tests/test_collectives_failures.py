@@ -121,6 +121,13 @@ def test_ranks_that_wait_for_each_other(tmp_path, case):
 
 
 @pytest.mark.slow
+def test_sends_wait_for_each_other_as_on_a_card_only_where_that_is_asked_for(tmp_path):
+    assert [report["error"] for report in run(tmp_path, "sends")] == ["", "", ""]
+    for report in run(tmp_path, "sends", VIRTUAL_NPU_SYNC_SENDS="1"):
+        assert report["error"].count(" waits in send to rank ") >= 2 and "none can go on" in report["error"]
+
+
+@pytest.mark.slow
 def test_a_slow_rank_is_waited_for(tmp_path):
     reports = run(tmp_path, "slow", timeout=1)
     assert [report["error"] for report in reports] == ["", "", ""]

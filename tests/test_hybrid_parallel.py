@@ -5,22 +5,25 @@ from pathlib import Path
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel.methods import EIGHT, FOUR, STEPS, Method, methods
+from hybrid_parallel.methods import EIGHT, STEPS, Method, methods
 
 PROGRAM = Path(__file__).parent / "hybrid_parallel/program.py"
 SOURCES = ("bisect.py", "copy.py", "heapq.py")
+AS_ON_A_CARD = {"VIRTUAL_NPU_SYNC_SENDS": "1"}
 
 
-@pytest.fixture(scope="module")
-def arguments(tmp_path_factory):
-    """Of a very small Llama on a little text; before them the same one with a tied embedding."""
-    sizes = {"num_hidden_layers": 4, "num_attention_heads": 4}
+def of_layers(count: int, learning_rate: float, tmp_path_factory) -> list[str]:
+    """The arguments of a very small Llama on a little text; before them the same one with a tied embedding.
+
+    ``count``: its layers.
+    """
+    sizes = {"num_hidden_layers": count, "num_attention_heads": 4}
     tied = run_inputs.inputs(tmp_path_factory.mktemp("tied"), SOURCES, **sizes, tie_word_embeddings=True)
     given = {
         **run_inputs.inputs(tmp_path_factory.mktemp("inputs"), SOURCES, **sizes),
         "split": "93,7,0",
         "max_seq_length": 32,
-        "learning_rate": 5e-3,
+        "learning_rate": learning_rate,
         "warmup_steps": 0,
         "max_grad_norm": 0.5,
         "evaluation_strategy": "steps",
@@ -28,6 +31,11 @@ def arguments(tmp_path_factory):
         "disable_tqdm": "true",
     }
     return [tied["model_name_or_path"], *run_inputs.words(given)]
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    return of_layers(4, 5e-3, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +62,29 @@ def others_of_two(arguments, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 4, tmp_path_factory.mktemp("four"), 4, "first", *arguments, timeout=900)[0]
+    folder = tmp_path_factory.mktemp("four")
+    return ranks.run(PROGRAM, 4, folder, 4, "first", *arguments, timeout=900, **AS_ON_A_CARD)[0]
 
 
 @pytest.fixture(scope="module")
 def eight(arguments, tmp_path_factory):
     return ranks.run(PROGRAM, 8, tmp_path_factory.mktemp("eight"), 8, "first", *arguments, timeout=1500)[0]
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    return of_layers(8, 1e-3, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def deep_alone(deep, tmp_path_factory):
+    return ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("deep_alone"), 1, "first", *deep)[0]
+
+
+@pytest.fixture(scope="module")
+def interleaved(deep, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interleaved")
+    return ranks.run(PROGRAM, 4, folder, 4, "others", *deep, timeout=900, **AS_ON_A_CARD)[0]
 
 
 def of(records: list[dict], name: str) -> list[float]:
@@ -97,10 +122,17 @@ def test_two_ranks_train_as_one_by_other_methods(method, others_of_two, alone, o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", FOUR, ids=key)
+@pytest.mark.parametrize("method", methods(4, first=True), ids=key)
 def test_four_ranks_train_as_one(method, four, alone, record_property):
     record_property(*method.case.recorded)
     check(four, method, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", methods(4, first=False), ids=key)
+def test_four_interleaved_stages_train_as_one(method, interleaved, deep_alone, record_property):
+    record_property(*method.case.recorded)
+    check(interleaved, method, deep_alone)
 
 
 @pytest.mark.slow

@@ -45,6 +45,11 @@ def test_lora_does_not_train_weights_that_are_split():
     [
         ("", {"tensor_parallel_degree": 5}, r"num_\w+ \d+, which is no multiple of it"),
         ("", {"pipeline_parallel_degree": 7}, "has 6 layers; give 6 or less"),
+        (
+            "",
+            {"pipeline_parallel_degree": 3, "virtual_pp_degree": 4},
+            "is 12, which does not divide the 6 layers of llama-tiny",
+        ),
         ("--model_type mixtral", {"tensor_parallel_degree": 2}, "the experts of mixtral-tiny are not split"),
         ("--model_type qwen2_moe", {"tensor_parallel_degree": 2}, "the experts of .* are not split"),
         ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),

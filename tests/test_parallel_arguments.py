@@ -41,7 +41,7 @@ def check(processes, **given):
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "takes a pipeline of 3 stages or more"),
         (
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
-            "--gradient_accumulation_steps is 6, give a multiple of 4",
+            "4 stages take 4 micro batches, or 8 and more; --gradient_accumulation_steps is 6",
         ),
         (
             {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
@@ -73,6 +73,8 @@ def test_degrees_that_do_not_fit_are_refused(given, sentence):
         (4, {"sharding": "stage2", "tensor_parallel_degree": 2}),
         (4, {"sharding": "stage3", "tensor_parallel_degree": 2, "enable_auto_parallel": True}),
         (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
+        (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 4}),
+        (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 10}),
     ],
 )
 def test_degrees_that_fit(processes, given):

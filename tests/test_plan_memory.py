@@ -40,6 +40,7 @@ TP2 = {"cards": 2, "tensor_parallel_degree": 2}
 SP2 = {**TP2, "sequence_parallel": True}
 PP2 = {"cards": 2, "pipeline_parallel_degree": 2, "global_batch_size": 8}
 PP4 = {"cards": 4, "pipeline_parallel_degree": 4, "per_device_train_batch_size": 1, "global_batch_size": 8}
+VPP = {**PP4, "virtual_pp_degree": 2}
 FULL = {"recompute": True}
 STAGE3 = {"cards": 2, "sharding": "stage3"}
 CUT = {"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 2304}  # wide enough to be shared
@@ -75,6 +76,9 @@ RUNS = {
     "sequence x pipeline": ({}, {**SP2, **PP2, "cards": 4}),
     "pipeline x sharding": ({}, {**PP2, "cards": 4, "sharding": "stage1", "global_batch_size": 16}),
     "pipeline of 4 stages": ({}, PP4),
+    "pipeline of 4 stages of 2 parts": ({"num_hidden_layers": 8}, VPP),
+    "pipeline of 4 stages of 4 parts": ({"num_hidden_layers": 16}, {**VPP, "virtual_pp_degree": 4}),
+    "pipeline of 4 stages of 2 parts, recompute": ({"num_hidden_layers": 8}, {**VPP, **FULL}),
 }
 QUICK = ("plain",)  # these run by default
 # Against dry runs: in real ones the virtual device has the copies that stage 3 makes, by assign, on the host.

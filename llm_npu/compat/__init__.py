@@ -13,7 +13,7 @@ import inspect
 
 import paddle
 
-from . import auto_parallel, sharding, shared_weights, store
+from . import auto_parallel, pipeline, sharding, shared_weights, store
 
 
 def apply() -> None:
@@ -22,6 +22,7 @@ def apply() -> None:
         data_loader_reports_errors()
         ranks_average_without_nccl()
         auto_parallel.apply()
+        pipeline.apply()
         sharding.apply()
         shared_weights.shared_weights_count_once()
         store.store_outlives_its_clients()

@@ -77,6 +77,13 @@ def _check_parallel(run: RunConfig, config) -> None:
             f"--pipeline_parallel_degree is {stages}, but {run.model.model_name_or_path} has "
             f"{config.num_hidden_layers} layers; give {config.num_hidden_layers} or less"
         )
+    parts = stages * (training.virtual_pp_degree or 1)
+    if parts > stages > 1 and config.num_hidden_layers % parts:
+        raise ValueError(
+            f"--pipeline_parallel_degree {stages} times --virtual_pp_degree {training.virtual_pp_degree} is "
+            f"{parts}, which does not divide the {config.num_hidden_layers} layers of "
+            f"{run.model.model_name_or_path}; give degrees whose product does"
+        )
     shared = max(tensor, stages) > 1
     if shared and run.model.finetuning_type == "lora":
         raise ValueError(

@@ -94,7 +94,7 @@ def _check_sharding(values: dict, degrees: dict[str, int], replicated: bool) -> 
 
 
 def _check_interleaved(values: dict, stages: int) -> None:
-    """What Paddle asserts of a pipeline whose stages have several parts, when it builds the model."""
+    """What Paddle asserts of a pipeline whose stages have several parts, after everything has been built."""
     parts, micro_batches = values["virtual_pp_degree"] or 1, values["gradient_accumulation_steps"]
     if parts <= 1 or stages == 1:  # without stages it has no effect
         return
@@ -103,8 +103,8 @@ def _check_interleaved(values: dict, stages: int) -> None:
             f"--virtual_pp_degree is {parts}, which takes a pipeline of 3 stages or more; "
             f"--pipeline_parallel_degree is {stages}"
         )
-    if micro_batches % stages:
+    if micro_batches != stages and micro_batches < 2 * stages:
         raise ValueError(
-            f"with --virtual_pp_degree micro batches go through the {stages} stages in groups of so many; "
-            f"--gradient_accumulation_steps is {micro_batches}, give a multiple of {stages}"
+            f"with --virtual_pp_degree {stages} stages take {stages} micro batches, or {2 * stages} and "
+            f"more; --gradient_accumulation_steps is {micro_batches}"
         )

@@ -114,7 +114,10 @@ class Layout:
             self._check_interleaved()
 
     def _check_interleaved(self) -> None:
-        """What Paddle asks of a pipeline whose stages have several parts."""
+        """What Paddle asks of a pipeline whose stages have several parts, and whole groups of micro batches.
+
+        The schedule that is predicted is that of whole groups.
+        """
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
         if stages < 3:
             raise ValueError(
@@ -123,8 +126,8 @@ class Layout:
             )
         if micro_batches % stages or micro_batches < 2 * stages:
             raise ValueError(
-                f"with --virtual_pp_degree micro batches go through the {stages} stages in groups of so "
-                f"many, two of them at least, and a step has {micro_batches}; give another "
+                f"with --virtual_pp_degree a plan has micro batches go through the {stages} stages in groups "
+                f"of so many, two of them at least, and a step has {micro_batches}; give another "
                 "--global_batch_size, or leave --virtual_pp_degree out"
             )
 
@@ -167,6 +170,7 @@ class Layout:
             world_size=self.cards,
             tensor_parallel_degree=self.tensor_parallel_degree,
             pipeline_parallel_degree=self.pipeline_parallel_degree,
+            virtual_pp_degree=self.virtual_pp_degree,
             sequence_parallel=self.sequence_parallel,
             sep_parallel_degree=-1,
             context_parallel_degree=-1,
@@ -189,13 +193,6 @@ class Layout:
             raise ValueError(
                 f"--mask band is a sliding window, and {shape.name} has none that is shorter than "
                 f"--max_seq_length {self.max_seq_length}; leave --mask out"
-            )
-        parts = self.pipeline_parallel_degree * self.virtual_pp_degree
-        if self.virtual_pp_degree > 1 and shape.num_hidden_layers % parts:
-            raise ValueError(
-                f"--pipeline_parallel_degree {self.pipeline_parallel_degree} times --virtual_pp_degree "
-                f"{self.virtual_pp_degree} is {parts}, which does not divide the {shape.num_hidden_layers} "
-                f"layers of {shape.name}; give degrees whose product does"
             )
         if min(self.stage_layers(shape)) < 1:
             raise ValueError(

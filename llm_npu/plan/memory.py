@@ -104,13 +104,14 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     mode = layout.recompute_granularity if layout.recompute else ""
     kept = _kept(z, layout, mode)
     entry = z.whole if stage == 0 else z.hidden  # sequence parallelism keeps all of the embedding's result
-    under_way = _under_way(layout, stage)  # micro batches, parts of one with interleaving
-    ledger.take("micro batches", (under_way - 1) * (layers * kept + entry), "micro batches under way")
+    part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
+    others = _under_way(layout, stage) - 1
+    ledger.take("micro batches", others * (part * kept + entry), "micro batches under way")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
     gathered.forward(ledger, "embedding", (entry,))
     ledger.take("entry", entry)
-    ledger.take("layers before", (layers - 1) * kept)
+    ledger.take("layers before", (part - 1) * kept)
     forward(ledger, z, layout, mode)
     ledger.end("forward, last layer")
     if stage == stages - 1:
@@ -150,15 +151,15 @@ def _kept(z: Sizes, layout: Layout, mode: str) -> int:
     return ledger.held("activations")
 
 
-def _under_way(layout: Layout, stage: int) -> float:
+def _under_way(layout: Layout, stage: int) -> int:
     """How many micro batches a stage keeps at once: those that later stages have not sent back (1F1B).
 
-    With V parts of a stage each keeps one V-th of the layers, and (P - s - 1) 2 + (V - 1) P + 1 are kept.
+    With V parts of a stage, in how many of its parts micro batches are: (P - s - 1) 2 + (V - 1) P + 1.
     """
     stages, parts = layout.pipeline_parallel_degree, layout.virtual_pp_degree
     if parts == 1:
         return min(stages - stage, layout.micro_batches)
-    return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts) / parts
+    return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts)
 
 
 def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gathered) -> None:

@@ -99,8 +99,6 @@ def notes(answer: Answer) -> list[str]:
             "--sharding stage3: every process makes the whole model before it is shared, "
             f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the memory leaves out."
         )
-    if layout.virtual_pp_degree > 1:
-        found.append("--virtual_pp_degree: no run on the virtual device has confirmed its memory.")
     return found
 
 

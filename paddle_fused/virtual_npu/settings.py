@@ -82,6 +82,9 @@ SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_LINK_US": Setting(
         "microseconds that a collective takes besides", "0", "zero or a number above it", _is_zero_or_more
     ),
+    "VIRTUAL_NPU_SYNC_SENDS": Setting(
+        "1 has a send wait until it is received, as on a card", "0", "0 or 1", _is_switch
+    ),
     "VIRTUAL_NPU_COLLECTIVE_TIMEOUT": Setting(
         "seconds until a rank that cannot come to a collective is an error",
         "5",

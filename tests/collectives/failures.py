@@ -139,6 +139,11 @@ def receive_in_a_circle(group) -> None:
     dist.recv(vector(), (dist.get_rank() + 1) % group.nranks, group=group)
 
 
+def send_in_a_circle(group) -> None:
+    dist.stream.send(vector(), (dist.get_rank() + 1) % group.nranks, group=group, use_calc_stream=True)
+    dist.stream.recv(vector(), (dist.get_rank() - 1) % group.nranks, group=group, use_calc_stream=True)
+
+
 def meet_in_flight(group) -> None:
     tasks = [dist.all_reduce(vector(100000), group=group, sync_op=False) for _ in range(3)]
     for task in tasks:
@@ -312,6 +317,7 @@ def main() -> None:
         calls = {
             "missing": lambda: wait_for_ever(first, second),
             "circle": lambda: receive_in_a_circle(first),
+            "sends": lambda: send_in_a_circle(first),
             "slow": lambda: be_slow(first, until=rank_0_is_patient),
             "too slow": lambda: be_slow(first, until=rank_0_has_ended),
             "two threads": lambda: wait_in_two_threads(first, second),

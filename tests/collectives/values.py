@@ -220,6 +220,29 @@ def batches(group: Group) -> None:
             assert_equal(found, values(before, size, "float32"))
 
 
+def batches_in_any_order(group: Group) -> None:
+    """Two sends and two receives of every rank in one step, in an order that each rank has for itself."""
+    for size in (3, 2 * CHUNK):
+        for round_ in range(4):
+            after, before = neighbours(group)
+            sent = [tensor(values(dist.get_rank(), size, "float32", way), "float32") for way in (0, 1)]
+            found = [paddle.empty([size]) for _ in range(2)]
+            step = [
+                dist.P2POp(dist.irecv, found[0], before, group.group),
+                dist.P2POp(dist.isend, sent[0], after, group.group),
+                dist.P2POp(dist.irecv, found[1], after, group.group),
+                dist.P2POp(dist.isend, sent[1], before, group.group),
+            ]
+            if after == before:  # what goes one way between two ranks keeps its order
+                step = step[:2]
+            first = (group.rank + round_) % len(step)
+            for task in dist.batch_isend_irecv(step[first:] + step[:first]):
+                task.wait()
+            assert_equal(found[0], values(before, size, "float32", 0))
+            if after != before:
+                assert_equal(found[1], values(after, size, "float32", 1))
+
+
 def in_flight(group: Group) -> None:
     """Many collectives under way at once, some on the compute stream; their outputs stay referenced."""
     size = group.size * 50021
@@ -323,6 +346,7 @@ CHECKS = {
     "send and receive": send_and_receive,
     "many sends": many_sends,
     "batches": batches,
+    "batches in any order": batches_in_any_order,
     "in flight": in_flight,
     "empty tensors": empty_tensors,
     "views": views,

@@ -1,7 +1,7 @@
 """The ways to share a run that are tested, and what each must equal.
 
-Every run has the same 4 x 2 samples in a step: as many in a micro batch as are left when the ranks with
-samples of their own have theirs, and 2 micro batches.
+Every run has the same 8 samples in a step: as many in a micro batch as are left when the ranks with samples
+of their own have theirs, of 2 micro batches or more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from methods_table import Case
 
-STEPS, ROWS, MICRO_BATCHES = 3, 4, 2
+STEPS, SAMPLES, MICRO_BATCHES = 3, 8, 2
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Method:
     bf16: bool = False
     first: bool = True
     tied: bool = False
+    micro_batches: int = MICRO_BATCHES
 
     @property
     def kind(self) -> str:
@@ -41,17 +42,21 @@ class Method:
     @property
     def case(self) -> Case:
         given = f"--nproc {self.ranks} {self.flags}".strip()
+        if self.micro_batches != MICRO_BATCHES:
+            given += f" --gradient_accumulation_steps {self.micro_batches}"
         name = f"{self.name}{', tied embedding' * self.tied}"
         return Case(name, self.ranks, given, "dygraph", "bfloat16" if self.bf16 else "float32")
 
     def argv(self) -> list[str]:
-        batch = ["--per_device_train_batch_size", str(ROWS // self.data_ranks)]
-        batch += ["--gradient_accumulation_steps", str(MICRO_BATCHES), "--per_device_eval_batch_size", "2"]
+        rows = SAMPLES // self.data_ranks // self.micro_batches
+        batch = ["--per_device_train_batch_size", str(rows), "--per_device_eval_batch_size", "2"]
+        batch += ["--gradient_accumulation_steps", str(self.micro_batches)]
         return [*self.flags.split(), *batch, "--max_steps", str(STEPS), "--bf16", str(self.bf16).lower()]
 
 
 TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --sequence_parallel true"
 STAGES = "--pipeline_parallel_degree 2"
+PARTS = "--pipeline_parallel_degree 4 --virtual_pp_degree 2"  # takes 8 layers
 
 ALONE = [
     Method("one process", 1, 1, ""),
@@ -90,6 +95,9 @@ FOUR = [
         f"{SEQUENCE} --sharding stage1",
         bf16=True,
     ),
+    Method("pipeline of 4 stages of 2 parts", 4, 1, PARTS, first=False, micro_batches=8),
+    Method("pipeline of 4 stages of 2 parts", 4, 1, PARTS, bf16=True, first=False, micro_batches=8),
+    Method("pipeline of 4 stages of 2 parts, all forward first", 4, 1, PARTS, first=False, micro_batches=4),
 ]
 EIGHT = [
     Method("tensor 2 x pipeline 2 x data 2", 8, 2, f"{TENSOR} {STAGES}"),

@@ -264,7 +264,8 @@ Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer strea
   }
   if (config().dry) return {};
   // A run ends with anything else on its stream: later transfers may depend on that.
-  const bool continues = run_ && stream && last_.stream == stream && stream->last() == last_.ticket;
+  const bool continues =
+      !config().sync_sends && run_ && stream && last_.stream == stream && stream->last() == last_.ticket;
   if (!continues) run_ = std::make_shared<Run>();
   const auto run = run_;
   run->append(own);

@@ -163,6 +163,7 @@ C_Status group_end() {
         std::vector<Transfer> part;
         std::copy_if(one.transfers.begin(), one.transfers.end(), std::back_inserter(part),
                      [send](const Transfer& transfer) { return transfer.send == send; });
+        for (Transfer& transfer : part) transfer.buffered = true;
         if (!part.empty()) one.communicator->communicator->transfer(std::move(part), queue_of(one.stream));
       }
   });

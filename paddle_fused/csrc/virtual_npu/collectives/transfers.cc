@@ -25,7 +25,9 @@ uint64_t next_offset(const Channel& channel, uint32_t sent, uint32_t waiting, si
   return after + bytes > kRegion ? 0 : after;
 }
 
-bool try_send(Members& members, Transfer& transfer) {
+// Whether the data are in the shared memory; puts them there if there is room.
+bool try_write(Members& members, Transfer& transfer) {
+  if (transfer.written) return true;
   const int from = members.rank(), to = transfer.peer;
   Channel& channel = members.channel(from, to);
   const uint32_t sent = channel.sent.load(), waiting = sent - channel.received.load();
@@ -40,7 +42,16 @@ bool try_send(Members& members, Transfer& transfer) {
   channel.sent.store(sent + 1);
   members.ring(to);
   transfer.over = occupy_link(time, transfer.bytes(), 0);
+  transfer.place = sent;
+  transfer.written = true;
   return true;
+}
+
+bool try_send(Members& members, Transfer& transfer) {
+  if (!try_write(members, transfer)) return false;
+  if (transfer.buffered) return true;
+  const uint32_t received = members.channel(members.rank(), transfer.peer).received.load();
+  return int32_t(received - transfer.place) > 0;  // the counts go round
 }
 
 // The run that the transfer is part of has been under way since `began`.

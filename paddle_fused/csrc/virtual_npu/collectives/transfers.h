@@ -5,8 +5,12 @@
 // kWaitingBytes or by kMessages transfers; if two ranks do so, each in a send to the other, deadlock.h finds them. A
 // receive is done when its data are there.
 //
-// Transfers that are called one after the other make up a run. While one of a run waits, later ones may go on, since
-// Paddle's batch_isend_irecv means them to be one step, in any order.
+// Transfers of a group call make up a run, and so do those that are called one after the other on a stream with a
+// queue. While one of a run waits, later ones may go on, since Paddle's batch_isend_irecv means them to be one step, in
+// any order.
+//
+// HCCL is stricter: HcclSend holds its stream up until the data have been received. With VIRTUAL_NPU_SYNC_SENDS=1 a
+// send is done when it is received, and only the transfers of a group call are a run.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "virtual_npu/collectives/members.h"
+#include "virtual_npu/runtime/config.h"
 
 namespace virtual_npu {
 
@@ -24,8 +29,11 @@ struct Transfer {
   size_t count = 0;
   C_DataType dtype = UNDEFINED;
   int peer = 0;
+  bool buffered = !config().sync_sends;  // a send is done when its data are in the shared memory
 
   Call call;  // filled in when it is called
+  bool written = false;  // of a send: into the shared memory ...
+  uint32_t place = 0;    // ... as that message of its channel
   bool done = false;
   int64_t called = now(), over = 0;  // when it was called, and when the link has carried its data
   size_t bytes() const { return count * size_of(dtype); }

@@ -82,6 +82,7 @@ Config read() {
   config.link_us = positive("VIRTUAL_NPU_LINK_US", config.link_us, true);
   config.collective_timeout = positive("VIRTUAL_NPU_COLLECTIVE_TIMEOUT", config.collective_timeout);
   config.collective_limit = positive("VIRTUAL_NPU_COLLECTIVE_LIMIT", config.collective_limit);
+  config.sync_sends = flag("VIRTUAL_NPU_SYNC_SENDS", false);
   config.strict = flag("VIRTUAL_NPU_STRICT", false);
   config.bridge = flag("VIRTUAL_NPU_BRIDGE", true);
   config.trace = flag("VIRTUAL_NPU_TRACE", false);

@@ -1,0 +1,37 @@
+"""Cures for defects of pipelines."""
+
+from __future__ import annotations
+
+import functools
+
+
+def apply() -> None:
+    """Apply them all."""
+    stages_take_turns()
+
+
+@functools.cache
+def stages_take_turns() -> None:
+    """Paddle 3.3: an interleaved pipeline (``virtual_pp_degree``) waits for ever on custom devices.
+
+    ``_batched_p2p_ops`` gives up to four transfers as one group, in whatever order. But groups of custom
+    devices are none: ``ProcessGroupCustom`` inherits a ``StartCoalescing`` that does nothing (as do the
+    ``xccl_group_start`` and ``xccl_group_end`` of the card's plugin), and the transfers are carried out on
+    the compute stream, one after the other. Each stage of the ring then receives from the one before, before
+    it sends to the next. On a card, where HcclSend holds the stream up until its data are received, every
+    pipeline waits so, unless ``PADDLE_P2P_SYNC_SEND`` is set, which does not help an interleaved one. Here
+    the stages take turns, as Paddle's own ``_p2p_ops`` has them do: the even ones send first, the odd ones
+    receive first, and what goes to the next stage goes before what comes back.
+    """
+    from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
+
+    batched = p2p_communication._batched_p2p_ops
+
+    def _batched_p2p_ops(tensor_send_prev, tensor_recv_prev, tensor_send_next, tensor_recv_next, hcg):
+        down = [(None, None, tensor_send_next, None), (None, tensor_recv_prev, None, None)]
+        up = [(tensor_send_prev, None, None, None), (None, None, None, tensor_recv_next)]
+        turn = 1 if hcg.get_stage_id() % 2 == 0 else -1
+        for one in (*down[::turn], *up[::turn]):
+            batched(*one, hcg)
+
+    p2p_communication._batched_p2p_ops = _batched_p2p_ops

@@ -13,7 +13,7 @@ import inspect
 
 import paddle
 
-from . import auto_parallel, pipeline, sharding, shared_weights, store
+from . import auto_parallel, pipeline, sharding, store
 
 
 def apply() -> None:
@@ -24,7 +24,6 @@ def apply() -> None:
         auto_parallel.apply()
         pipeline.apply()
         sharding.apply()
-        shared_weights.shared_weights_count_once()
         store.store_outlives_its_clients()
         if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
             mixtral_weighs_its_experts()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import ranks
-from collectives.timing import SIZE
+from collectives.timing import IN_FLIGHT, SIZE
 
 PROGRAM = Path(__file__).parent / "collectives" / "timing.py"
 GBPS, MICROSECONDS = 0.02, 20000
@@ -32,8 +32,20 @@ def test_a_transfer_takes_latency_and_bytes_over_bandwidth(found, name):
 
 def test_computation_goes_on_while_data_travel(found):
     first, second = (report["overlapped"] for report in found)
-    assert first == {"product": 64.0**3, "done before rank 1 came": False, "sum": 2.0 * SIZE / 4}
-    assert second["sum"] == first["sum"]
+    assert first["product"] == 64.0**3
+    assert first["done before rank 1 came"] is False
+    assert second["sum"] == first["sum"] == 2.0 * SIZE / 4
+
+
+def test_the_link_waits_for_the_last_rank(found):
+    assert found[1]["overlapped"]["seconds"] >= SECONDS
+
+
+def test_calls_in_flight_follow_each_other_on_the_link(found):
+    for report in found:
+        least = SECONDS + (IN_FLIGHT - 1) * MICROSECONDS / 1e6
+        assert min(one["seconds"] for one in report["in flight"]) >= least
+        assert min(one["seconds"] for one in report["in flight"]) < 1.3 * least
 
 
 def test_waiting_costs_nothing(found):

@@ -79,7 +79,7 @@ def test_a_gradient_beside_hides_the_collective():
     )
     assert predict(trained, SERIAL, rates()) == pytest.approx(0.3)
     assert predict(trained, WHOLE, rates()) == pytest.approx(0.2)
-    assert bound(trained, 1, 0.1, 0.1) == pytest.approx(0.2)
+    assert bound(trained, 1, 0.1, 0.1, beside=0.12) == pytest.approx(0.22)
 
 
 def test_a_gather_multiplies_its_own_rows_first():

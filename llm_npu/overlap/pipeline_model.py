@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .product import GATHER, MC2, PIPELINED, REDUCE_SCATTER, SERIAL, Product, Setting, item_size, spans
+from .product import (
+    GATHER,
+    MC2,
+    PIPELINED,
+    REDUCE_SCATTER,
+    SERIAL,
+    Product,
+    Setting,
+    in_pieces,
+    item_size,
+    spans,
+)
 
 # What the virtual NPU's fused operators choose (mm_operands.cc). A card's do not say what they choose.
 MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
@@ -70,16 +81,22 @@ def gather_lanes(own: float, products: list[float], collectives: list[float]) ->
     return computed
 
 
-def bound(product: Product, chunks: int, multiply: float, communicate: float, handled: float = 0.0) -> float:
+def bound(
+    product: Product,
+    chunks: int,
+    multiply: float,
+    communicate: float,
+    handled: float = 0.0,
+    beside: float = 0.0,
+) -> float:
     """The end of an ideal pipeline of ``chunks``: the whole product takes ``multiply``, its collective
-    ``communicate``, and both are cut without loss.
+    ``communicate``, and both are cut without loss. The product ``beside``, if there is one, takes so long.
 
     ``handled``: seconds that the processor itself spends on the collective, copying and adding. While it
     does, it multiplies nothing; a card's transfers cost it none.
     """
     travelling, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
     if product.kind != GATHER:
-        beside = multiply if product.beside else 0.0
         return _reduced([multiply / chunks] * chunks, travelling, worked, beside)
     own = multiply / product.ranks
     return _gathered(own, [(multiply - own) / chunks] * chunks, travelling, worked)
@@ -96,15 +113,16 @@ def predict(product: Product, setting: Setting, rates: Rates) -> float:
     shares = [(last - first) / product.parts for first, last in cut]
     travelling = [rates.communicate(share * product.sent) for share in shares]
     worked = [rates.worked(share * product.sent) for share in shares]
-    copies = setting.backend == PIPELINED and product.kind == REDUCE_SCATTER and len(cut) > 1
-    copied = _scattered(product) * rates.copy_per_byte if copies else 0.0
+    lie_apart = setting.backend == PIPELINED and product.kind == REDUCE_SCATTER and len(cut) > 1
+    pieces = product.ranks if lie_apart and in_pieces(product.parts // len(cut), product.parts) else 1
+    copied = _scattered(product) * rates.copy_per_byte if lie_apart and pieces == 1 else 0.0
     if setting.backend == MC2 and product.transposed and not product.beside:
         copied += rates.transpose
     if product.kind == GATHER:
         own, others = rates.multiply(product.rows), product.ranks - 1
         products = [rates.multiply(max(1, round(share * product.rows))) * others for share in shares]
         return _gathered(own, products, travelling, worked) + copied
-    products = [rates.multiply(max(1, round(share * product.rows))) for share in shares]
+    products = [pieces * rates.multiply(max(1, round(share * product.rows / pieces))) for share in shares]
     return _reduced(products, travelling, worked, beside) + copied
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import paddle
 
 from .flights import Flights
-from .product import spans
+from .product import in_pieces, spans
 
 
 def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
@@ -25,15 +25,11 @@ def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 
 
 def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
     """A chunk is the same rows of every rank's part."""
-    rows, depth = left.shape
-    own = rows // group.nranks
+    own = left.shape[0] // group.nranks
     result = _empty(own, left, weight, transpose)
-    cut = spans(own, chunks)
-    parts = left.reshape([group.nranks, own, depth])
     with Flights(group) as flights:
-        for first, last in cut:
-            chunk = left if len(cut) == 1 else parts[:, first:last].reshape([-1, depth])
-            product = paddle.matmul(chunk, weight, transpose_y=transpose)
+        for first, last in spans(own, chunks):
+            product = _of_every_part(left, weight, transpose, group.nranks, first, last)
             flights.reduce_scatter(product, result[first:last])
         found = beside() if beside else None
     return result, found
@@ -62,6 +58,20 @@ def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
                 if rank != own:
                     finish(rank * rows + first, chunk[rank * size : (rank + 1) * size])
     return result, gathered
+
+
+def _of_every_part(left, weight, transpose: bool, ranks: int, first: int, last: int) -> paddle.Tensor:
+    """The product of the rows [first, last) of each of ``ranks`` equal parts of ``left``."""
+    rows, depth = left.shape
+    own, size = rows // ranks, last - first
+    if not in_pieces(size, own):
+        chunk = left if size == own else left.reshape([ranks, own, depth])[:, first:last].reshape([-1, depth])
+        return paddle.matmul(chunk, weight, transpose_y=transpose)
+    product = _empty(ranks * size, left, weight, transpose)
+    for rank in range(ranks):
+        of_rank, to = left[rank * own + first : rank * own + last], product[rank * size : (rank + 1) * size]
+        paddle.matmul(of_rank, weight, transpose_y=transpose, out=to)
+    return product
 
 
 def _empty(rows: int, left, weight, transpose: bool) -> paddle.Tensor:

@@ -11,6 +11,7 @@ KINDS = (ALL_REDUCE, GATHER, REDUCE_SCATTER)
 SERIAL, PIPELINED, MC2 = "serial", "pipelined", "mc2"
 BACKENDS = (SERIAL, PIPELINED, MC2)
 MOST_CHUNKS = 64
+FEWEST_OF_A_PIECE = 512  # rows
 TILE = 16  # rows: of a card's matrix unit; host libraries too are up to twice as slow with a ragged number
 
 
@@ -65,6 +66,14 @@ class Product:
     def __str__(self) -> str:
         beside = " with a weight's gradient" if self.beside else ""
         return f"{self.name} {self.dtype} on {self.ranks} ranks{beside}"
+
+
+def in_pieces(chunk: int, part: int) -> bool:
+    """Whether ``chunk`` rows of each rank's ``part``, to be scattered, are multiplied where they lie.
+
+    Then one rank's follow the other's. Few are put together first: short products are slow.
+    """
+    return FEWEST_OF_A_PIECE <= chunk < part
 
 
 def item_size(dtype: str) -> int:

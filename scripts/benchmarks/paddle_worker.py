@@ -1,7 +1,5 @@
 """The contenders that are Paddle: fused on the CPU place or the virtual NPU, composed, and own kernels."""
 
-import functools
-
 import numpy as np
 
 from benchmarks.work import Unavailable
@@ -61,33 +59,12 @@ class PaddleWorker:
         return refused_or_run
 
     def _gradients(self, outputs, variables, arriving):
-        """Of ``variables``; ``arriving`` are the gradients of the outputs, or None for 1.
+        """Of ``variables``; ``arriving`` are the gradients of the outputs, or None for 1."""
+        from benchmarks.graph_end import graph_end
 
-        paddle.grad copies those that it is given, on one thread. In training they come from the operator that
-        follows, and nobody copies them.
-        """
         if None in arriving:
             return self.paddle.grad(outputs, variables, arriving)
-        end = self._end.apply(lambda: tuple(arriving), *outputs)  # a function: no inputs of the graph
-        return self.paddle.grad([end], variables)
-
-    @functools.cached_property
-    def _end(self):
-        zero = self.paddle.zeros([1])
-
-        class End(self.paddle.autograd.PyLayer):
-            """A number at the end of the graph, from which given gradients start."""
-
-            @staticmethod
-            def forward(ctx, gradients, *outputs):
-                ctx.gradients = gradients
-                return zero.clone()
-
-            @staticmethod
-            def backward(ctx, of_end):
-                return ctx.gradients()
-
-        return End
+        return self.paddle.grad([graph_end(outputs, arriving)], variables)
 
     def _tensor(self, array, dtype):
         tensor = self.paddle.to_tensor(array)

@@ -14,6 +14,7 @@ import ranks
 
 MEGABYTE = 1000**2
 SIZE = 4 * MEGABYTE  # bytes that a collective of two ranks takes through each rank's link, one way
+IN_FLIGHT = 4
 REPEATS = 3
 
 
@@ -61,12 +62,23 @@ def overlapped() -> dict:
     dist.barrier()
     if dist.get_rank() == 1:
         store.get("rank 0 has computed")  # waits for it
+    called = time.monotonic()
     task = dist.all_reduce(one, sync_op=False)
     product = float(paddle.matmul(factor, factor).sum())
     done = task.is_completed()
     store.set("rank 0 has computed", "yes")
     task.wait()
-    return {"product": product, "done before rank 1 came": done, "sum": float(one.sum())}
+    paddle.device.synchronize()
+    seconds = time.monotonic() - called
+    return {"product": product, "done before rank 1 came": done, "sum": float(one.sum()), "seconds": seconds}
+
+
+def in_flight() -> None:
+    """IN_FLIGHT calls at once, which together take SIZE bytes through the link."""
+    parts = [vector(SIZE // IN_FLIGHT) for _ in range(IN_FLIGHT)]
+    for task in [dist.all_reduce(part, sync_op=False) for part in parts]:
+        task.wait()
+    paddle.device.synchronize()
 
 
 def wait_for_a_slow_rank() -> None:
@@ -88,6 +100,10 @@ def main() -> None:
         for _ in range(REPEATS):
             dist.barrier()
             found["times"][name].append(measured(call))
+    found["in flight"] = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        found["in flight"].append(measured(in_flight))
     found["overlapped"] = overlapped()
     dist.barrier()
     found["waiting"] = measured(wait_for_a_slow_rank)

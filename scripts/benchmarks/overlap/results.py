@@ -22,7 +22,7 @@ from llm_npu.overlap.pipeline_model import bound, mc2_chunks
 from .cases import BACKWARD, BLOCKS, RANKS, Case
 
 HIDDEN_GOAL, CHOICE_GOAL, GOAL_SECONDS = 0.9, 1.03, 0.08
-NOT_SETTINGS = ("product", "collective", "planned", "stock")
+NOT_SETTINGS = ("product", "gradient", "collective", "planned", "stock")
 
 
 def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
@@ -66,7 +66,7 @@ def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) 
     if case.operator in BLOCKS:
         return figures
     alone = seconds["product"].median
-    weight = alone if case.way == BACKWARD else 0.0  # its gradient: as large a product
+    weight = seconds["gradient"].median if case.way == BACKWARD else 0.0
     product, setting = product_of(case), Setting.of(name)
     figures |= {"exposed": median - alone - weight, "predicted": found["predicted"].get(name)}
     if name == "serial":
@@ -77,10 +77,11 @@ def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) 
         if chunks in (1, 2, 4, 8, 16)
         else alone
     )
-    after = weight if case.kind == "all_gather" else 0.0  # it needs all that was gathered, and comes last
+    # The weight's gradient needs all that was gathered, and comes last.
+    beside, after = (0.0, weight) if case.kind == "all_gather" else (weight, 0.0)
     communicate = seconds["collective"].median
-    figures["ideal"] = bound(product, chunks, multiplied, communicate) + after
-    figures["bound"] = end = bound(product, chunks, multiplied, communicate, handled) + after
+    figures["ideal"] = bound(product, chunks, multiplied, communicate, 0.0, beside) + after
+    figures["bound"] = end = bound(product, chunks, multiplied, communicate, handled, beside) + after
     if serial > end:
         figures["hidden"] = (serial - median) / (serial - end)
     return figures

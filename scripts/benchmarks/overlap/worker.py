@@ -1,8 +1,9 @@
 """One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all in turns.
 
 A job has ``cases`` and ``rounds``; with ``only``, a list of contenders, nothing else is timed. An answer has,
-for each case, the seconds of every contender (settings, ``planned``, ``collective`` alone, ``product`` alone
-and in chunks; with ``only`` also ``beside``, the product and the collective at the same time) and the plan.
+for each case, the seconds of every contender and the plan. Contenders are settings, ``planned``, and by
+themselves ``collective``, ``product``, also in chunks, and ``gradient``, the product that is a weight's
+gradient; with ``only`` also ``beside``, the product and the collective at the same time.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from paddle.distributed.fleet.layers.mpu import ColumnParallelLinear, RowParalle
 from paddle.distributed.fleet.utils import sequence_parallel_utils
 
 from benchmarks import timing
+from benchmarks.graph_end import graph_end
 from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, Case
 from llm_npu import overlap
-from llm_npu.overlap.product import spans
+from llm_npu.overlap.product import in_pieces, spans
 
 CHUNKS = (2, 4, 8, 16)
 SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
 WHOLE, MC2, PLANNED, STOCK = "pipelined:1", "mc2", "planned", "stock"
-PRODUCT, COLLECTIVE, BESIDE = "product", "collective", "beside"
+PRODUCT, GRADIENT, COLLECTIVE, BESIDE = "product", "gradient", "collective", "beside"
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # of the largest value, to serial
 
 
@@ -57,13 +59,15 @@ class Operator:
         self.gradient = self._tensor(random, rows, case.columns)
         # What is multiplied, and what travels, by themselves.
         self.left = self._tensor(random, case.rows, case.depth if case.way == FORWARD else case.columns)
+        self.factor = self._tensor(random, case.rows, case.depth) if case.way == BACKWARD else None
         width = case.travelling
         self.whole = self._tensor(random, case.rows, width)
         self.part = self._tensor(random, case.rows // RANKS, width)
 
     def contenders(self) -> list[str]:
         chunks = [f"{PRODUCT}:{count}" for count in CHUNKS]
-        return [*settings(self.case), PLANNED, PRODUCT, *chunks, COLLECTIVE]
+        of_weight = [GRADIENT] if self.case.way == BACKWARD else []
+        return [*settings(self.case), PLANNED, PRODUCT, *chunks, *of_weight, COLLECTIVE]
 
     def seconds(self, name: str) -> float:
         """Of one turn: all ranks begin together, and wait for the device at the end."""
@@ -90,6 +94,8 @@ class Operator:
     def _prepared(self, name: str):
         if name.startswith(PRODUCT):
             return lambda: self._multiply(int(name.partition(":")[2] or 1))
+        if name == GRADIENT:
+            return lambda: paddle.matmul(self.factor, self.left, transpose_x=True)
         if name in (COLLECTIVE, BESIDE):
             self.whole.zero_()  # sums of sums would overflow
             return self._collective if name == COLLECTIVE else self._beside
@@ -99,12 +105,22 @@ class Operator:
         self.x.clear_gradient(False)
         self.weight.clear_gradient(False)
         result = self.call(self.x, self.weight, self.group, setting)
-        return lambda: result.backward(self.gradient)
+        end = graph_end([result], [self.gradient])
+        return end.backward
 
     def _multiply(self, chunks: int):
         weight = self.weight.detach()
-        for first, last in spans(self.case.rows, chunks):
+        for first, last in self._cut(chunks):
             paddle.matmul(self.left[first:last], weight, transpose_y=self.case.way != FORWARD)
+
+    def _cut(self, chunks: int) -> list[tuple[int, int]]:
+        """Rows of the products that ``pipelined`` makes."""
+        rows = self.case.rows
+        if self.case.kind != "reduce_scatter" or not in_pieces(rows // RANKS // chunks, rows // RANKS):
+            return spans(rows, chunks)
+        starts = [rank * rows // RANKS for rank in range(RANKS)]
+        cut = spans(rows // RANKS, chunks)
+        return [(start + first, start + last) for first, last in cut for start in starts]
 
     def _collective(self):
         self._started().wait()
@@ -195,7 +211,7 @@ def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
     names = work.contenders()
     wanted = work.results(names[0])
     for name in names[1:]:
-        if not name.startswith((PRODUCT, COLLECTIVE)):
+        if not name.startswith((PRODUCT, GRADIENT, COLLECTIVE)):
             verify(case, name, work.results(name), wanted)
     seconds = timing.interleaved(work.seconds, names, rounds)
     plan = work.plan()

@@ -41,7 +41,9 @@ Collective::Collective(Members& members, int& buffer, const Call& call)
       ranks_(members.ranks()),
       size_(size_of(call.dtype)) {
   Seat& seat = members.own_seat();
+  const Stream* stream = stream_of_this_thread();
   seat.made(call.number).call = call;
+  seat.made(call.number).came = stream ? stream->turn() : now();
   seat.calls_made.store(call.number);
 }
 
@@ -49,7 +51,7 @@ void Collective::meet() {
   members_.meet();
   if (compared_) return;
   compared_ = true;
-  began_ = members_.met_at();
+  for (int rank = 0; rank < ranks_; ++rank) began_ = std::max(began_, members_.seat(rank).made(call_.number).came);
   compare();
 }
 
@@ -79,7 +81,11 @@ void Collective::compare_parts() {
     }
 }
 
-void Collective::travel(size_t bytes_out, size_t bytes_in) { sleep_until(occupy_link(began_, bytes_out, bytes_in)); }
+void Collective::travel(size_t bytes_out, size_t bytes_in) {
+  const int64_t over = occupy_link(began_, bytes_out, bytes_in);
+  if (Stream* stream = stream_of_this_thread()) stream->over_at(std::max(over, now()));
+  sleep_until(over);
+}
 
 void Collective::reduce_chunks(size_t at, const char* own, size_t count, char* out, char* copy) {
   const void* inputs[kMaxRanks];

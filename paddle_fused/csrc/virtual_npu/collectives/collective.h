@@ -26,7 +26,8 @@ class Collective {
   // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the seat of this rank says.
   void all_to_all(const char* const* send, char* const* receive);
 
-  // Until the emulated link has carried so many bytes from and to this rank.
+  // Until the emulated link has carried so many bytes from and to this rank. It begins when the last rank could have
+  // begun: a card's copying engine waits for nobody's processor.
   void travel(size_t bytes_out, size_t bytes_in);
 
  private:
@@ -45,7 +46,7 @@ class Collective {
   const Call call_;
   const int rank_, ranks_;
   const size_t size_;  // of an element
-  int64_t began_ = 0;  // when all had come
+  int64_t began_ = 0;  // when the turn of the last rank had come
   bool compared_ = false;
 };
 

@@ -10,6 +10,8 @@
 #include <climits>
 #include <cstdint>
 
+#include "virtual_npu/runtime/clock.h"
+
 namespace virtual_npu {
 
 using Word = std::atomic<uint32_t>;
@@ -22,14 +24,5 @@ inline void wait_on(Word* word, uint32_t seen, int64_t nanoseconds) {
 }
 
 inline void wake(Word* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
-
-// Nanoseconds of the clock that all processes of this host share.
-inline int64_t now() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t(time.tv_sec) * 1000000000 + time.tv_nsec;
-}
-
-inline int64_t nanoseconds(double seconds) { return int64_t(seconds * 1e9); }
 
 }  // namespace virtual_npu

@@ -94,7 +94,6 @@ void Members::meet() {
   own_seat().arrived.store(next);
   if (header.here.fetch_add(1) + 1 == uint32_t(ranks_)) {
     header.here.store(0);
-    header.met_at.store(now());
     // Not a plain store: another rank may be breaking the group.
     uint32_t meeting = header.meeting.load();
     while (!header.meeting.compare_exchange_weak(meeting, next | (meeting & Header::kBroken))) {

@@ -29,8 +29,6 @@ class Members {
 
   // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
   void meet();
-  // When the last meeting was complete, for all ranks the same.
-  int64_t met_at() { return header().met_at.load(); }
 
   // Waits until this rank's doorbell is rung, which was seen at `seen`. `call` waits for the ranks in `awaited`.
   void wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited);

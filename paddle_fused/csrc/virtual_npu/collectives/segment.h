@@ -37,6 +37,7 @@ struct alignas(64) Seat {
   std::atomic<uint64_t> calls_made;
   struct Made {
     Call call;
+    int64_t came;  // when the rank's turn to make it came
     uint64_t sent[kMaxRanks], received[kMaxRanks];  // bytes to and from every rank, of an all_to_all
   } calls[2];
 
@@ -64,7 +65,6 @@ struct Header {
   // use, for the reason in `failure`.
   static constexpr uint32_t kBroken = 1u << 31;
   Word here, meeting;
-  std::atomic<int64_t> met_at;
   enum Failure : uint32_t { kNone, kBeingWritten, kWritten };
   Word failure_state;
   uint32_t spreads;  // whether it breaks the other groups of its ranks too

@@ -8,12 +8,13 @@
 #include <cstdio>
 #include <optional>
 
+#include "virtual_npu/runtime/clock.h"
 #include "virtual_npu/runtime/communication_time.h"
 
 namespace virtual_npu {
 namespace {
 
-thread_local Stream* stream_of_this_thread = nullptr;
+thread_local Stream* own_stream = nullptr;
 
 std::atomic<int64_t>& work_under_way() {
   static auto* count = new std::atomic<int64_t>{0};
@@ -37,8 +38,8 @@ void prepare_thread() {
 class Stream::Waiting {
  public:
   explicit Waiting(Stream* stream) : stream_(stream) {
-    if (!stream_of_this_thread) exposed_.emplace(communication_time().exposed);
-    stream_->waiters_.push_back({std::this_thread::get_id(), stream_of_this_thread});
+    if (!own_stream) exposed_.emplace(communication_time().exposed);
+    stream_->waiters_.push_back({std::this_thread::get_id(), own_stream});
   }
   ~Waiting() {
     auto& waiters = stream_->waiters_;
@@ -53,7 +54,7 @@ class Stream::Waiting {
 
 Stream::Ticket Stream::submit(std::function<void()> work) {
   std::lock_guard<std::mutex> lock(mutex_);
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), now()});
   work_under_way().fetch_add(1);
   const Ticket ticket = submitted_.load() + 1;
   submitted_.store(ticket, std::memory_order_release);
@@ -65,14 +66,18 @@ Stream::Ticket Stream::submit(std::function<void()> work) {
   return ticket;
 }
 
-void Stream::run(const std::function<void()>& work) {
+void Stream::run(const Work& work) {
+  turn_ = std::max(work.submitted, over_);
+  over_ = 0;
   std::string failure;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (failed_) return;
   }
   try {
-    return work();
+    work.run();
+    if (!over_) over_ = now();
+    return;
   } catch (const std::exception& error) {
     failure = error.what();
   }
@@ -84,16 +89,16 @@ void Stream::run(const std::function<void()>& work) {
 
 void Stream::work_off(std::shared_ptr<Stream> stream) {
   prepare_thread();
-  stream_of_this_thread = stream.get();
+  own_stream = stream.get();
   std::unique_lock<std::mutex> lock(stream->mutex_);
   for (;;) {
     stream->changed_.wait(lock, [&] { return stream->stopped_ || !stream->queue_.empty(); });
     if (stream->queue_.empty()) return;
-    std::function<void()> work = std::move(stream->queue_.front());
+    Work work = std::move(stream->queue_.front());
     stream->queue_.pop_front();
     lock.unlock();
     stream->run(work);
-    work = nullptr;  // what it holds is free before anybody is told that it is done
+    work.run = nullptr;  // what it holds is free before anybody is told that it is done
     lock.lock();
     stream->done_.fetch_add(1, std::memory_order_release);
     work_under_way().fetch_sub(1);
@@ -113,6 +118,7 @@ void Stream::wait(Ticket ticket) {
   if (!passed(ticket)) {
     Waiting waiting(this);
     changed_.wait(lock, [&] { return passed(ticket); });
+    if (own_stream) own_stream->turn_ = now();
   }
   throw_failure(ticket);
 }
@@ -175,6 +181,8 @@ struct Caller {
 
 }  // namespace
 
+Stream* stream_of_this_thread() { return own_stream; }
+
 void remember_caller() { thread_local const Caller caller; }
 
 bool program_waits_for_this_thread() {
@@ -184,7 +192,7 @@ bool program_waits_for_this_thread() {
     threads = callers().threads;
   }
   return std::all_of(threads.begin(), threads.end(), [](std::thread::id thread) {
-    return stream_of_this_thread ? stream_of_this_thread->holds_up(thread) : thread == std::this_thread::get_id();
+    return own_stream ? own_stream->holds_up(thread) : thread == std::this_thread::get_id();
   });
 }
 

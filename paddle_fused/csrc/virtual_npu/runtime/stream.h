@@ -55,7 +55,17 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Whether the thread `host` waits for this stream, by itself or through other streams that wait for it.
   bool holds_up(std::thread::id host);
 
+  // Of the work under way, on the stream's thread: when its turn came, which is when it had been submitted and what is
+  // before it was over. The thread itself may have got its core later.
+  int64_t turn() const { return turn_; }
+  // The work under way is over at `time`, not when the thread gets to say so.
+  void over_at(int64_t time) { over_ = time; }
+
  private:
+  struct Work {
+    std::function<void()> run;
+    int64_t submitted;  // when
+  };
   struct Waiter {
     std::thread::id thread;
     Stream* stream;  // whose thread it is; nullptr for a thread of the program
@@ -63,19 +73,20 @@ class Stream : public std::enable_shared_from_this<Stream> {
   class Waiting;
 
   static void work_off(std::shared_ptr<Stream> stream);
-  void run(const std::function<void()>& work);
+  void run(const Work& work);
   void throw_failure(Ticket ticket);
 
   const int device_;
   std::atomic<Ticket> submitted_{0}, done_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<Work> queue_;
   std::vector<Waiter> waiters_;
   bool started_ = false, stopped_ = false;
   Ticket failed_ = 0;  // the first ticket whose work failed
   std::string failure_;
   bool heard_ = false;
+  int64_t turn_ = 0, over_ = 0;  // of the work under way; of the thread alone
 };
 
 // A place in a stream's queue; none if the stream is empty, which everybody has passed.
@@ -98,6 +109,9 @@ bool is_compute_stream(C_Stream stream);
 void before_kernel(C_Stream stream);
 // Whether any stream has work under way: while none has, kernels need not look at theirs.
 bool any_stream_is_busy();
+
+// The stream whose thread this is; nullptr for a thread of the program.
+Stream* stream_of_this_thread();
 
 // Notes that the program communicates from the calling thread.
 void remember_caller();

@@ -1,0 +1,17 @@
+// Nanoseconds of the clock that all processes of this host share.
+#pragma once
+#include <time.h>
+
+#include <cstdint>
+
+namespace virtual_npu {
+
+inline int64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t(time.tv_sec) * 1000000000 + time.tv_nsec;
+}
+
+inline int64_t nanoseconds(double seconds) { return int64_t(seconds * 1e9); }
+
+}  // namespace virtual_npu

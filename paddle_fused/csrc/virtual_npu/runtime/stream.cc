@@ -100,6 +100,7 @@ void Stream::work_off(std::shared_ptr<Stream> stream) {
     stream->run(work);
     work.run = nullptr;  // what it holds is free before anybody is told that it is done
     lock.lock();
+    stream->ended_ = stream->over_;
     stream->done_.fetch_add(1, std::memory_order_release);
     work_under_way().fetch_sub(1);
     stream->changed_.notify_all();
@@ -118,8 +119,8 @@ void Stream::wait(Ticket ticket) {
   if (!passed(ticket)) {
     Waiting waiting(this);
     changed_.wait(lock, [&] { return passed(ticket); });
-    if (own_stream) own_stream->turn_ = now();
   }
+  if (own_stream) own_stream->turn_ = std::max(own_stream->turn_, ended_);
   throw_failure(ticket);
 }
 

@@ -56,7 +56,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool holds_up(std::thread::id host);
 
   // Of the work under way, on the stream's thread: when its turn came, which is when it had been submitted and what is
-  // before it was over. The thread itself may have got its core later.
+  // before it, or what it waited for on another stream, was over. The thread itself may have got its core later.
   int64_t turn() const { return turn_; }
   // The work under way is over at `time`, not when the thread gets to say so.
   void over_at(int64_t time) { over_ = time; }
@@ -86,6 +86,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Ticket failed_ = 0;  // the first ticket whose work failed
   std::string failure_;
   bool heard_ = false;
+  int64_t ended_ = 0;            // when the last work that was done was over
   int64_t turn_ = 0, over_ = 0;  // of the work under way; of the thread alone
 };
 

@@ -17,6 +17,8 @@ VIEWS = {
     "rows": lambda x: x[1:, 2:5],
     "every second": lambda x: x[..., ::2],
     "a column": lambda x: x[..., 3],
+    "backwards": lambda x: x[::-1, :, ::-2],
+    "columns backwards": lambda x: x[..., ::-1].transpose([0, 1, 3, 2]),
     "rows transposed": lambda x: x[:, 1:6].transpose([0, 3, 1, 2]),
     "nothing": lambda x: x[:, 2:2].transpose([3, 2, 1, 0]),
 }
@@ -63,3 +65,29 @@ def test_strides_that_overlap_or_leave_gaps(strides, on_npu):
     view = paddle.as_strided(paddle.to_tensor(values), [5, 9], list(strides), offset=4)
     wanted = np.lib.stride_tricks.as_strided(values[1:], (5, 9), [4 * each for each in strides])
     assert_dense(view, wanted)
+
+
+def random_view(random):
+    """Sizes and strides of up to six dimensions, which fit 4096 elements, and the number of the first one."""
+    rank = random.integers(0, 7)
+    while True:
+        sizes = random.choice([1, 2, 3, 5, 17, 40], rank)
+        strides = random.choice([0, 1, 1, 2, 3, 16, 17, 64], rank)
+        for i in reversed(range(rank - 1)):
+            if random.random() < 0.3:  # lies like one with the next dimension
+                strides[i] = strides[i + 1] * sizes[i + 1]
+        span = int(((sizes - 1) * strides).sum())
+        if span < 4096 and sizes.prod() < 100_000:
+            return sizes.tolist(), strides.tolist(), int(random.integers(0, 4096 - span))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float32", "int64", "complex128"])
+def test_random_views(dtype, on_npu):
+    random = np.random.default_rng(0)
+    values = numbers(dtype, 4096)
+    tensor = paddle.to_tensor(values).astype(dtype)
+    for _ in range(100):
+        sizes, strides, first = random_view(random)
+        view = paddle.as_strided(tensor, sizes, strides, offset=first * tensor.element_size())
+        steps = [each * values.itemsize for each in strides]
+        assert_dense(view, np.lib.stride_tricks.as_strided(values[first:], sizes, steps))

@@ -24,6 +24,7 @@ void check_sum_rows(Report* report);
 void check_sum_terms(Report* report);
 void check_gelu(Report* report);
 void check_squared_norm(Report* report);
+void check_make_dense(Report* report);
 void check_moe(Report* report);
 
 }  // namespace paddle_fused::checks

@@ -4,6 +4,7 @@
 #include "checks/checks.h"
 #include "kernels/embedding.h"
 #include "kernels/moe.h"
+#include "kernels/strided.h"
 
 namespace paddle_fused::checks {
 namespace {
@@ -132,6 +133,37 @@ void check_embedding(Report* report) {
       }
       return sums;
     });
+  }
+}
+
+// Views of 6000 elements: matrices that lie transposed, pieces, single elements, overlapping and turned round.
+void check_make_dense(Report* report) {
+  struct View {
+    std::vector<int64_t> sizes, strides;
+    int64_t first;
+  };
+  const View views[] = {{{71, 83}, {1, 71}, 0},          {{3, 45, 37}, {1, 120, 3}, 2}, {{3, 37, 45}, {1700, 1, 37}, 5},
+                        {{9, 1, 5, 31}, {310, 7, 62, 1}, 0}, {{40, 13}, {130, 3}, 1},   {{50, 60}, {1, 0}, 5900},
+                        {{50, 60}, {1, 1}, 5891},        {{41, 67}, {1, -80}, 5900},    {{29, 31}, {-31, -1}, 5999}};
+  for (const ElementType type : kTypes) {
+    const Tensor data = Tensor::random(type, 6000);
+    report->kernel("make_dense", type);
+    for (const View& view : views) {
+      report->problem("a view of " + std::to_string(view.sizes.size()) + " dimensions");
+      std::vector<double> truth;
+      int64_t count = 1;
+      for (const int64_t size : view.sizes) count *= size;
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t place = view.first, rest = i;
+        for (size_t d = view.sizes.size(); d-- > 0; rest /= view.sizes[d])
+          place += rest % view.sizes[d] * view.strides[d];
+        truth.push_back(data[place]);
+      }
+      Tensor out(type, count);
+      const int64_t size = element_size(type);
+      make_dense(static_cast<const char*>(data.data()) + view.first * size, view.sizes, view.strides, size, out.data());
+      report->compare_bits("out", out, truth);
+    }
   }
 }
 

@@ -85,6 +85,7 @@ FOUR = [
     Method("tensor 2 with sequence parallel x sharding stage 1 of 2", 4, 2, f"{SEQUENCE} --sharding stage1"),
     Method("tensor 2 x sharding stage 2 of 2", 4, 2, f"{TENSOR} --sharding stage2"),
     Method("tensor 2 x pipeline 2", 4, 1, f"{TENSOR} {STAGES}"),
+    Method("tensor 2 x pipeline 2", 4, 1, f"{TENSOR} {STAGES}", tied=True),
     Method("pipeline 2 x sharding stage 1 of 2", 4, 2, f"{STAGES} --sharding stage1"),
     Method("pipeline 2 x data 2", 4, 2, STAGES),
     Method("sharding stage 1 of 2 x data 2", 4, 4, "--sharding stage1 --sharding_parallel_degree 2"),
@@ -107,6 +108,9 @@ EIGHT = [
         2,
         f"{SEQUENCE} {STAGES} --sharding stage1",
         bf16=True,
+    ),
+    Method(
+        "tensor 2 x pipeline of 4 stages of 2 parts", 8, 1, f"{TENSOR} {PARTS}", first=False, micro_batches=8
     ),
 ]
 

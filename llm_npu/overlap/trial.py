@@ -22,9 +22,10 @@ def seconds(product: Product, settings: Sequence[Setting], group, turns: int) ->
     sizes = [product.depth, product.columns]
     right = paddle.full(sizes[::-1] if product.transposed else sizes, 0.5, product.dtype)
     others = (product.transposed, group)
+    factor = paddle.full([product.rows, product.columns], 0.5, product.dtype) if product.beside else None
 
     def beside():
-        return paddle.matmul(left, right, transpose_y=product.transposed)
+        return paddle.matmul(factor, left, transpose_x=True)
 
     best = [float("inf")] * len(settings)
     for turn in range(turns + 1):

@@ -73,7 +73,7 @@ class Planner:
         self,
         customized: Mapping[str, str | Setting] | None = None,
         report: Callable[[Plan], object] | None = None,
-        trials: int = 3,
+        trials: int = 5,
     ):
         if not isinstance(trials, int) or trials < 0:
             raise ValueError(f"trials is {trials!r}; accepted: 0 or a number of runs.")

@@ -122,7 +122,7 @@ Mark Communicator::issue(StreamPointer stream, std::function<void()> work) {
   const auto self = shared_from_this();
   last_ = {stream, stream->submit([self, before, work = std::move(work)] {
              before.wait();
-             const Timed busy(communication_time().busy);
+             const Timed busy(communication_time().busy, stream_of_this_thread()->turn());
              work();
            })};
   return last_;

@@ -1,8 +1,9 @@
 // How long this process communicates, and how much of that holds the program up.
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <cstdint>
+
+#include "virtual_npu/runtime/clock.h"
 
 namespace virtual_npu {
 
@@ -13,20 +14,17 @@ struct CommunicationTime {
 };
 CommunicationTime& communication_time();
 
-// Adds its own lifetime to a sum.
+// Adds the time from `begin` to its own end to a sum.
 class Timed {
  public:
-  explicit Timed(std::atomic<int64_t>& sum) : sum_(sum) {}
-  ~Timed() {
-    const auto passed = std::chrono::steady_clock::now() - begin_;
-    sum_.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count(), std::memory_order_relaxed);
-  }
+  explicit Timed(std::atomic<int64_t>& sum, int64_t begin = now()) : sum_(sum), begin_(begin) {}
+  ~Timed() { sum_.fetch_add(now() - begin_, std::memory_order_relaxed); }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
 
  private:
   std::atomic<int64_t>& sum_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const int64_t begin_;
 };
 
 }  // namespace virtual_npu

@@ -59,6 +59,7 @@ def pytest_collection_finish(session):
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=10, help="how many processes tests/test_kills.py kills")
+    parser.addoption("--seed", type=int, default=0, help="of the runs that are compared to a few roundings")
 
 
 def _child_environment(variables: dict[str, str | None]) -> dict[str, str]:
@@ -121,6 +122,12 @@ def run_program(run_python, tmp_path):
         return run_python("-m", "paddle_fused.virtual_npu", file, **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig) -> int:
+    """Of weights and samples of runs that are compared to a few roundings (``--seed``)."""
+    return pytestconfig.getoption("seed")
 
 
 @pytest.fixture(autouse=True)

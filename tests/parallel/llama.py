@@ -1,6 +1,8 @@
 """Trains a small Llama on a mesh, in dygraph and as a static program, and alone. Run by tests/ranks.py:
 
-llama.py FOLDER SETTINGS      SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp, pp, precision
+llama.py FOLDER SETTINGS SEED
+
+SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp, pp, precision. SEED: of weights and batches.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 import ranks
+from fused_models.rounding import round_otherwise
 from paddlenlp.transformers import LlamaConfig
+from roundings import ADAM_EPSILON
 from tiny_models import SIZES, VOCABULARY
 
 import paddle_fused
@@ -29,12 +33,14 @@ from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss
 from paddle_fused import virtual_npu
 
+SEED = int(sys.argv[3])
+OTHER_ROUNDINGS = range(4)  # seeds
 STEPS = 3
 ROWS, SEQUENCE = 4, 16  # of all processes together, in each step
 
 
 def new_model(precision: str, fused: bool = True):
-    paddle.seed(7)
+    paddle.seed(SEED)
     model = families.new_model(LlamaConfig(**SIZES, use_cache=False))
     if fused:
         surgery.apply_fused_kernels(model, strict=True)
@@ -45,19 +51,26 @@ def new_model(precision: str, fused: bool = True):
 
 def new_optimizer(parameters):
     clip = paddle.nn.ClipGradByGlobalNorm(1.0)
-    return paddle.optimizer.AdamW(1e-2, parameters=parameters, grad_clip=clip, multi_precision=True)
+    return paddle.optimizer.AdamW(
+        1e-2, parameters=parameters, grad_clip=clip, multi_precision=True, epsilon=ADAM_EPSILON
+    )
 
 
 def batch(step: int):
-    random = np.random.default_rng(step)
+    random = np.random.default_rng([SEED, step])
     ids, labels = random.integers(0, VOCABULARY, (2, ROWS, SEQUENCE))
     labels[:, 0] = -100
     return ids, labels
 
 
-def alone(precision: str, fused: bool = True) -> dict:
-    """The losses of one process, after them that of a batch it has not seen, its norms, and its moments."""
+def alone(precision: str, fused: bool = True, otherwise: int | None = None) -> dict:
+    """The losses of one process, that of a batch it has not seen, its norms, and its moments.
+
+    ``otherwise``: the seed of other roundings.
+    """
     model = new_model(precision, fused)
+    if otherwise is not None:
+        round_otherwise(model, otherwise)
     causal = CausalLoss(model)
     optimizer = new_optimizer(causal.parameters())
     norm = norm_of(optimizer)
@@ -154,7 +167,10 @@ def main() -> None:
     precisions = sorted({case["precision"] for case in cases})
     found = {
         "alone": {each: alone(each) for each in precisions},
-        "not fused": {each: alone(each, fused=False) for each in precisions},
+        "not fused": {
+            each: [alone(each, fused=False, otherwise=seed) for seed in (None, *OTHER_ROUNDINGS)]
+            for each in precisions
+        },
         "split": [],
     }
     for given in cases:

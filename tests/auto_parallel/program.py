@@ -84,7 +84,7 @@ def examine(row: Row, mesh) -> dict:
     return {"backend": ran.backend, "results": results}
 
 
-def main(folder: str) -> None:
+def main(folder: str, seed: int) -> None:
     paddle.set_device("cpu")
     dist.init_parallel_env()
     mesh = dist.ProcessMesh([0, 1], dim_names=["x"])
@@ -95,9 +95,10 @@ def main(folder: str) -> None:
         except Exception:
             found[str(row)] = {"failure": traceback.format_exc()}
     static.use_gloo_in_static_programs()
-    trained = {split: static.train_split(split, mesh) for split in static.SPLITS}
-    written = {"rows": found, "alone": static.train_alone(), "split": trained}
+    trained = {split: static.train_split(split, mesh, seed) for split in static.SPLITS}
+    others = [static.train_alone(seed, *other) for other in static.OTHER_ORDERS]
+    written = {"rows": found, "alone": static.train_alone(seed), "others": others, "split": trained}
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(written))
 
 
-main(sys.argv[1])
+main(sys.argv[1], int(sys.argv[2]))

@@ -9,6 +9,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.base import core
 from paddle.distributed.auto_parallel.static import process_group
+from roundings import ADAM_EPSILON
 
 from paddle_fused import (
     add_rms_norm,
@@ -25,6 +26,8 @@ from paddle_fused import (
 VOCABULARY, HIDDEN, HEADS, STEPS = 64, 16, 2, 3
 # What is split: the batch, or the vocabulary of the output layer.
 SPLITS = ("batch", "vocabulary")
+# (backend, order of the rows): other orders of the same sums.
+OTHER_ORDERS = (("composed", 1), ("composed", -1), ("native", -1))
 OPERATORS = {  # and how often the model calls them
     "pf_rms_norm": 1,
     "pf_rotary": 2,
@@ -37,9 +40,9 @@ OPERATORS = {  # and how often the model calls them
 
 
 class Model(paddle.nn.Layer):
-    def __init__(self, split: str | None, mesh):
+    def __init__(self, split: str | None, mesh, seed: int):
         super().__init__()
-        random = np.random.default_rng(0)
+        random = np.random.default_rng([seed, 0])
 
         def parameter(*shape):
             values = paddle.nn.initializer.Assign(random.standard_normal(shape).astype("float32"))
@@ -64,20 +67,25 @@ class Model(paddle.nn.Layer):
         return linear_cross_entropy(hidden, self.head, labels)
 
 
-def batch():
-    random = np.random.default_rng(1)
+def batch(seed: int):
+    random = np.random.default_rng([seed, 1])
     ids, labels = random.integers(0, VOCABULARY, (2, 8, 5))
     labels[:, 0] = -100
     return ids, labels
 
 
-def train_alone() -> list[float]:
-    model = Model(None, None)
-    optimizer = paddle.optimizer.AdamW(1e-2, parameters=model.parameters())
+def new_optimizer(parameters):
+    return paddle.optimizer.AdamW(1e-2, parameters=parameters, epsilon=ADAM_EPSILON)
+
+
+def train_alone(seed: int, backend: str = "native", order: int = 1) -> list[float]:
+    """The losses; with an ``order`` of -1 the last row of the batch is the first."""
+    model = Model(None, None, seed)
+    optimizer = new_optimizer(model.parameters())
     losses = []
-    with use_backend("native", strict=True):
+    with use_backend(backend, strict=True):
         for _ in range(STEPS):
-            loss = model(*map(paddle.to_tensor, batch()))
+            loss = model(*(paddle.to_tensor(rows[::order].copy()) for rows in batch(seed)))
             loss.backward()
             optimizer.step()
             optimizer.clear_grad()
@@ -85,11 +93,11 @@ def train_alone() -> list[float]:
     return losses
 
 
-def train_split(split: str, mesh) -> dict:
+def train_split(split: str, mesh, seed: int) -> dict:
     """The losses, and how often each operator and its gradient stand in the program."""
-    model = Model(split, mesh)
-    optimizer = dist.shard_optimizer(paddle.optimizer.AdamW(1e-2, parameters=model.parameters()))
-    ids, labels = batch()
+    model = Model(split, mesh, seed)
+    optimizer = dist.shard_optimizer(new_optimizer(model.parameters()))
+    ids, labels = batch(seed)
     data = paddle.io.TensorDataset([ids, labels, labels])  # the last one goes to the loss function
     loader = dist.shard_dataloader(
         paddle.io.DataLoader(data, batch_size=len(ids)),

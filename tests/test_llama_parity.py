@@ -12,6 +12,7 @@ import numpy as np
 import paddle
 import pytest
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+from roundings import ADAM_EPSILON
 
 STEPS = 20
 SEEDS = range(3)
@@ -28,7 +29,7 @@ FUSED = {
 
 
 @pytest.fixture(scope="module")
-def stock_folders(tmp_path_factory):
+def stock_folders(tmp_path_factory, seed):
     """Small Llamas with random weights in PaddleNLP's stock layout, one for each seed."""
     paddle.set_device("cpu")
     config = LlamaConfig(
@@ -42,8 +43,8 @@ def stock_folders(tmp_path_factory):
         seq_length=64,
     )
     folders = [str(tmp_path_factory.mktemp("stock")) for _ in SEEDS]
-    for seed, folder in zip(SEEDS, folders, strict=True):
-        paddle.seed(seed)
+    for number, folder in enumerate(folders):
+        paddle.seed(seed + number)
         LlamaForCausalLM(config).save_pretrained(folder)
     return folders
 
@@ -71,6 +72,7 @@ def run(folder, device, dtype, *, seed=0, recompute=False, static=False, **flags
         1e-3,
         parameters=model.parameters(),
         weight_decay=0.01,
+        epsilon=ADAM_EPSILON,
         multi_precision=dtype != "float32",
         grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0),
     )

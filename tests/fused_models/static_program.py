@@ -12,6 +12,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 from paddle.distributed import fleet
+from roundings import ADAM_EPSILON
 
 import paddle_fused
 from fused_models.comparison import built, random_batch
@@ -38,7 +39,7 @@ def losses(name: str, operator: str | None) -> list[float]:
     fleet.auto.set_mesh(one_process_mesh())
     # Unfused, attention gets no mask in these models: on an npu they cannot make one.
     model = built(family, operator, use_flash_attention=operator is None, num_key_value_heads=4)
-    optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters())
+    optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters(), epsilon=ADAM_EPSILON)
     if name == "llama-network":
         model, optimizer = dist.parallelize(model, optimizer, config={})
     else:

@@ -18,7 +18,7 @@ class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
     One that is not ``first`` runs after the others of as many processes, in processes of its own. ``tied``:
-    the model's output layer is its embedding.
+    the model's output layer is its embedding. ``otherwise``: the seed of other roundings.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Method:
     first: bool = True
     tied: bool = False
     micro_batches: int = MICRO_BATCHES
+    otherwise: int | None = None
 
     @property
     def kind(self) -> str:
@@ -58,13 +59,21 @@ TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --s
 STAGES = "--pipeline_parallel_degree 2"
 PARTS = "--pipeline_parallel_degree 4 --virtual_pp_degree 2"  # takes 8 layers
 
+UNFUSED = {  # name: the seed of other roundings
+    "one process, not fused": None,
+    "one process, rounded otherwise": 0,
+    "one process, rounded otherwise again": 1,
+}
 ALONE = [
-    Method("one process", 1, 1, ""),
-    Method("one process, not fused", 1, 1, "--disable_fused_options true"),
-    Method("one process", 1, 1, "", bf16=True),
-    Method("one process, not fused", 1, 1, "--disable_fused_options true", bf16=True),
-    Method("one process", 1, 1, "", first=False, tied=True),
-    Method("one process, not fused", 1, 1, "--disable_fused_options true", first=False, tied=True),
+    method
+    for kind in ({}, {"bf16": True}, {"first": False, "tied": True})
+    for method in (
+        Method("one process", 1, 1, "", **kind),
+        *(
+            Method(name, 1, 1, "--disable_fused_options true", **kind, otherwise=seed)
+            for name, seed in UNFUSED.items()
+        ),
+    )
 ]
 TWO = [
     Method("data parallel", 2, 2, ""),

@@ -7,15 +7,35 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 import ranks  # noqa: E402
+from fused_models.rounding import round_otherwise  # noqa: E402
 
 from hybrid_parallel.many_runs import forget_groups, script  # noqa: E402
-from hybrid_parallel.methods import methods  # noqa: E402
+from hybrid_parallel.methods import Method, methods  # noqa: E402
+from llm_npu import families  # noqa: E402
+
+
+@contextmanager
+def roundings_of(method: Method) -> Iterator[None]:
+    """The models that are made meanwhile have other roundings, where the method says so."""
+    stock = families.new_model
+
+    def rounded(config):
+        model = stock(config)
+        round_otherwise(model, method.otherwise)
+        return model
+
+    if method.otherwise is not None:
+        families.new_model = rounded
+    yield
+    families.new_model = stock
 
 
 def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) -> None:
@@ -29,7 +49,8 @@ def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) 
         if number and method.flags:
             forget_groups()
         try:
-            code = run(words)
+            with roundings_of(method):
+                code = run(words)
             assert code == 0, code
         except BaseException:
             traceback.print_exc()

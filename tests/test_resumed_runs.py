@@ -9,6 +9,7 @@ import pytest
 import ranks
 import run_inputs
 from hybrid_parallel.many_runs import script
+from roundings import ADAM_EPSILON
 from test_run_llama import losses
 
 from llm_npu import checkpoint, console
@@ -40,6 +41,7 @@ def arguments(tmp_path_factory):
         "split": "80,20,0",
         "max_seq_length": 32,
         "max_steps": STEPS,
+        "adam_epsilon": ADAM_EPSILON,
         "save_steps": SAVED,
         "save_total_limit": 9,
         "do_eval": "false",
@@ -96,17 +98,17 @@ def test_the_same_mesh_goes_on_bit_for_bit(folder):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_another_mesh_goes_on_to_rounding(folder, method):
-    # fp32, 2^-24: some hundred roundings of sums in another order, through three steps of the optimizer
-    assert after(folder / method) == pytest.approx(after(folder / "tensor fp32"), rel=1e-5)
+    # 16 roundings of float32, 2^-24: the weights of two such runs do not part (tests/roundings.py)
+    assert after(folder / method) == pytest.approx(after(folder / "tensor fp32"), rel=1e-6)
 
 
 def test_from_one_process_to_many_and_back(folder, arguments):
-    assert after(folder / "from one") == pytest.approx(after(folder / "one"), rel=1e-5)
+    assert after(folder / "from one") == pytest.approx(after(folder / "one"), rel=1e-6)
     back = folder / "back"
     shutil.copytree(checkpoint.path_of(folder / "tensor fp32", SAVED), checkpoint.path_of(back, SAVED))
     flags = f"{WHOLE_BATCH} {FP32} --resume_from_checkpoint --output_dir"
     alone(arguments, *flags.split(), back)
-    assert after(back) == pytest.approx(after(folder / "tensor fp32"), rel=1e-5)
+    assert after(back) == pytest.approx(after(folder / "tensor fp32"), rel=1e-6)
 
 
 def rates(output_dir: Path) -> list[float]:

@@ -8,6 +8,7 @@ import numpy as np
 import paddle
 import pytest
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+from roundings import ADAM_EPSILON
 from safetensors.numpy import load_file
 from test_run_llama import MODEL, SCRIPT, VOCABULARY, losses
 
@@ -147,6 +148,7 @@ def test_the_loss_does_not_depend_on_how_a_step_is_cut_into_micro_batches(run, i
     for size, count in ((4, 1), (1, 4)):
         out = tmp_path / f"{size}"
         cut = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", count]
+        cut += ["--adam_epsilon", ADAM_EPSILON]
         assert run(*inputs, "--output_dir", out, "--no_bf16", "--padding", "longest", *cut)[0] == 0
         found.append(list(losses(out)[0].values()))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)

@@ -19,18 +19,12 @@ from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))  # pip leaves it out
+from paddle_fused import libraries  # noqa: E402
 
 
 class BuildError(SystemExit):
     """Ends the build with one sentence; pip shows it without a traceback."""
-
-
-BUILT_FILES = (
-    "paddle_fused/lib/libpaddle_fused_kernels.so",
-    "paddle_fused/lib/libpaddle_fused_ops.so",
-    "paddle_fused/virtual_npu/plugin/libpaddle-custom-npu.so",
-    "paddle_fused/virtual_npu/built_for.json",
-)
 
 
 def find_paddle() -> Path:
@@ -65,6 +59,7 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
     check_tools()
     paddle = find_paddle()
     version, commit = paddle_build(paddle)
+    sources = libraries.sources_digest(source / "paddle_fused")  # before they are read by the compiler
     configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
     configure += ["-DCMAKE_BUILD_TYPE=Release", f"-DPADDLE_DIR={paddle}"]
     configure += [
@@ -82,15 +77,15 @@ def build_native(source: Path, build: Path, destination: Path) -> None:
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}): "
                 + "\n".join(errors[:12])
             )
-    for file in BUILT_FILES[:-1]:
-        target = destination / file
+    *built, stamp_file = (destination / "paddle_fused" / file for file in libraries.BUILT_FILES)
+    for target in built:
         target.parent.mkdir(parents=True, exist_ok=True)
         # A process may have the old library in use: give its name to a new file, do not write into it.
         fresh = target.with_suffix(".new")
-        shutil.copy2(build / Path(file).name, fresh)
+        shutil.copy2(build / target.name, fresh)
         fresh.replace(target)
-    stamp = {"paddle_version": version, "paddle_commit": commit}
-    (destination / BUILT_FILES[-1]).write_text(json.dumps(stamp) + "\n")
+    stamp = {"paddle_version": version, "paddle_commit": commit, "sources": sources}
+    stamp_file.write_text(json.dumps(stamp) + "\n")
 
 
 class BuildNative(Command):
@@ -120,7 +115,7 @@ class BuildExtension(build_ext):
 
     def get_outputs(self):
         base = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
-        return [str(base / file) for file in BUILT_FILES]
+        return [str(base / "paddle_fused" / file) for file in libraries.BUILT_FILES]
 
     def get_output_mapping(self):
         return {}

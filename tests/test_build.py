@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+SOURCES += ("paddle_fused/__init__.py", "paddle_fused/libraries.py")
 SOURCES += tuple(f"paddle_fused/{folder}" for folder in ("csrc", "data", "contracts"))
 
 

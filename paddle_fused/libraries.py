@@ -1,0 +1,126 @@
+"""Where the native libraries are: in this package, or in the installed one that it hides.
+
+``python -m`` and ``python -c`` look in the current folder first. In a clone they import the clone's packages,
+whatever is installed, and after ``pip install .`` only the installed package has the libraries. They are used
+if they were built from the very sources of the clone, as the stamp beside them tells: a build in the clone would
+make the same. Otherwise they are not, and the error says which folder hides which installation.
+
+Nothing but the standard library is imported: setup.py reads this module too.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+BUILT_FILES = KERNELS, OPERATORS, PLUGIN, STAMP = (
+    "lib/libpaddle_fused_kernels.so",
+    "lib/libpaddle_fused_ops.so",
+    "virtual_npu/plugin/libpaddle-custom-npu.so",
+    "virtual_npu/built_for.json",
+)
+PACKAGE = Path(__file__).resolve().parent
+SOURCES = (".cc", ".h", ".S", ".cmake", ".txt", ".py")
+NOT_BUILT = "checks"  # the kernels' own tests have a build of their own
+
+
+class SetupError(RuntimeError):
+    """The libraries cannot be used: ``what`` is wrong, and the ``cure``, a sentence or more each."""
+
+    def __init__(self, what: str, cure: str):
+        super().__init__(f"{what} {cure}")
+        self.what, self.cure = what, cure
+
+
+@functools.cache
+def folder() -> Path:
+    """The package ``paddle_fused`` whose libraries this process uses, whether they are there or not."""
+    hidden = hidden_package()
+    if hidden is None:
+        return PACKAGE
+    sources = sources_digest()
+    if is_built() and _built_from(PACKAGE) == sources:
+        return PACKAGE
+    return hidden if _built_from(hidden) == sources else PACKAGE
+
+
+@functools.cache
+def hidden_package() -> Path | None:
+    """The installed package, with libraries, that would be imported if these sources were not before it."""
+    if not _has_sources():
+        return None
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)  # the finder of an editable installation is one of them
+        spec = find and find(PACKAGE.name, search_path())
+        if spec and spec.origin:
+            package = Path(spec.origin).resolve().parent
+            return package if package != PACKAGE and is_built(package) else None
+    return None
+
+
+def search_path() -> list[str]:
+    """``sys.path`` without the folder of these sources; the whole of it in an installed package."""
+    return [entry for entry in sys.path if not _has_sources() or Path(entry).resolve() != PACKAGE.parent]
+
+
+def is_built(package: Path = PACKAGE) -> bool:
+    """Whether all that a build makes is there."""
+    return all((package / file).is_file() for file in BUILT_FILES)
+
+
+def is_outdated() -> bool:
+    """Whether the libraries were built from other sources than those beside them."""
+    return folder() == PACKAGE and _has_sources() and _built_from(PACKAGE) != sources_digest()
+
+
+def sources_digest(package: Path = PACKAGE) -> str:
+    """The SHA-256 of the names and the contents of all files that the libraries are made of."""
+    files = [*(package / "contracts").glob("*.py"), *(package / "data").glob("*.json")]
+    for file in (package / "csrc").rglob("*"):
+        if file.suffix in SOURCES and file.relative_to(package / "csrc").parts[0] != NOT_BUILT:
+            files.append(file)
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(package).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def check_built(name: str, *files: Path) -> None:
+    """SetupError if one of the ``files`` of what is called ``name`` is missing."""
+    for file in files:
+        if not file.is_file():
+            what = f"{name} not built: {file} is missing."
+            if hidden := hidden_package():
+                what += f" {PACKAGE.parent} hides the installation in {hidden.parent}, and their C++ sources differ."
+            raise SetupError(what, how_to_build())
+
+
+def how_to_build() -> str:
+    """What to run to have libraries that fit, as one sentence."""
+    sources = PACKAGE.parent
+    if not _has_sources():
+        return "Run `pip install .` in the project's folder."
+    if folder() != PACKAGE:
+        return f"Run `pip install .` in {sources}."
+    if is_built():
+        return f"Run `pip install -e .` in {sources} (with cmake and ninja: `python setup.py build_native`)."
+    cure = f"Run `pip install .` in {sources}"
+    if hidden_package():
+        cure += ", or the command in another folder, without this one in PYTHONPATH, to use what is installed"
+    return f"{cure}."
+
+
+def _has_sources() -> bool:
+    return (PACKAGE / "csrc").is_dir()
+
+
+def _built_from(package: Path) -> str | None:
+    try:
+        return json.loads((package / STAMP).read_text(encoding="utf-8"))["sources"]
+    except (OSError, ValueError, KeyError, TypeError):  # it was written by an older build, or by nobody
+        return None

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from pathlib import Path
 
-from . import virtual_npu
+from . import libraries, virtual_npu
 
-LIBRARY = Path(__file__).resolve().parent / "lib" / "libpaddle_fused_kernels.so"
+LIBRARY = libraries.folder() / libraries.KERNELS
 OPENMP = "libiomp5.so"  # the kernels use the one that Paddle brings
 # active_isa() and isa_name(Isa) of csrc/kernels/isa.h, as g++ and clang spell them.
 ACTIVE, NAME = "_ZN12paddle_fused7kernels10active_isaEv", "_ZN12paddle_fused7kernels8isa_nameENS0_3IsaE"
 
 
 def chosen() -> str:
-    """``baseline``, ``avx2``, ``avx512``, ``avx512_bf16`` or ``amx``; OSError if there is no library."""
+    """``baseline``, ``avx2``, ``avx512``, ``avx512_bf16`` or ``amx``.
+
+    SetupError if the library is not built, OSError if it cannot be loaded.
+    """
+    libraries.check_built()
     paddle = virtual_npu.paddle_folder()
     if paddle is not None and (paddle / "libs" / OPENMP).is_file():
         ctypes.CDLL(str(paddle / "libs" / OPENMP), ctypes.RTLD_GLOBAL)
@@ -32,5 +35,5 @@ def chosen() -> str:
 if __name__ == "__main__":
     try:
         print(chosen())
-    except OSError as error:
+    except (libraries.SetupError, OSError) as error:
         sys.exit(str(error))

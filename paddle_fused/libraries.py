@@ -2,8 +2,8 @@
 
 ``python -m`` and ``python -c`` look in the current folder first. In a clone they import the clone's packages,
 whatever is installed, and after ``pip install .`` only the installed package has the libraries. They are used
-if they were built from the very sources of the clone, as the stamp beside them tells: a build in the clone would
-make the same. Otherwise they are not, and the error says which folder hides which installation.
+if they were built from the very sources of the clone, as the stamp beside them tells: a build in the clone
+would make the same. Otherwise they are not, and the error says which folder hides which installation.
 
 Nothing but the standard library is imported: setup.py reads this module too.
 """
@@ -90,13 +90,14 @@ def sources_digest(package: Path = PACKAGE) -> str:
     return digest.hexdigest()
 
 
-def check_built(name: str, *files: Path) -> None:
-    """SetupError if one of the ``files`` of what is called ``name`` is missing."""
-    for file in files:
+def check_built(*files: Path) -> None:
+    """SetupError if one of the ``files`` is missing: of all that a build makes, if none is named."""
+    for file in files or [folder() / name for name in BUILT_FILES]:
         if not file.is_file():
-            what = f"{name} not built: {file} is missing."
+            what = f"The native libraries are not built: {file} is missing."
             if hidden := hidden_package():
-                what += f" {PACKAGE.parent} hides the installation in {hidden.parent}, and their C++ sources differ."
+                what += f" {PACKAGE.parent} hides the installation in {hidden.parent}, and "
+                what += "the C++ sources of the two differ."
             raise SetupError(what, how_to_build())
 
 

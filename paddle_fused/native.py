@@ -13,11 +13,11 @@ import paddle
 import paddle.distributed as dist
 from paddle.utils.cpp_extension import extension_utils
 
-from . import host_memory
+from . import host_memory, libraries
 from .devices import elsewhere, is_captured
 
-LIBRARY = Path(__file__).resolve().parent / "lib" / "libpaddle_fused_ops.so"
-VIRTUAL_PLUGIN = Path(__file__).resolve().parent / "virtual_npu" / "plugin"
+LIBRARY = libraries.folder() / libraries.OPERATORS
+VIRTUAL_PLUGIN = (libraries.folder() / libraries.PLUGIN).parent
 
 
 def refuses(*tensors) -> str | None:
@@ -114,10 +114,11 @@ def _npu_is_virtual() -> bool:
 @functools.cache
 def _load_error() -> str | None:
     """Loads the library the first time; the reason why that failed, or None."""
-    if not LIBRARY.is_file():
-        return f"{LIBRARY.name} is not built: run `pip install .` in the project's folder"
     try:
+        libraries.check_built()
         extension_utils.load_op_meta_info_and_register_op(str(LIBRARY))
+    except libraries.SetupError as error:
+        return str(error)
     except (RuntimeError, OSError) as error:
         return f"{LIBRARY.name} could not be loaded: {str(error).strip().splitlines()[-1]}"
     host_memory.keep_freed_memory()

@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import virtual_npu
+from . import libraries, virtual_npu
 
 DRAWS = 5
 
@@ -279,10 +279,16 @@ def environment() -> dict[str, str]:
 
 
 def use_an_npu() -> None:
-    """Activates the virtual NPU, unless another plugin is chosen. To be called before paddle is imported."""
+    """Activates the virtual NPU, unless another plugin is chosen. To be called before paddle is imported.
+
+    Ends a program on which the virtual NPU cannot be had, with the sentence that says why.
+    """
     os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log of loading plugins: errors only
     if not os.environ.get("CUSTOM_DEVICE_ROOT"):
-        virtual_npu.activate()
+        try:
+            virtual_npu.activate()
+        except libraries.SetupError as error:
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":

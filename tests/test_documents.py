@@ -1,7 +1,8 @@
 """The commands of the README, the user's guide and docs/numerics.md run, and print what the documents show.
 
-They run in one folder, as somebody would type them, with less to do: arguments of ``SMALLER`` are added. A
-command that reads what another one writes runs after it, whichever tests are asked for.
+They run in a clone, with the project installed elsewhere as by the README's first command. Somebody would type
+them so, but for arguments of ``SMALLER``, which leave less to do. A command that reads what another one writes
+runs after it, whichever tests are asked for.
 """
 
 import importlib.util
@@ -13,6 +14,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import clones
 import document_commands
 import pytest
 from packaging.requirements import Requirement
@@ -161,12 +163,12 @@ def smaller(text: str) -> str:
 
 
 class Folder:
-    """Where the commands run, each at most once."""
+    """The clone ``path`` in which the commands run, each at most once."""
 
     def __init__(self, path: Path, run_python):
         self.path, self._run_python, self._done = path, run_python, {}
-        for name in ("scripts", "demo.yaml"):
-            (path / name).symlink_to(ROOT / name)
+        clones.make_clone(path)
+        self._site = clones.install(path, path / ".venv")
         (path / "corpus").mkdir()
         for name in ("bisect.py", "copy.py", "heapq.py", "random.py", "textwrap.py"):
             shutil.copy(Path(os.__file__).parent / name, path / "corpus")
@@ -187,6 +189,7 @@ class Folder:
                 SHELL,
                 smaller(text),
                 cwd=self.path,
+                PYTHONPATH=str(self._site),
                 PATH=f"{self.path / 'bin'}:{os.environ['PATH']}",
                 LLM_NPU_CACHE=str(self.path / "cache"),
             )

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
+from paddle_fused import libraries
+
 from .finding import Finding, error, ok, warning
 from .setup import Setup
 
@@ -31,25 +33,30 @@ def python(setup: Setup) -> Iterator[Finding]:
 
 def _requires_python():
     """The versions of Python that the project accepts; None where it is not installed."""
-    try:
-        accepted = metadata.metadata(PROJECT)["Requires-Python"]
-    except metadata.PackageNotFoundError:
+    project = _installed()
+    if project is None:
         return None
     from packaging.specifiers import SpecifierSet  # not above: it may be missing where the project is
 
-    return SpecifierSet(accepted)
+    return SpecifierSet(project.metadata["Requires-Python"])
+
+
+def _installed() -> metadata.Distribution | None:
+    """This project as it is installed: not the metadata that a build leaves in a clone."""
+    found = metadata.distributions(name=PROJECT, path=libraries.search_path())
+    return next(iter(found), None)
 
 
 def pins(setup: Setup) -> Iterator[Finding]:
     """The packages that the project names, and their versions."""
-    try:
-        lines = metadata.requires(PROJECT) or ()
-    except metadata.PackageNotFoundError:
-        yield error("packages", f"{PROJECT}, this project, is not installed for {sys.executable}", INSTALL)
+    project = _installed()
+    if project is None:
+        cure = f"Activate the environment that it is installed in (`. .venv/bin/activate`), or: {INSTALL}"
+        yield error("packages", f"{PROJECT}, this project, is not installed for {sys.executable}", cure)
         return
     from packaging.requirements import Requirement
 
-    requirements = [Requirement(line) for line in lines]
+    requirements = [Requirement(line) for line in project.requires or ()]
     needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
     findings = [finding for requirement in needed if (finding := _judged(requirement))]
     yield from findings

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-import paddle_fused
+from paddle_fused import libraries
 
 from .finding import Finding, error, ok, warning
 from .probe import OPERATORS
 from .setup import Setup
-
-REBUILD = "Run `pip install .` in the project's folder (in place: `python setup.py build_native`)."
-SOURCES = (".cc", ".h", ".txt", ".cmake")
-NOT_BUILT = "checks"  # the kernels' own tests have a build of their own
 
 # The operators as they are called by position: (inputs, attributes) of each form that is known.
 FORMS: dict[str, dict[tuple[int, int], str]] = {
@@ -32,34 +27,23 @@ SAME_PADDLE = "Install the paddle-custom-npu of the version that paddlepaddle ha
 
 
 def files(setup: Setup) -> Iterator[Finding]:
-    """The virtual NPU: built for the Paddle that is installed, and from the sources that stand here."""
-    if setup.kind != "virtual":
-        return
+    """The libraries: built from the sources that stand here, and for the Paddle that is installed."""
     try:
-        setup.variables_of_device()
-    except RuntimeError as failure:
-        yield error("plugin", str(failure), REBUILD)
+        libraries.check_built()
+        if setup.kind == "virtual":
+            setup.variables_of_device()
+    except libraries.SetupError as failure:
+        yield error("plugin", failure.what, failure.cure)
         return
     except ValueError:
         return  # the check of the device has said it
-    if newer := _newer_sources(Path(paddle_fused.__file__).parent):
-        what = f"the virtual NPU was built before {newer[0]} was changed ({len(newer)} newer file(s))"
-        yield warning("plugin", what, REBUILD)
-    else:
-        yield ok("plugin", "the virtual NPU was built for the Paddle that is installed")
-
-
-def _newer_sources(package: Path) -> list[str]:
-    """The C++ sources that were written after the last build; none where the package has no sources."""
-    sources = package / "csrc"
-    built = (package / "virtual_npu" / "built_for.json").stat().st_mtime
-    return sorted(
-        str(path.relative_to(package))
-        for path in sources.rglob("*")
-        if path.suffix in SOURCES
-        and path.relative_to(sources).parts[0] != NOT_BUILT
-        and path.stat().st_mtime > built
-    )
+    if libraries.is_outdated():
+        what = f"the native libraries in {libraries.PACKAGE} were built from other C++ sources than it has"
+        yield warning("plugin", what, libraries.how_to_build())
+    elif setup.kind == "virtual":
+        yield ok(
+            "plugin", f"the virtual NPU in {libraries.folder()} was built for the Paddle that is installed"
+        )
 
 
 def operators(setup: Setup) -> Iterator[Finding]:

@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from paddle_fused import libraries
+
 from .cann import content
 from .finding import Finding, error, ok, warning
-from .plugin import REBUILD
 from .probe import python
 from .setup import Setup
 
@@ -103,6 +104,8 @@ def threads(setup: Setup) -> Iterator[Finding]:
 
 def instruction_set(setup: Setup) -> Iterator[Finding]:
     """What the host kernels choose, in a process of their own: they end it when they cannot have it."""
+    if not libraries.is_built(libraries.folder()):
+        return  # the check of the plugin has said it
     command, environ = python("paddle_fused.instruction_set"), dict(setup.environ)
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode == 0:
@@ -111,5 +114,5 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
     what = (thrown or lines or [f"exit code {done.returncode}"])[-1]
-    cure = "Run `unset PADDLE_FUSED_ISA`." if "PADDLE_FUSED_ISA" in what else REBUILD
+    cure = "Run `unset PADDLE_FUSED_ISA`." if "PADDLE_FUSED_ISA" in what else libraries.how_to_build()
     yield error("kernels", f"the host kernels cannot be used: {what}", cure)

@@ -12,14 +12,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LIBRARY = "libpaddle-custom-npu.so"  # the name that paddle-custom-npu and PaddleNLP use, too
-STAMP = "built_for.json"
+from .. import libraries
+from ..libraries import SetupError
+
+PLUGIN = libraries.folder() / libraries.PLUGIN
+PLUGIN_FOLDER = PLUGIN.parent
+LIBRARY = PLUGIN.name  # the name that paddle-custom-npu and PaddleNLP use, too
+STAMP = Path(libraries.STAMP).name
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent
-PLUGIN_FOLDER = PACKAGE_FOLDER / "plugin"
 SITE_FOLDER = PACKAGE_FOLDER / "site"  # holds the package paddle_custom_device and nothing else
-
-HOW_TO_BUILD = "Run `pip install .` in the project's folder (in place: `python setup.py build_native`)."
 
 
 @dataclass(frozen=True)
@@ -53,48 +55,41 @@ def paddle_folder() -> Path | None:
 
 
 def installed_paddle() -> PaddleBuild:
-    """The Paddle that ``import paddle`` would import, read from its files; RuntimeError if there is none."""
+    """The Paddle that ``import paddle`` would import, read from its files; SetupError if there is none."""
     folder = paddle_folder()
     if folder is None:
-        raise RuntimeError(
-            "paddlepaddle is not installed for this Python. Run `pip install .` in the project's folder."
-        )
+        raise SetupError("paddlepaddle is not installed for this Python.", libraries.how_to_build())
     version_file = folder / "version" / "__init__.py"
     try:
         text = version_file.read_text(encoding="utf-8")
     except OSError as error:
-        raise RuntimeError(
-            f"The version of Paddle cannot be read from {version_file}: {error.strerror}."
-        ) from None
+        what = f"The version of Paddle cannot be read from {version_file}: {error.strerror}."
+        raise SetupError(what, "Reinstall paddlepaddle.") from None
     fields = dict(re.findall(r"""^(full_version|commit)\s*=\s*['"]([^'"]*)['"]""", text, re.MULTILINE))
     if len(fields) < 2:
-        raise RuntimeError(
-            f"{version_file} does not say the version and the commit of Paddle; reinstall paddlepaddle."
-        )
+        what = f"{version_file} does not say the version and the commit of Paddle."
+        raise SetupError(what, "Reinstall paddlepaddle.")
     return PaddleBuild(fields["full_version"], fields["commit"])
 
 
 def built_for(plugin: Path) -> PaddleBuild:
-    """The Paddle that the plugin in folder ``plugin`` was built for; RuntimeError if it is not built."""
-    for file in (plugin / LIBRARY, stamp_file(plugin)):
-        if not file.is_file():
-            raise RuntimeError(f"The virtual NPU is not built: {file} is missing. {HOW_TO_BUILD}")
+    """The Paddle that the plugin in folder ``plugin`` was built for; SetupError if it is not built."""
+    libraries.check_built(plugin / LIBRARY, stamp_file(plugin))
     try:
         stamp = json.loads(stamp_file(plugin).read_text(encoding="utf-8"))
         return PaddleBuild(str(stamp["paddle_version"]), str(stamp["paddle_commit"]))
     except (ValueError, KeyError, TypeError):
-        raise RuntimeError(
-            f"{stamp_file(plugin)} does not say which Paddle the plugin was built for. {HOW_TO_BUILD}"
-        ) from None
+        what = f"{stamp_file(plugin)} does not say which Paddle the plugin was built for."
+        raise SetupError(what, libraries.how_to_build()) from None
 
 
 def check_fits(plugin: Path) -> PaddleBuild:
-    """The Paddle that is installed; RuntimeError if the plugin in folder ``plugin`` is for another one."""
+    """The Paddle that is installed; SetupError if the plugin in folder ``plugin`` is for another one."""
     wanted, found = built_for(plugin), installed_paddle()
     if wanted != found:
-        raise RuntimeError(
+        raise SetupError(
             f"The virtual NPU in {plugin} was built for {wanted}, but {found} is installed. It uses "
-            f"private parts of Paddle and fits one build only: install paddlepaddle {wanted.version}, or "
-            f"build it again. {HOW_TO_BUILD}"
+            "private parts of Paddle and fits one build only.",
+            f"Install paddlepaddle {wanted.version}, or build it again. {libraries.how_to_build()}",
         )
     return found

@@ -95,7 +95,7 @@ def check_built(*files: Path) -> None:
     for file in files or [folder() / name for name in BUILT_FILES]:
         if not file.is_file():
             what = f"The native libraries are not built: {file} is missing."
-            if hidden := hidden_package():
+            if hidden := _unfit_installation():
                 what += f" {PACKAGE.parent} hides the installation in {hidden.parent}, and "
                 what += "the C++ sources of the two differ."
             raise SetupError(what, how_to_build())
@@ -106,14 +106,17 @@ def how_to_build() -> str:
     sources = PACKAGE.parent
     if not _has_sources():
         return "Run `pip install .` in the project's folder."
-    if folder() != PACKAGE:
-        return f"Run `pip install .` in {sources}."
-    if is_built():
+    if folder() == PACKAGE and is_built():
         return f"Run `pip install -e .` in {sources} (with cmake and ninja: `python setup.py build_native`)."
     cure = f"Run `pip install .` in {sources}"
-    if hidden_package():
+    if _unfit_installation():
         cure += ", or the command in another folder, without this one in PYTHONPATH, to use what is installed"
     return f"{cure}."
+
+
+def _unfit_installation() -> Path | None:
+    """What is installed, hidden by these sources and built from others, where nothing is built here."""
+    return hidden_package() if folder() == PACKAGE and not is_built() else None
 
 
 def _has_sources() -> bool:

@@ -1,7 +1,7 @@
 """The commands of the README, the user's guide and docs/numerics.md run, and print what the documents show.
 
-They run in a clone, with the project installed elsewhere as by the README's first command. Somebody would type
-them so, but for arguments of ``SMALLER``, which leave less to do. A command that reads what another one writes
+They run in a clone, with the project installed elsewhere as by the README's first command, as somebody would
+type them, with less to do: arguments of ``SMALLER`` are added. A command that reads what another one writes
 runs after it, whichever tests are asked for.
 """
 

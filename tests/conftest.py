@@ -92,6 +92,23 @@ def run_python():
     return run
 
 
+@pytest.fixture(scope="session")
+def run_elsewhere():
+    """A function as ``run_python``'s that runs ``program``, which is to find nothing of these sources."""
+
+    def run(program, *arguments, cwd, timeout=ranks.PATIENCE, **variables) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [program, *map(str, arguments)],
+            env={name: value for name, value in {**_INACTIVE, **variables}.items() if name != "PYTHONPATH"},
+            cwd=cwd,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
 @pytest.fixture
 def start_python():
     """As ``run_python``, without waiting: a function that returns the process, which the test's end kills."""

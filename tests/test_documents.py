@@ -5,11 +5,13 @@ type them, with less to do: arguments of ``SMALLER`` are added. A command that r
 runs after it, whichever tests are asked for.
 """
 
+import functools
 import importlib.util
 import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -163,20 +165,18 @@ def smaller(text: str) -> str:
 
 
 class Folder:
-    """The clone ``path`` in which the commands run, each at most once."""
+    """The clone ``path`` in which the commands run, each at most once, by ``run_python`` of ``python``."""
 
-    def __init__(self, path: Path, run_python):
+    def __init__(self, path: Path, run_python, python: Path = Path(sys.executable)):
         self.path, self._run_python, self._done = path, run_python, {}
-        clones.make_clone(path)
-        self._site = clones.install(path, path / ".venv")
         (path / "corpus").mkdir()
         for name in ("bisect.py", "copy.py", "heapq.py", "random.py", "textwrap.py"):
             shutil.copy(Path(os.__file__).parent / name, path / "corpus")
         (path / "train.py").write_text(TRAIN)
         (path / "bin").mkdir()
-        python = path / "bin/python"
-        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        python.chmod(0o755)
+        shim = path / "bin/python"
+        shim.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
+        shim.chmod(0o755)
 
     def run(self, text: str):
         """What became of the command; those whose results it reads run first."""
@@ -189,7 +189,6 @@ class Folder:
                 SHELL,
                 smaller(text),
                 cwd=self.path,
-                PYTHONPATH=str(self._site),
                 PATH=f"{self.path / 'bin'}:{os.environ['PATH']}",
                 LLM_NPU_CACHE=str(self.path / "cache"),
             )
@@ -198,7 +197,9 @@ class Folder:
 
 @pytest.fixture(scope="module")
 def folder(run_python, tmp_path_factory):
-    return Folder(tmp_path_factory.mktemp("documents"), run_python)
+    clone = clones.make_clone(tmp_path_factory.mktemp("documents") / "clone")
+    site = clones.install(clone, clone / ".venv")
+    return Folder(clone, functools.partial(run_python, PYTHONPATH=str(site)))
 
 
 def of_kind(kind: str) -> list[document_commands.Command]:
@@ -219,11 +220,35 @@ def of_kind(kind: str) -> list[document_commands.Command]:
     ],
 )
 def test_a_command_runs_and_prints_what_is_shown(folder, command):
+    check(folder, command)
+
+
+def check(folder: Folder, command: document_commands.Command) -> None:
     done = folder.run(command.text)
     assert done.returncode in command.exit_codes, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     lacking = document_commands.missing(command.shown, done.stdout)
     assert not lacking, f"{lacking!r} is shown, and was not printed in this place:\n{done.stdout}"
+
+
+@pytest.mark.slow
+def test_the_guide_from_its_set_up_on(run_elsewhere, tmp_path):
+    """Downloads and compiles, as a reader does who begins with nothing."""
+    clone = tmp_path / "clone"
+    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    for name in files[:-1]:
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    guide = document_commands.commands(ROOT / "docs/guide.md")
+    set_up, *_ = [command.text for command in guide if command.kind == "setup"]
+    set_up = set_up.replace("python3", shlex.quote(sys.executable))
+    done = run_elsewhere("bash", "-c", set_up, cwd=clone, timeout=3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    python = clone / ".venv/bin/python"
+    folder = Folder(clone, functools.partial(run_elsewhere, python), python)
+    for command in guide:
+        if command.kind == "":
+            check(folder, command)
 
 
 def test_the_quick_commands_are_in_the_documents():

@@ -56,6 +56,15 @@ def test_a_clone_uses_the_installation_that_was_built_from_it(in_clone, clone, s
     assert done.returncode == 0, done.stderr
 
 
+def test_the_doctor_compares_the_code_of_a_clone_with_what_is_installed(in_clone, clone, site):
+    code = "import os; from llm_npu.doctor import Setup, packages; print(*packages.code(Setup(os.environ)))"
+    assert "level='ok'" in one_line(in_clone("-c", code).stdout)
+    (clone / "llm_npu/new.py").touch()
+    found = one_line(in_clone("-c", code).stdout)
+    assert "level='warning'" in found and "differs: llm_npu/new.py'" in found
+    assert f"Run `pip install .` in {clone}" in found
+
+
 def test_an_installation_uses_its_own(run_python, clone, site):
     done = run_python("-c", CHOSEN, cwd=clone.parent, PYTHONPATH=str(site))
     assert done.stdout.split() == [str(site / "paddle_fused")] * 2

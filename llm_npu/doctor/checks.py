@@ -13,6 +13,7 @@ Check = Callable[[Setup], Iterable[Finding]]
 CHECKS: dict[str, Check] = {
     "python": packages.python,
     "packages": packages.pins,
+    "code": packages.code,
     "device": devices.chosen,
     "plugin": plugin.files,
     "process": process.stages,

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 from paddle_fused import libraries
 
@@ -13,6 +14,7 @@ from .finding import Finding, error, ok, warning
 from .setup import Setup
 
 PROJECT = "paddle-ascend-llm"
+PACKAGES = ("paddle_fused", "llm_npu")
 FRAMEWORKS = ("paddlepaddle", "paddlenlp")  # in other versions, what is private to them is elsewhere
 INSTALL = "Run `pip install .` in the project's folder."
 
@@ -45,6 +47,28 @@ def _installed() -> metadata.Distribution | None:
     """This project as it is installed: not the metadata that a build leaves in a clone."""
     found = metadata.distributions(name=PROJECT, path=libraries.search_path())
     return next(iter(found), None)
+
+
+def code(setup: Setup) -> Iterator[Finding]:
+    """Whether ``python -m`` and the scripts run the same code, where a folder hides what is installed."""
+    hidden = libraries.hidden_package()
+    if hidden is None:
+        return
+    here, there = libraries.PACKAGE.parent, hidden.parent
+    modules = [file.relative_to(here) for package in PACKAGES for file in (here / package).rglob("*.py")]
+    other = sorted(
+        file for file in modules if "csrc" not in file.parts and not _same(here / file, there / file)
+    )
+    if other:
+        what = f"`python -m` runs the code in {here}, and what is installed in {there} differs: {other[0]}"
+        what += f" and {len(other) - 1} more" if len(other) > 1 else ""
+        yield warning("code", what, f"Run `pip install .` in {here}, so that scripts run the same code.")
+    else:
+        yield ok("code", f"the code in {here} is what is installed in {there}")
+
+
+def _same(file: Path, other: Path) -> bool:
+    return other.is_file() and file.read_bytes() == other.read_bytes()
 
 
 def pins(setup: Setup) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ def pins(setup: Setup) -> Iterator[Finding]:
     """The packages that the project names, and their versions."""
     project = _installed()
     if project is None:
-        cure = f"Activate the environment that it is installed in (`. .venv/bin/activate`), or: {INSTALL}"
+        cure = f"Activate the environment that has it (`. .venv/bin/activate`). If there is none: {INSTALL}"
         yield error("packages", f"{PROJECT}, this project, is not installed for {sys.executable}", cure)
         return
     from packaging.requirements import Requirement

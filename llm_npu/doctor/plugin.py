@@ -48,9 +48,10 @@ def files(setup: Setup) -> Iterator[Finding]:
 
 def operators(setup: Setup) -> Iterator[Finding]:
     """The operators that a process with the plugin finds in it."""
-    if setup.kind == "cpu" or not setup.probe.passed(OPERATORS):
-        return  # there are none, or the check of the process has said why
-    yield from judged(setup.probe.facts["operators"])
+    facts = setup.probe.facts
+    if setup.kind == "cpu" or not setup.probe.passed(OPERATORS) or facts.get("computed_on") == "cpu":
+        return  # there is no plugin, or it fails; the checks of plugin and process have said why
+    yield from judged(facts["operators"])
 
 
 def judged(found: dict[str, dict[str, list[str]] | None]) -> list[Finding]:

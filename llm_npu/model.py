@@ -69,6 +69,9 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     return model
 
 
-def load_weights(model, folder: str | Path) -> None:
-    """Set them from a checkpoint. ValueError as ``weights.load`` and ``lora.load``."""
-    (lora if isinstance(model, lora.LoRAModel) else weights).load(model, folder)
+def load_weights(model, folder: str | Path, trust: bool = False) -> None:
+    """Set them from a checkpoint; ``trust`` as in `lora.load`. ValueError as there and `weights.load`."""
+    if isinstance(model, lora.LoRAModel):
+        lora.load(model, folder, trust)
+    else:
+        weights.load(model, folder)

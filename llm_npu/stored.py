@@ -19,13 +19,14 @@ from .compat import byte_views
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+NO_MODELS = ("optimizer", "peft_model", "adapter_model")  # what else a checkpoint keeps in this format
 
 
 class Stored(Mapping[str, np.ndarray]):
     """{name: array} of the safetensors files in ``folder``; ``files`` maps each file to its names.
 
     The index decides which files count, or else there is ``model.safetensors`` alone, or else all of them but
-    the optimizer's.
+    those of optimizers and of LoRA.
     ValueError for a folder without such files, and for files that cannot be read.
     """
 
@@ -55,7 +56,7 @@ class Stored(Mapping[str, np.ndarray]):
         if (self._folder / FILE).is_file():
             return [FILE]
         found = sorted(file.name for file in self._folder.glob("*.safetensors"))
-        found = [name for name in found if not name.startswith("optimizer")]
+        found = [name for name in found if not name.startswith(NO_MODELS)]
         if not found:
             raise ValueError(
                 f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."
@@ -71,7 +72,9 @@ class Stored(Mapping[str, np.ndarray]):
 
 
 def write(
-    arrays: Mapping[str, np.ndarray], folder: Path, files: Mapping[str, list[str]] | None = None
+    arrays: Mapping[str, np.ndarray],
+    folder: Path,
+    files: Mapping[str, list[str]] | None = None,
 ) -> None:
     """Write ``arrays`` into the files ``files``, {file: names}, and an index if there are several.
 

@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
     notes += resume.changes(continued, settings) if continued else []
     network = model.build(run, asked, tokens, fill=not continued)
     if continued:
-        model.load_weights(network, continued)
+        model.load_weights(network, continued, run.training.trust_checkpoint)
     switches = run.fused.switches()
     report = surgery.apply_fused_kernels(network, **switches) if any(switches.values()) else None
     if run.training.overlap and run.training.tensor_parallel_degree > 1:

@@ -118,7 +118,7 @@ def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path):
 
 
 def test_weights_of_other_lora_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no lora_model_state\.pdparams"):
+    with pytest.raises(ValueError, match=r"holds no peft_model\.safetensors"):
         lora.load(adapted(), tmp_path)
     lora.save(adapted(), tmp_path)
     with pytest.raises(ValueError, match=r"lora_A is \[64, 4\], but this run's is \[64, 2\]"):

@@ -36,6 +36,7 @@ DTYPES = {
     "bool": ("BOOL", np.bool_),
 }
 _NUMPY = {name: np.dtype(kind) for name, kind in DTYPES.values()}
+_NUMPY["U16"] = np.dtype(np.uint16)  # PaddleNLP's bfloat16
 _PADDLE = {name: paddle_name for paddle_name, (name, _) in DTYPES.items()}
 
 

@@ -3,14 +3,15 @@
     model.safetensors, config.json      the weights, as Hugging Face's readers take them
     tokenizer.json, ...                 the tokenizer
     optimizer.safetensors               fp32 weights and moments, by the names of the weights
-    scheduler.pdparams                  the learning rate schedule
-    scaler.pdparams                     the loss scale of fp16
-    rng_state_<rank>.pth                the random number generators of each process
+    scheduler.json                      the learning rate schedule
+    scaler.json                         the loss scale of fp16
+    rng_state_<rank>.json               the random number generators of each process
     trainer_state.json                  the step, and so the position in the data
     run.json                            what run it was, on which mesh (``llm_npu.resume``)
     complete.json                       the mark (``llm_npu.checkpoint.folder``)
 
-On the same mesh a run continues bit for bit; on another one to rounding, with dropout drawn anew.
+On the same mesh a run continues bit for bit; on another one to rounding, with dropout drawn anew. No file
+runs code when it is read; those of earlier releases do with ``--trust_checkpoint`` only.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-import paddle
 from paddlenlp.trainer import TrainerCallback
 
 from llm_npu import chat_template, layout, lora, resume, weights
-from llm_npu.checkpoint.random_state import random_state, set_random_state
+from llm_npu.checkpoint import states
+from llm_npu.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.checkpoint.saving import Checkpoints, Files, Saved, export
 from llm_npu.checkpoint.tensors import load, of_optimizer, of_parameters
 from llm_npu.ranks import Ranks
@@ -35,6 +36,8 @@ class Checkpointing:
 
     It has ``settings``, the content of ``run.json``, and a ``recorder`` that learns what was saved.
     """
+
+    _random_state: dict | None = None  # what a checkpoint of the same mesh holds, until it is set
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
@@ -54,9 +57,9 @@ class Checkpointing:
             if not isinstance(self.model, lora.LoRAModel):
                 held["model"] = of_parameters(*self._named())
             files = self._small_files()
-            own = f"rng_state_{ranks.rank}.pth"
-            state = random_state()
-        own_files = {own: lambda folder: paddle.save(state, str(folder / own))}
+            own = states.file_of(states.rng_name(ranks.rank))
+            state = states.text(as_plain(random_state()))
+        own_files = {own: lambda folder: (folder / own).write_text(state)}
         self._record(self.checkpoints.save(self.state.global_step, held, files, own_files))
 
     def _small_files(self) -> Files:
@@ -77,39 +80,49 @@ class Checkpointing:
             "tokenizer.json": tokenizer,
             "trainer_state.json": lambda folder: self.state.save_to_json(str(folder / "trainer_state.json")),
         }
-        states = {"scheduler.pdparams": self.lr_scheduler.state_dict()}
+        texts = {states.SCHEDULER: states.text(self.lr_scheduler.state_dict())}
         if self.do_grad_scaling:
-            states["scaler.pdparams"] = self.scaler.state_dict()
-        for name, state in states.items():
-            files[name] = lambda folder, name=name, state=state: paddle.save(state, str(folder / name))
+            texts[states.SCALER] = states.text(self.scaler.state_dict())
+        for name, text in texts.items():
+            file = states.file_of(name)
+            files[file] = lambda folder, file=file, text=text: (folder / file).write_text(text)
         return files
 
     def _load_from_checkpoint(self, resume_from_checkpoint=None):
-        if resume_from_checkpoint is not None:
-            (lora if isinstance(self.model, lora.LoRAModel) else weights).load(
-                self.model, resume_from_checkpoint
-            )
+        if resume_from_checkpoint is None:
+            return
+        if isinstance(self.model, lora.LoRAModel):
+            lora.load(self.model, resume_from_checkpoint, self.args.trust_checkpoint)
+        else:
+            weights.load(self.model, resume_from_checkpoint)
+        folder = Path(resume_from_checkpoint)
+        if (
+            resume.mesh_of(folder) == self.settings["mesh"]
+        ):  # read here: it is refused before anything changes
+            name = states.rng_name(Ranks.of_run().rank)
+            found = states.read(folder, name, self.args.trust_checkpoint)
+            self._random_state = from_plain(found, str(folder / states.file_of(name)))
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         if checkpoint is None or self.args.ignore_load_lr_and_optim:
             return
         folder = Path(checkpoint)
         load(folder, OPTIMIZER, of_optimizer(self.optimizer, *self._named()))
-        self.lr_scheduler.set_state_dict(paddle.load(str(folder / "scheduler.pdparams")))
+        self.lr_scheduler.set_state_dict(self._state(folder, states.SCHEDULER, self.lr_scheduler))
         # The state also holds the next rate of the run before; the schedule may be another now.
         self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
         if self.do_grad_scaling:
-            self.scaler.load_state_dict(paddle.load(str(folder / "scaler.pdparams"), return_numpy=True))
+            self.scaler.load_state_dict(self._state(folder, states.SCALER, self.scaler))
         if self.args.offload_optim:
             self._offload_optimizer()
 
+    def _state(self, folder: Path, name: str, holder):
+        found = states.read(folder, name, self.args.trust_checkpoint)
+        return states.like(found, holder.state_dict(), f"{folder}, {name}")
+
     def _load_rng_state(self, checkpoint):
-        if checkpoint is None:
-            return
-        folder = Path(checkpoint)
-        if resume.mesh_of(folder) == self.settings["mesh"]:
-            file = folder / f"rng_state_{Ranks.of_run().rank}.pth"
-            set_random_state(paddle.load(str(file), return_numpy=True))
+        if checkpoint is not None and self._random_state is not None:
+            set_random_state(self._random_state)
 
     def _named(self) -> tuple[dict, object]:
         """The parameters that are trained, by name, and the configuration that their names belong to."""

@@ -107,6 +107,7 @@ NO_CHECKPOINTS = when(not_saved, "periodic checkpoints are off (--save_strategy 
 NO_RECOMPUTE = when(lambda config: not config.training.recompute, "it refines --recompute, which is off")
 NEWEST_KEPT = always("the newest checkpoints are kept, and the model is the last one")
 OWN_CHECKPOINTS = always("checkpoints are written whole, in the layout of Hugging Face")
+NOT_RESUMED = when(lambda config: config.training.resume_from_checkpoint is None, "no checkpoint is resumed")
 NO_WANDB = when(lambda config: "wandb" not in config.training.report_to, "--report_to does not name wandb")
 NOT_AMP = when(full_precision, "the run computes in fp32 (neither --bf16 nor --fp16)")
 NOT_LORA = when(lambda config: config.model.finetuning_type != "lora", "it belongs to --finetuning_type lora")
@@ -191,6 +192,7 @@ RULES: dict[str, Callable[[RunConfig], Reason]] = {
     "logging_steps": when(
         lambda config: config.training.logging_strategy.value != "steps", "--logging_strategy is not steps"
     ),
+    "trust_checkpoint": NOT_RESUMED,
     **dict.fromkeys(("load_best_model_at_end", "metric_for_best_model", "greater_is_better"), NEWEST_KEPT),
     **dict.fromkeys(
         ("unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",

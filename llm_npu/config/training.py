@@ -80,6 +80,13 @@ class PretrainArguments(TrainingArguments):
             "or step 0 if there is none."
         },
     )
+    trust_checkpoint: bool = field(
+        default=False,
+        metadata={
+            "help": "Unpickle what earlier releases wrote into the checkpoint that is resumed, whatever code "
+            "stands in it. Without it, plain data are read and anything else is refused."
+        },
+    )
     lr_scheduler_type: str = field(
         default="cosine",
         metadata={"help": "cosine, linear, constant, constant_with_warmup or polynomial."},

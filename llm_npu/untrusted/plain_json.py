@@ -1,0 +1,57 @@
+"""JSON of which nothing is known: too deep, too long or no JSON at all is a ValueError with a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+LARGEST = 32 << 20  # bytes of a file; Python needs up to twenty times as much for what stands in it
+
+
+def loads(text: str | bytes, pairs: Callable | None = None):
+    """As ``json.loads``; JSONDecodeError also for nesting and for numbers that Python does not take."""
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("Nested too deeply", _start(text), 0) from None
+    except UnicodeDecodeError as error:
+        raise json.JSONDecodeError(f"No UTF-8 at byte {error.start}", _start(text), 0) from None
+    except ValueError as error:  # more digits than Python takes, or what the hook refuses
+        if pairs is not None:
+            raise
+        raise json.JSONDecodeError(str(error), _start(text), 0) from None
+
+
+def load(file: str | Path):
+    """What stands in ``file``. ValueError, which names it, if it is no JSON or larger than 32 MiB."""
+    try:
+        return loads(text_of(file))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} cannot be read as JSON: {error.msg} (line {error.lineno})") from None
+
+
+def mapping(file: str | Path) -> dict:
+    """The JSON object in ``file``. ValueError as `load`, and if it is anything else."""
+    found = load(file)
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} must hold a JSON object, not a {type(found).__name__}")
+    return found
+
+
+def text_of(file: str | Path, largest: int = LARGEST) -> str:
+    """The text in ``file``, UTF-8. ValueError if it is none, or larger than ``largest`` bytes."""
+    with Path(file).open("rb") as stream:
+        content = stream.read(largest + 1)
+    if len(content) > largest:
+        raise ValueError(f"{file} is larger than {largest >> 20} MiB, which no file of its kind is")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not valid UTF-8 at byte {error.start}") from None
+
+
+def _start(text: str | bytes) -> str:
+    return text[:1].decode("latin-1") if isinstance(text, bytes) else text[:1]

@@ -11,6 +11,7 @@ Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of P
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -19,10 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
+from .untrusted import memory, plain_json
+
 JSON_FILE = "chat_template.json"
 JINJA_FILE = "chat_template.jinja"
 FILES = (JSON_FILE, JINJA_FILE)  # beside the tokenizer, the first that is there
 CONFIG_FILE = "tokenizer_config.json"
+MOST_MEMORY = 2 << 30  # bytes that writing a conversation may take
 
 # For tokenizers without one: "<bos>User: question\nAssistant: answer<eos>User: ...".
 DEFAULT = (
@@ -103,33 +107,46 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
     end with an answer. ValueError where the template refuses them, or where what it writes before an answer
     depends on that answer or on what follows.
     """
-    from jinja2 import Template, TemplateError
+    from jinja2 import Template
 
     template = tokenizer.chat_template
     if not isinstance(template, Template):
-        return list(_turns(template, messages))
+        with _rendering():
+            return list(_turns(template, messages))
 
     def render(some: Messages, prompt: bool) -> str:
-        return template.render(
-            messages=list(some), add_generation_prompt=prompt, **tokenizer.special_tokens_map
-        )
+        with _rendering():
+            return template.render(
+                messages=list(some), add_generation_prompt=prompt, **tokenizer.special_tokens_map
+            )
 
     found, text = [], ""
-    try:
-        for number, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            before, after = render(messages[:number], True), render(messages[: number + 1], False)
-            if not (before.startswith(text) and after.startswith(before)):
-                raise ValueError(
-                    f"the chat template writes what stands before answer {len(found) // 2 + 1} differently "
-                    "once the answer is there; give another with --chat_template"
-                )
-            found += [(before[len(text) :], False), (after[len(before) :], True)]
-            text = after
-    except TemplateError as error:
-        raise ValueError(f"the chat template refuses it: {error}") from error
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before, after = render(messages[:number], True), render(messages[: number + 1], False)
+        if not (before.startswith(text) and after.startswith(before)):
+            raise ValueError(
+                f"the chat template writes what stands before answer {len(found) // 2 + 1} differently "
+                "once the answer is there; give another with --chat_template"
+            )
+        found += [(before[len(text) :], False), (after[len(before) :], True)]
+        text = after
     return found
+
+
+@contextlib.contextmanager
+def _rendering() -> Iterator[None]:
+    """What a template raises is a ValueError: a template is a program of somebody else's."""
+    try:
+        with memory.limited(MOST_MEMORY):
+            yield
+    except (MemoryError, RecursionError, OverflowError):
+        raise ValueError(
+            "the chat template takes too much memory; give another with --chat_template"
+        ) from None
+    except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
+        raise ValueError(f"the chat template refuses it: {error}") from error
 
 
 def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +177,8 @@ def question(tokenizer, text: str) -> list[int]:
         raise ValueError("the tokenizer has no chat template; give the prompts as they are, without --chat")
     as_pairs = isinstance(source_of(tokenizer), dict)
     conversation = [[text]] if as_pairs else [{"role": "user", "content": text}]
-    return tokenizer.apply_chat_template(conversation)["input_ids"]
+    with _rendering():
+        return tokenizer.apply_chat_template(conversation)["input_ids"]
 
 
 def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:
@@ -199,7 +217,7 @@ def _compiled(source: str):
     But for ``strftime_now``: templates that know it write today's date, and a run that is continued tomorrow
     would train on other text. Without it they write a fixed one.
     """
-    from jinja2 import TemplateError, TemplateSyntaxError
+    from jinja2 import TemplateError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -215,15 +233,23 @@ def _compiled(source: str):
             next(parser.stream)
             return parser.parse_statements(["name:endgeneration"], drop_needle=True)
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-    )
+    class Sandbox(ImmutableSandboxedEnvironment):
+        """Without powers, which take time and memory without end in a few characters."""
+
+        intercepted_binops = frozenset({"**"})
+
+        def call_binop(self, context, operator, left, right):
+            raise TemplateError(f"{left} ** {right} is too much for a chat template")
+
+    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     environment.globals["raise_exception"] = raise_exception
     environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     try:
-        return environment.from_string(source)
-    except TemplateSyntaxError as error:
-        raise ValueError(f"the chat template is no Jinja: {error} (line {error.lineno})") from error
+        with memory.limited(MOST_MEMORY):
+            return environment.from_string(source)
+    except Exception as error:  # jinja2's and, of what it makes of the template, Python's
+        line = f" (line {error.lineno})" if getattr(error, "lineno", None) else ""
+        raise ValueError(f"the chat template is no Jinja: {error}{line}") from error
 
 
 def _in_config(config: dict, file: Path) -> str | None:
@@ -239,7 +265,7 @@ def _in_config(config: dict, file: Path) -> str | None:
 
 def _json(file: Path) -> dict:
     try:
-        content = json.loads(_text(file))
+        content = plain_json.loads(_text(file))
     except json.JSONDecodeError as error:
         raise ValueError(f"{file} is not valid JSON: {error.msg}") from error
     if not isinstance(content, dict):
@@ -249,6 +275,6 @@ def _json(file: Path) -> dict:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return plain_json.text_of(file)
+    except OSError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error

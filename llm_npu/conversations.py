@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .corpus import Corpus, decoded, opened
+from .untrusted import plain_json
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT_ROLES = {"system": "system", "human": "user", "gpt": "assistant"}
@@ -76,7 +77,7 @@ def find(input_dir: str) -> Conversations:
 
 def _record(line: bytes, where: str) -> dict:
     try:
-        record = json.loads(decoded(line, "utf-8-sig", where))
+        record = plain_json.loads(decoded(line, "utf-8-sig", where))
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not valid JSON: {error.msg}; one conversation to a line") from error
     if not isinstance(record, dict):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from .untrusted import plain_json
+
 SUFFIXES = (".txt", ".py", ".md", ".jsonl")
 # Enough for about 1000 default steps, and tokenised in a few seconds on one core.
 STANDARD_LIBRARY_BYTES = 4 << 20
@@ -117,7 +119,7 @@ def _jsonl(file: Path) -> Iterator[str]:
 
 def _text_of_record(line: bytes, where: str) -> str:
     try:
-        record = json.loads(decoded(line, "utf-8-sig", where))
+        record = plain_json.loads(decoded(line, "utf-8-sig", where))
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not valid JSON: {error.msg}") from error
     text = record.get("text") if isinstance(record, dict) else None

@@ -25,6 +25,7 @@ import paddle_fused
 
 from . import device as devices
 from .atomic import publish, unfinished
+from .untrusted import plain_json
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
 
@@ -94,9 +95,14 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
     """
     folder = Path(folder)
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about = plain_json.mapping(folder / ABOUT)
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} holds no program of llm_npu.export: {error}") from None
+    if (
+        about.get("backend") not in RUNS_ON
+        or not {"dtype", "rows", "positions", "vocab_size"} <= about.keys()
+    ):
+        raise ValueError(f"{folder / ABOUT} does not describe a program of llm_npu.export; export it again")
     chosen = devices.select(device)
     if chosen.kind not in RUNS_ON[about["backend"]]:
         other = next(name for name, kinds in RUNS_ON.items() if chosen.kind in kinds)

@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from .atomic import publish, unfinished
+from .untrusted import plain_json
 
 MODEL_TYPE = "internlm2"
 CONFIG_FILE = "config.json"
@@ -163,10 +164,10 @@ def _renamed(name: str, names: Mapping[str, str]) -> str:
 def _read_config(folder: Path, model_type: str) -> dict[str, object]:
     file = folder / CONFIG_FILE
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-        found = fields.get("model_type")
-    except (OSError, ValueError, AttributeError) as error:
+        fields = plain_json.mapping(file)
+    except OSError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
+    found = fields.get("model_type")
     if found != model_type:
         raise ValueError(f"{file} has model_type {found!r}; accepted here: {model_type!r}")
     return fields

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
 from pathlib import Path
 
 from . import stock_config
 from .families import FAMILIES, check_file, check_sizes, config_class
+from .untrusted import plain_json
 
 CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
@@ -334,13 +334,11 @@ def fields_of(name_or_path: str) -> dict[str, object]:
 def _read(directory: Path) -> dict[str, object]:
     file = directory / CONFIG_FILE
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
+        fields = plain_json.mapping(file)
     except FileNotFoundError:
         raise ValueError(f"the model directory {directory} has no {CONFIG_FILE}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"{file} must hold a JSON object, not a {type(fields).__name__}")
     fields = stock_config.from_stock(fields)
     check_file(fields, file)
     return fields

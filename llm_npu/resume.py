@@ -12,9 +12,12 @@ this run gives counts, as in PaddleNLP. So may the ``mesh``: how many processes,
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
+
+from paddlenlp.trainer import TrainerState
 
 from llm_npu import chat_template, checkpoint
 from llm_npu.config import ModelArguments, RunConfig
@@ -23,6 +26,7 @@ from llm_npu.corpus import Corpus
 from llm_npu.data.indexed import with_suffix
 from llm_npu.ranks import Ranks, mesh
 from llm_npu.tokenizer import fingerprint
+from llm_npu.untrusted import plain_json
 
 FILE = "run.json"
 # What decides the shapes and the order of the parameters, in config.json.
@@ -76,6 +80,7 @@ def requested(arguments, config) -> Path | None:
         folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)
         if folder is not None:  # "auto" finds none where the run has not begun
             _check_same_model(folder, arguments, config)
+            _check_state(folder)
     earlier = ranks.from_first(checkpoint.complete(output_dir))
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
         raise ValueError(
@@ -159,11 +164,14 @@ def mesh_of(folder: Path) -> dict[str, int]:
 
 def _read(folder: Path) -> dict[str, dict]:
     try:
-        return json.loads((folder / FILE).read_text())
+        found = plain_json.mapping(folder / FILE)
     except FileNotFoundError:
         raise ValueError(
             f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
         ) from None
+    if not all(isinstance(found.get(part), dict) for part in ("fixed", "schedule", "mesh")):
+        raise ValueError(f"{folder / FILE} must say what was fixed, the schedule and the mesh.")
+    return found
 
 
 def _words(mesh: dict[str, int]) -> str:
@@ -210,7 +218,7 @@ def _check_folder(output_dir: Path) -> None:
 
 def _check_same_model(folder: Path, arguments, config) -> None:
     """The optimizer's state belongs to these very parameters: their shapes, their order, their dtype."""
-    written = json.loads((folder / "config.json").read_text())
+    written = plain_json.mapping(folder / "config.json")
     low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
     asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
     asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
@@ -220,3 +228,21 @@ def _check_same_model(folder: Path, arguments, config) -> None:
                 f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
                 "resume with the arguments of the run that wrote it."
             )
+
+
+def _check_state(folder: Path) -> None:
+    """PaddleNLP believes what ``trainer_state.json`` says, and reads the checkpoint that it calls the best."""
+    file = folder / "trainer_state.json"
+    if not file.is_file():
+        raise ValueError(f"{folder} has no {file.name}, which says how far the run was.")
+    state = plain_json.mapping(file)
+    step = state.get("global_step")
+    known = {field.name: field for field in dataclasses.fields(TrainerState)}
+    if unknown := state.keys() - known.keys():
+        raise ValueError(f"{file} holds {sorted(unknown)[0]!r:.40}, which PaddleNLP's trainer does not have.")
+    if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
+        raise ValueError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
+    if state.get("best_model_checkpoint") is not None:
+        raise ValueError(f"{file} names a best_model_checkpoint, which no run of this project writes.")
+    if not isinstance(state.get("log_history", []), list):
+        raise ValueError(f"{file}: log_history must be a list.")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .families import SIZES, model_class
+from .untrusted import plain_json
 
 FILE = "config.json"
 
@@ -32,8 +33,8 @@ SCALINGS = {"linear": "linear", "dynamic": "dynamic_ntk"}
 def model_type(folder: str | Path) -> str | None:
     """The ``model_type`` in the config.json of ``folder``; None where there is no such file or field."""
     try:
-        return json.loads((Path(folder) / FILE).read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError):
+        return plain_json.mapping(Path(folder) / FILE).get("model_type")
+    except (OSError, ValueError):
         return None
 
 

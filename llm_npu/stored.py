@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.paddle import save_file
 
 from .compat import byte_views
+from .untrusted import plain_json
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -50,9 +51,13 @@ class Stored(Mapping[str, np.ndarray]):
         index = self._folder / INDEX
         if index.is_file():
             try:
-                return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+                names = sorted(set(plain_json.mapping(index)["weight_map"].values()))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{index} cannot be read: {error!r}") from None
+            for name in names:
+                if name in (".", "..") or Path(name).name != name:
+                    raise ValueError(f"{index} names {name!r:.80}, which is no file beside it")
+            return names
         if (self._folder / FILE).is_file():
             return [FILE]
         found = sorted(file.name for file in self._folder.glob("*.safetensors"))

@@ -15,6 +15,7 @@ from . import chat_template
 from .cache import cached
 from .corpus import Corpus
 from .presets import is_preset
+from .untrusted import plain_json
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -95,6 +96,10 @@ def load_tokenizer(path: str | Path):
         tokenizer = Kind(**file, **roles)
     except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
         raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    except BaseException as error:  # Rust's panics, which are no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from None
     if tokenizer.eos_token_id is None:
         raise ValueError(f"{folder / CONFIG_FILE} names no eos_token that is in the vocabulary")
     if (template := chat_template.find(folder)) is not None:
@@ -165,12 +170,17 @@ def _roles(folder: Path) -> dict[str, str]:
     if not file.is_file():
         return {}
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        found = {role: config.get(role) for role in ROLES}
-    except (OSError, ValueError, AttributeError) as error:
+        config = plain_json.mapping(file)
+    except OSError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     # A token is written as a string, or as an object with its content and how it is matched.
-    found = {role: token["content"] if isinstance(token, dict) else token for role, token in found.items()}
+    found = {role: config.get(role) for role in ROLES}
+    found = {
+        role: token.get("content") if isinstance(token, dict) else token for role, token in found.items()
+    }
+    for role, token in found.items():
+        if token is not None and not isinstance(token, str):
+            raise ValueError(f"{file}: {role} is {token!r:.40}, but must be text")
     return {role: token for role, token in found.items() if token}
 
 

@@ -11,7 +11,19 @@
 Where the parts stand in the whole tensors is in ``llm_npu.layout``. docs/checkpoints.md describes the files.
 """
 
-from .folder import MARK, NEWEST, clear, complete, digests, path_of, prune, step_of, to_resume, verify
+from .folder import (
+    MARK,
+    NEWEST,
+    clear,
+    complete,
+    digests,
+    marked_step,
+    path_of,
+    prune,
+    step_of,
+    to_resume,
+    verify,
+)
 
 __all__ = [
     "MARK",
@@ -19,6 +31,7 @@ __all__ = [
     "clear",
     "complete",
     "digests",
+    "marked_step",
     "path_of",
     "prune",
     "step_of",

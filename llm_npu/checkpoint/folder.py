@@ -22,6 +22,7 @@ from pathlib import Path
 
 from llm_npu.atomic import exchange, flush, flush_all, remove, remove_leftovers, unfinished
 from llm_npu.ranks import ALONE, Ranks
+from llm_npu.untrusted import plain_json
 
 MARK = "complete.json"
 NEWEST = "true"  # as in PaddleNLP's scripts
@@ -73,8 +74,7 @@ def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) ->
 
 def digests(folder: str | Path) -> dict[str, str]:
     """{file: SHA-256} of a complete checkpoint, as its mark has them."""
-    mark = json.loads((Path(folder) / MARK).read_text())
-    return {name: each["sha256"] for name, each in mark["files"].items()}
+    return {name: each["sha256"] for name, each in _mark(Path(folder))[1].items()}
 
 
 def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
@@ -94,11 +94,7 @@ def _verify(folder: Path, ranks: Ranks) -> int:
         )
     if not (folder / MARK).is_file():
         raise ValueError(f"{folder} has no {MARK}: it was not written to the end. {_alternative(folder)}")
-    try:
-        mark = json.loads((folder / MARK).read_text())
-        step, files = int(mark["step"]), {name: dict(wanted) for name, wanted in mark["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}") from None
+    step, files = _mark(folder)
     for name, wanted in ranks.share(list(files.items())):
         file = folder / name
         if not file.is_file():
@@ -110,6 +106,23 @@ def _verify(folder: Path, ranks: Ranks) -> int:
         if _describe(file) != wanted:
             raise ValueError(f"{folder} is corrupt: {name} has another SHA-256. {_alternative(folder)}")
     return step
+
+
+def _mark(folder: Path) -> tuple[int, dict[str, dict]]:
+    """The step, and what is said of each file. ValueError for a mark that says less."""
+    try:
+        mark = plain_json.mapping(folder / MARK)
+        step, files = mark["step"], {name: dict(about) for name, about in mark["files"].items()}
+        if type(step) is int and all(Path(name).name == name and "sha256" in files[name] for name in files):
+            return step, files
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}")
+
+
+def marked_step(folder: Path) -> int:
+    """The step of a complete checkpoint, as its mark has it."""
+    return _mark(folder)[0]
 
 
 def complete(output_dir: str | Path) -> list[Path]:

@@ -24,6 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from llm_npu.untrusted import plain_json
+
+LARGEST_HEADER = 100_000_000  # bytes, as safetensors has it
+
 # Paddle's name of a dtype -> that of safetensors, numpy's; bfloat16 is uint16, as in Paddle's ``numpy()``.
 DTYPES = {
     "float64": ("F64", np.float64),
@@ -37,7 +41,6 @@ DTYPES = {
 }
 _NUMPY = {name: np.dtype(kind) for name, kind in DTYPES.values()}
 _NUMPY["U16"] = np.dtype(np.uint16)  # PaddleNLP's bfloat16
-_PADDLE = {name: paddle_name for paddle_name, (name, _) in DTYPES.items()}
 
 
 class Whole(NamedTuple):
@@ -57,6 +60,10 @@ class Place(NamedTuple):
     dtype: np.dtype
     shape: tuple[int, ...]
     begin: int
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def create(file: Path, tensors: Mapping[str, Whole]) -> None:
@@ -78,20 +85,43 @@ def create(file: Path, tensors: Mapping[str, Whole]) -> None:
 
 
 def places(file: Path) -> dict[str, Place]:
-    """What ``file`` holds. ValueError when it is no safetensors file."""
+    """What ``file`` holds.
+
+    ValueError when it is no safetensors file: when its header, shapes and positions do not fit each other and
+    its size. Nothing is taken for what a header claims before that is clear.
+    """
     try:
         with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
-            if not 0 < length <= file.stat().st_size - 8:
+            if not 0 < length <= min(size - 8, LARGEST_HEADER):
                 raise ValueError("its header does not fit into it")
-            header = json.loads(stream.read(length))
+            header = plain_json.loads(stream.read(length))
         header.pop("__metadata__", None)
-        return {
-            name: Place(_NUMPY[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
-            for name, entry in header.items()
-        }
+        found = {name: _place(name, entry, 8 + length) for name, entry in header.items()}
+        end = 8 + length
+        for name, place in sorted(found.items(), key=lambda each: (each[1].begin, each[1].bytes)):
+            if place.begin != end:
+                raise ValueError(f"{name} does not begin where the tensor before it ends")
+            end += place.bytes
+        if end > size:
+            raise ValueError(f"its tensors need {end} bytes, and it has {size}")
+        return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
+
+
+def _place(name: str, entry: dict, data: int) -> Place:
+    """An entry of a header whose tensors begin at ``data``."""
+    shape, (begin, end) = entry["shape"], entry["data_offsets"]
+    if not isinstance(shape, list) or len(shape) > 32:
+        raise ValueError(f"{name} has no shape")
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, begin, end)):
+        raise ValueError(f"{name} has a shape or a position that is no whole number of bytes")
+    place = Place(_NUMPY[entry["dtype"]], tuple(shape), data + begin)
+    if end - begin != place.bytes:
+        raise ValueError(f"{name} of shape {shape} has {end - begin} bytes")
+    return place
 
 
 class Writer:
@@ -139,9 +169,7 @@ class Reader(Mapping[str, np.ndarray]):
             found = places(file)
             data = np.memmap(file, mode="r")
             for name, place in found.items():
-                end = place.begin + math.prod(place.shape) * place.dtype.itemsize
-                if end > len(data):
-                    raise ValueError(f"{file} cannot be read as safetensors: {name} goes beyond its end")
+                end = place.begin + place.bytes
                 self._arrays[name] = data[place.begin : end].view(place.dtype).reshape(place.shape)
 
     def __getitem__(self, name: str) -> np.ndarray:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
+from ..untrusted import plain_json
+
 SUFFIXES = (".yaml", ".yml", ".json")
+LARGEST = 1 << 20  # bytes
 
 
 def split_file(argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
@@ -45,15 +49,14 @@ def read_file(name: str) -> dict[str, object]:
             f"{name!r} is neither a flag (--name value) nor a file of arguments ({', '.join(SUFFIXES)})"
         )
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = plain_json.text_of(path, LARGEST)
+    except OSError as error:
         raise ValueError(f"the file of arguments {name} cannot be read: {error}") from error
     try:
         if path.suffix == ".json":
-            content = json.loads(text, object_pairs_hook=lambda pairs: _without_doubles(pairs, name))
+            content = plain_json.loads(text, pairs=lambda pairs: _without_doubles(pairs, name))
         else:
-            content = yaml.safe_load(text)
-            _refuse_doubles_in_yaml(text, name)
+            content = _yaml(text, name)
     except (json.JSONDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{name} is not valid {path.suffix[1:].upper()}: {_one_line(error)}") from error
     if content is None:  # an empty YAML file
@@ -67,6 +70,8 @@ def read_file(name: str) -> dict[str, object]:
             raise ValueError(
                 f"{name}: {key} holds a mapping; arguments stand at the top level, without groups"
             )
+        if not _is_plain(value, depth=2):  # skip_data_intervals is a list of pairs
+            raise ValueError(f"{name}: {key} must be a plain value, or a list of them")
     return {key: value for key, value in content.items() if value is not None}
 
 
@@ -84,18 +89,40 @@ def as_flags(arguments: dict[str, object]) -> list[str]:
 
 
 def _without_doubles(pairs: list[tuple[str, object]], name: str) -> dict[str, object]:
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
+    found = {}
+    for key, value in pairs:
+        if key in found:
             raise ValueError(f"{name} gives {key} twice")
-    return dict(pairs)
+        found[key] = value
+    return found
 
 
-def _refuse_doubles_in_yaml(text: str, name: str) -> None:
-    """yaml.safe_load keeps the last of two equal keys in silence; the composed nodes still show both."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if isinstance(root, yaml.MappingNode):
-        _without_doubles([(str(key.value), None) for key, _ in root.value], name)
+def _yaml(text: str, name: str) -> object:
+    """As ``yaml.safe_load``, which keeps the last of two equal keys in silence, and whose aliases may grow."""
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            raise ValueError(f"{name} has an alias (*{token.value}); write the value out")
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)  # the nodes show both keys
+        if isinstance(root, yaml.MappingNode):
+            _without_doubles([(str(key.value), None) for key, _ in root.value], name)
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+    except (
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+    ) as error:
+        raise yaml.YAMLError(f"a value is not of its type: {error}") from None
+
+
+def _is_plain(value: object, depth: int) -> bool:
+    if isinstance(value, list):
+        return depth > 0 and all(_is_plain(each, depth - 1) for each in value)
+    return isinstance(value, (str, int, float, datetime.date)) or value is None
 
 
 def _one_line(error: Exception) -> str:

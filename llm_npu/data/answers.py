@@ -79,10 +79,8 @@ class Answers:
     """
 
     def __init__(self, folder: Path, start: int, stop: int, length: int, vocab_size: int):
-        self._ids, self._learnt = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "learnt")
-        )
-        bounds = np.concatenate([[0], np.load(folder / "ends.npy")])[start : stop + 1]
+        self._ids, self._learnt, ends = _tokens(folder)
+        bounds = np.concatenate([[0], ends])[start : stop + 1]
         lengths = np.minimum(np.diff(bounds), length)
         learnt = np.concatenate([[0], np.cumsum(self._learnt, dtype=np.int64)])
         starts = bounds[:-1]
@@ -135,7 +133,37 @@ def first_question(source: Conversations, tokenizer) -> str:
 
 def count(folder: Path) -> int:
     """The number of conversations in a folder that `tokenised` made."""
-    return len(np.load(folder / "ends.npy", mmap_mode="r"))
+    return len(_tokens(folder)[2])
+
+
+def _tokens(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, what of them is learnt, and the ends of the conversations, memory-mapped.
+
+    A cache may be shared, or cut off by a full disk: ValueError when they do not fit each other.
+    """
+    try:
+        ids, learnt, ends = (
+            np.lib.format.open_memmap(folder / f"{name}.npy", mode="r") for name in ("ids", "learnt", "ends")
+        )
+        kinds = (ids.dtype, learnt.dtype, ends.dtype)
+        if kinds != (np.int32, np.bool_, np.int64) or {ids.ndim, learnt.ndim, ends.ndim} != {1}:
+            raise ValueError("they are of other types")
+        if not len(ids) == len(learnt) == ends[-1] or ends[0] < 0 or (np.diff(ends) < 0).any():
+            raise ValueError("they do not fit each other")
+    except (
+        ValueError,
+        IndexError,
+        SyntaxError,
+        OSError,
+        EOFError,
+        TypeError,
+        KeyError,
+        RecursionError,
+    ) as error:
+        raise ValueError(
+            f"the arrays in {folder} are damaged ({error}); remove the folder, and it is made again"
+        ) from None
+    return ids, learnt, ends
 
 
 def _encoded(tokenizer, messages: list[dict[str, str]], where: str) -> tuple[np.ndarray, np.ndarray]:

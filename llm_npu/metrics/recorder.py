@@ -30,6 +30,7 @@ from llm_npu.checkpoint.saving import Saved
 from llm_npu.console import Display
 from llm_npu.metrics.flops import Utilization
 from llm_npu.step import Step
+from llm_npu.untrusted import plain_json
 from paddle_fused import virtual_npu
 
 FILE = "metrics.jsonl"
@@ -127,11 +128,14 @@ class Recorder(TrainerCallback):
 def read(file: str | Path) -> list[dict]:
     """The records of a ``metrics.jsonl``; a last line cut off by a killed process is left out."""
     records = []
-    for line in Path(file).read_text().splitlines() if Path(file).exists() else []:
+    for line in Path(file).read_text(errors="replace").splitlines() if Path(file).exists() else []:
         try:
-            records.append(json.loads(line))
+            record = plain_json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            break
+        records.append(record)
     return records
 
 

@@ -19,6 +19,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from llm_npu import ranks, stored
 from llm_npu.checkpoint.tensor_file import Reader
+from llm_npu.untrusted import plain_json
 
 from .recording import Recording, recording
 
@@ -60,9 +61,11 @@ class Dumped(Mapping[str, np.ndarray]):
 
     def __init__(self, folder: Path):
         try:
-            self._order = json.loads((folder / ORDER).read_text())
-        except (OSError, json.JSONDecodeError) as error:
+            self._order = plain_json.load(folder / ORDER)
+        except OSError as error:
             raise ValueError(f"{folder / ORDER} cannot be read: {error}") from None
+        if not isinstance(self._order, list) or not all(isinstance(name, str) for name in self._order):
+            raise ValueError(f"{folder / ORDER} must hold a list of names")
         self._arrays = Reader([folder / stored.FILE])
         if set(self._order) != set(self._arrays):
             raise ValueError(f"{folder}: {ORDER} and {stored.FILE} do not name the same tensors")

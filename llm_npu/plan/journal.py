@@ -10,13 +10,13 @@ dry run of the same program have the same calls.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from llm_npu.plan.operations import Operation
+from llm_npu.untrusted import plain_json
 
 BEGIN, END, GROUP = "step begins", "step ends", "group"
 SIZES = {
@@ -144,7 +144,7 @@ class Journal:
 
 def read(file: str | Path) -> Journal:
     """The journal in ``file``. ValueError if it is none, naming the line."""
-    with Path(file).open(encoding="utf-8") as lines:
+    with Path(file).open(encoding="utf-8", errors="replace") as lines:
         return _read(lines, str(file))
 
 
@@ -155,35 +155,60 @@ def _read(lines: Iterable[str], name: str) -> Journal:
     step, peak = None, 0
     for number, line in enumerate(lines):
         try:
-            event = json.loads(line)
-            what = event.pop("event")
-        except (ValueError, KeyError, AttributeError):
+            event = plain_json.loads(line)
+            what = _text(event.pop("event"))
+            if what == "operator":
+                call = _call(event)
+                peak = max(peak, call.allocated)
+                if step:
+                    step.calls.append(call)
+            elif what == "collective" and step:
+                step.collectives.append(_collective(event, groups))
+            elif what == "allocate":
+                lives[_number(event["id"])] = Life(_number(event["bytes"]), _text(event["by"]), number, None)
+            elif what == "free" and _number(event["id"]) in lives:
+                life = lives[event["id"]]
+                lives[event["id"]] = Life(life.bytes, life.by, life.begin, number)
+            elif what == "mark" and _text(event["text"]).startswith(f"{GROUP} "):
+                _, group, use = event["text"].split(" ")
+                groups[group] = use
+            elif what == "mark" and event["text"] == BEGIN:
+                step = Step(number)
+                steps.append(step)
+            elif what == "mark" and event["text"] == END and step:
+                step.last = number
+                step = None
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"{name}, line {number + 1}, is no line of a journal: {line[:80]!r}") from None
-        if what == "operator":
-            peak = max(peak, event["allocated"])
-            if step:
-                tensors = {
-                    key: tuple((d, tuple(s)) for d, s in event.pop(key)) for key in ("inputs", "outputs")
-                }
-                step.calls.append(Call(**event, **tensors))
-        elif what == "collective" and step:
-            group = groups.get(event.pop("group"), "")
-            step.collectives.append(Collective(group=group, **event))
-        elif what == "allocate":
-            lives[event["id"]] = Life(event["bytes"], event["by"], number, None)
-        elif what == "free" and event["id"] in lives:
-            life = lives[event["id"]]
-            lives[event["id"]] = Life(life.bytes, life.by, life.begin, number)
-        elif what == "mark" and event["text"].startswith(f"{GROUP} "):
-            _, group, use = event["text"].split(" ")
-            groups[group] = use
-        elif what == "mark" and event["text"] == BEGIN:
-            step = Step(number)
-            steps.append(step)
-        elif what == "mark" and event["text"] == END and step:
-            step.last = number
-            step = None
     return Journal(steps, list(lives.values()), peak)
+
+
+def _call(event: dict) -> Call:
+    inputs, outputs = (
+        tuple((_text(dtype), tuple(map(_number, shape))) for dtype, shape in event[key])
+        for key in ("inputs", "outputs")
+    )
+    name, dtype, placement = (_text(event[key]) for key in ("name", "dtype", "placement"))
+    return Call(name, dtype, placement, inputs, outputs, _number(event["allocated"]))
+
+
+def _collective(event: dict, groups: dict[str, str]) -> Collective:
+    numbers = {name: _number(event[name]) for name in ("ranks", "peer", "elements", "bytes", "stream")}
+    group = groups.get(_text(event["group"]), "")
+    return Collective(_text(event["kind"]), group, dtype=_text(event["dtype"]), **numbers)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _number(value: object) -> int:
+    """A whole number of 64 bits, as the plugin writes them; -1 for a peer that there is not."""
+    if type(value) is not int or not -1 <= value < 1 << 64:
+        raise TypeError
+    return value
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,20 +38,20 @@ def mapping(file: str | Path) -> dict:
     """The JSON object in ``file``. ValueError as `load`, and if it is anything else."""
     found = load(file)
     if not isinstance(found, dict):
-        raise ValueError(f"{file} must hold a JSON object, not a {type(found).__name__}")
+        raise ValueError(f"{file} cannot be read: it must hold a JSON object, not a {type(found).__name__}")
     return found
 
 
 def text_of(file: str | Path, largest: int = LARGEST) -> str:
-    """The text in ``file``, UTF-8. ValueError if it is none, or larger than ``largest`` bytes."""
+    """The text in ``file``, UTF-8, line ends as \\n. ValueError if it is none or has more bytes."""
     with Path(file).open("rb") as stream:
         content = stream.read(largest + 1)
     if len(content) > largest:
         raise ValueError(f"{file} is larger than {largest >> 20} MiB, which no file of its kind is")
     try:
-        return content.decode("utf-8-sig")
+        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not valid UTF-8 at byte {error.start}") from None
+        raise ValueError(f"{file} cannot be read: no UTF-8 at byte {error.start}") from None
 
 
 def _start(text: str | bytes) -> str:

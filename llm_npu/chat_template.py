@@ -145,6 +145,8 @@ def _rendering() -> Iterator[None]:
         raise ValueError(
             "the chat template takes too much memory; give another with --chat_template"
         ) from None
+    except ValueError:
+        raise
     except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
         raise ValueError(f"the chat template refuses it: {error}") from error
 

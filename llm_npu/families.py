@@ -6,6 +6,8 @@ something a class does not compute is refused here, with the field's name.
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +65,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
+LAYER_OBJECTS = 20_000  # bytes of Python's for each layer or expert, whatever its sizes
+NUMBERS = ("rms_norm_eps", "rope_theta", "initializer_range")
+
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -92,12 +97,46 @@ def new_model(config):
     """PaddleNLP's model of ``config`` (``LlamaConfig``, ...) with random weights. Imports paddlenlp.
 
     Mistral's embedding would be zero, without a gradient, for the padding token, which may be the end-of-text
-    token: while the model is made, the configuration names none.
+    token: while the model is made, the configuration names none. ValueError for one that this machine cannot
+    hold.
     """
+    _check_memory(config)
     padding, config.pad_token_id = config.pad_token_id, None
     model = model_class(config.model_type, config.pipeline_parallel_degree > 1)(config)
     config.pad_token_id = padding
     return model
+
+
+def _check_memory(config) -> None:
+    """ValueError when the weights are more than the machine's memory: it would be at a standstill first.
+
+    Of weights on a card the card's allocator says so, and those of a dry run take no memory.
+    """
+    import paddle
+
+    from paddle_fused import virtual_npu
+
+    on_host = virtual_npu.is_active() or paddle.device.get_device() == "cpu"
+    if virtual_npu.is_dry() or not on_host:
+        return
+    parts = max(config.tensor_parallel_degree, 1) * max(config.pipeline_parallel_degree, 1)
+    needed, has = least_bytes(config) // parts, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > has:
+        raise ValueError(
+            f"the weights of this {FAMILIES[config.model_type].name} need {needed >> 30:,} GiB, and this "
+            f"machine has {has >> 30:,}; is its config.json right?"
+        )
+
+
+def least_bytes(config) -> int:
+    """Bytes that a model of ``config`` in float32 needs at the least: large matrices, and its layers."""
+    family = FAMILIES[config.model_type]
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    experts = getattr(config, family.experts) if family.experts else 1
+    inner = "moe_intermediate_size" if "moe_intermediate_size" in family.sizes else "intermediate_size"
+    tables = 2 * config.max_position_embeddings * (hidden // config.num_attention_heads)
+    layer = 2 * hidden * hidden + experts * 3 * hidden * getattr(config, inner) + tables
+    return 4 * (config.vocab_size * hidden + layers * layer) + layers * experts * LAYER_OBJECTS
 
 
 def check_file(fields: Mapping[str, object], file: Path) -> None:
@@ -140,6 +179,10 @@ def check_sizes(config, name: str) -> None:
         value = getattr(config, size)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name}: {size} is {value!r}, but must be a whole number of 1 or more")
+    for field in NUMBERS:
+        value = getattr(config, field, 1.0)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise ValueError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
     for whole, part in (
         ("hidden_size", "num_attention_heads"),
         ("num_attention_heads", "num_key_value_heads"),

@@ -179,8 +179,13 @@ def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: ty
     if target.exists():
         raise ValueError(f"{target} exists already; name a folder that does not")
     stored = Stored(folder)
-    heads = fields["num_attention_heads"]
-    view = kind(stored, heads, fields.get("num_key_value_heads") or heads)
+    heads = fields.get("num_attention_heads")
+    kv_heads = fields.get("num_key_value_heads") or heads
+    if not all(type(count) is int and count > 0 for count in (heads, kv_heads)) or heads % kv_heads:
+        raise ValueError(
+            f"{folder / CONFIG_FILE} has {heads!r:.20} heads, and {kv_heads!r:.20} for keys and values"
+        )
+    view = kind(stored, heads, kv_heads)
     files = {
         file: [new for name in names for new in view.names_from(name)] for file, names in stored.files.items()
     }

@@ -80,7 +80,7 @@ def requested(arguments, config) -> Path | None:
         folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)
         if folder is not None:  # "auto" finds none where the run has not begun
             _check_same_model(folder, arguments, config)
-            _check_state(folder)
+            check_state(folder)
     earlier = ranks.from_first(checkpoint.complete(output_dir))
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
         raise ValueError(
@@ -230,8 +230,8 @@ def _check_same_model(folder: Path, arguments, config) -> None:
             )
 
 
-def _check_state(folder: Path) -> None:
-    """PaddleNLP believes what ``trainer_state.json`` says, and reads the checkpoint that it calls the best."""
+def check_state(folder: Path) -> None:
+    """PaddleNLP believes what ``trainer_state.json`` says, and reads the checkpoint it calls the best."""
     file = folder / "trainer_state.json"
     if not file.is_file():
         raise ValueError(f"{folder} has no {file.name}, which says how far the run was.")

@@ -55,7 +55,7 @@ class Stored(Mapping[str, np.ndarray]):
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{index} cannot be read: {error!r}") from None
             for name in names:
-                if name in (".", "..") or Path(name).name != name:
+                if not isinstance(name, str) or name == ".." or Path(name).name != name:
                     raise ValueError(f"{index} names {name!r:.80}, which is no file beside it")
             return names
         if (self._folder / FILE).is_file():

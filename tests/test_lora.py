@@ -1,11 +1,14 @@
 """PaddleNLP's LoRA: what is trained, what checkpoints hold, and what is exported."""
 
 import errno
+import json
+import pickle
 
 import numpy as np
 import paddle
 import pytest
 from paddlenlp.peft import LoRAModel
+from safetensors.numpy import load_file
 from tiny_models import SIZES
 
 from llm_npu import atomic, lora, surgery, weights
@@ -115,6 +118,71 @@ def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path):
         other.eval()
         assert logits(other).tobytes() == logits(model).tobytes()
     assert (tmp_path / "config.json").is_file()
+
+
+@pytest.mark.parametrize("family", ["llama", *MIXTURES])
+def test_peft_computes_the_same_weights(tmp_path, family):
+    """W + alpha / rank B A in peft's layout, of every projection, is what is merged here."""
+    model = adapted(llama() if family == "llama" else model_of(family))
+    before = weights.to_stock(lora.unwrapped(model))
+    with lora.merged(model):
+        merged = weights.to_stock(lora.unwrapped(model))
+    lora.save(model, tmp_path)
+    config, adapter = (
+        json.loads((tmp_path / lora.PEFT_CONFIG).read_text()),
+        load_file(tmp_path / lora.PEFT_FILE),
+    )
+    places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
+    assert (
+        config["peft_type"] == "LORA" and config["task_type"] == "CAUSAL_LM" and not config["fan_in_fan_out"]
+    )
+    changed = {name for name in before if (merged[name] != before[name]).any()}
+    assert changed == {f"{place}.weight" for place in places}
+    for place in places:
+        a, b = (adapter[f"base_model.model.{place}.lora_{matrix}.weight"] for matrix in "AB")
+        assert a.shape[0] == b.shape[1] == config["r"]
+        found = before[f"{place}.weight"] + config["lora_alpha"] / config["r"] * (b @ a)
+        np.testing.assert_allclose(merged[f"{place}.weight"], found, rtol=0, atol=1e-6)
+    # peft takes a module whose name is one of the targets, or ends with a dot and one of them
+    modules = [name.removesuffix(".weight") for name in before]
+    taken = {
+        name for name in modules for target in config["target_modules"] if f".{name}".endswith(f".{target}")
+    }
+    assert taken == places
+
+
+def test_what_earlier_releases_wrote_is_loaded_bit_for_bit(tmp_path):
+    model = adapted()
+    paddle.save(model.get_trainable_state_dict(), str(tmp_path / lora.EARLIER_FILE))
+    again = lora.wrap(llama(), arguments())
+    lora.load(again, tmp_path)
+    again.eval()
+    assert logits(again).tobytes() == logits(model).tobytes()
+
+
+def test_code_in_what_earlier_releases_wrote_is_refused(tmp_path):
+    for content, words in (
+        (b"cposix\nsystem\n(Vtouch run\ntR.", r"asks for posix\.system"),
+        (pickle.dumps({"a": [1]}), "more than arrays"),
+        (pickle.dumps([1]), "more than arrays"),
+    ):
+        (tmp_path / lora.EARLIER_FILE).write_bytes(content)
+        with pytest.raises(ValueError, match=words):
+            lora.load(lora.wrap(llama(), arguments()), tmp_path)
+
+
+def test_lora_in_bfloat16_is_read_by_us_and_by_paddlenlp(tmp_path):
+    model = adapted()
+    model.to(dtype="bfloat16")
+    lora.save(model, tmp_path)
+    again = lora.wrap(llama(), arguments())
+    again.to(dtype="bfloat16")
+    lora.load(again, tmp_path)
+    theirs = LoRAModel.from_pretrained(llama().to(dtype="bfloat16"), str(tmp_path))
+    wanted = {name: value.numpy().tobytes() for name, value in model.get_trainable_state_dict().items()}
+    for other in (again, theirs):
+        found = other.get_trainable_state_dict().items()
+        assert {name: value.numpy().tobytes() for name, value in found} == wanted
 
 
 def test_weights_of_other_lora_are_refused(tmp_path):

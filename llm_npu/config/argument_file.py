@@ -13,6 +13,14 @@ from ..untrusted import plain_json
 
 SUFFIXES = (".yaml", ".yml", ".json")
 LARGEST = 1 << 20  # bytes
+DEEPEST = 16
+OPENING = (
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+)
+CLOSING = (yaml.BlockEndToken, yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken)
 
 
 def split_file(argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
@@ -98,17 +106,19 @@ def _without_doubles(pairs: list[tuple[str, object]], name: str) -> dict[str, ob
 
 
 def _yaml(text: str, name: str) -> object:
-    """As ``yaml.safe_load``, which keeps the last of two equal keys in silence, and whose aliases may grow."""
+    """As ``yaml.safe_load``, but without aliases, and with a ValueError for two equal keys at the top."""
+    depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if isinstance(token, yaml.AliasToken):
             raise ValueError(f"{name} has an alias (*{token.value}); write the value out")
+        depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
+        if depth > DEEPEST:
+            raise yaml.YAMLError("it is nested too deeply")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)  # the nodes show both keys
         if isinstance(root, yaml.MappingNode):
             _without_doubles([(str(key.value), None) for key, _ in root.value], name)
         return yaml.safe_load(text)
-    except RecursionError:
-        raise yaml.YAMLError("it is nested too deeply") from None
     except (
         TypeError,
         IndexError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def mapping(file: str | Path) -> dict:
 def text_of(file: str | Path, largest: int = LARGEST) -> str:
     """The text in ``file``, UTF-8, line ends as \\n. ValueError if it is none or has more bytes."""
     with Path(file).open("rb") as stream:
-        content = stream.read(largest + 1)
+        size = os.fstat(stream.fileno()).st_size or largest  # a device has none, and no end
+        content = stream.read(min(size, largest) + 1)
     if len(content) > largest:
         raise ValueError(f"{file} is larger than {largest >> 20} MiB, which no file of its kind is")
     try:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from . import tasks
-from .times import nanoseconds
+from .times import FARTHEST, nanoseconds
 
 # Column: what it is called in one release or another of CANN, without its unit.
 COLUMNS = {
@@ -98,7 +98,8 @@ def _times(cells: pd.Series, unit: str) -> np.ndarray:
     def one(cell: str) -> int:
         try:
             if unit == "ns" or (not unit and "." not in cell):
-                return int(cell)
+                found = int(cell)
+                return found if abs(found) < FARTHEST else -1
             return nanoseconds(cell)
         except ValueError:
             return -1
@@ -109,7 +110,9 @@ def _times(cells: pd.Series, unit: str) -> np.ndarray:
 
 def _devices(cells: pd.Series) -> np.ndarray:
     cells = cells.fillna("").str.strip()
-    return cells.map({cell: int(cell) if cell.isdecimal() else -1 for cell in cells.unique()}).to_numpy()
+    return cells.map(
+        {cell: int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells.unique()}
+    ).to_numpy()
 
 
 def statistic_total(paths: list[Path]) -> int | None:

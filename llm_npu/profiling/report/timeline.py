@@ -12,7 +12,7 @@ import pandas as pd
 
 from . import tasks
 from .chrome_trace import TraceFile
-from .times import nanoseconds
+from .times import FARTHEST, nanoseconds
 
 _DEVICE_KINDS = ("Kernel", "Memcpy", "Memset")  # what Paddle calls rows of a device
 _NAME_END = re.compile(r"\[[\d.]+ ?[mun]?s\]$")  # Paddle: "matmul dygraph[0.123 ms]"
@@ -65,7 +65,7 @@ class _Events:
             if reader := readers.get(event.get("ph")) if isinstance(event, dict) else None:
                 try:
                     reader(event)
-                except (KeyError, ValueError, TypeError):
+                except (KeyError, ValueError, TypeError, AttributeError):
                     self.unknown += 1
         self.broken_at = file.broken_at
 
@@ -80,7 +80,7 @@ class _Events:
             nanoseconds(event["ts"]),
             nanoseconds(event["dur"]),
             nanoseconds(str(exact).removesuffix(" us")) if exact else -1,
-            int(arguments.get("correlation id", -1)),
+            _whole(arguments.get("correlation id", -1)),
             self._code(event["pid"]),
             self._code(event.get("tid", "")),
             self._code(_NAME_END.sub("", name) if name[-1:] == "]" else name),
@@ -102,7 +102,7 @@ class _Events:
     def _instant(self, event: dict) -> None:
         arguments = event.get("args") or {}
         if event.get("name") == "[memory]" and "cpu" not in str(arguments.get("place", "")).lower():
-            sizes = int(arguments["current_allocated"]), int(arguments["current_reserved"])
+            sizes = _whole(arguments["current_allocated"]), _whole(arguments["current_reserved"])
             self.memory.append((nanoseconds(event["ts"]), *sizes))
 
     def _departure(self, event: dict) -> None:
@@ -197,6 +197,14 @@ class _Events:
             same = ids[at] == correlation[rows]
             launched[rows[same]] = times[at[same]]
         return launched
+
+
+def _whole(number: object) -> int:
+    """``number``, which may be text, if it fits into 64 bits."""
+    found = int(number)
+    if abs(found) >= FARTHEST:
+        raise ValueError
+    return found
 
 
 def _categorical(codes: np.ndarray, names: list) -> pd.Categorical:

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 
+FARTHEST = 1 << 62  # nanoseconds, or 146 years; sums of two still fit into 64 bits
+
 
 def nanoseconds(microseconds: str | int) -> int:
-    """Exact nanoseconds; digits beyond the third decimal are cut. ValueError if it is no number.
+    """Exact nanoseconds; digits beyond the third decimal are cut. ValueError if it is no number of our time.
 
     >>> nanoseconds("1699529623106750.123")
     1699529623106750123
     """
-    if isinstance(microseconds, int):
-        return microseconds * 1000
+    found = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
+    if abs(found) >= FARTHEST:
+        raise ValueError(f"{microseconds!r:.40} microseconds are no time of a profile")
+    return found
+
+
+def _of_text(microseconds: str) -> int:
     whole, _, decimals = microseconds.partition(".")
     if whole.isdecimal() and (not decimals or decimals.isdecimal()):
         return int(whole) * 1000 + int((decimals + "000")[:3])
     try:
-        return int(Decimal(microseconds.strip()) * 1000)  # blanks, tabs, signs, exponents
+        number = Decimal(microseconds.strip())  # blanks, tabs, signs, exponents
+        return int(number * 1000) if number.adjusted() < 20 else FARTHEST
     except (InvalidOperation, ValueError, OverflowError):
-        raise ValueError(f"{microseconds!r} is no number of microseconds") from None
+        raise ValueError(f"{microseconds!r:.40} is no number of microseconds") from None
 
 
 def text(duration: float) -> str:

@@ -6,5 +6,5 @@ does not pay for.
     memory          a limit for computations that somebody else has thought up
 
 Each gives a result or raises ValueError with a sentence; OSError is the file system's. Nothing here imports a
-framework or another part of this project.
+framework when it is imported, or another part of this project.
 """

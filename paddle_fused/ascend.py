@@ -14,7 +14,7 @@ import paddle
 from paddle.base.framework import OpProtoHolder
 from paddle.utils.cpp_extension import extension_utils
 
-from .devices import elsewhere, is_captured
+from .devices import elsewhere
 
 
 class Signature(NamedTuple):
@@ -32,15 +32,7 @@ def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
     missing = [operator for operator in operators if signature(operator) is None]
     if missing:
         return f"the plugin that is installed has no operator {' or '.join(missing)}"
-    if operators and any(_is_distributed(x) for x in tensors if x is not None):
-        names = " or ".join(operators)
-        return f"tensors that are split over processes need an SPMD rule, and {names} has none"
     return None
-
-
-def _is_distributed(x) -> bool:
-    """Without an SPMD rule Paddle fails in captured programs, and in dygraph puts every tensor together."""
-    return x.is_dist_dense_tensor_type() if is_captured(x) else x.is_dist()
 
 
 @functools.cache

@@ -11,9 +11,11 @@ import functools
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import paddle
 from paddle.base.libpaddle import pir
+from paddle.distributed.auto_parallel.static import mix_to_dist_pass, utils
 from paddle.jit.dy2static import parameter_recorder, program_translator
 from paddle.jit.sot import infer_meta
 from paddle.jit.sot.opcode_translator import skip_files
@@ -28,10 +30,13 @@ def run_as_they_are(module: str) -> None:
 
 @functools.cache
 def cure() -> None:
-    """Paddle 3.3: a process that captures many programs ends with a segmentation fault now and then."""
+    """Paddle 3.3: a process that captures many programs ends with a segmentation fault now and then; and
+    programs of auto-parallel do not know all local values.
+    """
     if paddle.__version__.startswith("3.3."):
         _arguments_of_blocks_are_copies()
         _failed_captures_leave_nothing()
+        _local_values_have_a_mesh()
 
 
 def _arguments_of_blocks_are_copies() -> None:
@@ -74,3 +79,58 @@ def _failed_captures_leave_nothing() -> None:
 
     for module in (program_translator, infer_meta):
         module.graph_tracing_guard = graph_tracing_guard
+
+
+def _local_values_have_a_mesh() -> None:
+    """A program of auto-parallel may compute with local tensors beside the distributed ones.
+
+    Paddle gives each operator on them the mesh of what it reads. It asks even an input that is missing for
+    the operator that has made it ("'NoneType' object has no attribute 'dist_attr'"), and leaves tensors of
+    the layer without a mesh ("... no attribute 'process_mesh'"). Here those have that of their first reader.
+    """
+    stock = utils._complete_op_dist_attr
+
+    def complete(program, block=None):
+        for op in (program.global_block() if block is None else block).ops:
+            if op.dist_attr is None and not all(value.initialized() for value in op.operands_source()):
+                _place_beside_missing(op)
+            stock(program, block=SimpleNamespace(ops=[op]))  # one by one: each has the mesh of those before
+            if op.dist_attr is not None:
+                _place_makers(op, op.dist_attr.process_mesh)
+
+    utils._complete_op_dist_attr = mix_to_dist_pass._complete_op_dist_attr = complete
+
+
+def _place_beside_missing(op) -> None:
+    values = (*op.operands_source(), *op.results())
+    attributes = [value.dist_attr() for value in values if value.initialized()]
+    makers = [value.get_defining_op() for value in op.operands_source() if value.initialized()]
+    attributes += [maker.dist_attr for maker in makers]
+    meshes = [each.process_mesh for each in attributes if each is not None]
+    if meshes:
+        _place(op, meshes[0])
+
+
+def _place_makers(op, mesh) -> None:
+    """Puts what has made the operator's local inputs on its mesh, where it has none."""
+    for value in op.operands_source():
+        maker = value.get_defining_op() if value.initialized() else None
+        if maker is None or maker.dist_attr is not None:
+            continue
+        _place_makers(maker, mesh)
+        if maker.name() == "builtin.parameter":  # all of which Paddle wants to be distributed
+            whole = pir.create_tensor_dist_attribute(mesh, [-1] * len(value.shape), {})
+            value.set_type(pir.cvt_to_dist_type(value.type(), whole))
+            _place(op, mesh)
+        _place(maker, mesh)
+
+
+def _place(op, mesh) -> None:
+    of_inputs, of_results = (
+        [value.dist_attr() if value.initialized() else None for value in values]
+        for values in (op.operands_source(), op.results())
+    )
+    attributes = (
+        [pir.Attribute() if each is None else each for each in part] for part in (of_inputs, of_results)
+    )
+    op.dist_attr = pir.create_op_dist_attribute(mesh, *attributes)

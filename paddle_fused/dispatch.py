@@ -13,10 +13,11 @@ nobody runs, the record of ``what_ran``, and the cells of ``python -m paddle_fus
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 BACKENDS = ("ascend", "native", "composed")
 AUTO = "auto"
@@ -88,7 +89,8 @@ class BackendError(ValueError):
 class Ran(NamedTuple):
     """What ran of one operator: ``count`` calls of ``backend`` for the first tensor's ``dtype``.
 
-    ``refused`` holds the reasons of the backends that were asked before. While a program is being captured
+    ``refused`` holds the reasons of the backends that were asked before, ``resharded`` what had to be sent
+    before tensors that are split over processes could be computed on. While a program is being captured
     (``to_static``) a call is counted once for each capture, not for each run of the program.
     """
 
@@ -98,6 +100,7 @@ class Ran(NamedTuple):
     dtype: str
     count: int
     refused: dict[str, str]
+    resharded: tuple[str, ...] = ()
 
 
 class _Preference(NamedTuple):
@@ -105,7 +108,16 @@ class _Preference(NamedTuple):
     strict: bool
 
 
+class Sharding(Protocol):
+    """What ``FusedOp`` asks of ``paddle_fused.sharding.Sharding``."""
+
+    def applies(self, arguments: tuple) -> bool: ...
+
+    def run(self, name: str, operator: Callable, arguments: tuple): ...
+
+
 _preference = _Preference(AUTO, False)
+_resharded: tuple[str, ...] = ()
 _ran: dict[Choice, int] = {}
 OPERATORS: dict[str, FusedOp] = {}  # every operator that has been imported, by its public name
 
@@ -143,14 +155,25 @@ class use_backend:
 def what_ran() -> list[Ran]:
     """What ran since the start or the last ``reset_what_ran``, in the order of the first calls."""
     return [
-        Ran(operator, backend, mode, dtype, count, dict(refused))
-        for (operator, backend, mode, dtype, refused), count in _ran.items()
+        Ran(operator, backend, mode, dtype, count, dict(refused), resharded)
+        for (operator, backend, mode, dtype, refused, resharded), count in _ran.items()
     ]
 
 
 def reset_what_ran() -> None:
     """Empties the record of ``what_ran``."""
     _ran.clear()
+
+
+@contextmanager
+def resharded(notes: tuple[str, ...]) -> Iterator[None]:
+    """Calls inside are recorded with what had to be sent before them."""
+    global _resharded
+    before, _resharded = _resharded, notes
+    try:
+        yield
+    finally:
+        _resharded = before
 
 
 class Choice(NamedTuple):
@@ -161,6 +184,7 @@ class Choice(NamedTuple):
     mode: str
     dtype: str
     refused: tuple[tuple[str, str], ...]
+    resharded: tuple[str, ...]
 
     def ran(self) -> None:
         _ran[self] = _ran.get(self, 0) + 1
@@ -171,12 +195,15 @@ class FusedOp:
     """An operator and its backends. Calling it runs the first backend that accepts the arguments.
 
     Arguments are positional and the same for every backend; the first is a tensor, whose dtype is recorded.
+    ``sharding`` says how it computes on tensors that are split over processes: every process calls it again,
+    with its parts, so that no backend is ever given a split tensor.
     """
 
     name: str
     ascend: Backend
     native: Backend
     composed: Backend
+    sharding: Sharding | None = None
     backends: dict[str, Backend] = field(init=False)
 
     def __post_init__(self):
@@ -189,6 +216,8 @@ class FusedOp:
         return {name: backend.answer(arguments) for name, backend in self.backends.items()}
 
     def __call__(self, *arguments):
+        if self.sharding is not None and self.sharding.applies(arguments):
+            return self.sharding.run(self.name, self, arguments)
         choice = self.choose(*arguments)
         outputs = self.backends[choice.backend].run(*arguments)
         choice.ran()
@@ -204,7 +233,8 @@ class FusedOp:
             reason = backend.refuses(*arguments)
             if reason is None:
                 dtype = name_of(arguments[0].dtype)
-                return Choice(self.name, name, backend.mode_of(arguments), dtype, tuple(refused.items()))
+                mode = backend.mode_of(arguments)
+                return Choice(self.name, name, mode, dtype, tuple(refused.items()), _resharded)
             refused[name] = reason
         raise BackendError.of(self.name, refused)
 

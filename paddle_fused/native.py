@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import paddle
-import paddle.distributed as dist
 from paddle.utils.cpp_extension import extension_utils
 
 from . import host_memory, libraries
@@ -43,9 +42,9 @@ def can_read(tensor) -> bool:
 def wants_gradient(tensor) -> bool:
     """Whether a host operator must compute the gradient of ``tensor``, as far as its call can tell.
 
-    In a captured program, and of a DistTensor, it may be wanted later.
+    In a captured program it may be wanted later.
     """
-    return is_captured(tensor) or tensor.is_dist() or not tensor.stop_gradient
+    return is_captured(tensor) or not tensor.stop_gradient
 
 
 def call(operator: str, *arguments) -> list:
@@ -64,39 +63,9 @@ def _nothing(like):
     """What stands for a missing optional tensor beside ``like``: None, or a tensor without elements.
 
     Operators take both for missing. Paddle 3.3.1 loses count of missing inputs while a program is captured,
-    where it then refuses their gradients, and with DistTensors, where it crashes.
+    where it then refuses their gradients.
     """
-    distributed = like.is_dist()
-    if not distributed and not is_captured(like):
-        return None
-    nothing = paddle.zeros([0])
-    if distributed:
-        mesh = like.process_mesh if isinstance(like, paddle.Tensor) else like.dist_attr().process_mesh
-        nothing = dist.shard_tensor(nothing, mesh, [dist.Replicate()] * len(mesh.shape))
-    return nothing
-
-
-class _EveryGradient(paddle.autograd.PyLayer):
-    """The tensors as they are; PyLayer turns a gradient that does not arrive into zeros."""
-
-    @staticmethod
-    def forward(ctx, *tensors):
-        return tuple(tensor.clone() for tensor in tensors)  # the tensors themselves would count as changed
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        return gradients
-
-
-def with_every_gradient(*outputs) -> tuple:
-    """The differentiable outputs of a host operator that has several, so that each will have a gradient.
-
-    Paddle 3.3.1, auto-parallel in dygraph: where one of them has none, the gradient of a custom operator
-    reads the shape of a tensor that is not there, and the process ends with a segmentation fault.
-    """
-    if any(isinstance(output, paddle.Tensor) and output.is_dist() for output in outputs):
-        return _EveryGradient.apply(*outputs)
-    return outputs
+    return paddle.zeros([0]) if is_captured(like) else None
 
 
 def register() -> None:

@@ -7,7 +7,7 @@ the meaning of each object in plain numpy and is the oracle of the compiler.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import paddle
@@ -60,6 +60,10 @@ class Mask:
 
     def of_sequence(self, s: int, query_lens: tuple[int, ...]) -> Mask:
         """The mask of sequence ``s`` in layout TND; ``query_lens`` are the numbers of queries of all."""
+        return self
+
+    def of_part(self, rows: slice, heads: slice) -> Mask:
+        """The mask of some of the elements of the batch it was made for, and of some of the heads."""
         return self
 
     def explain(self, shape: Sequence[int], key_shape: Sequence[int] | None = None, **arguments) -> str:
@@ -118,6 +122,12 @@ class Prefix(Mask):
     def __repr__(self) -> str:
         return f"prefix({self.lengths[0] if self.batch_size is None else list(self.lengths)})"
 
+    def of_part(self, rows, heads):
+        if self.batch_size is None:
+            return self
+        lengths = self.lengths[rows]
+        return Prefix(lengths, len(lengths))
+
     def _hidden(self, i, j, query_len, key_len, b):
         return (j > i + key_len - query_len) & (j >= self.lengths[b])
 
@@ -143,6 +153,12 @@ class Documents(Mask):
         words += [] if self.align == "bottom_right" else [f"align={self.align!r}"]
         words += [] if self.query_start is None else [f"query_start={self.query_start}"]
         return f"documents({', '.join(words)})"
+
+    def of_part(self, rows, heads):
+        if self.batch_size is None:
+            return self
+        own, own_keys = self.rows[rows], self.key_rows[rows]
+        return replace(self, rows=own, key_rows=own_keys, batch_size=len(own))
 
     def _hidden(self, i, j, query_len, key_len, b):
         self.check_lengths(query_len, key_len)
@@ -195,6 +211,10 @@ class Dense(Mask):
         shape = self.hidden.shape
         return shape[1] if len(shape) == 4 else 1
 
+    def of_part(self, rows, heads):
+        hidden = self.hidden if self.batch_size is None else self.hidden[rows]
+        return Dense(hidden if self.heads == 1 else hidden[:, heads], self.invalid_rows)
+
     def _hidden(self, i, j, query_len, key_len, b):
         hidden = self.hidden if isinstance(self.hidden, np.ndarray) else self.hidden.numpy()
         hidden = hidden[b] if hidden.ndim == 4 else hidden
@@ -220,6 +240,9 @@ class Intersection(Mask):
 
     def of_sequence(self, s, query_lens):
         return Intersection(tuple(part.of_sequence(s, query_lens) for part in self.members))
+
+    def of_part(self, rows, heads):
+        return Intersection(tuple(part.of_part(rows, heads) for part in self.members))
 
     @property
     def batch_size(self) -> int | None:

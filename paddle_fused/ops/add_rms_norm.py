@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding
 from .arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
-from .rms_norm import covers_last_dimensions, no_float64, normalised, wide_dtype
+from .rms_norm import covers_last_dimensions, no_float64, normalised, rows_of, wide_dtype
 
 OPERATOR = "add_rms_norm"
 
@@ -60,7 +61,7 @@ def _composed(x, residual, weight, epsilon):
 
 def _native(x, residual, weight, epsilon):
     out, residual_out, _ = native.call("pf_add_rms_norm", x, residual, weight, epsilon)
-    return native.with_every_gradient(out, residual_out)
+    return out, residual_out
 
 
 def _native_refuses(x, residual, weight, epsilon):
@@ -76,9 +77,15 @@ def _ascend_refuses(x, residual, weight, epsilon):
     return no_float64(x) or ascend.refuses(x, residual, weight, operators=("rms_norm_npu",))
 
 
+def _rule(x, residual, weight, epsilon) -> Rule:
+    rows, normed = rows_of(x, weight)
+    return Rule({"x": rows, "residual": rows, "weight": normed}, (rows, rows))
+
+
 ADD_RMS_NORM = FusedOp(
     OPERATOR,
     ascend=Backend(_ascend, _ascend_refuses, "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm"),
     native=Backend(_native, _native_refuses, "pf_add_rms_norm"),
     composed=Backend(_composed),
+    sharding=Sharding(("x", "residual", "weight", "epsilon"), _rule),
 )

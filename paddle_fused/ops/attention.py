@@ -15,6 +15,7 @@ from . import attention_ascend, attention_composed, attention_native
 from .arguments import check_number
 from .attention_call import AttentionCall, check_lengths, check_tensors
 from .attention_layout import heads_of
+from .attention_sharding import SHARDING
 
 OPERATOR = "flash_attention"
 
@@ -130,7 +131,8 @@ def attend(
         operator=operator,
     )
     with default_device_of(query):  # of masks, lengths and random numbers
-        call.check(bias)
+        if not SHARDING.applies((query, key, value, bias)):  # else the parts are checked
+            call.check(bias)
         out, softmax_max, softmax_sum, seed_offset = FLASH_ATTENTION(query, key, value, bias, call)
     statistics = [softmax_max.detach(), softmax_sum.detach()] if returns_statistics else [None, None]
     return out, *statistics, seed_offset
@@ -145,4 +147,5 @@ FLASH_ATTENTION = FusedOp(
         attention_native.run, attention_native.refuses, attention_native.mode, attention_native.computed
     ),
     composed=Backend(attention_composed.run, attention_composed.refuses),
+    sharding=SHARDING,
 )

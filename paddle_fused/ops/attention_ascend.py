@@ -66,6 +66,8 @@ def run(query, key, value, bias, call: AttentionCall):
         if request.varlen:
             out = out.reshape([call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim])
         out = from_bsnd(out, layout)
+    if not call.returns_statistics:  # of sequences their shape is not what the operator declares
+        softmax_max = softmax_sum = None
     return out, softmax_max, softmax_sum, None
 
 
@@ -99,11 +101,6 @@ def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
 
 def _refuses_tensors(query, bias, call) -> str | None:
     heads = call.heads
-    if not is_captured(query) and query.is_dist():
-        # Paddle 3.3 dereferences inputs that are left out, and the process ends with a segmentation fault.
-        return (
-            f"{PLUGIN} has inputs that may be left out, which Paddle does not allow for distributed tensors"
-        )
     if dtype_name(query) not in contracts.dtypes("attention.plugin_dtype"):
         return contracts.reason("attention.plugin_dtype", PLUGIN, f"query is {dtype_name(query)}")
     if bias is not None:

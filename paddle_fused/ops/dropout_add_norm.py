@@ -12,6 +12,7 @@ import paddle.nn.functional as F
 
 from .. import ascend, native
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding, numbered
 from .arguments import dtype_name
 from .dropout_add_norm_check import check
 from .rms_norm import no_float64, normalised, wide_dtype
@@ -172,7 +173,7 @@ def _native(is_rms, x0, residual, weight, bias, rowscale, layerscale, dropout, e
         "pf_dropout_add_norm", x0, residual, weight, bias, rowscale, layerscale, seed,
         has, is_rms, dropout, epsilon, with_mask,
     )  # fmt: skip
-    return *native.with_every_gradient(out, pre), mask
+    return out, pre, mask if with_mask else None
 
 
 def _native_refuses(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
@@ -215,15 +216,27 @@ def _rms_norm_npu_refuses(x0, residual, weight, bias, rowscale, layerscale, drop
     return no_float64(*tensors) or ascend.refuses(*tensors, operators=("rms_norm_npu",))
 
 
+def _rule(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask) -> Rule:
+    tokens = numbered(len(x0.shape) - 1)
+    rows, row = (*tokens, None), (None,)
+    inputs = {"x0": rows, "residual": rows, "weight": row, "bias": row, "rowscale": tokens, "layerscale": row}
+    return Rule(inputs, (rows, rows, rows))
+
+
+_SHARDING = Sharding(
+    ("x0", "residual", "weight", "bias", "rowscale", "layerscale", "dropout", "epsilon", "with_mask"), _rule
+)
 LAYER_NORM = FusedOp(
     "dropout_add_layer_norm",
     ascend=Backend(partial(_ascend, _layer_norm_npu), _layer_norm_npu_refuses, "dropout, add and layer_norm"),
     native=Backend(partial(_native, False), _native_refuses, "pf_dropout_add_norm"),
     composed=Backend(partial(_composed, _layer_normalised)),
+    sharding=_SHARDING,
 )
 RMS_NORM = FusedOp(
     "dropout_add_rms_norm",
     ascend=Backend(partial(_ascend, _rms_norm_npu), _rms_norm_npu_refuses, "dropout, add and rms_norm_npu"),
     native=Backend(partial(_native, True), _native_refuses, "pf_dropout_add_norm"),
     composed=Backend(partial(_composed, _rms_normalised)),
+    sharding=_SHARDING,
 )

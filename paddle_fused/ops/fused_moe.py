@@ -9,6 +9,7 @@ import paddle
 
 from .. import native
 from ..dispatch import BACKENDS, Backend, FusedOp
+from ..sharding import Rule, Sharding
 from .arguments import FLOATS, check_is_tensor, check_one_device, check_shape, check_tensor, dtype_name
 from .grouped_matmul import COUNTS, GROUPED_MATMUL, check_product
 from .moe_token_permute import MOE_TOKEN_PERMUTE, check_tokens
@@ -142,4 +143,20 @@ def _swiglu_on(backend: str, x) -> Backend:
     return chosen if chosen.refuses(x, None) is None else SWIGLU.composed
 
 
-FUSED_MOE = FusedOp(OPERATOR, **{backend: _on(backend) for backend in BACKENDS})
+def _rule(hidden, probs, indices, gate_up_weight, down_weight) -> Rule:
+    rows, weights = ("tokens", None), (None, None, None)
+    inputs = {
+        "hidden": rows,
+        "probs": rows,
+        "indices": ("tokens", *(None,) * (len(indices.shape) - 1)),
+        "gate_up_weight": weights,
+        "down_weight": weights,
+    }
+    return Rule(inputs, (rows,))
+
+
+FUSED_MOE = FusedOp(
+    OPERATOR,
+    **{backend: _on(backend) for backend in BACKENDS},
+    sharding=Sharding(("hidden", "probs", "indices", "gate_up_weight", "down_weight"), _rule),
+)

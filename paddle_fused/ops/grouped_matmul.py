@@ -12,6 +12,7 @@ import paddle
 from .. import ascend, contracts, native
 from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding
 from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "grouped_matmul"
@@ -219,15 +220,31 @@ def _ascend_mode(x, other, group_list, group_list_type):
     )
 
 
+def _groups(group_list) -> dict:
+    return {} if _is_list(group_list) else {"group_list": (None,)}
+
+
+def _rule(x, weight, group_list, group_list_type) -> Rule:
+    inputs = {"x": (None, "depth"), "weight": (None, "depth", "columns"), **_groups(group_list)}
+    return Rule(inputs, ((None, "columns"),), summed=("depth",))
+
+
+def _rule_dweight(x, dout, group_list, group_list_type) -> Rule:
+    inputs = {"x": (None, "depth"), "dout": (None, "columns"), **_groups(group_list)}
+    return Rule(inputs, ((None, "depth", "columns"),))
+
+
 GROUPED_MATMUL = FusedOp(
     OPERATOR,
     ascend=Backend(_composed, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, "pf_grouped_matmul"),
     composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("x", "weight", "group_list", "group_list_type"), _rule),
 )
 GROUPED_MATMUL_DWEIGHT = FusedOp(
     "grouped_matmul_dweight",
     ascend=Backend(_composed_dweight, _ascend_refuses, _ascend_mode),
     native=Backend(_native_dweight, _native_refuses, "pf_grouped_matmul_dweight"),
     composed=Backend(_composed_dweight, _composed_refuses),
+    sharding=Sharding(("x", "dout", "group_list", "group_list_type"), _rule_dweight),
 )

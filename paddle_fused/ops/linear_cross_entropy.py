@@ -5,15 +5,15 @@ Shapes: ... the tokens in any dimensions ([T] or [B, S]), H hidden, V vocabulary
 
 from __future__ import annotations
 
-import math
-
 import paddle
-import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
 from .. import ascend, native
 from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding, is_split, mesh_of, numbered
+from ..sharding.local_map import placements_of
+from . import linear_cross_entropy_logits as of_logits
 from .arguments import check_one_device, check_shape, check_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "linear_cross_entropy"
@@ -21,9 +21,6 @@ REDUCTIONS = ("mean", "sum", "none")
 
 # Of fewer logits the backward's fourth product costs less than to keep gradients ready and to scale them.
 FEW_LOGITS = 1 << 22
-
-# Fewer tokens at a time would leave a card's matrix units idle.
-SMALLEST_CHUNK = 256
 
 
 def linear_cross_entropy(
@@ -79,7 +76,64 @@ def linear_cross_entropy(
         raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: an integer of 32 bits.")
     if reduction not in REDUCTIONS:
         raise ValueError(f"{OPERATOR}: reduction is {reduction!r}; accepted: {', '.join(REDUCTIONS)}.")
-    return LINEAR_CROSS_ENTROPY(hidden, weight, labels, int(ignore_index), bool(transpose_weight), reduction)
+    options = int(ignore_index), bool(transpose_weight)
+    if not any(map(is_split, (hidden, weight, labels))):
+        vocabulary = _vocabulary(weight, transpose_weight)
+        return LINEAR_CROSS_ENTROPY(hidden, weight, labels, None, *options, reduction, vocabulary)
+    return _reduced(_losses_of_parts(hidden, weight, labels, *options), labels, ignore_index, reduction)
+
+
+def _vocabulary(weight, transpose_weight: bool) -> int:
+    return weight.shape[0 if transpose_weight else 1]
+
+
+# ---- what the backends give: the loss, or a block's statistics, from which the processes join it
+#
+# Arguments of all: hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary.
+# ``first_ids`` None: the result is the reduced loss. Else int64 [G], the first entries of the G blocks of the
+# vocabulary that weight holds, and the results are for each block the logarithm of its sum of exponentials
+# and its logit of the label (0 if it has none), float32 [..., G]. ``vocabulary`` is the size of the whole.
+
+
+def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight: bool):
+    """The losses [...] where tensors are split; of a vocabulary that is, only the joining communicates."""
+    vocabulary, blocks = _vocabulary(weight, transpose_weight), _blocks(weight, 0 if transpose_weight else 1)
+    if blocks == 1:
+        options = ignore_index, transpose_weight, "none", vocabulary
+        return LINEAR_CROSS_ENTROPY(hidden, weight, labels, None, *options)
+    first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
+    options = ignore_index, transpose_weight, "none", vocabulary
+    return _joined(*LINEAR_CROSS_ENTROPY(hidden, weight, labels, first_ids, *options), labels, ignore_index)
+
+
+def _blocks(weight, dim: int) -> int:
+    """The number of equal parts into which a mesh splits weight's dimension ``dim``; 1 if it is whole."""
+    if not is_split(weight):
+        return 1
+    blocks = 1
+    for size, placement in zip(mesh_of(weight).shape, placements_of(weight), strict=True):
+        blocks *= size if placement.is_shard(dim) else 1
+    return blocks if weight.shape[dim] % blocks == 0 else 1
+
+
+def _joined(lse, target, labels, ignore_index: int):
+    """The losses [...] from the statistics [..., G]. Split blocks send three numbers for each token."""
+    # Not paddle.logsumexp: along a dimension that is split over devices it adds up the devices' logarithms.
+    largest = lse.detach().max(-1, keepdim=True)
+    total = largest.squeeze(-1) + _over_blocks(paddle.exp(lse - largest)).log()
+    counts = (labels != ignore_index).astype("float32")
+    return (total - _over_blocks(target)) * counts
+
+
+def _over_blocks(values):
+    """The sum over the last dimension, of one number for each block of the vocabulary: [..., G] -> [...].
+
+    Where the blocks lie on several devices it is a product with ones: the gradient of Paddle's sum puts the
+    values together first, although it needs their sizes only.
+    """
+    if not is_split(values):
+        return values.sum(-1)
+    return paddle.matmul(values, paddle.ones([values.shape[-1], 1], values.dtype)).squeeze(-1)
 
 
 def _reduced(losses, labels, ignore_index: int, reduction: str):
@@ -88,7 +142,7 @@ def _reduced(losses, labels, ignore_index: int, reduction: str):
     counted = 1.0
     if reduction == "mean":
         counted = paddle.clip((labels != ignore_index).astype(losses.dtype).sum(), min=1.0)
-    if not losses.is_dist():
+    if not is_split(losses):
         return losses.sum() / counted if reduction == "mean" else losses.sum()
     # Where the tokens lie on several devices, a product with ones: see ``_over_blocks``.
     row = losses.reshape([1, -1])
@@ -96,16 +150,11 @@ def _reduced(losses, labels, ignore_index: int, reduction: str):
     return (total / counted if reduction == "mean" else total).reshape([])
 
 
-def _vocabulary(weight, transpose_weight: bool) -> int:
-    return weight.shape[0 if transpose_weight else 1]
-
-
 def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
     """Raises ValueError for a label that is none. The labels of a captured program have no values yet."""
     if is_captured(labels):
         return
-    here = labels._local_value() if labels.is_dist() else labels
-    wrong = here[(here != ignore_index) & ((here < 0) | (here >= vocabulary))]
+    wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= vocabulary))]
     if wrong.shape[0] > 0:
         raise ValueError(
             f"{OPERATOR}: a label is {int(wrong[0])}; accepted: 0 to {vocabulary - 1} (the vocabulary of "
@@ -113,34 +162,50 @@ def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
         )
 
 
-def _composed(hidden, weight, labels, ignore_index, transpose_weight, reduction):
-    _check_labels(labels, _vocabulary(weight, transpose_weight), ignore_index)
-    losses = _whole_logits(hidden, weight, labels, ignore_index, transpose_weight)
+def _composed(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
+    _check_labels(labels, vocabulary, ignore_index)
+    logits = of_logits.wide(paddle.matmul(hidden, weight, transpose_y=transpose_weight))
+    if first_ids is not None:
+        return of_logits.Block(first_ids).forward(logits, labels)
+    (losses,) = of_logits.Losses(ignore_index).forward(logits, labels)
     return _reduced(losses, labels, ignore_index, reduction)
 
 
-def _whole_logits(hidden, weight, labels, ignore_index, transpose_weight):
-    logits = paddle.matmul(hidden, weight, transpose_y=transpose_weight)
-    wide = logits if dtype_name(logits) == "float64" else logits.astype("float32")
-    losses = F.cross_entropy(wide, labels.unsqueeze(-1), ignore_index=ignore_index, reduction="none")
-    return losses.squeeze(-1)
-
-
-def _composed_refuses(hidden, weight, labels, ignore_index, transpose_weight, reduction):
+def _composed_refuses(hidden, weight, *_others):
     return no_16_bit_on_cpu(hidden, weight)
 
 
-def _native(hidden, weight, labels, ignore_index, transpose_weight, reduction):
-    if reduction != "none" and _gradients_come_with_the_loss(hidden, weight):
+# ---- the host kernels
+
+
+def _native(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
+    if first_ids is None and _gradients_come_with_the_loss(hidden, weight, reduction):
         return _LossAndGradients.apply(hidden, weight, labels, ignore_index, transpose_weight, reduction)
-    return _reduced(
-        _losses(hidden, weight, labels, ignore_index, transpose_weight), labels, ignore_index, reduction
+    statistics = native.call(
+        "pf_linear_cross_entropy",
+        hidden,
+        weight,
+        labels,
+        _one_block(labels) if first_ids is None else first_ids,
+        ignore_index,
+        vocabulary,
+        transpose_weight,
+        native.wants_gradient(hidden),
+        native.wants_gradient(weight),
     )
+    if first_ids is not None:
+        return statistics
+    return _reduced(_joined(*statistics, labels, ignore_index), labels, ignore_index, reduction)
 
 
-def _gradients_come_with_the_loss(hidden, weight) -> bool:
+def _one_block(labels):
+    first_ids = paddle.zeros([1], "int64")
+    return first_ids if is_captured(labels) else first_ids.to(labels.place)  # maybe not the default device
+
+
+def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:
     """Three products then do instead of four. In 16 bits weight's gradient would need large float32 sums."""
-    if is_captured(hidden) or hidden.is_dist() or weight.is_dist() or dtype_name(hidden) != "float32":
+    if reduction == "none" or is_captured(hidden) or dtype_name(hidden) != "float32":
         return False
     if hidden.size // hidden.shape[-1] * (weight.size // hidden.shape[-1]) < FEW_LOGITS:
         return False
@@ -173,134 +238,62 @@ class _LossAndGradients(PyLayer):
 _WITH_BACKWARD = "pf_linear_cross_entropy_with_backward"
 
 
-def _losses(hidden, weight, labels, ignore_index, transpose_weight):
-    """The kernel gives a logarithm and a target for each block of the vocabulary; Paddle joins them.
-
-    The blocks are the parts of a vocabulary that is split over devices, so that only the joining
-    communicates: three numbers for each token.
-    """
-    vocabulary = _vocabulary(weight, transpose_weight)
-    blocks = _blocks(weight, 0 if transpose_weight else 1)
-    first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
-    if not is_captured(labels):
-        first_ids = first_ids.to(labels.place)  # which need not be the default device
-    lse, target = native.call(
-        "pf_linear_cross_entropy",
-        hidden,
-        weight,
-        labels,
-        first_ids,
-        ignore_index,
-        vocabulary,
-        transpose_weight,
-        native.wants_gradient(hidden),
-        native.wants_gradient(weight),
-    )
-    # Not paddle.logsumexp: along a dimension that is split over devices it adds up the devices' logarithms.
-    largest = lse.detach().max(-1, keepdim=True)
-    total = largest.squeeze(-1) + _over_blocks(paddle.exp(lse - largest), weight).log()
-    counts = (labels != ignore_index).astype("float32")
-    return (total - _over_blocks(target, weight)) * counts
-
-
-def _over_blocks(values, weight):
-    """The sum over the last dimension, of one number for each block of the vocabulary: [..., G] -> [...].
-
-    Where the blocks lie on several devices it is a product with ones: the gradient of Paddle's sum puts the
-    values together first, although it needs their sizes only.
-    """
-    blocks = values.shape[-1]
-    if not weight.is_dist() or blocks == 1:
-        return values.sum(-1)
-    return paddle.matmul(values, paddle.ones([blocks, 1], values.dtype)).squeeze(-1)
-
-
-def _blocks(weight, dim: int) -> int:
-    """The number of equal parts into which a mesh splits weight's dimension ``dim``; 1 if it is whole."""
-    if not weight.is_dist():
-        return 1
-    mesh, blocks = weight.process_mesh, 1
-    for size, placement in zip(mesh.shape, weight.placements, strict=True):
-        blocks *= size if placement.is_shard(dim) else 1
-    return blocks if weight.shape[dim] % blocks == 0 else 1
-
-
-def _native_refuses(hidden, weight, labels, ignore_index, transpose_weight, reduction):
+def _native_refuses(hidden, weight, labels, *_others):
     if dtype_name(hidden) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
     return native.refuses(hidden, weight, labels)
 
 
-def _native_mode(hidden, weight, labels, ignore_index, transpose_weight, reduction):
-    if reduction != "none" and _gradients_come_with_the_loss(hidden, weight):
+def _native_mode(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
+    if first_ids is None and _gradients_come_with_the_loss(hidden, weight, reduction):
         return _WITH_BACKWARD
     return "pf_linear_cross_entropy"
 
 
-class _Chunks(PyLayer):
-    """Paddle's operators on a few tokens at a time; the backward computes each chunk's logits again."""
-
-    @staticmethod
-    def forward(ctx, hidden, weight, labels, ignore_index, transpose_weight):
-        ctx.save_for_backward(hidden, weight, labels)
-        ctx.options = (ignore_index, transpose_weight)
-        return paddle.concat(
-            [
-                _whole_logits(hidden[rows], weight, labels[rows], ignore_index, transpose_weight)
-                for rows in _chunks(hidden, _vocabulary(weight, transpose_weight))
-            ]
-        )
-
-    @staticmethod
-    def backward(ctx, dlosses):
-        hidden, weight, labels = ctx.saved_tensor()
-        ignore_index, transpose_weight = ctx.options
-        dhidden, dweight = [], paddle.zeros(weight.shape, "float32")
-        for rows in _chunks(hidden, _vocabulary(weight, transpose_weight)):
-            logits = paddle.matmul(hidden[rows], weight, transpose_y=transpose_weight).astype("float32")
-            options = (False, True, True, ignore_index, -1)  # hard labels, of logits, stable
-            ids = labels[rows].unsqueeze(-1)
-            softmax, _ = paddle._C_ops.cross_entropy_with_softmax(logits, ids, *options)
-            dlogits = paddle._C_ops.cross_entropy_with_softmax_grad_(
-                ids, softmax, dlosses[rows].unsqueeze(-1), *options
-            ).astype(hidden.dtype)
-            dhidden.append(paddle.matmul(dlogits, weight, transpose_y=not transpose_weight))
-            pair = (dlogits, hidden[rows]) if transpose_weight else (hidden[rows], dlogits)
-            dweight += paddle.matmul(*pair, transpose_x=True).astype("float32")
-        return paddle.concat(dhidden), dweight.astype(weight.dtype), None
+# ---- the card's kernels
 
 
-def _chunks(hidden, vocabulary: int) -> list[slice]:
-    """Consecutive ranges of the tokens, at least one range."""
-    tokens, size = hidden.shape[0], _chunk(hidden, vocabulary)
-    return [slice(begin, begin + size) for begin in range(0, max(tokens, 1), size)]
-
-
-def _chunk(hidden, vocabulary: int) -> int:
-    """So many tokens that their logits are about as large as hidden, which is there anyway."""
-    return max(SMALLEST_CHUNK, math.prod(hidden.shape) // vocabulary)
-
-
-def _ascend(hidden, weight, labels, ignore_index, transpose_weight, reduction):
-    _check_labels(labels, _vocabulary(weight, transpose_weight), ignore_index)
-    rows = hidden.reshape([-1, hidden.shape[-1]])
-    losses = _Chunks.apply(rows, weight, labels.reshape([-1]), ignore_index, transpose_weight)
-    return _reduced(losses.reshape(labels.shape), labels, ignore_index, reduction)
-
-
-def _ascend_refuses(hidden, weight, labels, ignore_index, transpose_weight, reduction):
+def _ascend(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
+    _check_labels(labels, vocabulary, ignore_index)
+    kernel = of_logits.Losses(ignore_index) if first_ids is None else of_logits.Block(first_ids)
+    rows, ids = hidden.reshape([-1, hidden.shape[-1]]), labels.reshape([-1])
     if is_captured(hidden):
-        return "the chunks are made in Python, which a captured program does not hold"
-    if hidden.is_dist() or weight.is_dist():
-        return "the chunks are cut from one device's tensors, and these are split over devices"
+        found = kernel.forward(of_logits.wide(paddle.matmul(rows, weight, transpose_y=transpose_weight)), ids)
+    else:
+        found = of_logits.Chunks.apply(kernel, rows, weight, ids, transpose_weight)
+    if first_ids is not None:
+        return [each.reshape([*labels.shape, 1]) for each in found]
+    losses = found[0].reshape(labels.shape)
+    return _reduced(losses, labels, ignore_index, reduction)
+
+
+def _ascend_refuses(hidden, weight, labels, *_others):
     if dtype_name(hidden) == "float64":
         return "a card leaves float64 to its AICPU"
     return ascend.refuses(hidden, weight, labels)
 
 
-def _ascend_mode(hidden, weight, labels, ignore_index, transpose_weight, reduction):
-    tokens = _chunk(hidden, _vocabulary(weight, transpose_weight))
-    return f"matmul and cross_entropy_with_softmax on {tokens} tokens at a time"
+def _ascend_mode(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
+    kernels = "cross_entropy_with_softmax" if first_ids is None else "max, exp, sum and log"
+    if is_captured(hidden):
+        return f"matmul and {kernels} on all tokens: a captured program holds no chunks"
+    tokens = of_logits.chunk(hidden, _vocabulary(weight, transpose_weight))
+    return f"matmul and {kernels} on {tokens} tokens at a time"
+
+
+_NAMES = ("hidden", "weight", "labels", "first_ids")
+_NAMES += ("ignore_index", "transpose_weight", "reduction", "vocabulary")
+
+
+def _rule(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary) -> Rule:
+    tokens, columns = numbered(len(labels.shape)), None if first_ids is None else "vocabulary"
+    inputs = {
+        "hidden": (*tokens, None),
+        "weight": (columns, None) if transpose_weight else (None, columns),
+        "labels": tokens,
+        "first_ids": (columns,),
+    }
+    return Rule(inputs, (tokens,) if first_ids is None else ((*tokens, columns),) * 2)
 
 
 LINEAR_CROSS_ENTROPY = FusedOp(
@@ -308,4 +301,5 @@ LINEAR_CROSS_ENTROPY = FusedOp(
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(_NAMES, _rule),
 )

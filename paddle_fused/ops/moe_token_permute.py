@@ -9,6 +9,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding
 from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "moe_token_permute"
@@ -106,6 +107,11 @@ def _ascend_refuses(tokens, indices, num_out_tokens):
     return ascend.refuses(tokens, indices)
 
 
+def _rule(tokens, indices, num_out_tokens) -> Rule:
+    rows = (None, "hidden")  # the order is one of all tokens
+    return Rule({"tokens": rows, "indices": (None,) * len(indices.shape)}, (rows, (None,)))
+
+
 MOE_TOKEN_PERMUTE = FusedOp(
     OPERATOR,
     ascend=Backend(
@@ -113,4 +119,5 @@ MOE_TOKEN_PERMUTE = FusedOp(
     ),
     native=Backend(_native, _native_refuses, "pf_moe_token_permute"),
     composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("tokens", "indices", "num_out_tokens"), _rule),
 )

@@ -9,6 +9,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding
 from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "moe_token_unpermute"
@@ -120,6 +121,11 @@ def _ascend_refuses(permuted, sorted_indices, probs):
     return ascend.refuses(permuted, sorted_indices, probs)
 
 
+def _rule(permuted, sorted_indices, probs) -> Rule:
+    rows = (None, "hidden")
+    return Rule({"permuted": rows, "sorted_indices": (None,), "probs": (None, None)}, (rows,))
+
+
 MOE_TOKEN_UNPERMUTE = FusedOp(
     OPERATOR,
     ascend=Backend(
@@ -129,4 +135,5 @@ MOE_TOKEN_UNPERMUTE = FusedOp(
     ),
     native=Backend(_native, _native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("permuted", "sorted_indices", "probs"), _rule),
 )

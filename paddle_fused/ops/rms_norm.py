@@ -6,6 +6,7 @@ import paddle
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
+from ..sharding import Dims, Rule, Sharding, numbered
 from .arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
 
 OPERATOR = "rms_norm"
@@ -108,9 +109,21 @@ def _ascend_refuses(x, weight, epsilon):
     return reason
 
 
+def rows_of(x, weight) -> tuple[Dims, Dims]:
+    """The dimensions of x and weight, of which those before the normalised ones may be split."""
+    normed = (None,) * len(weight.shape)
+    return numbered(len(x.shape) - len(normed)) + normed, normed
+
+
+def _rule(x, weight, epsilon) -> Rule:
+    rows, normed = rows_of(x, weight)
+    return Rule({"x": rows, "weight": normed}, (rows, rows))
+
+
 RMS_NORM = FusedOp(
     OPERATOR,
     ascend=Backend(_ascend, _ascend_refuses, "rms_norm_npu"),
     native=Backend(_native, _native_refuses, "pf_rms_norm"),
     composed=Backend(_composed),
+    sharding=Sharding(("x", "weight", "epsilon"), _rule),
 )

@@ -10,6 +10,7 @@ import paddle
 from .. import ascend, contracts, native
 from ..devices import device_of, is_captured
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding, numbered
 from .arguments import (
     check_one_device,
     check_tensor,
@@ -227,9 +228,15 @@ def _not_fused_rope(x, cos, sin, mode) -> str | None:
     return ascend.refuses(x, operators=("fused_rope",))
 
 
+def _rule(x, cos, sin, mode) -> Rule:
+    dims = (*numbered(len(x.shape) - 1), None)  # the two of a pair stay together
+    return Rule({"x": dims, "cos": dims, "sin": dims}, (dims,))
+
+
 ROTARY = FusedOp(
     OPERATOR,
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, "pf_rotary"),
     composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("x", "cos", "sin", "mode"), _rule),
 )

@@ -7,6 +7,7 @@ import paddle.nn.functional as F
 
 from .. import ascend, contracts, native
 from ..dispatch import Backend, FusedOp
+from ..sharding import Rule, Sharding, numbered
 from .arguments import (
     check_one_device,
     check_tensor,
@@ -97,9 +98,18 @@ def _ascend_mode(x, y):
     return "swiglu of Paddle, on a card a copy that joins x and y, then aclnnSwiGlu"
 
 
+def _rule(x, y) -> Rule:
+    if y is None:  # gate and up lie half a row apart
+        rows = (*numbered(len(x.shape) - 1), None)
+        return Rule({"x": rows}, (rows,))
+    every = numbered(len(x.shape))
+    return Rule({"x": every, "y": every}, (every,))
+
+
 SWIGLU = FusedOp(
     OPERATOR,
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("x", "y"), _rule),
 )

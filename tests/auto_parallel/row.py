@@ -16,6 +16,7 @@ class Row:
     ``placements``: of every output (``output 0``) and gradient (``gradient of x``).
     ``summed``: results that come out of a sum over the processes although they are not ``P``; like those that
     are, they may differ from one process's result in rounding. All others must be equal bit for bit.
+    ``gathered``: what is split cannot be computed on part by part, so that it is put together first.
     """
 
     operator: str
@@ -23,6 +24,7 @@ class Row:
     split: Mapping[str, int]
     placements: Mapping[str, str]
     summed: tuple[str, ...] = field(default=())
+    gathered: bool = False
 
     def __str__(self) -> str:
         split = ", ".join(f"{name} along {dim}" for name, dim in self.split.items())

@@ -4,7 +4,6 @@
 #include "kernels/rms_norm.h"
 #include "ops/operator.h"
 #include "ops/rms_norm_shapes.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -76,23 +75,6 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataTy
   return {sum, sum, weight};
 }
 
-// Rows may lie on different devices; the weight is everywhere, and its gradient a sum over the devices.
-SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& residual, const DistMetaTensor& weight,
-                    float /*epsilon*/) {
-  const size_t normed = mapping_of(weight).size();
-  const DimsMapping rows = last_dims_whole(mapping_of(x), normed);
-  const TensorDistAttr row_wise = placed(x, rows);
-  return {{row_wise, placed(residual, rows), placed(weight, whole(normed))}, {row_wise, row_wise, row_wise}};
-}
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& dy, const DistMetaTensor& dsum, const DistMetaTensor& sum,
-                             const DistMetaTensor& rstd, const DistMetaTensor& weight, float /*epsilon*/) {
-  const size_t normed = mapping_of(weight).size();
-  const DimsMapping rows = last_dims_whole(mapping_of(sum), normed);
-  const TensorDistAttr row_wise = placed(sum, rows);
-  return {{placed(dy, rows), placed(dsum, rows), row_wise, placed(rstd, rows), placed(weight, whole(normed))},
-          {row_wise, row_wise, partial_sum(weight, whole(normed), rows)}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -102,8 +84,7 @@ PD_BUILD_OP(pf_add_rms_norm)
     .Attrs({"epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_add_rms_norm)
     .Inputs({paddle::Grad("y"), paddle::Grad("sum"), "sum", "rstd", "weight"})
@@ -111,5 +92,4 @@ PD_BUILD_GRAD_OP(pf_add_rms_norm)
     .Attrs({"epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

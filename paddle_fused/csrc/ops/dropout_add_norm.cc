@@ -13,7 +13,6 @@
 #include <string>
 
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -36,10 +35,6 @@ Shape one_per_row(Shape x) {
 Shape rowscale_shape(Shape x0) {
   if (!x0.empty()) x0.pop_back();
   return x0.empty() ? Shape{1} : x0;
-}
-DimsMapping rowscale_mapping(DimsMapping rows) {
-  if (!rows.empty()) rows.pop_back();
-  return rows.empty() ? whole(1) : rows;
 }
 
 void check_shape(const char* name, const Shape& shape, const Shape& expected) {
@@ -210,36 +205,6 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*out_grad*/, const 
   return {x0, pre, weight, weight, x0, x0};
 }
 
-// Rows may lie on different devices; vectors are everywhere, and their gradients sums over the devices.
-SpmdInfo infer_spmd(const DistMetaTensor& x0, const DistMetaTensor& residual, const DistMetaTensor& weight,
-                    const DistMetaTensor& bias, const DistMetaTensor& rowscale, const DistMetaTensor& layerscale,
-                    const DistMetaTensor& seed, int64_t has_bits, bool /*is_rms*/, float /*dropout*/,
-                    float /*epsilon*/, bool with_mask) {
-  const Has has(has_bits);
-  const DimsMapping rows = last_dims_whole(mapping_of(x0), 1);
-  const TensorDistAttr row_wise = placed(x0, rows);
-  return {{row_wise, placed(residual, has.residual ? rows : whole(1)), placed(weight, whole(1)),
-           placed(bias, whole(1)), placed(rowscale, has.rowscale ? rowscale_mapping(rows) : whole(1)),
-           placed(layerscale, whole(1)), placed(seed, whole(1))},
-          {row_wise, row_wise, with_mask ? row_wise : placed(weight, whole(1)), row_wise, row_wise}};
-}
-
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& out_grad, const DistMetaTensor& pre_grad, const DistMetaTensor& x0,
-                             const DistMetaTensor& weight, const DistMetaTensor& rowscale,
-                             const DistMetaTensor& layerscale, const DistMetaTensor& seed, const DistMetaTensor& pre,
-                             const DistMetaTensor& mean, const DistMetaTensor& rstd, int64_t has_bits,
-                             bool /*is_rms*/, float /*dropout*/, float /*epsilon*/, bool /*with_mask*/) {
-  const Has has(has_bits);
-  const DimsMapping rows = last_dims_whole(mapping_of(x0), 1);
-  const TensorDistAttr row_wise = placed(x0, rows), vector = placed(weight, whole(1));
-  const TensorDistAttr sum = partial_sum(weight, whole(1), rows);
-  return {{placed(out_grad, rows), placed(pre_grad, rows), row_wise, vector,
-           placed(rowscale, has.rowscale ? rowscale_mapping(rows) : whole(1)), placed(layerscale, whole(1)),
-           placed(seed, whole(1)), placed(pre, rows), placed(mean, rows), placed(rstd, rows)},
-          {row_wise, has.residual ? row_wise : vector, sum, has.bias ? sum : vector,
-           has.rowscale ? placed(rowscale, rowscale_mapping(rows)) : vector, has.layerscale ? sum : vector}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -249,8 +214,7 @@ PD_BUILD_OP(pf_dropout_add_norm)
     .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_dropout_add_norm)
     .Inputs({paddle::Grad("out"), paddle::Grad("pre"), "x0", "weight", "rowscale", "layerscale", "seed", "pre", "mean",
@@ -260,5 +224,4 @@ PD_BUILD_GRAD_OP(pf_dropout_add_norm)
     .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

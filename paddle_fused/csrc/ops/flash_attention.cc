@@ -24,8 +24,6 @@
 
 #include <algorithm>
 
-#include "ops/flash_attention_spmd.h"
-
 namespace paddle_fused::ops::flash_attention {
 namespace {
 
@@ -153,8 +151,7 @@ PD_BUILD_OP(pf_flash_attention)
     .Attrs(paddle_fused::ops::flash_attention::attributes())
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::flash_attention::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::flash_attention::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::flash_attention::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_flash_attention)
     .Inputs({"query", "key", "value", paddle::Optional("bias"), paddle::Optional("mask"),
@@ -165,5 +162,4 @@ PD_BUILD_GRAD_OP(pf_flash_attention)
     .Attrs(paddle_fused::ops::flash_attention::attributes())
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::flash_attention::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::flash_attention::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::flash_attention::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_gradient_dtypes));

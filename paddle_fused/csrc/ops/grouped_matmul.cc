@@ -6,7 +6,6 @@
 #include "kernels/grouped_matmul.h"
 
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -134,39 +133,6 @@ std::vector<Shape> infer_dweight_shapes(const Shape& x, const Shape& dout, const
 }
 std::vector<DataType> infer_dweight_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
 
-// Every device has all rows and experts. The depth or the columns may be split: a split depth gives terms of a sum.
-struct Split {
-  int64_t depth, columns;
-
-  Split(const DistMetaTensor& x, const DistMetaTensor& weight)
-      : depth(mapping_of(x)[1] != kWhole ? mapping_of(x)[1] : mapping_of(weight)[1]), columns(mapping_of(weight)[2]) {
-    if (columns == depth) columns = kWhole;
-  }
-  DimsMapping x() const { return {kWhole, depth}; }
-  DimsMapping weight() const { return {kWhole, depth, columns}; }
-  DimsMapping out() const { return {kWhole, columns}; }
-};
-
-SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, const DistMetaTensor& group_list, int,
-                    bool, bool) {
-  const Split split(x, weight);
-  return {{placed(x, split.x()), placed(weight, split.weight()), placed(group_list, whole(1))},
-          {partial_sum(x, split.out(), {split.depth})}};
-}
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& x, const DistMetaTensor& weight,
-                             const DistMetaTensor& group_list, int, bool, bool) {
-  const Split split(x, weight);
-  return {{placed(dout, split.out()), placed(x, split.x()), placed(weight, split.weight()),
-           placed(group_list, whole(1))},
-          {partial_sum(x, split.x(), {split.columns}), placed(weight, split.weight())}};
-}
-SpmdInfo infer_dweight_spmd(const DistMetaTensor& x, const DistMetaTensor& dout, const DistMetaTensor& group_list,
-                            int) {
-  const int64_t depth = mapping_of(x)[1], columns = mapping_of(dout)[1] == depth ? kWhole : mapping_of(dout)[1];
-  return {{placed(x, {kWhole, depth}), placed(dout, {kWhole, columns}), placed(group_list, whole(1))},
-          {placed(x, {kWhole, depth, columns})}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -176,8 +142,7 @@ PD_BUILD_OP(pf_grouped_matmul)
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .Inputs({paddle::Grad("out"), "x", "weight", "group_list"})
@@ -185,8 +150,7 @@ PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
 PD_BUILD_OP(pf_grouped_matmul_dweight)
     .Inputs({"x", "dout", "group_list"})
@@ -194,5 +158,4 @@ PD_BUILD_OP(pf_grouped_matmul_dweight)
     .Attrs({"group_list_type: int"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::dweight))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_dweight_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dweight_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_dweight_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dweight_dtypes));

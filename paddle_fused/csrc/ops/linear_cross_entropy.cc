@@ -13,7 +13,6 @@
 #include "kernels/linear_cross_entropy.h"
 
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -168,56 +167,6 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& hidden, const DataTy
   return {hidden, weight};
 }
 
-// Tokens may lie on different devices, and so may the blocks of the vocabulary, but for an axis that splits the tokens
-// already.
-struct Split {
-  DimsMapping labels, hidden, weight, first_ids, statistics;
-
-  Split(const DistMetaTensor& given_hidden, const DistMetaTensor& given_weight, const DistMetaTensor& given_first_ids,
-        bool transpose_weight) {
-    const size_t dim = transpose_weight ? 0 : 1;
-    hidden = last_dims_whole(mapping_of(given_hidden), 1);
-    labels = DimsMapping(hidden.begin(), hidden.end() - 1);
-    int64_t axis = given_first_ids.dims()[0] > 1 ? mapping_of(given_weight)[dim] : kWhole;
-    if (std::find(labels.begin(), labels.end(), axis) != labels.end()) axis = kWhole;
-    weight = whole(2);
-    weight[dim] = axis;
-    first_ids = {axis};
-    statistics = hidden;
-    statistics.back() = axis;
-  }
-};
-
-SpmdInfo infer_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
-                    const DistMetaTensor& first_ids, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
-                    bool transpose_weight, bool /*hidden_gradient*/, bool /*weight_gradient*/) {
-  const Split split(hidden, weight, first_ids, transpose_weight);
-  return {{placed(hidden, split.hidden), placed(weight, split.weight), placed(labels, split.labels),
-           placed(first_ids, split.first_ids)},
-          {placed(hidden, split.statistics), placed(hidden, split.statistics)}};
-}
-// Every device adds its tokens' part to weight's gradient and its blocks' part to hidden's.
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
-                             const DistMetaTensor& first_ids, const DistMetaTensor& lse, const DistMetaTensor& dlse,
-                             const DistMetaTensor& dtarget, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
-                             bool transpose_weight, bool /*hidden_gradient*/, bool /*weight_gradient*/) {
-  const Split split(hidden, weight, first_ids, transpose_weight);
-  return {{placed(hidden, split.hidden), placed(weight, split.weight), placed(labels, split.labels),
-           placed(first_ids, split.first_ids), placed(lse, split.statistics), placed(dlse, split.statistics),
-           placed(dtarget, split.statistics)},
-          {partial_sum(hidden, split.hidden, split.first_ids), partial_sum(weight, split.weight, split.labels)}};
-}
-
-// The scale of a mean depends on all tokens: every device has everything.
-SpmdInfo infer_gradients_spmd(const DistMetaTensor& hidden, const DistMetaTensor& weight, const DistMetaTensor& labels,
-                              int64_t /*ignore_index*/, bool /*transpose_weight*/, bool /*mean*/,
-                              bool hidden_gradient, bool weight_gradient) {
-  const DimsMapping all_hidden = whole(mapping_of(hidden).size()), all_labels = whole(mapping_of(labels).size());
-  return {{placed(hidden, all_hidden), placed(weight, whole(2)), placed(labels, all_labels)},
-          {placed(labels, all_labels), placed(hidden, hidden_gradient ? all_hidden : whole(1)),
-           placed(weight, whole(weight_gradient ? 2 : 1))}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -228,8 +177,7 @@ PD_BUILD_OP(pf_linear_cross_entropy)
             "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
     .Inputs({"hidden", "weight", "labels", "first_ids", "lse", paddle::Grad("lse"), paddle::Grad("target")})
@@ -238,8 +186,7 @@ PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
             "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
 PD_BUILD_OP(pf_linear_cross_entropy_with_backward)
     .Inputs({"hidden", "weight", "labels"})
@@ -248,5 +195,4 @@ PD_BUILD_OP(pf_linear_cross_entropy_with_backward)
             "weight_gradient: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::gradients))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradients_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradients_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradients_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradients_dtypes));

@@ -5,7 +5,6 @@
 
 #include "kernels/moe.h"
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -112,19 +111,6 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& dpermuted, const Dat
   return {dpermuted};
 }
 
-// Every device sorts all tokens; of each token it may hold a part.
-SpmdInfo infer_spmd(const DistMetaTensor& tokens, const DistMetaTensor& indices, int64_t /*num_out_tokens*/) {
-  const DimsMapping parts = first_dims_whole(mapping_of(tokens), 1);
-  return {{placed(tokens, parts), placed(indices, whole(mapping_of(indices).size()))},
-          {placed(tokens, parts), placed(indices, whole(1))}};
-}
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& dpermuted, const DistMetaTensor& indices,
-                             const DistMetaTensor& sorted, int64_t /*num_out_tokens*/) {
-  const DimsMapping parts = first_dims_whole(mapping_of(dpermuted), 1);
-  return {{placed(dpermuted, parts), placed(indices, whole(mapping_of(indices).size())), placed(sorted, whole(1))},
-          {placed(dpermuted, parts)}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -134,8 +120,7 @@ PD_BUILD_OP(pf_moe_token_permute)
     .Attrs({"num_out_tokens: int64_t"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_permute)
     .Inputs({paddle::Grad("permuted"), "indices", "sorted_indices"})
@@ -143,5 +128,4 @@ PD_BUILD_GRAD_OP(pf_moe_token_permute)
     .Attrs({"num_out_tokens: int64_t"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

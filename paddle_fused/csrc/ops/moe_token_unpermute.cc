@@ -5,7 +5,6 @@
 #include "kernels/cast.h"
 #include "kernels/moe.h"
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -150,27 +149,6 @@ std::vector<DataType> restore_gradient_dtypes(const DataType&, const DataType& p
   return {permuted};
 }
 
-// Every device has all rows; of each row it may hold a part. A gradient of probs is then a sum over the parts.
-SpmdInfo unpermute_spmd(const DistMetaTensor& permuted, const DistMetaTensor& sorted, const DistMetaTensor& probs) {
-  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
-  return {{placed(permuted, parts), placed(sorted, whole(1)), placed(probs, whole(2))}, {placed(permuted, parts)}};
-}
-SpmdInfo unpermute_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& permuted,
-                                 const DistMetaTensor& sorted, const DistMetaTensor& probs) {
-  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
-  return {{placed(dout, parts), placed(permuted, parts), placed(sorted, whole(1)), placed(probs, whole(2))},
-          {placed(permuted, parts), partial_sum(probs, whole(2), parts)}};
-}
-SpmdInfo restore_spmd(const DistMetaTensor& permuted, const DistMetaTensor& sorted) {
-  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
-  return {{placed(permuted, parts), placed(sorted, whole(1))}, {placed(permuted, parts)}};
-}
-SpmdInfo restore_gradient_spmd(const DistMetaTensor& dout, const DistMetaTensor& permuted,
-                               const DistMetaTensor& sorted) {
-  const DimsMapping parts = first_dims_whole(mapping_of(permuted), 1);
-  return {{placed(dout, parts), placed(permuted, parts), placed(sorted, whole(1))}, {placed(permuted, parts)}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -179,29 +157,25 @@ PD_BUILD_OP(pf_moe_token_unpermute)
     .Outputs({"out"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::unpermute))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::unpermute_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_unpermute)
     .Inputs({paddle::Grad("out"), "permuted", "sorted_indices", "probs"})
     .Outputs({paddle::Grad("permuted"), paddle::Grad("probs")})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::unpermute_backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::unpermute_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_gradient_dtypes));
 
 PD_BUILD_OP(pf_moe_token_restore)
     .Inputs({"permuted", "sorted_indices"})
     .Outputs({"out"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::restore))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::restore_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_restore)
     .Inputs({paddle::Grad("out"), "permuted", "sorted_indices"})
     .Outputs({paddle::Grad("permuted")})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::restore_backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::restore_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_gradient_dtypes));

@@ -5,7 +5,6 @@
 #include "kernels/cast.h"
 #include "ops/operator.h"
 #include "ops/rms_norm_shapes.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -64,20 +63,6 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataTy
   return {x, weight};
 }
 
-// Rows may lie on different devices; the weight is everywhere, and its gradient a sum over the devices.
-SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& weight, float /*epsilon*/) {
-  const size_t normed = mapping_of(weight).size();
-  const DimsMapping rows = last_dims_whole(mapping_of(x), normed);
-  return {{placed(x, rows), placed(weight, whole(normed))}, {placed(x, rows), placed(x, rows)}};
-}
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& dy, const DistMetaTensor& x, const DistMetaTensor& rstd,
-                             const DistMetaTensor& weight, float /*epsilon*/) {
-  const size_t normed = mapping_of(weight).size();
-  const DimsMapping rows = last_dims_whole(mapping_of(x), normed);
-  return {{placed(dy, rows), placed(x, rows), placed(rstd, rows), placed(weight, whole(normed))},
-          {placed(x, rows), partial_sum(weight, whole(normed), rows)}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -87,8 +72,7 @@ PD_BUILD_OP(pf_rms_norm)
     .Attrs({"epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_rms_norm)
     .Inputs({paddle::Grad("y"), "x", "rstd", "weight"})
@@ -96,5 +80,4 @@ PD_BUILD_GRAD_OP(pf_rms_norm)
     .Attrs({"epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

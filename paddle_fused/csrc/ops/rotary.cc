@@ -6,7 +6,6 @@
 #include "kernels/rotary.h"
 
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -94,30 +93,6 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& x, const DataType& c
   return {x, cos, sin};
 }
 
-// Rows may lie on different devices. cos and sin follow the dimensions that they share with x; their gradients are
-// sums over the devices that split the others.
-struct Placement {
-  DimsMapping x, angles, summed;
-
-  Placement(const DistMetaTensor& rotated, const DistMetaTensor& cos)
-      : x(last_dims_whole(mapping_of(rotated), 1)), angles(x), summed(whole(x.size())) {
-    for (size_t d = 0; d < x.size(); ++d)
-      if (cos.dims()[d] == 1) std::swap(angles[d], summed[d]);
-  }
-};
-
-SpmdInfo infer_spmd(const DistMetaTensor& x, const DistMetaTensor& cos, const DistMetaTensor& sin,
-                    bool /*interleave*/, bool /*angle_gradients*/) {
-  const Placement p(x, cos);
-  return {{placed(x, p.x), placed(cos, p.angles), placed(sin, p.angles)}, {placed(x, p.x)}};
-}
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& x, const DistMetaTensor& cos, const DistMetaTensor& sin,
-                             const DistMetaTensor& dy, bool /*interleave*/, bool /*angle_gradients*/) {
-  const Placement p(x, cos);
-  return {{placed(x, p.x), placed(cos, p.angles), placed(sin, p.angles), placed(dy, p.x)},
-          {placed(x, p.x), partial_sum(cos, p.angles, p.summed), partial_sum(sin, p.angles, p.summed)}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -127,8 +102,7 @@ PD_BUILD_OP(pf_rotary)
     .Attrs({"interleave: bool", "angle_gradients: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_rotary)
     .Inputs({"x", "cos", "sin", paddle::Grad("y")})
@@ -136,5 +110,4 @@ PD_BUILD_GRAD_OP(pf_rotary)
     .Attrs({"interleave: bool", "angle_gradients: bool"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -3,7 +3,6 @@
 #include "kernels/swiglu.h"
 
 #include "ops/operator.h"
-#include "ops/spmd.h"
 
 namespace paddle_fused::ops {
 namespace {
@@ -55,17 +54,6 @@ std::vector<Shape> infer_gradient_shapes(const Shape& gate, const Shape& up, con
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType& gate, const DataType& up, const DataType& /*dy*/) {
   return {gate, up};
-}
-
-// Element by element: whatever way gate lies, the others lie.
-SpmdInfo infer_spmd(const DistMetaTensor& gate, const DistMetaTensor& up) {
-  const DimsMapping mapping = mapping_of(gate);
-  return {{placed(gate, mapping), placed(up, mapping)}, {placed(gate, mapping)}};
-}
-SpmdInfo infer_gradient_spmd(const DistMetaTensor& gate, const DistMetaTensor& up, const DistMetaTensor& dy) {
-  const DimsMapping mapping = mapping_of(gate);
-  return {{placed(gate, mapping), placed(up, mapping), placed(dy, mapping)},
-          {placed(gate, mapping), placed(up, mapping)}};
 }
 
 // ---- the two halves of one tensor
@@ -121,16 +109,6 @@ std::vector<DataType> infer_half_dtypes(const DataType& x) { return {x}; }
 std::vector<Shape> infer_halves_gradient_shapes(const Shape& x, const Shape& /*dy*/) { return {x}; }
 std::vector<DataType> infer_halves_gradient_dtypes(const DataType& x, const DataType& /*dy*/) { return {x}; }
 
-// A device that held a part of a row would need gate and up of the same columns, which lie half a row apart.
-SpmdInfo infer_halves_spmd(const DistMetaTensor& x) {
-  const DimsMapping rows = last_dims_whole(mapping_of(x), 1);
-  return {{placed(x, rows)}, {placed(x, rows)}};
-}
-SpmdInfo infer_halves_gradient_spmd(const DistMetaTensor& x, const DistMetaTensor& dy) {
-  const DimsMapping rows = last_dims_whole(mapping_of(x), 1);
-  return {{placed(x, rows), placed(dy, rows)}, {placed(x, rows)}};
-}
-
 }  // namespace
 }  // namespace paddle_fused::ops
 
@@ -139,29 +117,25 @@ PD_BUILD_OP(pf_swiglu)
     .Outputs({"y"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_swiglu)
     .Inputs({"gate", "up", paddle::Grad("y")})
     .Outputs({paddle::Grad("gate"), paddle::Grad("up")})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
 PD_BUILD_OP(pf_swiglu_halves)
     .Inputs({"x"})
     .Outputs({"y"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward_halves))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_half_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_half_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_halves_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_half_dtypes));
 
 PD_BUILD_GRAD_OP(pf_swiglu_halves)
     .Inputs({"x", paddle::Grad("y")})
     .Outputs({paddle::Grad("x")})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward_halves))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_halves_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_halves_gradient_dtypes))
-    .SetInferSpmdFn(PD_INFER_SPMD_RULE(paddle_fused::ops::infer_halves_gradient_spmd));
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_halves_gradient_dtypes));

@@ -3,14 +3,15 @@ from auto_parallel.row import Row
 HIDDEN, WEIGHT, LOSS = "gradient of hidden", "gradient of weight", "output 0"
 
 
-def _tokens(case, dim, loss):
+def _tokens(case, dim, loss, gathered=False):
     """Every process has some of the tokens and the whole vocabulary."""
     return Row(
         operator="linear_cross_entropy",
         case=case,
         split={"hidden": dim, "labels": dim},
-        placements={LOSS: loss, HIDDEN: f"S{dim}", WEIGHT: "P"},
+        placements={LOSS: loss, HIDDEN: f"S{dim}", WEIGHT: "R" if gathered else "P"},
         summed=(LOSS,) if loss == "R" else (),
+        gathered=gathered,
     )
 
 
@@ -27,9 +28,9 @@ def _vocabulary(case, dim):
 
 ROWS = [
     _tokens("tokens [64], H 48, V 1000, weight [V, H], none", 0, "S0"),
-    _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 0, "S0"),
-    _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 1, "S1"),
-    _tokens("tokens [3, 17], H 33, V 101, weight [V, H], sum", 0, "R"),
+    _tokens("tokens [6], H 8, V 11, weight [H, V], mean, all ignored", 0, "R"),
+    _tokens("tokens [3, 17], H 33, V 101, weight [H, V], none", 1, "R", gathered=True),  # not evenly by two
+    _tokens("tokens [3, 17], H 33, V 101, weight [V, H], sum", 0, "R", gathered=True),
     _tokens("tokens [64], H 48, V 1000, weight [H, V], mean", 0, "R"),
     _vocabulary("tokens [64], H 48, V 1000, weight [H, V], mean", 1),
     _vocabulary("tokens [64], H 48, V 1000, weight [V, H], none", 0),

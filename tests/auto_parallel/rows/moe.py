@@ -1,27 +1,30 @@
 from auto_parallel.row import Row
 
 OUT, X, WEIGHT = "output 0", "gradient of x", "gradient of weight"
-PERMUTE, UNPERMUTE = "tokens [7, 65], indices [7, 2] of 4, None rows", "7 tokens, H 65, K 2, 0 dropped"
-GROUPS = "groups [3, 0, 5, 1], [33, 47], type 1"
+ODD, EVEN = "tokens [7, 65], indices [7, 2] of 4, None rows", "tokens [9, 16], indices [9] of 3, None rows"
+GROUPS = "groups [3, 0, 5, 1], [32, 48], type 0"
+LAYER = "12 tokens, H 20, I 12, 3 of 8 experts, probs"
 
 
-def _permute(case, split, out):
-    # The gradient of tokens lies as that of the result.
-    placements = {OUT: out, "gradient of tokens": out}
-    return Row(operator="moe_token_permute", case=case, split=split, placements=placements)
+def _permute(case, split, gathered=False):
+    (dim,) = set(split.values())
+    placements = {OUT: "R" if gathered else f"S{dim}", "gradient of tokens": f"S{dim}"}
+    return Row("moe_token_permute", case, split, placements, gathered=gathered)
 
 
-def _unpermute(case, **gradients):
-    placements = {OUT: "S1", "gradient of permuted": "S1"} | gradients
-    return Row(operator="moe_token_unpermute", case=case, split={"permuted": 1}, placements=placements)
+def _unpermute(case, gathered=False, **gradients):
+    placements = {OUT: "R" if gathered else "S1", "gradient of permuted": "S1"} | gradients
+    return Row("moe_token_unpermute", case, {"permuted": 1}, placements, gathered=gathered)
 
 
 ROWS = [
-    _permute(PERMUTE, {"tokens": 1}, "S1"),
-    _permute("tokens [6, 33], indices [6, 2] of 4, 7 rows", {"tokens": 1}, "S1"),
-    _permute(PERMUTE, {"tokens": 0, "indices": 0}, "R"),  # every process sorts all tokens
-    _unpermute(UNPERMUTE, **{"gradient of probs": "P"}),
-    _unpermute("6 tokens, H 33, K None, 2 dropped"),
+    _permute(EVEN, {"tokens": 1}),
+    _permute("tokens [40, 8], indices [40, 4] of 6000, 200 rows", {"tokens": 1}),
+    _permute(ODD, {"tokens": 1}, gathered=True),  # not evenly by two
+    _permute(ODD, {"tokens": 0, "indices": 0}, gathered=True),  # every process sorts all tokens
+    _unpermute("5 tokens, H 1000, K 3, 0 dropped, float32 probs", **{"gradient of probs": "P"}),
+    _unpermute("9 tokens, H 16, K None, 0 dropped"),
+    _unpermute("6 tokens, H 33, K None, 2 dropped", gathered=True),
     Row(
         operator="grouped_matmul",
         case=GROUPS,
@@ -38,6 +41,19 @@ ROWS = [
         operator="grouped_matmul",  # the weight follows x
         case=GROUPS,
         split={"x": 1},
-        placements={OUT: "P", X: "S1", WEIGHT: "S1"},
+        placements={OUT: "P", X: "S1", WEIGHT: "R"},
+        summed=(WEIGHT,),
+    ),
+    Row(
+        operator="fused_moe",
+        case=LAYER,
+        split={"hidden": 0, "router": 0, "indices": 0},
+        placements={
+            OUT: "S0",
+            "gradient of hidden": "S0",
+            "gradient of router": "S0",
+            "gradient of gate_up_weight": "P",
+            "gradient of down_weight": "P",
+        },
     ),
 ]

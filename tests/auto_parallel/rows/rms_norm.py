@@ -1,16 +1,17 @@
 from auto_parallel.row import Row
 
 
-def _row(operator, case, dim, x):
-    """x, and the residual if there is one, split along ``dim``; they come out as ``x`` says."""
+def _row(operator, case, dim, gathered=False):
+    """x, and the residual if there is one, split along ``dim``; the gradients lie as they do."""
     tensors = ("x", "residual") if operator == "add_rms_norm" else ("x",)
-    outputs = {f"output {i}": x for i in range(len(tensors))}
-    gradients = {f"gradient of {name}": x for name in tensors}
+    outputs = {f"output {i}": "R" if gathered else f"S{dim}" for i in range(len(tensors))}
+    gradients = {f"gradient of {name}": f"S{dim}" for name in tensors}
     return Row(
         operator=operator,
         case=case,
         split=dict.fromkeys(tensors, dim),
-        placements={**outputs, **gradients, "gradient of weight": "P" if x != "R" else "R"},
+        placements={**outputs, **gradients, "gradient of weight": "R" if gathered else "P"},
+        gathered=gathered,
     )
 
 
@@ -18,10 +19,9 @@ ROWS = [
     row
     for operator in ("rms_norm", "add_rms_norm")
     for row in (
-        _row(operator, "x [4, 256]", 0, "S0"),
-        _row(operator, "x [3, 5, 65]", 0, "S0"),  # two rows and one row
-        _row(operator, "x [3, 5, 65]", 1, "S1"),
-        _row(operator, "x [2, 3, 5, 7], weight [5, 7]", 1, "S1"),
-        _row(operator, "x [4, 256]", 1, "R"),  # the normalised dimension is put together first
+        _row(operator, "x [4, 256]", 0),
+        _row(operator, "x [2, 3, 5, 7], weight [5, 7]", 0),
+        _row(operator, "x [3, 5, 65]", 0, gathered=True),  # not evenly by two
+        _row(operator, "x [4, 256]", 1, gathered=True),  # the normalised dimension
     )
 ]

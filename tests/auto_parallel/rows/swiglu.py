@@ -11,18 +11,19 @@ def _two(dim):
     )
 
 
-def _halves(dim, placement):
+def _halves(dim, gathered):
     return Row(
         operator="swiglu",
         case="x [4, 512]",
         split={"x": dim},
-        placements={"output 0": placement, "gradient of x": placement},
+        placements={"output 0": "R" if gathered else f"S{dim}", "gradient of x": f"S{dim}"},
+        gathered=gathered,
     )
 
 
 ROWS = [
     _two(0),
     _two(1),
-    _halves(0, "S0"),
-    _halves(1, "R"),  # gate and up lie half a row apart: rows are put together first
+    _halves(0, gathered=False),
+    _halves(1, gathered=True),  # gate and up lie half a row apart
 ]

@@ -1,0 +1,71 @@
+"""Attention on tensors that are split over processes: by batch and by heads.
+
+Every process computes its sequences and heads, and needs nothing of the others for it. A key head serves its
+query heads, so both are split into as many parts. Layouts that merge heads and head size keep them whole.
+
+Legend: B batch, N heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import masks
+from ..masks.intents import Dense, Intersection, Mask
+from ..sharding import Layout, Rule, Sharding
+from ..sharding.local_map import is_split
+from .attention_call import AttentionCall
+from .attention_layout import heads_of
+
+_DIMS = {
+    "BSND": ("batch", None, "heads", None),
+    "BNSD": ("batch", "heads", None, None),
+    "BSH": ("batch", None, None),
+    "SBH": (None, "batch", None),
+    "TND": (None, "heads", None),
+}
+_SCORES = ("batch", "heads", None, None)  # of bias, masks and statistics
+
+
+def rule(query, key, value, bias, call: AttentionCall) -> Rule:
+    tokens = _DIMS[call.layout]
+    statistics = (None, "heads", None) if call.layout == "TND" else _SCORES
+    inputs = {"query": tokens, "key": tokens, "value": tokens, "bias": _SCORES}
+    return Rule(inputs, (tokens, statistics, statistics, None))  # each process draws a seed
+
+
+def localise(layout: Layout, given: dict, part) -> dict:
+    """The call as it is for the parts: their sizes, and the mask of their sequences and heads."""
+    call, query, key, value, bias = (given[name] for name in ("call", "query", "key", "value", "bias"))
+    lengths = {
+        name: part(name, ends, (None,)) if is_split(ends) else ends
+        for name, ends in (("cu_seqlens_q", call.cu_seqlens_q), ("cu_seqlens_k", call.cu_seqlens_k))
+    }
+    mask = None if call.mask is None else _part_of(call.mask, layout, part)
+    shapes = masks.shapes_of(call.layout, query.shape, key.shape, *lengths.values())
+    own = replace(
+        call,
+        heads=heads_of(call.layout, query.shape, key.shape, value.shape, _num_heads(call), call.operator),
+        mask=mask,
+        shapes=shapes,
+        plan=masks.compile_mask(mask, shapes, may_pack=bias is None),
+        **lengths,
+    )
+    own.check(bias)
+    return {"call": own}
+
+
+def _num_heads(call: AttentionCall) -> int | None:
+    return call.heads.query if call.layout in ("BSH", "SBH") else None
+
+
+def _part_of(mask: Mask, layout: Layout, part) -> Mask:
+    if isinstance(mask, Intersection):
+        return Intersection(tuple(_part_of(each, layout, part) for each in mask.members))
+    if isinstance(mask, Dense) and is_split(mask.hidden):
+        dims = _SCORES if len(mask.hidden.shape) == 4 else (None, None)
+        return Dense(part("the mask", mask.hidden, dims), mask.invalid_rows)
+    return mask.of_part(layout.own("batch", mask.batch_size or 1), layout.own("heads", mask.heads))
+
+
+SHARDING = Sharding(("query", "key", "value", "bias", "call"), rule, localise)

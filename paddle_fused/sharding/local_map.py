@@ -1,0 +1,196 @@
+"""Runs an operator on the parts of split tensors that this process has, as a rule says.
+
+In dygraph and while a program is captured it takes Paddle's own way from a distributed tensor to its part and
+back (``paddle.distributed.LocalLayer`` goes it, too), so that gradients flow and the parts have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import paddle
+import paddle.distributed as dist
+
+from .. import dispatch
+from ..devices import is_captured
+from .rule import Dims, Layout, Placed, Rule, layout_of
+
+
+def is_split(x) -> bool:
+    """Whether ``x`` is a tensor of auto-parallel, or a value that will be one."""
+    if isinstance(x, paddle.Tensor):
+        return x.is_dist()
+    return isinstance(x, paddle.pir.Value) and x.is_dist_dense_tensor_type()
+
+
+def mesh_of(x) -> dist.ProcessMesh:
+    """The mesh of such a tensor."""
+    return x.dist_attr().process_mesh if is_captured(x) else x.process_mesh
+
+
+def placements_of(x) -> list:
+    """How such a tensor lies on its mesh."""
+    return x.dist_attr().placements if is_captured(x) else x.placements
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How an operator computes on split tensors. ``names``: of its arguments, in their order.
+
+    ``rule``: the rule for these arguments. ``localise``: what else has to be another argument for the parts,
+    by name, given the layout, the arguments with the parts of those in the rule, and ``part(name, x, dims)``
+    for the part of a further tensor. None: nothing.
+    """
+
+    names: tuple[str, ...]
+    rule: Callable[..., Rule]
+    localise: Callable[[Layout, dict, Callable], dict] | None = None
+
+    def applies(self, arguments: tuple) -> bool:
+        return any(is_split(argument) for argument in arguments)
+
+    def run(self, name: str, operator: Callable, arguments: tuple):
+        """The results of ``operator``, of the public name ``name``, on the parts of ``arguments``."""
+        given = dict(zip(self.names, arguments, strict=True))
+        rule = self.rule(*arguments)
+        mesh = next(mesh_of(x) for x in arguments if is_split(x))
+        tensors = {of: given[of] for of in rule.inputs if given[of] is not None}
+        placed = {of: _placed(x, mesh) for of, x in tensors.items()}
+        layout = layout_of(name, rule, placed, mesh.shape, mesh.dim_names, _coordinate(mesh))
+        moved: list[str] = []
+
+        def part(of: str, x, dims: Dims):
+            return _part(x, mesh, layout, dims, _Moves(of, mesh, moved))
+
+        given |= {of: part(of, x, rule.inputs[of]) for of, x in tensors.items()}
+        if self.localise is not None:
+            given |= self.localise(layout, given, part)
+        with dispatch.resharded(tuple(moved)):
+            outputs = operator(*given.values())
+        several = isinstance(outputs, (tuple, list))
+        sizes = _sizes(rule, placed)
+        wholes = [
+            _whole(name, output, mesh, layout, dims, rule.summed, sizes)
+            if output is not None and dims is not None
+            else output
+            for output, dims in zip(outputs if several else (outputs,), rule.outputs, strict=True)
+        ]
+        return tuple(wholes) if several else wholes[0]
+
+
+class _Moves:
+    """Notes how a tensor was brought to where the rule wants it, if that has to be sent."""
+
+    def __init__(self, tensor: str, mesh: dist.ProcessMesh, notes: list[str]):
+        self._tensor, self._axes, self._notes = tensor, mesh.dim_names, notes
+
+    def note(self, before: Sequence, after: Sequence) -> None:
+        for axis, old, new in zip(self._axes, before, after, strict=True):
+            if old.is_replicated() or old == new:  # what is there as a whole is cut without sending anything
+                continue
+            if old.is_partial():
+                self._notes.append(f"{self._tensor} was summed over {axis}")
+            else:
+                self._notes.append(
+                    f"{self._tensor}, whose dimension {old.get_dim()} is split over {axis}, was gathered"
+                )
+
+
+def _placed(x, mesh: dist.ProcessMesh) -> Placed:
+    if not is_split(x):
+        return Placed(tuple(x.shape), (None,) * len(mesh.shape))
+    splits = (one.get_dim() if one.is_shard() else None for one in placements_of(x))
+    return Placed(tuple(x.shape), tuple(splits))
+
+
+def _part(x, mesh, layout: Layout, dims: Dims, moves: _Moves):
+    """This process's part of ``x``, to whose gradient its own one is a part or a term."""
+    shape = tuple(x.shape)
+    wanted = _placements(layout.splits(dims, shape))
+    of_gradient = [
+        dist.Partial() if summed else placement
+        for summed, placement in zip(layout.lacks(dims, shape), wanted, strict=True)
+    ]
+    if not is_split(x):
+        if x.stop_gradient and all(each.is_replicated() for each in wanted):
+            return x
+        x = _everywhere(x, mesh)
+    before = placements_of(x)
+    if before != wanted:
+        moves.note(before, wanted)
+        x = dist.reshard(x, mesh, wanted)
+    return dist.auto_parallel.api.dtensor_to_local(x, mesh, of_gradient)
+
+
+def _everywhere(x, mesh: dist.ProcessMesh):
+    """A tensor of one device as one that every process has.
+
+    The parameter of a program becomes one in place, as Paddle's own operators make it: beside it Paddle 3.3
+    cannot place the operator of an optimizer.
+    """
+    if is_captured(x) and x.get_defining_op().name() == "builtin.parameter":
+        pir = paddle.base.libpaddle.pir
+        attribute = pir.create_tensor_dist_attribute(mesh, [-1] * len(x.shape), {})
+        x.set_type(pir.cvt_to_dist_type(x.type(), attribute))
+        x.get_defining_op().dist_attr = pir.create_op_dist_attribute(mesh, [], [attribute])
+        return x
+    return dist.auto_parallel.api.dtensor_from_local(x, mesh, [dist.Replicate()] * len(mesh.shape))
+
+
+def _sizes(rule: Rule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
+    """The sizes of the dimensions of each name. Heads of queries and of keys have one name and two sizes."""
+    sizes: dict[str, set[int]] = {}
+    for of, one in placed.items():
+        for name, size in zip(rule.inputs[of], one.shape, strict=True):
+            if name is not None:
+                sizes.setdefault(name, set()).add(size)
+    return sizes
+
+
+def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Mapping[str, set[int]]):
+    """The tensor of which every process has computed a part, or a term of a sum."""
+    fits = len(dims) == len(part.shape) and all(
+        of not in sizes or size < 0 or {-1, size * layout.count(of)} & sizes[of]
+        for of, size in zip(dims, part.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"{name}: a process has a result of shape {list(part.shape)}, which is no part of {_said(dims)}; "
+            "accepted: what the operator's rule for split tensors says. Correct that rule."
+        )
+    sums = layout.sums(dims, summed)
+    if any(sums):
+        return _sum_of_terms(part, mesh, sums, layout.splits(dims))
+    return dist.auto_parallel.api.dtensor_from_local(part, mesh, _placements(layout.splits(dims)))
+
+
+def _sum_of_terms(term, mesh, sums: tuple[bool, ...], splits: tuple[int | None, ...]):
+    """A tensor of which each process along the axes ``sums`` has a term.
+
+    It is not made from its terms at once: the gradient would come back in terms, too, and each process needs
+    it whole. Here the terms lie side by side along a dimension of their own, and Paddle's sum adds them up.
+    """
+    dims = tuple(0 if of else None if dim is None else dim + 1 for of, dim in zip(sums, splits, strict=True))
+    terms = dist.auto_parallel.api.dtensor_from_local(term.unsqueeze(0), mesh, _placements(dims))
+    return terms.sum(0)
+
+
+def _placements(splits: tuple[int | None, ...]) -> list:
+    return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in splits]
+
+
+def _said(dims: Dims) -> str:
+    return f"[{', '.join(name or '_' for name in dims)}]"
+
+
+def _coordinate(mesh: dist.ProcessMesh) -> tuple[int, ...]:
+    """Of this process on the mesh; of one that is on another stage of a pipeline the first."""
+    rank = dist.get_rank()
+    if rank not in mesh.process_ids:
+        return (0,) * len(mesh.shape)
+    number, found = mesh.process_ids.index(rank), []
+    for size in reversed(mesh.shape):
+        number, at = divmod(number, size)
+        found.append(at)
+    return tuple(reversed(found))

@@ -1,0 +1,144 @@
+"""Which dimensions of an operator's tensors may be split over a mesh, as data, and what follows from it.
+
+A rule names the dimensions of every tensor, as an einsum does. RMSNorm of x [B, S, H] by a weight [H]:
+
+    Rule(inputs={"x": ("b", "s", None), "weight": (None,)}, outputs=(("b", "s", None),))
+
+- Dimensions of one name are split together, in all tensors that have them; None is never split.
+- A name that an input lacks is broadcast: the input's gradient is then a term of a sum (Partial).
+- An output that lacks a name is the same in all parts, unless the name is among ``summed``: then the
+  operator sums over that dimension, and the output is a term of the sum.
+- A dimension of size 1 has no name: it is broadcast.
+
+Shardy's ``sdy.sharding_rule`` and Paddle's SPMD rules for einsum say the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Dims = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``inputs``: the dimensions of each tensor that an operator is given, by its name; in this order the
+    tensors decide what is split. ``outputs``: those of each result, or None for one that belongs to the
+    process. ``summed``: what results are sums over.
+    """
+
+    inputs: Mapping[str, Dims]
+    outputs: tuple[Dims | None, ...]
+    summed: tuple[str, ...] = ()
+
+
+class Placed(NamedTuple):
+    """A tensor on a mesh: its shape as a whole, and for each axis of the mesh the dimension that it splits.
+
+    -1 stands for a size that is not known yet, None for an axis that splits no dimension.
+    """
+
+    shape: tuple[int, ...]
+    splits: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What each axis of a mesh splits in a call of an operator, by the names of its rule.
+
+    ``axes``: the name that each axis splits, or None. ``sizes``: the number of processes along each axis.
+    ``coordinate``: this process's position along each axis.
+    """
+
+    axes: tuple[str | None, ...]
+    sizes: tuple[int, ...]
+    coordinate: tuple[int, ...] = field(default=())
+
+    def splits(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[int | None, ...]:
+        """For each axis the dimension that it splits of a tensor of ``dims``; ``shape`` tells which are 1."""
+        named = _named(dims, shape)
+        return tuple(named.index(name) if name is not None and name in named else None for name in self.axes)
+
+    def lacks(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[bool, ...]:
+        """For each axis whether it splits what a tensor of ``dims`` lacks."""
+        named = _named(dims, shape)
+        return tuple(name is not None and name not in named for name in self.axes)
+
+    def sums(self, dims: Dims, summed: Sequence[str]) -> tuple[bool, ...]:
+        """For each axis whether it splits what a result of ``dims`` is a sum over."""
+        return tuple(name in summed and name not in dims for name in self.axes)
+
+    def count(self, name: str) -> int:
+        """The number of parts of the dimension ``name``."""
+        return math.prod(size for size, of in zip(self.sizes, self.axes, strict=True) if of == name)
+
+    def part(self, name: str) -> int:
+        """Which part of the dimension ``name`` this process has, from 0 on."""
+        number = 0
+        for size, at, of in zip(self.sizes, self.coordinate, self.axes, strict=True):
+            if of == name:
+                number = number * size + at
+        return number
+
+    def own(self, name: str, size: int) -> slice:
+        """The part of ``size`` elements along the dimension ``name`` that this process has."""
+        length = size // self.count(name)
+        return slice(self.part(name) * length, (self.part(name) + 1) * length)
+
+
+def layout_of(
+    operator: str,
+    rule: Rule,
+    tensors: Mapping[str, Placed],
+    sizes: Sequence[int],
+    axis_names: Sequence[str],
+    coordinate: Sequence[int] = (),
+) -> Layout:
+    """What each axis of a mesh of ``sizes`` splits, for ``tensors`` that lie as they do.
+
+    An axis splits what it splits in the first of the tensors, if that is a name of the rule and all tensors
+    can be split so evenly; else it splits nothing. ValueError where it splits one name in one tensor and
+    another one in another.
+    """
+    chosen: list[str | None] = [None] * len(sizes)
+    for axis in range(len(sizes)):
+        asked: dict[str, str] = {}  # name -> the first tensor that is split so
+        for tensor, placed in tensors.items():
+            dim = placed.splits[axis]
+            name = None if dim is None else _named(rule.inputs[tensor], placed.shape)[dim]
+            if name is not None:
+                asked.setdefault(name, tensor)
+        if len(asked) > 1:
+            (first, a), (second, b) = list(asked.items())[:2]
+            raise ValueError(
+                f"{operator}: the mesh axis {axis_names[axis]!r} splits {first} of {a}, but {second} of {b}; "
+                "accepted: the same for all tensors. Reshard one of them with paddle.distributed.reshard."
+            )
+        for name in asked:
+            parts = (
+                math.prod(size for size, other in zip(sizes, chosen, strict=True) if other == name)
+                * sizes[axis]
+            )
+            if all(_divides(parts, name, rule.inputs[tensor], placed) for tensor, placed in tensors.items()):
+                chosen[axis] = name
+    return Layout(tuple(chosen), tuple(sizes), tuple(coordinate))
+
+
+def numbered(count: int) -> Dims:
+    """Names for ``count`` dimensions that are alike."""
+    return tuple(f"dimension {number}" for number in range(count))
+
+
+def _named(dims: Dims, shape: Sequence[int] | None) -> Dims:
+    """``dims`` without the names of dimensions of size 1."""
+    if shape is None:
+        return dims
+    return tuple(None if size == 1 else name for name, size in zip(dims, shape, strict=True))
+
+
+def _divides(parts: int, name: str, dims: Dims, placed: Placed) -> bool:
+    sizes = (size for of, size in zip(_named(dims, placed.shape), placed.shape, strict=True) if of == name)
+    return all(size < 0 or size % parts == 0 for size in sizes)

@@ -22,6 +22,7 @@ from .record import (
     card_dtypes,
     kernel_record,
     placement,
+    registered_dtypes,
     reset_kernel_record,
     watch_departures,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "placement",
     "prepare_ring",
     "record_call_sites",
+    "registered_dtypes",
     "reset_kernel_record",
     "reset_transfers",
     "transfers",

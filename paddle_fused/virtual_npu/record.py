@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
@@ -129,7 +130,7 @@ def _observe(callback) -> None:
 
 
 def placement(kernel: str, dtype: str) -> Placement:
-    """Where a card runs the kernel for the dtype; "host" where paddle-custom-npu does not have it."""
+    """Where a card runs the kernel for the dtype; "host" where ``card_dtypes`` has not that dtype."""
     if dtype not in card_dtypes(kernel):
         return "host"
     wide = dtype in ("float64", "complex128")
@@ -137,8 +138,32 @@ def placement(kernel: str, dtype: str) -> Placement:
 
 
 def card_dtypes(kernel: str) -> tuple[str, ...]:
-    """The dtypes for which paddle-custom-npu registers the kernel; none if it does not have it."""
-    return tuple(_table("npu_kernels").get(kernel, ()))
+    """The dtypes for which paddle-custom-npu, or Paddle itself for any custom device, has the kernel."""
+    return tuple(sorted({*_table("npu_kernels").get(kernel, ()), *_of_paddle().get(kernel, ())}))
+
+
+@functools.cache
+def _of_paddle() -> dict[str, set[str]]:
+    """The kernels that Paddle has for every custom device, by name; releases differ in them."""
+    from paddle.base import core  # not before the plugin is in force
+
+    return registered_dtypes(core._get_all_register_op_kernels("phi"), ("",))
+
+
+def registered_dtypes(kernels: dict[str, list[str]], devices: tuple[str, ...]) -> dict[str, set[str]]:
+    """The dtypes of Paddle's ``kernels`` for the device types ``devices``; "" stands for every custom one."""
+    found: dict[str, set[str]] = {}
+    for name, keys in kernels.items():
+        for key in keys:
+            words = re.search(r"data_type\[(?:::phi::dtype::)?(.*?)\].*place\[Place\((\w*):", key)
+            if words and words[2] in devices:
+                found.setdefault(name, set()).add(_DTYPES.get(words[1], words[1]))
+    return found
+
+
+_DTYPES = {"float": "float32", "double": "float64", "int": "int32", "int16_t": "int16", "int64_t": "int64"}
+_DTYPES |= {"int8_t": "int8", "uint8_t": "uint8", "complex<float>": "complex64"}
+_DTYPES |= {"complex<double>": "complex128"}
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 #include "virtual_npu/bridge/record.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "paddle/phi/api/include/tensor.h"
 #include "paddle/phi/core/enforce.h"
+#include "paddle/phi/core/kernel_factory.h"
 #include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/dry/journal.h"
 #include "virtual_npu/profiler/recording.h"
@@ -36,7 +38,20 @@ const Kernels& aicpu_kernels() {
   return *kernels;
 }
 
+// Paddle has kernels of its own for every custom device, such as those of collectives; which ones depends on the release.
+bool in_paddle(const std::string& name, phi::DataType dtype) {
+  const auto& kernels = phi::KernelFactory::Instance().kernels();
+  const auto found = kernels.find(name);
+  if (found == kernels.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [&](const auto& one) {
+    const phi::KernelKey& key = one.first;
+    return key.backend() == phi::Backend::CUSTOM && key.layout() != phi::DataLayout::STRIDED &&
+           (dtype == phi::DataType::ALL_DTYPE || key.dtype() == dtype);
+  });
+}
+
 bool on_card(const std::string& name, phi::DataType dtype) {
+  if (in_paddle(name, dtype)) return true;
   const auto& kernels = card_kernels();
   if (dtype != phi::DataType::ALL_DTYPE) return kernels.count({name, dtype_name(dtype)}) > 0;
   const auto any = kernels.lower_bound({name, ""});

@@ -157,6 +157,7 @@ def _ran(ran: list) -> list[str]:
             f"ran      {each.operator} {each.dtype}: {each.backend} {each.mode}, {each.count:,} calls"
         )
         lines += [f"           not {backend}: {reason}" for backend, reason in each.refused.items()]
+        lines += [f"           before it {note}" for note in each.resharded]
     return lines
 
 

@@ -98,7 +98,6 @@ def batch_of(trainer) -> Batch:
         "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
         mask if isinstance(mask, masks.Mask) else None,
         batch.get("position_ids"),
-        next((each.process_mesh for each in trainer.model.parameters() if each.is_dist()), None),
     )
 
 

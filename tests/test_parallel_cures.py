@@ -13,7 +13,7 @@ CURES = (
     "splits_become_sums",
     "groups_are_no_rings",
     "means_are_clipped",
-    "stages_broadcast",
+    "stages_send",
 )
 
 

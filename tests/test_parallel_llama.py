@@ -85,7 +85,9 @@ def check(found: dict, case: tuple[str, str, str], record_property) -> None:
         fused = {"flash_attention", "linear_cross_entropy", "rms_norm", "rotary_mul", "swiglu"}
         if mode == "dygraph" and number < len(found[case]) * (stages_of_it - 1) // stages_of_it:
             fused.remove("linear_cross_entropy")  # the last stage has the loss; programs begin with all
-        assert set(backends) == fused and "composed" not in backends.values(), backends
+        # In bfloat16 the program allows nothing else, and no kernel that a card has not.
+        native = {"flash_attention"} if precision == "float32" else set()
+        assert backends == {name: "native" if name in native else "ascend" for name in fused}
     # The gradients behind the clipping, of which losses say little: Adam divides by their size.
     whole = {}
     for rank in found[case]:
@@ -181,14 +183,15 @@ def test_collectives_of_tensor_parallel(always):
 
 
 def test_collectives_of_sequence_parallel(always):
-    """all_gather before and reduce_scatter behind what is tensor parallel, and the other way backward."""
+    """all_gather before and a scattered sum behind what is tensor parallel, and the other way backward."""
     theory = LOSS + CLIPPING
     theory["forward", "all_gather", HALF] = (
         2 * LAYERS + 1 + 1
     )  # and the embedding, before it is split by tokens
-    theory["forward", "reduce_scatter", WHOLE] = 2 * LAYERS
+    # In place of reduce_scatter, for which a card has no kernel: see llm_npu.compat.program_kernels.
+    theory["forward", "all_to_all", WHOLE] = 2 * LAYERS
     theory["backward", "all_gather", HALF] = 2 * LAYERS + 1
-    theory["backward", "reduce_scatter", WHOLE] = 2 * LAYERS + 1
+    theory["backward", "all_to_all", WHOLE] = 2 * LAYERS + 1
     theory["optimizer", "all_reduce", HIDDEN] = (
         2 * LAYERS + 1
     )  # the norms' gradients: each process saw its tokens
@@ -208,19 +211,19 @@ def test_collectives_of_data_parallel(always):
 
 def test_collectives_of_a_pipeline(always):
     """Hidden states of a micro batch forward, their gradients back; for the clipping a number or two for each
-    parameter."""
+    parameter. Both processes take part in each: one gives zeros to a sum.
+    """
     hidden, micro_batches = (ROWS // 2, SEQUENCE, HIDDEN), 2
-    for rank in always["pipeline, pp=2", "static", "float32"]:
-        sent = Counter((kind, n, tuple(shape)) for kind, n, shape in rank["sent"])
-        assert sent["broadcast", 2, hidden] == micro_batches  # forward by the first, backward by the second
-        assert all(kind == "broadcast" and n == 2 for kind, n, _ in sent)
-        assert sum(n for (_, _, shape), n in sent.items() if shape != hidden) <= PARAMETERS
-        # The device's record is what the program sends: nobody has sent what it has received.
-        theory = Counter()
+    found = always["pipeline, pp=2", "static", "float32"]
+    theory = Counter()  # of what the programs of both send
+    for rank in found:
         for role, kind, n, shape in rank["program"]:
             assert kind == "send"
-            theory["broadcast", n, tuple(shape)] += 1 if role == "optimizer" else micro_batches
-        assert sent == theory
+            theory["all_reduce", n, tuple(shape)] += 1 if role == "optimizer" else micro_batches
+    assert theory["all_reduce", 2, hidden] == 2 * micro_batches
+    assert sum(n for (_, _, shape), n in theory.items() if shape != hidden) <= 2 * PARAMETERS
+    for rank in found:  # the device's record
+        assert Counter((kind, n, tuple(shape)) for kind, n, shape in rank["sent"]) == theory
 
 
 def test_what_dygraph_sends_besides(always):

@@ -24,8 +24,7 @@ FLOAT32 = ("--bf16", "false")
 
 
 def batch_for(model, dtype: str, length: int = LENGTH, mask=None) -> Batch:
-    mesh = next((each.process_mesh for each in model.parameters() if each.is_dist()), None)
-    return Batch(BATCH, length, dtype, mask, mesh=mesh)
+    return Batch(BATCH, length, dtype, mask)
 
 
 def announced(model, dtype: str = "bfloat16", length: int = LENGTH, mask=None, **switches) -> list[Line]:

@@ -9,6 +9,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.base import core
 
+from llm_npu.compat.program_kernels import programs_have_kernels
 from paddle_fused import virtual_npu
 
 
@@ -21,7 +22,8 @@ def apply() -> None:
         splits_become_sums()
         groups_are_no_rings()
         means_are_clipped()
-        stages_broadcast()
+        stages_send()
+        programs_have_kernels()
 
 
 @functools.cache
@@ -182,12 +184,13 @@ def means_are_clipped() -> None:
 
 
 @functools.cache
-def stages_broadcast() -> None:
+def stages_send() -> None:
     """Paddle 3.3: a program of a pipeline fails on a custom device as soon as a stage sends something.
 
     The executor calls ``send_v2`` and ``recv_v2`` as kernels that are compiled into Paddle, without the
     attributes that a plugin's kernel reads ("Attribute 0 cast error in Op Kernel Context", or a segmentation
-    fault). Here they are broadcasts in the group of the two processes. Then, parts of the schedule 1F1B wait
+    fault). Here they are sums in the group of the two processes: of the kernels that Paddle has for custom
+    devices only that one moves a tensor to another process as it is. Then, parts of the schedule 1F1B wait
     for events of each other, which custom devices have not ("event_waiter_[1][6] shall not be nullptr"); here
     they do not, since their operators are in one stream.
     """
@@ -201,7 +204,7 @@ def stages_broadcast() -> None:
         plan = split(*arguments)
         if _on_custom_device():
             for job in plan.job_types():
-                _broadcast_instead(plan.ir_program(job))
+                _add_to_zeros(plan.ir_program(job))
         return plan
 
     def _add_dependency(self, *arguments):
@@ -215,17 +218,19 @@ def _on_custom_device() -> bool:
     return paddle.framework._current_expected_place_().is_custom_place()
 
 
-def _broadcast_instead(program) -> None:
+def _add_to_zeros(program) -> None:
+    """A stage that receives gives zeros to the sum, and the one that sends its tensor."""
     with paddle.static.program_guard(program):
         for op in program.global_block().ops:
+            if op.name() not in ("pd_op.send_v2", "pd_op.recv_v2"):
+                continue
             given = op.attrs()
             paddle.pir.set_insertion_point(op)
             if op.name() == "pd_op.send_v2":
-                paddle._C_ops.broadcast_(op.operand_source(0), given["ring_id"], 1 - given["peer"])
-            elif op.name() == "pd_op.recv_v2":
-                empty = paddle.full(given["out_shape"], 0, given["dtype"])
-                found = paddle._C_ops.broadcast_(empty, given["ring_id"], given["peer"])
-                op.result(0).replace_all_uses_with(found)
+                term = paddle.assign(paddle.cast(op.operand_source(0), "float32"))
+                paddle._C_ops.all_reduce_(term, given["ring_id"], dist.ReduceOp.SUM)
             else:
-                continue
+                zeros = paddle.full(given["out_shape"], 0, "float32")
+                total = paddle._C_ops.all_reduce_(zeros, given["ring_id"], dist.ReduceOp.SUM)
+                op.result(0).replace_all_uses_with(paddle.cast(total, given["dtype"]))
             op.erase()

@@ -108,7 +108,7 @@ class Pipeline:
         return self._schedules[key]
 
     def _loss(self, hidden, labels):
-        return self._causal.loss(hidden, labels) / self._parts
+        return self._causal.loss(hidden, labels) * (1 / self._parts)  # see ``Session``
 
     def _hidden_shape(self, rows: int, length: int) -> list[int]:
         """What one process has of hidden states [B, S, H]."""

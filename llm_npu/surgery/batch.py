@@ -1,5 +1,6 @@
 """What the layers get in a step, without its numbers: enough to ask the operators who would run.
 
+Where processes share a tensor, each operator computes on parts: the sizes here are those of one process's.
 B rows, S tokens of a row.
 """
 
@@ -8,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import paddle
-import paddle.distributed as dist
 
 from paddle_fused import masks
 
@@ -17,8 +17,7 @@ from paddle_fused import masks
 class Batch:
     """Sizes, the dtype of activations, and what the batch says of documents.
 
-    ``mask`` None: causal. ``position_ids``: int64 [B, S], or None: 0, 1, 2, ... in every row. ``mesh``: of
-    the model's parameters, if they are distributed tensors.
+    ``mask`` None: causal. ``position_ids``: int64 [B, S], or None: 0, 1, 2, ... in every row.
     """
 
     rows: int
@@ -26,26 +25,25 @@ class Batch:
     dtype: str
     mask: masks.Mask | None = None
     position_ids: object | None = None
-    mesh: dist.ProcessMesh | None = None
 
     def empty(self, *shape: int, dtype=None):
         """A tensor as an activation is: nothing in it, and with a gradient."""
-        tensor = self.placed(paddle.empty(list(shape), dtype or self.dtype))
+        tensor = paddle.empty(list(shape), dtype or self.dtype)
         tensor.stop_gradient = False
         return tensor
 
     def table(self, *shape: int):
         """A tensor without gradient, such as cosines are."""
-        return self.placed(paddle.empty(list(shape), self.dtype))
+        return paddle.empty(list(shape), self.dtype)
 
     def positions(self):
         """The positions as a tensor [B, S]."""
         if self.position_ids is not None:
-            return self.placed(paddle.to_tensor(self.position_ids, dtype="int64"))
-        return self.placed(paddle.arange(self.length, dtype="int64").expand([self.rows, self.length]))
+            return paddle.to_tensor(self.position_ids, dtype="int64")
+        return paddle.arange(self.length, dtype="int64").expand([self.rows, self.length])
 
-    def placed(self, tensor):
-        """The tensor on every process of the mesh, as far as there is one."""
-        if self.mesh is None:
-            return tensor
-        return dist.shard_tensor(tensor, self.mesh, [dist.Replicate()] * len(self.mesh.shape))
+
+def parts(projection) -> int:
+    """The number of processes that share the columns of a layer, which is None or has a weight."""
+    weight = None if projection is None else projection.weight
+    return weight.shape[1] // weight._local_shape[1] if weight is not None and weight.is_dist() else 1

@@ -38,24 +38,16 @@ FOUR = {
     },
 }
 METHODS = {**TWO, **FOUR}
-IN_BFLOAT16 = (
-    "tensor parallel, mp=2",
-    "tensor and sequence parallel, mp=2",
-    "data parallel, dp=2",
-    "sharding stage 1, dp=2",
-    "sharding stage 2, dp=2",
-    "gradient accumulation, dp=2",
-    "pipeline, pp=2",
-    *FOUR,
-)
 
 
 def cases(processes: int | None = None) -> list[tuple[str, str, str]]:
     """(method, mode, precision) of all tests; or of those on so many processes."""
     chosen = {None: METHODS, 2: TWO, 4: FOUR}[processes]
-    found = [(method, mode, "float32") for method in chosen for mode in MODES]
-    return found + [
-        (method, mode, "bfloat16") for method in IN_BFLOAT16 if method in chosen for mode in MODES
+    return [
+        (method, mode, precision)
+        for precision in ("float32", "bfloat16")
+        for method in chosen
+        for mode in MODES
     ]
 
 
@@ -65,4 +57,5 @@ def row(method: str, mode: str, precision: str) -> Case:
     degrees = [given[axis] for axis in ("dp", "mp", "pp") if axis in given]
     name = re.sub(r"(, \w\w=\d)+$", "", method)
     settings = ", ".join(f"{name}={value}" for name, value in given.items())
-    return Case(f"auto-parallel: {name}", math.prod(degrees), settings, mode, precision)
+    on_a_card = precision == "bfloat16"  # as tests/parallel/llama.py runs it
+    return Case(f"auto-parallel: {name}", math.prod(degrees), settings, mode, precision, on_a_card)

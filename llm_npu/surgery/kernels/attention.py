@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import paddle
 
 import paddle_fused
+from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import overrides_forward, stock_class
@@ -27,8 +28,9 @@ DECODERS = ("LlamaModel", "MistralModel", "MixtralModel", "Qwen2Model", "Qwen2Mo
 
 
 def example(layer, batch) -> list:
+    share = parts(getattr(layer, "q_proj", None))
     query, key = (
-        batch.empty(batch.rows, batch.length, heads, layer.head_dim)
+        batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
         for heads in (layer.num_heads, layer.num_key_value_heads)
     )
     stock = type(layer).forward.__globals__.get("scaled_dot_product_attention")

@@ -22,8 +22,8 @@ def example(block, batch) -> list:
     width = router.weight.shape[0]
     top_k = block.top_k if hasattr(block, "top_k") else router.top_k
     count = batch.rows * batch.length
-    indices = batch.placed(paddle.zeros([count, top_k], dtype="int64"))
-    order = batch.placed(paddle.arange(count * top_k, dtype="int32"))
+    indices = paddle.zeros([count, top_k], dtype="int64")
+    order = paddle.arange(count * top_k, dtype="int32")
     tokens, rows = batch.empty(count, width), batch.empty(count * top_k, width)
     probs = batch.empty(count, top_k, dtype="float32")
     return [

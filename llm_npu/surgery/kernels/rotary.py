@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import paddle_fused
+from llm_npu.surgery.batch import parts
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import overrides_forward, stock_class
 
@@ -22,11 +23,13 @@ DECODERS = ("LlamaModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
 
 def example(layer, batch) -> list:
     rows, length, size = batch.rows, batch.length, layer.head_dim
+    share = parts(getattr(layer, "q_proj", None))
+    heads = layer.num_heads // share, layer.num_key_value_heads // share
     if stock_class(layer, HEADS_FIRST):
-        q, k = (batch.empty(rows, n, length, size) for n in (layer.num_heads, layer.num_key_value_heads))
+        q, k = (batch.empty(rows, n, length, size) for n in heads)
         cos, sin = (batch.table(length, size) for _ in range(2))
         return [lambda: rotate_heads_first(q, k, cos, sin, batch.positions())]
-    q, k = (batch.empty(rows, length, n, size) for n in (layer.num_heads, layer.num_key_value_heads))
+    q, k = (batch.empty(rows, length, n, size) for n in heads)
     cos, sin = (batch.table(1, length, 1, size) for _ in range(2))
     positions = FromZero() if batch.position_ids is None else batch.positions()
     return [lambda: rotate(q, k, cos, sin, positions)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import paddle_fused
+from llm_npu.surgery.batch import parts
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import overrides_forward, stock_class
 
@@ -17,7 +18,7 @@ def example(layer, batch) -> list:
     """Of a feed-forward layer, or of an expert, under PaddleNLP's names for the projections."""
     both = getattr(layer, "gate_up_fused_proj", None)
     gate = both if both is not None else layer.w1 if hasattr(layer, "w1") else layer.gate_proj
-    x = batch.empty(batch.rows, batch.length, gate.weight.shape[-1])
+    x = batch.empty(batch.rows, batch.length, gate.weight.shape[-1] // parts(gate))
     return [lambda: paddle_fused.swiglu(x) if both is not None else paddle_fused.swiglu(x, x)]
 
 

@@ -1,0 +1,115 @@
+"""Programs of auto-parallel with kernels that a card has.
+
+Paddle 3.3 puts operators into a program for which neither paddle-custom-npu nor Paddle itself, for custom
+devices, has a kernel: ``add_n`` and collectives in bfloat16, ``reduce_scatter`` and ``share_data_`` in any
+dtype. They would go to the host, which has no such collectives. Here they are made of kernels that exist.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import paddle
+from paddle.base import core
+from paddle.distributed.auto_parallel.static import engine
+
+from paddle_fused import virtual_npu
+
+
+@functools.cache
+def programs_have_kernels() -> None:
+    """Changes programs for a custom device when they are made, before they are cut into stages."""
+    stock = engine.remove_unuseful_comm_op_pass
+
+    @functools.wraps(stock)
+    def remove_unuseful_comm_op_pass(program):
+        stock(program)
+        if paddle.framework._current_expected_place_().is_custom_place():
+            role = paddle.pir.get_op_role()
+            with paddle.static.program_guard(program):
+                for op in program.global_block().ops:
+                    _replace(op)
+            paddle.pir.set_op_role(role)
+
+    engine.remove_unuseful_comm_op_pass = remove_unuseful_comm_op_pass
+
+
+def _replace(op) -> None:
+    name = op.name().removeprefix("pd_op.").removesuffix("_")
+    if name == "share_data":  # the very memory of its input
+        op.result(0).replace_all_uses_with(op.operand_source(0))
+        op.erase()
+    elif name in REPLACEMENTS and not has_kernel(name, _dtype(op.result(0))):
+        _begin(op)
+        new = REPLACEMENTS[name](op)
+        op.result(0).replace_all_uses_with(new)
+        op.erase()
+
+
+def _begin(op) -> None:
+    """What is made from now on comes before ``op``, and belongs to the same part of the step."""
+    paddle.pir.set_insertion_point(op)
+    paddle.pir.set_op_role(op.op_role)
+
+
+def _added(op):
+    total, *others = (operand.source() for operand in op.operand_source(0).get_defining_op().operands())
+    for other in others:
+        total = paddle._C_ops.add(total, other)
+    return total
+
+
+def _sent(op, kernel: str, *attributes):
+    """The result of a collective ``kernel``; in float32, which loses nothing, where it has no other dtype."""
+    given = op.operand_source(0)
+    dtype = _dtype(given)
+    if has_kernel(kernel, dtype):
+        return getattr(paddle._C_ops, kernel)(given, *attributes)
+    return getattr(paddle._C_ops, kernel)(paddle.cast(given, "float32"), *attributes)
+
+
+def _reduced(op):
+    given = op.attrs()
+    return paddle.cast(_sent(op, "all_reduce", given["ring_id"], given["reduce_type"]), op.result(0).dtype)
+
+
+def _gathered(op):
+    given = op.attrs()
+    return paddle.cast(_sent(op, "all_gather", given["ring_id"], given["nranks"]), op.result(0).dtype)
+
+
+def _exchanged(op):
+    return paddle.cast(_sent(op, "all_to_all", op.attrs()["ring_id"]), op.result(0).dtype)
+
+
+def _scattered(op):
+    """Every process sends each other one its part, and adds up what it gets: as much is sent."""
+    given = op.attrs()
+    parts = _sent(op, "all_to_all", given["ring_id"])
+    terms = parts.reshape([given["nranks"], *op.result(0).shape])
+    return paddle.cast(terms.sum(0), op.result(0).dtype)
+
+
+REPLACEMENTS = {
+    "add_n": _added,
+    "all_reduce": _reduced,
+    "all_gather": _gathered,
+    "all_to_all": _exchanged,
+    "reduce_scatter": _scattered,
+}
+
+
+def _dtype(value) -> str:
+    return str(value.dtype).rpartition(".")[2].lower()
+
+
+def has_kernel(kernel: str, dtype: str) -> bool:
+    """Whether a card has a kernel for the dtype: of its plugin, or of Paddle for every custom device."""
+    if virtual_npu.is_active():
+        return virtual_npu.placement(kernel, dtype) != "host"
+    return dtype in _registered().get(kernel, ())
+
+
+@functools.cache
+def _registered() -> dict[str, set[str]]:
+    return virtual_npu.registered_dtypes(core._get_all_register_op_kernels("phi"), ("", "npu"))

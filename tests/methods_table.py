@@ -18,6 +18,7 @@ PAGE = TESTS.parent / "docs/distributed.md"
 FILES = ("test_hybrid_parallel.py", "test_parallel_llama.py")
 BEGIN, END = "<!-- methods: python tests/methods_table.py -->\n", "<!-- end -->"
 MODES = ("dygraph", "static")
+FUSED = "fused on a card"
 NAME = "parallel method"
 
 
@@ -29,6 +30,7 @@ class Case(NamedTuple):
     given: str
     mode: str
     precision: str = "float32"
+    on_a_card: bool = False  # the test allows the plugin's operators only, and no kernel that a card has not
 
     @property
     def recorded(self) -> tuple[str, Case]:
@@ -57,13 +59,16 @@ def listed() -> list[Case]:
 
 def markdown(found: Mapping[Case, bool]) -> str:
     """A row for each method; a cell has the precisions in which it trains as one process does."""
+    columns = (*MODES, FUSED)
     rows: dict[tuple[str, int, str], dict[str, list[str]]] = {}
     for case, passed in found.items():
-        cells = rows.setdefault(case[:3], {mode: [] for mode in MODES})
+        cells = rows.setdefault(case[:3], {column: [] for column in columns})
         cells[case.mode].append(case.precision if passed else f"not in {case.precision}")
-    lines = [f"| method | processes | given | {' | '.join(MODES)} |", "|---" * (3 + len(MODES)) + "|"]
+        if case.on_a_card and passed:
+            cells[FUSED].append(case.mode)
+    lines = [f"| method | processes | given | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
     for (method, processes, given), cells in rows.items():
-        results = " | ".join(", ".join(cells[mode]) or "-" for mode in MODES)
+        results = " | ".join(", ".join(cells[column]) or "-" for column in columns)
         lines.append(f"| {method} | {processes} | `{given}` | {results} |")
     return "\n".join(lines) + "\n"
 

@@ -15,7 +15,8 @@ from methods_table import Case
 @pytest.mark.parametrize("mode", ["dygraph", "static"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_all(mode, precision, record_property):
-    record_property(*Case("tensor parallel", 2, "--nproc 2", mode, precision).recorded)
+    on_a_card = precision == "bfloat16"
+    record_property(*Case("tensor parallel", 2, "--nproc 2", mode, precision, on_a_card).recorded)
     assert (mode, precision) != ("static", "bfloat16")
 
 def test_one(record_property):
@@ -33,10 +34,10 @@ pytest.main([sys.argv[2], "-q"], plugins=[results])
 print(methods_table.markdown(results.found))
 """
 TABLE = """
-| method | processes | given | dygraph | static |
-|---|---|---|---|---|
-| tensor parallel | 2 | `--nproc 2` | float32, bfloat16 | float32, not in bfloat16 |
-| data parallel | 2 | `dp=2` | float32 | - |
+| method | processes | given | dygraph | static | fused on a card |
+|---|---|---|---|---|---|
+| tensor parallel | 2 | `--nproc 2` | float32, bfloat16 | float32, not in bfloat16 | dygraph |
+| data parallel | 2 | `dp=2` | float32 | - | - |
 """
 
 

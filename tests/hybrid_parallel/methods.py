@@ -46,7 +46,8 @@ class Method:
         if self.micro_batches != MICRO_BATCHES:
             given += f" --gradient_accumulation_steps {self.micro_batches}"
         name = f"{self.name}{', tied embedding' * self.tied}"
-        return Case(name, self.ranks, given, "dygraph", "bfloat16" if self.bf16 else "float32")
+        precision = "bfloat16" if self.bf16 else "float32"
+        return Case(name, self.ranks, given, "dygraph", precision, on_a_card=self.bf16)
 
     def argv(self) -> list[str]:
         rows = SAMPLES // self.data_ranks // self.micro_batches

@@ -14,12 +14,20 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
+import paddle  # noqa: E402, F401 - which loads the plugin, whose kernels are watched
 import ranks  # noqa: E402
 from fused_models.rounding import round_otherwise  # noqa: E402
 
+import paddle_fused  # noqa: E402
 from hybrid_parallel.many_runs import forget_groups, script  # noqa: E402
 from hybrid_parallel.methods import Method, methods  # noqa: E402
 from llm_npu import families  # noqa: E402
+from paddle_fused import virtual_npu  # noqa: E402
+
+
+def noted(departure: virtual_npu.Departure, left: set[tuple[str, str]]) -> bool:
+    left.add((departure.kernel, departure.dtype))
+    return False  # it may run
 
 
 @contextmanager
@@ -48,8 +56,10 @@ def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) 
             words += ["--model_name_or_path", tied]
         if number and method.flags:
             forget_groups()
+        left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host
         try:
-            with roundings_of(method):
+            watch = virtual_npu.watch_departures(lambda each, left=left: noted(each, left))
+            with roundings_of(method), watch:
                 code = run(words)
             assert code == 0, code
         except BaseException:
@@ -58,7 +68,8 @@ def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) 
         if int(os.environ["PADDLE_TRAINER_ID"]):
             continue  # the first rank records what is true of all
         records = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
-        found[method.key] = {"records": records}
+        backends = sorted({each.backend for each in paddle_fused.what_ran()})
+        found[method.key] = {"records": records, "backends": backends, "left the card": sorted(left)}
     ranks.write(found)
 
 

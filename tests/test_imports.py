@@ -32,6 +32,7 @@ UNDER_OPERATORS = tuple(
         "host_memory",
         "devices",
         "captured",
+        "sharding",
     )
 )
 OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")

@@ -1,81 +1,239 @@
-"""What an axis of a mesh splits in a call, from a rule and from how the tensors lie."""
+"""What follows from an operator's rule: which dimension of each tensor an axis of a mesh splits."""
+
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_fused.sharding import Layout, Rule, numbered
-from paddle_fused.sharding.rule import Placed, layout_of
+from paddle_fused.sharding.rule import Layout, Placed, Rule, layout_of, numbered
 
-HEADS = ("batch", None, "heads", None)
-ATTENTION = Rule({"query": HEADS, "key": HEADS}, (HEADS,))
-
-
-def layout(rule, tensors, sizes=(2,), coordinate=(0,)):
-    placed = {name: Placed(tuple(shape), tuple(splits)) for name, (shape, splits) in tensors.items()}
-    return layout_of("operator", rule, placed, sizes, ["dp", "mp"][: len(sizes)], coordinate)
-
-
-def test_the_first_tensor_that_is_split_decides():
-    found = layout(ATTENTION, {"query": ((2, 8, 4, 16), (2,)), "key": ((2, 8, 2, 16), (None,))})
-    assert found.axes == ("heads",)
-    assert found.splits(HEADS, (2, 8, 2, 16)) == (2,)
-
-
-def test_one_axis_splits_one_thing():
-    tensors = {"query": ((2, 8, 4, 16), (2,)), "key": ((2, 8, 4, 16), (0,))}
-    with pytest.raises(ValueError, match="axis 'dp' splits heads of query, but batch of key"):
-        layout(ATTENTION, tensors)
-
-
-@pytest.mark.parametrize(
-    ("query", "key", "splits", "axes"),
-    [
-        ((2, 8, 3, 16), (2, 8, 3, 16), (2,), (None,)),  # three heads
-        ((2, 8, 4, 16), (2, 8, 1, 16), (2,), ("heads",)),  # one key head serves all
-        ((2, 8, 6, 16), (2, 8, 3, 16), (2,), (None,)),  # three key heads
-        ((2, 8, 4, 16), (2, 8, 4, 16), (1,), (None,)),  # tokens are never split
-        ((-1, 8, 4, 16), (-1, 8, 4, 16), (0,), ("batch",)),  # not known yet
-        ((1, 8, 4, 16), (1, 8, 4, 16), (0,), (None,)),
-    ],
+ATTENTION = Rule(
+    inputs={
+        "query": ("batch", None, "heads", None),
+        "key": ("batch", None, "heads", None),
+        "bias": ("batch", "heads", None, None),
+    },
+    outputs=(("batch", None, "heads", None), ("batch", "heads", None, None)),
 )
-def test_what_can_be_split(query, key, splits, axes):
-    assert layout(ATTENTION, {"query": (query, splits), "key": (key, splits)}).axes == axes
+QUERY, KEY, BIAS = (4, 6, 8, 16), (4, 9, 4, 16), (4, 8, 6, 9)
 
 
-def test_two_axes_may_split_one_dimension():
-    tensors = {"query": ((8, 8, 4, 16), (0, 0)), "key": ((8, 8, 4, 16), (0, 0))}
-    found = layout(ATTENTION, tensors, sizes=(2, 4), coordinate=(1, 2))
-    assert found.axes == ("batch", "batch")
-    assert found.count("batch") == 8 and found.part("batch") == 6 and found.own("batch", 16) == slice(12, 14)
-    tensors = dict.fromkeys(tensors, ((4, 8, 4, 16), (0, 0)))
-    assert layout(ATTENTION, tensors, sizes=(2, 4)).axes == ("batch", None)  # 4 is no multiple of 8
+def layout(sizes=(2,), *, rule=ATTENTION, coordinate=(), shapes=None, **splits) -> Layout:
+    """Of the tensors named in ``splits``, each with the dimension that every axis splits."""
+    shapes = {"query": QUERY, "key": KEY, "bias": BIAS} | (shapes or {})
+    tensors = {name: Placed(shapes[name], split) for name, split in splits.items()}
+    return layout_of("operator", rule, tensors, sizes, ("x", "y")[: len(sizes)], coordinate)
 
 
-def test_what_a_tensor_lacks():
-    found = Layout(("rows", None), (2, 2))
-    assert found.lacks((None,)) == (True, False)
-    assert found.lacks(("rows", None), (1, 8)) == (True, False)  # broadcast
-    assert found.lacks(("rows", None), (4, 8)) == (False, False)
-    depth = Layout(("depth",), (2,))
-    assert depth.sums(("rows", "columns"), ("depth",)) == (True,)
-    assert depth.sums(("rows", "columns"), ()) == (False,)  # the same on every process
-    assert depth.sums(("rows", "depth"), ("depth",)) == (False,)
+# ---- what an axis splits
 
 
-@given(st.data())
-def test_every_tensor_is_split_evenly(data):
-    """Whatever lies however: a layout never splits a dimension into parts of different sizes."""
-    rank = data.draw(st.integers(1, 3))
-    sizes = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
-    names = numbered(rank)
-    rule = Rule({"a": names, "b": names[1:]}, (names,))
-    shape = data.draw(st.lists(st.integers(1, 12), min_size=rank, max_size=rank))
-    split = st.one_of(st.none(), st.integers(0, rank - 1))
-    tensors = {"a": (shape, data.draw(st.tuples(split, split))), "b": (shape[1:], (None, None))}
-    found = layout(rule, tensors, sizes)
-    for name, size in zip(names, shape, strict=True):
-        assert size % found.count(name) == 0
-    for of, (of_shape, _) in tensors.items():
-        for axis, dim in enumerate(found.splits(rule.inputs[of], of_shape)):
-            assert dim is None or rule.inputs[of][dim] == found.axes[axis]
+def test_what_is_split_in_one_tensor_is_split_in_all():
+    found = layout(query=(2,), key=(None,), bias=(None,))
+    assert found.axes == ("heads",)
+    assert [found.splits(dims) for dims in ATTENTION.inputs.values()] == [(2,), (2,), (1,)]
+    assert [found.splits(dims) for dims in ATTENTION.outputs] == [(2,), (1,)]
+
+
+def test_any_tensor_may_say_what_is_split():
+    assert layout(query=(None,), key=(2,)).axes == ("heads",)
+    assert layout(query=(None,), key=(None,), bias=(0,)).axes == ("batch",)
+
+
+def test_what_has_no_name_is_not_split():
+    assert layout(query=(1,), key=(3,)).axes == (None,)
+    assert layout(query=(1,), key=(2,)).axes == (
+        "heads",
+    )  # and query, split along its tokens, is put together
+
+
+def test_nothing_is_split_where_no_tensor_is():
+    found = layout(query=(None,), key=(None,), coordinate=(1,))
+    assert found.axes == (None,)
+    assert found.splits(ATTENTION.inputs["query"]) == (None,)
+    assert found.lacks(ATTENTION.inputs["query"]) == found.lacks(("batch", "heads")) == (False,)
+    assert found.count("heads") == 1 and found.part("heads") == 0 and found.own("heads", 8) == slice(0, 8)
+
+
+def test_axes_split_each_on_its_own():
+    found = layout((2, 4), query=(0, 2), key=(None, None))
+    assert found.axes == ("batch", "heads")
+    assert found.splits(ATTENTION.inputs["query"]) == (0, 2)
+
+
+def test_an_axis_that_splits_two_names_is_refused():
+    with pytest.raises(ValueError) as refused:
+        layout((2, 2), query=(None, 2), key=(None, 0))
+    assert str(refused.value) == (
+        "operator: the mesh axis 'y' splits heads of query, but batch of key; accepted: the same for all "
+        "tensors. Reshard one of them with paddle.distributed.reshard."
+    )
+
+
+def test_the_error_names_the_first_tensor_of_each_name():
+    with pytest.raises(ValueError, match="'x' splits batch of query, but heads of key"):
+        layout((2, 2), query=(0, 2), key=(2, 0))
+    with pytest.raises(ValueError, match="'x' splits heads of query, but batch of bias"):  # the first of each
+        layout(query=(2,), key=(2,), bias=(0,))
+
+
+# ---- what can be split evenly
+
+
+def test_what_one_tensor_cannot_split_evenly_is_not_split():
+    assert layout((8,), query=(2,), bias=(None,)).axes == ("heads",)
+    assert layout((8,), query=(2,), key=(None,), bias=(None,)).axes == (None,)  # key has 4 heads
+    assert layout((3,), query=(0,)).axes == (None,)
+
+
+def test_two_axes_split_one_dimension_into_the_product_of_their_parts():
+    found = layout((2, 2), query=(2, 2), key=(2, 2), coordinate=(1, 0))
+    assert found.axes == ("heads", "heads")
+    assert found.splits(ATTENTION.inputs["key"]) == (2, 2)
+    assert found.count("heads") == 4
+
+
+def test_the_second_axis_does_not_split_what_the_first_has_used_up():
+    assert layout((2, 4), query=(2, 2), bias=(None, None)).axes == ("heads", "heads")  # 8 heads
+    assert layout((2, 4), query=(2, 2), key=(2, 2)).axes == ("heads", None)  # key has 4
+    assert layout((3, 4), query=(2, 2), key=(2, 2)).axes == (None, "heads")
+
+
+@pytest.mark.parametrize("unknown", [(-1, 6, 8, 16), (-1, -1, -1, -1)])
+def test_a_size_that_is_not_known_is_taken_for_one_that_divides(unknown):
+    assert layout(query=(0,), shapes={"query": unknown}).axes == ("batch",)
+    assert layout(query=(None,), key=(0,), shapes={"query": unknown}).axes == ("batch",)
+    # The others' sizes still count.
+    assert layout((3,), query=(0,), key=(None,), shapes={"query": unknown}).axes == (None,)
+
+
+def test_no_elements_are_split_like_any_others():
+    assert layout(query=(0,), shapes={"query": (0, 6, 8, 16)}).axes == ("batch",)
+
+
+# ---- what is broadcast
+
+
+def test_a_dimension_of_size_1_is_not_split():
+    shape = (1, 8, 6, 9)
+    found = layout(query=(0,), bias=(None,), shapes={"bias": shape})
+    assert found.axes == ("batch",)
+    assert found.splits(ATTENTION.inputs["bias"], shape) == (None,)
+    assert found.splits(ATTENTION.inputs["bias"], BIAS) == (0,)
+
+
+def test_a_dimension_of_size_1_does_not_say_what_is_split():
+    shapes = {"bias": (1, 8, 6, 9)}
+    assert layout(query=(None,), bias=(0,), shapes=shapes).axes == (None,)
+    assert layout(query=(2,), bias=(0,), shapes=shapes).axes == ("heads",)  # nor contradicts it
+
+
+def test_the_gradient_of_what_is_broadcast_is_a_sum():
+    rule = Rule({"x": (*numbered(2), None), "weight": (None,)}, ((*numbered(2), None),))
+    found = layout(
+        (2, 2), rule=rule, shapes={"x": (4, 6, 8), "weight": (8,)}, x=(0, None), weight=(None, None)
+    )
+    assert found.lacks(rule.inputs["x"]) == (False, False)
+    assert found.lacks(rule.inputs["weight"]) == (True, False)
+
+
+def test_the_gradient_along_a_dimension_of_size_1_is_a_sum():
+    found = layout((2, 2), query=(0, 2), bias=(None, None), shapes={"bias": (1, 8, 6, 9)})
+    assert found.lacks(ATTENTION.inputs["bias"], (1, 8, 6, 9)) == (True, False)
+    assert found.lacks(ATTENTION.inputs["bias"], BIAS) == (False, False)
+
+
+def test_a_result_is_a_term_only_of_what_its_rule_sums_over():
+    rule = Rule(
+        {"x": (None, "depth"), "weight": ("depth", "columns")}, ((None, "columns"),), summed=("depth",)
+    )
+    shapes = {"x": (6, 8), "weight": (8, 4)}
+    (dims,) = rule.outputs
+    found = layout((2, 2), rule=rule, shapes=shapes, x=(1, None), weight=(0, 1))
+    assert found.axes == ("depth", "columns")
+    assert found.sums(dims, rule.summed) == (True, False)
+    assert found.sums(dims, ()) == found.sums(("depth", "columns"), rule.summed) == (False, False)
+    assert layout((2,), rule=rule, shapes=shapes, x=(None,), weight=(1,)).sums(dims, rule.summed) == (False,)
+
+
+# ---- which part a process has
+
+
+@pytest.mark.parametrize("row", range(2))
+@pytest.mark.parametrize("column", range(3))
+def test_a_process_has_the_part_of_its_coordinate(row, column):
+    of_one = Layout(("heads", None), (2, 3), (row, column))
+    assert (of_one.part("heads"), of_one.own("heads", 12)) == (row, slice(6 * row, 6 * row + 6))
+    # The first axis splits, and the second splits its parts.
+    of_two = Layout(("heads", "heads"), (2, 3), (row, column))
+    number = 3 * row + column
+    assert (of_two.part("heads"), of_two.own("heads", 12)) == (number, slice(2 * number, 2 * number + 2))
+    assert of_two.own("batch", 5) == slice(0, 5)
+
+
+# ---- any rule, however the tensors lie
+
+SIZES = (0, 1, 2, 3, 4, 6, 8, 12, -1)
+
+
+@st.composite
+def calls(draw):
+    """(rule, tensors, mesh sizes) in which the sizes of one name are its own, 1, a multiple or unknown."""
+    mesh = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    inputs, tensors = {}, {}
+    for tensor in "abc"[: draw(st.integers(1, 3))]:
+        dims = draw(st.lists(st.sampled_from(("p", "q", "r")), max_size=3, unique=True))
+        dims = tuple(None if draw(st.booleans()) and draw(st.booleans()) else name for name in dims)
+        inputs[tensor] = dims
+        shape = tuple(draw(st.sampled_from(SIZES)) for _ in dims)
+        of_axis = st.sampled_from((None, *range(len(dims))))
+        tensors[tensor] = Placed(shape, tuple(draw(of_axis) for _ in mesh))
+    return Rule(inputs, ()), tensors, mesh
+
+
+@given(calls())
+def test_every_layout_splits_evenly_and_as_somebody_asked(call):
+    rule, tensors, mesh = call
+    names = tuple(f"axis {i}" for i in range(len(mesh)))
+    try:
+        found = layout_of("operator", rule, tensors, mesh, names)
+    except ValueError as error:
+        assert "Reshard one of them" in str(error)
+        return
+    asked = [set() for _ in mesh]
+    for tensor, (shape, splits) in tensors.items():
+        dims = rule.inputs[tensor]
+        for axis, dim in enumerate(splits):
+            if dim is not None and dims[dim] is not None and shape[dim] != 1:
+                asked[axis].add(dims[dim])
+        parts = [1] * len(dims)
+        lacks = found.lacks(dims, shape)
+        for axis, dim in enumerate(found.splits(dims, shape)):
+            # Split along what the axis splits, or a part of nothing: never something else.
+            assert (dim is None) == (found.axes[axis] is None or lacks[axis])
+            if dim is not None:
+                assert dims[dim] == found.axes[axis] and shape[dim] != 1
+                parts[dim] *= mesh[axis]
+        for size, count in zip(shape, parts, strict=True):
+            assert size < 0 or size % count == 0
+    for axis, name in enumerate(found.axes):
+        assert name is None or asked[axis] == {name}
+    for name in set(found.axes) - {None}:
+        sizes = [size for size, of in zip(mesh, found.axes, strict=True) if of == name]
+        assert found.count(name) == math.prod(sizes)
+
+
+@given(st.lists(st.tuples(st.sampled_from((None, "p", "q")), st.integers(1, 4)), min_size=1, max_size=3))
+def test_the_parts_of_all_processes_are_the_whole(axes):
+    names, mesh = zip(*axes, strict=True)
+    size = 2 * math.prod(mesh)
+    coordinates = [()]
+    for length in mesh:
+        coordinates = [(*before, at) for before in coordinates for at in range(length)]
+    owned = [Layout(names, mesh, coordinate).own("p", size) for coordinate in coordinates]
+    count = Layout(names, mesh).count("p")
+    # In the order of the mesh, each part is held by all processes that differ along other axes only.
+    assert sorted({(part.start, part.stop) for part in owned}) == [
+        (i * size // count, (i + 1) * size // count) for i in range(count)
+    ]

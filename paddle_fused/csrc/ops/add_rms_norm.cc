@@ -35,7 +35,7 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tenso
 
 // One gradient for x and for residual: sum's own and what comes through y.
 std::vector<Tensor> backward(const Tensor& dy, const Tensor& dsum, const Tensor& sum, const Tensor& rstd,
-                             const Tensor& weight, float /*epsilon*/) {
+                             const Tensor& weight) {
   check_places(kOp, {{"sum", sum}, {"rstd", rstd}, {"weight", weight}});
   if (!dy.defined() && !dsum.defined())
     refuse(kOp, "the loss depends on rstd alone; only y and sum have a gradient. Detach rstd.");
@@ -67,7 +67,7 @@ std::vector<DataType> infer_dtypes(const DataType& x, const DataType& /*residual
 }
 
 std::vector<Shape> infer_gradient_shapes(const Shape& /*dy*/, const Shape& /*dsum*/, const Shape& sum,
-                                         const Shape& /*rstd*/, const Shape& weight, float /*epsilon*/) {
+                                         const Shape& /*rstd*/, const Shape& weight) {
   return {sum, sum, weight};
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataType& /*dsum*/, const DataType& sum,
@@ -89,7 +89,6 @@ PD_BUILD_OP(pf_add_rms_norm)
 PD_BUILD_GRAD_OP(pf_add_rms_norm)
     .Inputs({paddle::Grad("y"), paddle::Grad("sum"), "sum", "rstd", "weight"})
     .Outputs({paddle::Grad("x"), paddle::Grad("residual"), paddle::Grad("weight")})
-    .Attrs({"epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -137,7 +137,7 @@ std::vector<Tensor> forward(const Tensor& x0, const Tensor& residual, const Tens
 std::vector<Tensor> backward(const Tensor& out_grad, const Tensor& pre_grad, const Tensor& x0, const Tensor& weight,
                              const Tensor& rowscale, const Tensor& layerscale, const Tensor& seed, const Tensor& pre,
                              const Tensor& mean, const Tensor& rstd, int64_t has_bits, bool is_rms, float dropout,
-                             float epsilon, bool /*with_mask*/) {
+                             float epsilon) {
   const Has has(has_bits);
   const Argument pre_argument{"pre", pre};
   check_places(kOp, {{"x0", x0}, {"weight", weight}, pre_argument, {"mean", mean}, {"rstd", rstd}});
@@ -191,7 +191,7 @@ std::vector<Shape> infer_gradient_shapes(const Shape& /*out_grad*/, const Shape&
                                          const Shape& weight, const Shape& /*rowscale*/, const Shape& /*layerscale*/,
                                          const Shape& /*seed*/, const Shape& /*pre*/, const Shape& /*mean*/,
                                          const Shape& /*rstd*/, int64_t has_bits, bool /*is_rms*/, float /*dropout*/,
-                                         float /*epsilon*/, bool /*with_mask*/) {
+                                         float /*epsilon*/) {
   const Has has(has_bits);
   return {x0, has.residual ? x0 : weight, weight, weight, has.rowscale ? rowscale_shape(x0) : weight, weight};
 }
@@ -200,8 +200,7 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*out_grad*/, const 
                                             const DataType& x0, const DataType& weight, const DataType& /*rowscale*/,
                                             const DataType& /*layerscale*/, const DataType& /*seed*/,
                                             const DataType& pre, const DataType& /*mean*/, const DataType& /*rstd*/,
-                                            int64_t /*has*/, bool /*is_rms*/, float /*dropout*/, float /*epsilon*/,
-                                            bool /*with_mask*/) {
+                                            int64_t /*has*/, bool /*is_rms*/, float /*dropout*/, float /*epsilon*/) {
   return {x0, pre, weight, weight, x0, x0};
 }
 
@@ -221,7 +220,7 @@ PD_BUILD_GRAD_OP(pf_dropout_add_norm)
              "rstd"})
     .Outputs({paddle::Grad("x0"), paddle::Grad("residual"), paddle::Grad("weight"), paddle::Grad("bias"),
               paddle::Grad("rowscale"), paddle::Grad("layerscale")})
-    .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
+    .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -12,6 +12,8 @@
 // `vocabulary` is the size of the whole one, for the check of the labels; -1 if a captured program does not know it.
 #include "kernels/linear_cross_entropy.h"
 
+#include <algorithm>
+
 #include "ops/operator.h"
 
 namespace paddle_fused::ops {

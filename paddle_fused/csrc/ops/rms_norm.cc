@@ -31,8 +31,7 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, float epsilon
   return {y, rstd};
 }
 
-std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
-                             float /*epsilon*/) {
+std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight) {
   check(x, weight);
   if (!dy.defined()) refuse(kOp, "the loss depends on rstd but not on y; only y has a gradient. Detach rstd.");
   check_gradient(kOp, {"the gradient of y", dy}, {"x", x}, x.shape());
@@ -55,7 +54,7 @@ std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, float /*eps
 std::vector<DataType> infer_dtypes(const DataType& x, const DataType& /*weight*/) { return {x, DataType::FLOAT32}; }
 
 std::vector<Shape> infer_gradient_shapes(const Shape& /*dy*/, const Shape& x, const Shape& /*rstd*/,
-                                         const Shape& weight, float /*epsilon*/) {
+                                         const Shape& weight) {
   return {x, weight};
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataType& x, const DataType& /*rstd*/,
@@ -77,7 +76,6 @@ PD_BUILD_OP(pf_rms_norm)
 PD_BUILD_GRAD_OP(pf_rms_norm)
     .Inputs({paddle::Grad("y"), "x", "rstd", "weight"})
     .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
-    .Attrs({"epsilon: float"})
     .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -80,6 +80,14 @@ def test_batch_and_heads_may_be_split(name):
         np.testing.assert_array_equal(dist.unshard_dtensor(a.grad).numpy(), b.grad.numpy())
 
 
+def test_one_key_head_serves_the_query_heads_of_all_processes():
+    query, key, value = tensors((2, 6, 4, 8), (2, 9, 1, 8), (2, 9, 1, 8))
+    query, key, value = split(query, S(2)), split(key, R), split(value, R)
+    out, *_ = attend("BSND", query, key, value)
+    assert out.placements == [S(2)]
+    assert [x.grad.placements for x in (query, key, value)] == [[S(2)], [P], [P]]
+
+
 def test_two_axes_split_two_dimensions():
     query, key, value = (split(x, S(0), S(2)) for x in tensors(*(SHAPES["BSND"][i] for i in (0, 1, 1))))
     out, softmax_max, _ = attend("BSND", query, key, value)

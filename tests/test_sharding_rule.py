@@ -108,6 +108,14 @@ def test_a_size_that_is_not_known_is_taken_for_one_that_divides(unknown):
     assert layout((3,), query=(0,), key=(None,), shapes={"query": unknown}).axes == (None,)
 
 
+def test_one_key_head_serves_the_query_heads_of_all_parts():
+    shape = (4, 9, 1, 16)
+    found = layout(query=(2,), key=(None,), shapes={"key": shape})
+    assert found.axes == ("heads",)
+    assert found.splits(ATTENTION.inputs["key"], shape) == (None,)
+    assert found.lacks(ATTENTION.inputs["key"], shape) == (True,)
+
+
 def test_no_elements_are_split_like_any_others():
     assert layout(query=(0,), shapes={"query": (0, 6, 8, 16)}).axes == ("batch",)
 

@@ -74,6 +74,17 @@ def test_wrong_placements_are_refused(found_on_npu):
         assert "a result of shape [2, 256], which is no part of [columns, rows]" in planted["rule"]
 
 
+def test_what_else_a_caller_may_hand_over(found_on_npu):
+    for rank in found_on_npu:
+        assert "[2] of the processes [0, 1] and [2] of the processes [1, 0]" in rank["two_meshes"]
+        assert "cu_seqlens_q is a distributed tensor" in rank["split_lengths"]
+        assert rank["split_mask"] == 0
+        gathered, of_hidden, of_weight = rank["tied_weight"]  # the weight yields
+        assert gathered == "weight, whose dimension 0 is split over x, was gathered"
+        assert of_hidden == of_weight == "Shard(dim=0)"
+        assert rank["positions_in_parts"] == [1, 4, 4, 32]
+
+
 def test_a_gradient_that_is_not_added_up_is_found(found_on_npu):
     """By the comparison above: what it allows is less than a process's term of the sum."""
     row = next(row for row in ROWS if row.operator == "rms_norm" and not row.gathered)

@@ -15,7 +15,7 @@ from . import attention_ascend, attention_composed, attention_native
 from .arguments import check_number
 from .attention_call import AttentionCall, check_lengths, check_tensors
 from .attention_layout import heads_of
-from .attention_sharding import SHARDING
+from .attention_sharding import SHARDING, check_lengths_are_local
 
 OPERATOR = "flash_attention"
 
@@ -113,6 +113,7 @@ def attend(
     if scale is not None and not math.isfinite(scale):
         raise ValueError(f"{operator}: scale is {scale}; accepted: a finite number, or None for 1 / sqrt(D).")
     check_tensors(query, key, value, bias, layout, dropout, operator)
+    check_lengths_are_local(operator, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     shapes = masks.shapes_of(layout, query.shape, key.shape, cu_seqlens_q, cu_seqlens_k)
     heads = heads_of(layout, query.shape, key.shape, value.shape, num_heads, operator, heads_name)
     check_lengths(mask, layout, cu_seqlens_q, operator)
@@ -131,7 +132,7 @@ def attend(
         operator=operator,
     )
     with default_device_of(query):  # of masks, lengths and random numbers
-        if not SHARDING.applies((query, key, value, bias)):  # else the parts are checked
+        if not SHARDING.applies((query, key, value, bias, call)):  # else the parts are checked
             call.check(bias)
         out, softmax_max, softmax_sum, seed_offset = FLASH_ATTENTION(query, key, value, bias, call)
     statistics = [softmax_max.detach(), softmax_sum.detach()] if returns_statistics else [None, None]

@@ -37,19 +37,14 @@ def rule(query, key, value, bias, call: AttentionCall) -> Rule:
 def localise(layout: Layout, given: dict, part) -> dict:
     """The call as it is for the parts: their sizes, and the mask of their sequences and heads."""
     call, query, key, value, bias = (given[name] for name in ("call", "query", "key", "value", "bias"))
-    lengths = {
-        name: part(name, ends, (None,)) if is_split(ends) else ends
-        for name, ends in (("cu_seqlens_q", call.cu_seqlens_q), ("cu_seqlens_k", call.cu_seqlens_k))
-    }
     mask = None if call.mask is None else _part_of(call.mask, layout, part)
-    shapes = masks.shapes_of(call.layout, query.shape, key.shape, *lengths.values())
+    shapes = masks.shapes_of(call.layout, query.shape, key.shape, call.cu_seqlens_q, call.cu_seqlens_k)
     own = replace(
         call,
         heads=heads_of(call.layout, query.shape, key.shape, value.shape, _num_heads(call), call.operator),
         mask=mask,
         shapes=shapes,
         plan=masks.compile_mask(mask, shapes, may_pack=bias is None),
-        **lengths,
     )
     own.check(bias)
     return {"call": own}
@@ -65,7 +60,23 @@ def _part_of(mask: Mask, layout: Layout, part) -> Mask:
     if isinstance(mask, Dense) and is_split(mask.hidden):
         dims = _SCORES if len(mask.hidden.shape) == 4 else (None, None)
         return Dense(part("the mask", mask.hidden, dims), mask.invalid_rows)
+    if layout.count("batch") == layout.count("heads") == 1:
+        return mask  # and what has been checked of its values
     return mask.of_part(layout.own("batch", mask.batch_size or 1), layout.own("heads", mask.heads))
 
 
-SHARDING = Sharding(("query", "key", "value", "bias", "call"), rule, localise)
+def mask_tensors(query, key, value, bias, call: AttentionCall) -> list:
+    return [part.hidden for part in (call.mask.parts if call.mask else ()) if isinstance(part, Dense)]
+
+
+def check_lengths_are_local(operator: str, **lengths) -> None:
+    """Raises ValueError for lengths in a distributed tensor, which Paddle 3.3 cannot read on a device."""
+    for name, ends in lengths.items():
+        if is_split(ends):
+            raise ValueError(
+                f"{operator}: {name} is a distributed tensor; accepted: a list of ints, or a tensor of this "
+                "process. Pass its _local_value()."
+            )
+
+
+SHARDING = Sharding(("query", "key", "value", "bias", "call"), rule, localise, mask_tensors)

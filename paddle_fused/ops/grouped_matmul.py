@@ -226,7 +226,7 @@ def _groups(group_list) -> dict:
 
 def _rule(x, weight, group_list, group_list_type) -> Rule:
     inputs = {"x": (None, "depth"), "weight": (None, "depth", "columns"), **_groups(group_list)}
-    return Rule(inputs, ((None, "columns"),), summed=("depth",))
+    return Rule(inputs, ((None, "columns"),), summed=("depth",), yielding=("weight",))
 
 
 def _rule_dweight(x, dout, group_list, group_list_type) -> Rule:

@@ -6,10 +6,11 @@ Shapes: ... the tokens in any dimensions ([T] or [B, S]), H hidden, V vocabulary
 from __future__ import annotations
 
 import paddle
+import paddle.distributed as dist
 from paddle.autograd import PyLayer
 
 from .. import ascend, native
-from ..devices import is_captured
+from ..devices import default_device_of, is_captured
 from ..dispatch import Backend, FusedOp
 from ..sharding import Rule, Sharding, is_split, mesh_of, numbered
 from ..sharding.local_map import placements_of
@@ -97,22 +98,28 @@ def _vocabulary(weight, transpose_weight: bool) -> int:
 
 def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight: bool):
     """The losses [...] where tensors are split; of a vocabulary that is, only the joining communicates."""
-    vocabulary, blocks = _vocabulary(weight, transpose_weight), _blocks(weight, 0 if transpose_weight else 1)
+    vocabulary = _vocabulary(weight, transpose_weight)
+    blocks = _blocks(hidden, weight, 0 if transpose_weight else 1)
     if blocks == 1:
         options = ignore_index, transpose_weight, "none", vocabulary
         return LINEAR_CROSS_ENTROPY(hidden, weight, labels, None, *options)
-    first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
+    with default_device_of(hidden):
+        first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
     options = ignore_index, transpose_weight, "none", vocabulary
     return _joined(*LINEAR_CROSS_ENTROPY(hidden, weight, labels, first_ids, *options), labels, ignore_index)
 
 
-def _blocks(weight, dim: int) -> int:
-    """The number of equal parts into which a mesh splits weight's dimension ``dim``; 1 if it is whole."""
+def _blocks(hidden, weight, dim: int) -> int:
+    """The number of equal parts into which a mesh splits weight's dimension ``dim``; 1 if it is whole.
+
+    An axis that splits the tokens does not count: along it the vocabulary is put together.
+    """
     if not is_split(weight):
         return 1
-    blocks = 1
-    for size, placement in zip(mesh_of(weight).shape, placements_of(weight), strict=True):
-        blocks *= size if placement.is_shard(dim) else 1
+    blocks, sizes = 1, mesh_of(weight).shape
+    of_hidden = placements_of(hidden) if is_split(hidden) else [dist.Replicate()] * len(sizes)
+    for size, placement, other in zip(sizes, placements_of(weight), of_hidden, strict=True):
+        blocks *= size if placement.is_shard(dim) and not other.is_shard() else 1
     return blocks if weight.shape[dim] % blocks == 0 else 1
 
 
@@ -144,10 +151,11 @@ def _reduced(losses, labels, ignore_index: int, reduction: str):
         counted = paddle.clip((labels != ignore_index).astype(losses.dtype).sum(), min=1.0)
     if not is_split(losses):
         return losses.sum() / counted if reduction == "mean" else losses.sum()
-    # Where the tokens lie on several devices, a product with ones: see ``_over_blocks``.
+    # Where the tokens lie on several devices, a product with ones: see ``_over_blocks``. A quotient, even by
+    # one, puts the terms of the sum together: of terms Paddle 3.3 has no gradient.
     row = losses.reshape([1, -1])
     total = paddle.matmul(row, paddle.ones_like(row), transpose_y=True)
-    return (total / counted if reduction == "mean" else total).reshape([])
+    return (total / (counted if reduction == "mean" else paddle.ones([], losses.dtype))).reshape([])
 
 
 def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
@@ -293,7 +301,8 @@ def _rule(hidden, weight, labels, first_ids, ignore_index, transpose_weight, red
         "labels": tokens,
         "first_ids": (columns,),
     }
-    return Rule(inputs, (tokens,) if first_ids is None else ((*tokens, columns),) * 2)
+    outputs = (tokens,) if first_ids is None else ((*tokens, columns),) * 2
+    return Rule(inputs, outputs, yielding=("weight",))
 
 
 LINEAR_CROSS_ENTROPY = FusedOp(

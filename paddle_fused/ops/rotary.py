@@ -8,7 +8,7 @@ from __future__ import annotations
 import paddle
 
 from .. import ascend, contracts, native
-from ..devices import device_of, is_captured
+from ..devices import device_of
 from ..dispatch import Backend, FusedOp
 from ..sharding import Rule, Sharding, numbered
 from .arguments import (
@@ -155,7 +155,7 @@ def _check_positions(position_ids, tokens: list[int], length: int) -> None:
             + ", one position for each token."
         )
     # In the host's memory a look costs next to nothing; on a card each one would wait for the device.
-    if is_captured(position_ids) or native.refuses(position_ids) is not None or 0 in shape:
+    if not native.can_read(position_ids) or 0 in shape:
         return
     lowest, highest = int(position_ids.min()), int(position_ids.max())
     if lowest < 0 or highest >= length:

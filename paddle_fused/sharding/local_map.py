@@ -46,15 +46,19 @@ class Sharding:
     names: tuple[str, ...]
     rule: Callable[..., Rule]
     localise: Callable[[Layout, dict, Callable], dict] | None = None
+    further: Callable[..., Sequence] | None = None  # tensors inside of the arguments
 
     def applies(self, arguments: tuple) -> bool:
-        return any(is_split(argument) for argument in arguments)
+        return any(map(is_split, self._every(arguments)))
+
+    def _every(self, arguments: tuple) -> tuple:
+        return (*arguments, *(() if self.further is None else self.further(*arguments)))
 
     def run(self, name: str, operator: Callable, arguments: tuple):
         """The results of ``operator``, of the public name ``name``, on the parts of ``arguments``."""
         given = dict(zip(self.names, arguments, strict=True))
         rule = self.rule(*arguments)
-        mesh = next(mesh_of(x) for x in arguments if is_split(x))
+        mesh = _mesh(name, [x for x in self._every(arguments) if is_split(x)])
         tensors = {of: given[of] for of in rule.inputs if given[of] is not None}
         placed = {of: _placed(x, mesh) for of, x in tensors.items()}
         layout = layout_of(name, rule, placed, mesh.shape, mesh.dim_names, _coordinate(mesh))
@@ -77,6 +81,27 @@ class Sharding:
             for output, dims in zip(outputs if several else (outputs,), rule.outputs, strict=True)
         ]
         return tuple(wholes) if several else wholes[0]
+
+
+def _mesh(name: str, tensors: Sequence) -> dist.ProcessMesh:
+    """The one mesh of the tensors. ValueError if there are several, or if this process has no part of it."""
+    mesh = mesh_of(tensors[0])
+    other = next((mesh_of(x) for x in tensors if mesh_of(x) != mesh), None)
+    if other is not None:
+        raise ValueError(
+            f"{name}: tensors lie on different meshes, {_said_mesh(mesh)} and {_said_mesh(other)}; accepted: "
+            "one for all. Reshard them with paddle.distributed.reshard."
+        )
+    if paddle.in_dynamic_mode() and dist.get_rank() not in mesh.process_ids:
+        raise ValueError(
+            f"{name}: process {dist.get_rank()} has no part of tensors on the mesh {_said_mesh(mesh)}; "
+            "accepted: a call by the processes of the mesh. Leave it out on the others."
+        )
+    return mesh
+
+
+def _said_mesh(mesh: dist.ProcessMesh) -> str:
+    return f"{mesh.shape} of the processes {mesh.process_ids}"
 
 
 class _Moves:

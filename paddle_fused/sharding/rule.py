@@ -27,12 +27,14 @@ Dims = tuple[str | None, ...]
 class Rule:
     """``inputs``: the dimensions of each tensor that an operator is given, by its name; in this order the
     tensors decide what is split. ``outputs``: those of each result, or None for one that belongs to the
-    process. ``summed``: what results are sums over.
+    process. ``summed``: what results are sums over. ``yielding``: tensors that are put together where an axis
+    splits something else in the others, as optimizers that shard weights do.
     """
 
     inputs: Mapping[str, Dims]
     outputs: tuple[Dims | None, ...]
     summed: tuple[str, ...] = ()
+    yielding: tuple[str, ...] = ()
 
 
 class Placed(NamedTuple):
@@ -109,7 +111,7 @@ def layout_of(
         for tensor, placed in tensors.items():
             dim = placed.splits[axis]
             name = None if dim is None else _named(rule.inputs[tensor], placed.shape)[dim]
-            if name is not None:
+            if name is not None and not (asked and tensor in rule.yielding):
                 asked.setdefault(name, tensor)
         if len(asked) > 1:
             (first, a), (second, b) = list(asked.items())[:2]

@@ -15,6 +15,7 @@ import paddle_fused
 from auto_parallel.rows import all_rows
 from auto_parallel.rows_run import examined
 from llm_npu import compat
+from paddle_fused import masks
 from paddle_fused.dispatch import OPERATORS
 from paddle_fused.sharding import Layout, Rule, Sharding
 
@@ -40,6 +41,57 @@ def planted_rule(mesh) -> str:
         operator.sharding = right
 
 
+def two_meshes(mesh) -> str:
+    x = dist.shard_tensor(paddle.ones([4, 256], "bfloat16"), mesh, [dist.Shard(0)])
+    turned = dist.ProcessMesh([1, 0], dim_names=["x"])
+    y = dist.shard_tensor(paddle.ones([4, 256], "bfloat16"), turned, [dist.Shard(0)])
+    return refusal(lambda: paddle_fused.swiglu(x, y))
+
+
+def split_lengths(mesh) -> str:
+    tokens = paddle.ones([8, 4, 32], "bfloat16")
+    ends = dist.shard_tensor(paddle.to_tensor([0, 3, 8]), mesh, [dist.Replicate()])
+    lengths = {"cu_seqlens_q": ends, "cu_seqlens_k": ends}
+    return refusal(lambda: paddle_fused.flash_attention(*[tokens] * 3, layout="TND", **lengths))
+
+
+def split_mask(mesh) -> float:
+    """How far attention with a distributed mask is from that with a local one, of local tensors."""
+    paddle.seed(0)
+    hidden = paddle.randn([2, 1, 8, 8]) > 1
+    hidden[:, :, :, 0] = False
+    tokens = paddle.randn([2, 8, 4, 32]).astype("bfloat16")
+    mask = dist.shard_tensor(hidden, mesh, [dist.Shard(0)])
+    out = [paddle_fused.flash_attention(*[tokens] * 3, masks.dense(each)) for each in (hidden, mask)]
+    return float((values(out[0]) - values(out[1])).abs().max())
+
+
+def values(tensor):
+    whole = dist.unshard_dtensor(tensor) if tensor.is_dist() else tensor
+    return whole.astype("float32")
+
+
+def tied_weight(mesh) -> list[str]:
+    """The batch and an output layer's vocabulary are split by one axis, as by sharding of stage 3."""
+    hidden = dist.shard_tensor(paddle.ones([4, 8, 32], "bfloat16"), mesh, [dist.Shard(0)])
+    weight = dist.shard_tensor(paddle.ones([16, 32], "bfloat16"), mesh, [dist.Shard(0)])
+    labels = dist.shard_tensor(paddle.zeros([4, 8], "int64"), mesh, [dist.Shard(0)])
+    hidden.stop_gradient = weight.stop_gradient = False
+    paddle_fused.reset_what_ran()
+    paddle_fused.linear_cross_entropy(
+        hidden, weight, labels, transpose_weight=True, reduction="sum"
+    ).backward()
+    (ran,) = paddle_fused.what_ran()
+    return [*ran.resharded, str(hidden.grad.placements[0]), str(weight.grad.placements[0])]
+
+
+def positions_in_parts(mesh) -> list[int]:
+    q = dist.shard_tensor(paddle.ones([2, 4, 4, 32], "bfloat16"), mesh, [dist.Shard(0)])
+    table = paddle.ones([8, 32], "bfloat16")
+    positions = dist.shard_tensor(paddle.arange(4).expand([2, 4]), mesh, [dist.Shard(0)])
+    return paddle_fused.apply_rotary(q, q, table, table, positions)[0]._local_shape
+
+
 def refusal(call) -> str:
     try:
         call()
@@ -63,4 +115,5 @@ dist.init_parallel_env()
 mesh = dist.ProcessMesh([0, 1], dim_names=["x"])
 found = {dtype: examined(all_rows(), mesh, "ascend", dtype) for dtype in ("bfloat16", "float32")}
 planted = {"inputs": planted_inputs(mesh), "rule": planted_rule(mesh), "gradient": planted_gradient(mesh)}
-ranks.write({**found, "planted": planted})
+others = [two_meshes, split_lengths, split_mask, tied_weight, positions_in_parts]
+ranks.write({**found, "planted": planted, **{each.__name__: each(mesh) for each in others}})

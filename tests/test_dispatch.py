@@ -20,7 +20,7 @@ def _tensors(place="cpu", dtype="float32"):
 def test_the_plugin_s_operator_runs_on_npu():
     paddle_fused.rms_norm(*_tensors("npu:0"))
     (ran,) = what_ran()
-    assert ran == ("rms_norm", "ascend", "rms_norm_npu", "float32", 1, {})
+    assert ran == ("rms_norm", "ascend", "rms_norm_npu", "float32", 1, {}, ())
 
 
 def test_the_host_kernel_runs_on_the_cpu_place_and_the_record_says_why_not_ascend():

@@ -1,7 +1,8 @@
 // pf_rotary(x, cos, sin; interleave, angle_gradients) -> y: kernels/rotary as an operator.
 //
 // x: [., ., ., D], or [., ., D] for packed sequences; cos, sin: of x's rank, each leading dimension x's or 1.
-// angle_gradients: cos or sin want a gradient; without, theirs have no elements.
+// angle_gradients: cos or sin want a gradient; without, theirs are zeros. They are outputs all the same, because
+// under auto-parallel Paddle's backward pass wants one for each input.
 #include "kernels/rotary.h"
 
 #include "ops/operator.h"
@@ -59,7 +60,11 @@ std::vector<Tensor> backward(const Tensor& x, const Tensor& cos, const Tensor& s
   check_gradient(kOp, {"the gradient of y", dy}, {"x", x}, x.shape());
   const HostCall call("pf_rotary_grad", x);
   Tensor dx = paddle::empty(x.shape(), x.dtype(), x.place());
-  Tensor dcos = empty_if(angle_gradients, cos), dsin = empty_if(angle_gradients, sin);
+  const auto allocate = [&](const Tensor& like) {
+    return angle_gradients ? paddle::empty(like.shape(), like.dtype(), like.place())
+                           : paddle::zeros(like.shape(), like.dtype(), like.place());
+  };
+  Tensor dcos = allocate(cos), dsin = allocate(sin);
   const Tensor input = dense(x), gradient = dense(dy), cosines = dense(cos), sines = dense(sin);
   const kernels::RotaryShape shape = shape_of(x, cos, interleave);
   if (x.numel() > 0)

@@ -14,6 +14,7 @@ from llm_npu import metrics
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/run_llama_npu.py"
 STEPS = 4
 SPLIT = ("--nproc", 2, "--enable_auto_parallel")
+FUSED = ("use_npu_fusion_attention", "use_fused_rms_norm", "use_fused_rope", "use_fused_swiglu")
 UNFUSED = ("--disable_fused_options", "true")  # masks and positions, too, then go from stage to stage
 
 
@@ -53,13 +54,12 @@ def alone(train, tmp_path_factory):
 
     @functools.cache
     def runs(*precision) -> dict[str, Path]:
-        rows, parts = "--per_device_train_batch_size", "--gradient_accumulation_steps"
+        whole, halves = (("--per_device_train_batch_size", rows) for rows in (4, 2))
         ways = {
-            "fused": (rows, 4),
-            "unfused": (rows, 4, *UNFUSED),
-            "in 2 micro batches": (rows, 2, parts, 2),
-            "in 4 micro batches": (rows, 1, parts, 4),
-            "unfused in 2 micro batches": (rows, 2, parts, 2, *UNFUSED),
+            "fused": whole,
+            "unfused": (*whole, *UNFUSED),
+            "in micro batches": (*halves, "--gradient_accumulation_steps", 2),
+            **{f"without {option}": (*whole, f"--{option}", "false") for option in FUSED},
         }
         return {
             name: train(tmp_path_factory.mktemp("alone") / "out", *flags, *precision)[0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import paddle
 from precision import ROUNDING
+from roundings import ADAM_EPSILON
 
 from fused_models.comparison import Batch, array, loss_and_logits, random_batch
 from fused_models.families import Family
@@ -36,6 +37,7 @@ def train(family: Family, model, batches, operator: str | None = None) -> Run:
         LEARNING_RATE,
         parameters=model.parameters(),
         weight_decay=0.01,
+        epsilon=ADAM_EPSILON,
         multi_precision=next(iter(model.parameters())).dtype != paddle.float32,
         grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0),
     )
@@ -62,12 +64,12 @@ def memorised(steps: int) -> list[Batch]:
 def assert_tracks(fused: Run, unfused: Run, disturbed: list[Run], dtype: str) -> None:
     """``fused`` parts from ``unfused`` by no more than ``allowed`` of the ``disturbed`` runs.
 
-    Losses and norms: until every step the furthest so far, plus one rounding of either run. Parameters: the
-    distance.
+    Losses and norms: until every step the furthest so far, plus one rounding of either run, or 4 of float32
+    (tests/roundings.py): in the first steps all disturbed runs may agree by luck. Parameters: the distance.
     """
     for what in ("losses", "norms"):
         plain = getattr(unfused, what)
-        rounding = 2 * ROUNDING[dtype] * np.abs(plain)
+        rounding = max(2 * ROUNDING[dtype], 4 * ROUNDING["float32"]) * np.abs(plain)
         bound = allowed([_furthest(getattr(run, what) - plain) for run in disturbed], rounding)
         parted = _furthest(getattr(fused, what) - plain)
         worst = np.argmax(parted / bound)

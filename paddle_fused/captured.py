@@ -118,11 +118,23 @@ def _place_makers(op, mesh) -> None:
         if maker is None or maker.dist_attr is not None:
             continue
         _place_makers(maker, mesh)
-        if maker.name() == "builtin.parameter":  # all of which Paddle wants to be distributed
-            whole = pir.create_tensor_dist_attribute(mesh, [-1] * len(value.shape), {})
-            value.set_type(pir.cvt_to_dist_type(value.type(), whole))
+        if is_parameter(value):  # all of which Paddle wants to be distributed
+            replicate_parameter(value, mesh)
             _place(op, mesh)
-        _place(maker, mesh)
+        else:
+            _place(maker, mesh)
+
+
+def is_parameter(value) -> bool:
+    """Whether a value of a program is a parameter of it."""
+    return value.get_defining_op().name() == "builtin.parameter"
+
+
+def replicate_parameter(value, mesh) -> None:
+    """Makes a program's parameter a distributed one in place, the same on all of ``mesh``."""
+    whole = pir.create_tensor_dist_attribute(mesh, [-1] * len(value.shape), {})
+    value.set_type(pir.cvt_to_dist_type(value.type(), whole))
+    _place(value.get_defining_op(), mesh)
 
 
 def _place(op, mesh) -> None:

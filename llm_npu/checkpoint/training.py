@@ -96,9 +96,8 @@ class Checkpointing:
         else:
             weights.load(self.model, resume_from_checkpoint)
         folder = Path(resume_from_checkpoint)
-        if (
-            resume.mesh_of(folder) == self.settings["mesh"]
-        ):  # read here: it is refused before anything changes
+        # Read here: what is wrong with it is said before anything changes.
+        if resume.mesh_of(folder) == self.settings["mesh"]:
             name = states.rng_name(Ranks.of_run().rank)
             found = states.read(folder, name, self.args.trust_checkpoint)
             self._random_state = from_plain(found, str(folder / states.file_of(name)))

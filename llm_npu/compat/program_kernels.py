@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 
 import paddle
-from paddle.base import core
 from paddle.distributed.auto_parallel.static import engine
 
 from paddle_fused import virtual_npu
@@ -39,7 +38,7 @@ def _replace(op) -> None:
     if name == "share_data":  # the very memory of its input
         op.result(0).replace_all_uses_with(op.operand_source(0))
         op.erase()
-    elif name in REPLACEMENTS and not has_kernel(name, _dtype(op.result(0))):
+    elif name in REPLACEMENTS and not _has_kernel(name, _dtype(op.result(0))):
         _begin(op)
         new = REPLACEMENTS[name](op)
         op.result(0).replace_all_uses_with(new)
@@ -63,23 +62,20 @@ def _sent(op, kernel: str, *attributes):
     """The result of a collective ``kernel``; in float32, which loses nothing, where it has no other dtype."""
     given = op.operand_source(0)
     dtype = _dtype(given)
-    if has_kernel(kernel, dtype):
+    if _has_kernel(kernel, dtype):
         return getattr(paddle._C_ops, kernel)(given, *attributes)
     return getattr(paddle._C_ops, kernel)(paddle.cast(given, "float32"), *attributes)
 
 
-def _reduced(op):
-    given = op.attrs()
-    return paddle.cast(_sent(op, "all_reduce", given["ring_id"], given["reduce_type"]), op.result(0).dtype)
+def _same(kernel: str, *attributes: str):
+    """A replacement that is the collective itself, given these of its attributes."""
 
+    def replaced(op):
+        given = op.attrs()
+        sent = _sent(op, kernel, *(given[name] for name in attributes))
+        return paddle.cast(sent, op.result(0).dtype)
 
-def _gathered(op):
-    given = op.attrs()
-    return paddle.cast(_sent(op, "all_gather", given["ring_id"], given["nranks"]), op.result(0).dtype)
-
-
-def _exchanged(op):
-    return paddle.cast(_sent(op, "all_to_all", op.attrs()["ring_id"]), op.result(0).dtype)
+    return replaced
 
 
 def _scattered(op):
@@ -92,9 +88,9 @@ def _scattered(op):
 
 REPLACEMENTS = {
     "add_n": _added,
-    "all_reduce": _reduced,
-    "all_gather": _gathered,
-    "all_to_all": _exchanged,
+    "all_reduce": _same("all_reduce", "ring_id", "reduce_type"),
+    "all_gather": _same("all_gather", "ring_id", "nranks"),
+    "all_to_all": _same("all_to_all", "ring_id"),
     "reduce_scatter": _scattered,
 }
 
@@ -103,13 +99,8 @@ def _dtype(value) -> str:
     return str(value.dtype).rpartition(".")[2].lower()
 
 
-def has_kernel(kernel: str, dtype: str) -> bool:
+def _has_kernel(kernel: str, dtype: str) -> bool:
     """Whether a card has a kernel for the dtype: of its plugin, or of Paddle for every custom device."""
     if virtual_npu.is_active():
         return virtual_npu.placement(kernel, dtype) != "host"
-    return dtype in _registered().get(kernel, ())
-
-
-@functools.cache
-def _registered() -> dict[str, set[str]]:
-    return virtual_npu.registered_dtypes(core._get_all_register_op_kernels("phi"), ("", "npu"))
+    return dtype in virtual_npu.registered_dtypes("", "npu").get(kernel, ())

@@ -100,12 +100,11 @@ def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight
     """The losses [...] where tensors are split; of a vocabulary that is, only the joining communicates."""
     vocabulary = _vocabulary(weight, transpose_weight)
     blocks = _blocks(hidden, weight, 0 if transpose_weight else 1)
+    options = ignore_index, transpose_weight, "none", vocabulary
     if blocks == 1:
-        options = ignore_index, transpose_weight, "none", vocabulary
         return LINEAR_CROSS_ENTROPY(hidden, weight, labels, None, *options)
     with default_device_of(hidden):
         first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
-    options = ignore_index, transpose_weight, "none", vocabulary
     return _joined(*LINEAR_CROSS_ENTROPY(hidden, weight, labels, first_ids, *options), labels, ignore_index)
 
 
@@ -207,8 +206,8 @@ def _native(hidden, weight, labels, first_ids, ignore_index, transpose_weight, r
 
 
 def _one_block(labels):
-    first_ids = paddle.zeros([1], "int64")
-    return first_ids if is_captured(labels) else first_ids.to(labels.place)  # maybe not the default device
+    with default_device_of(labels):
+        return paddle.zeros([1], "int64")
 
 
 def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:

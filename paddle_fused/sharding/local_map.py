@@ -6,13 +6,15 @@ back (``paddle.distributed.LocalLayer`` goes it, too), so that gradients flow an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import paddle
 import paddle.distributed as dist
 
 from .. import dispatch
+from ..captured import is_parameter, replicate_parameter
 from ..devices import is_captured
 from .rule import Dims, Layout, Placed, Rule, layout_of
 
@@ -65,7 +67,7 @@ class Sharding:
         moved: list[str] = []
 
         def part(of: str, x, dims: Dims):
-            return _part(x, mesh, layout, dims, _Moves(of, mesh, moved))
+            return _part(of, x, mesh, layout, dims, moved)
 
         given |= {of: part(of, x, rule.inputs[of]) for of, x in tensors.items()}
         if self.localise is not None:
@@ -104,22 +106,15 @@ def _said_mesh(mesh: dist.ProcessMesh) -> str:
     return f"{mesh.shape} of the processes {mesh.process_ids}"
 
 
-class _Moves:
-    """Notes how a tensor was brought to where the rule wants it, if that has to be sent."""
-
-    def __init__(self, tensor: str, mesh: dist.ProcessMesh, notes: list[str]):
-        self._tensor, self._axes, self._notes = tensor, mesh.dim_names, notes
-
-    def note(self, before: Sequence, after: Sequence) -> None:
-        for axis, old, new in zip(self._axes, before, after, strict=True):
-            if old.is_replicated() or old == new:  # what is there as a whole is cut without sending anything
-                continue
-            if old.is_partial():
-                self._notes.append(f"{self._tensor} was summed over {axis}")
-            else:
-                self._notes.append(
-                    f"{self._tensor}, whose dimension {old.get_dim()} is split over {axis}, was gathered"
-                )
+def _sent(of: str, mesh: dist.ProcessMesh, before: Sequence, after: Sequence) -> Iterator[str]:
+    """What has to be sent to bring the tensor called ``of`` from its placements ``before`` to ``after``."""
+    for axis, old, new in zip(mesh.dim_names, before, after, strict=True):
+        if old.is_replicated() or old == new:  # what is there as a whole is cut without sending anything
+            continue
+        if old.is_partial():
+            yield f"{of} was summed over {axis}"
+        else:
+            yield f"{of}, whose dimension {old.get_dim()} is split over {axis}, was gathered"
 
 
 def _placed(x, mesh: dist.ProcessMesh) -> Placed:
@@ -129,8 +124,11 @@ def _placed(x, mesh: dist.ProcessMesh) -> Placed:
     return Placed(tuple(x.shape), tuple(splits))
 
 
-def _part(x, mesh, layout: Layout, dims: Dims, moves: _Moves):
-    """This process's part of ``x``, to whose gradient its own one is a part or a term."""
+def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
+    """This process's part of ``x``, to whose gradient its own one is a part or a term.
+
+    ``moved`` gets what had to be sent for it, of the tensor called ``of``.
+    """
     shape = tuple(x.shape)
     wanted = _placements(layout.splits(dims, shape))
     of_gradient = [
@@ -143,7 +141,7 @@ def _part(x, mesh, layout: Layout, dims: Dims, moves: _Moves):
         x = _everywhere(x, mesh)
     before = placements_of(x)
     if before != wanted:
-        moves.note(before, wanted)
+        moved += _sent(of, mesh, before, wanted)
         x = dist.reshard(x, mesh, wanted)
     return dist.auto_parallel.api.dtensor_to_local(x, mesh, of_gradient)
 
@@ -154,11 +152,8 @@ def _everywhere(x, mesh: dist.ProcessMesh):
     The parameter of a program becomes one in place, as Paddle's own operators make it: beside it Paddle 3.3
     cannot place the operator of an optimizer.
     """
-    if is_captured(x) and x.get_defining_op().name() == "builtin.parameter":
-        pir = paddle.base.libpaddle.pir
-        attribute = pir.create_tensor_dist_attribute(mesh, [-1] * len(x.shape), {})
-        x.set_type(pir.cvt_to_dist_type(x.type(), attribute))
-        x.get_defining_op().dist_attr = pir.create_op_dist_attribute(mesh, [], [attribute])
+    if is_captured(x) and is_parameter(x):
+        replicate_parameter(x, mesh)
         return x
     return dist.auto_parallel.api.dtensor_from_local(x, mesh, [dist.Replicate()] * len(mesh.shape))
 
@@ -212,10 +207,5 @@ def _said(dims: Dims) -> str:
 def _coordinate(mesh: dist.ProcessMesh) -> tuple[int, ...]:
     """Of this process on the mesh; of one that is on another stage of a pipeline the first."""
     rank = dist.get_rank()
-    if rank not in mesh.process_ids:
-        return (0,) * len(mesh.shape)
-    number, found = mesh.process_ids.index(rank), []
-    for size in reversed(mesh.shape):
-        number, at = divmod(number, size)
-        found.append(at)
-    return tuple(reversed(found))
+    number = mesh.process_ids.index(rank) if rank in mesh.process_ids else 0
+    return tuple(map(int, np.unravel_index(number, mesh.shape)))

@@ -130,7 +130,7 @@ def _observe(callback) -> None:
 
 
 def placement(kernel: str, dtype: str) -> Placement:
-    """Where a card runs the kernel for the dtype; "host" where ``card_dtypes`` has not that dtype."""
+    """Where a card runs the kernel for the dtype; "host" where ``card_dtypes`` lacks that dtype."""
     if dtype not in card_dtypes(kernel):
         return "host"
     wide = dtype in ("float64", "complex128")
@@ -139,19 +139,18 @@ def placement(kernel: str, dtype: str) -> Placement:
 
 def card_dtypes(kernel: str) -> tuple[str, ...]:
     """The dtypes for which paddle-custom-npu, or Paddle itself for any custom device, has the kernel."""
-    return tuple(sorted({*_table("npu_kernels").get(kernel, ()), *_of_paddle().get(kernel, ())}))
+    return tuple(sorted({*_table("npu_kernels").get(kernel, ()), *registered_dtypes("").get(kernel, ())}))
 
 
 @functools.cache
-def _of_paddle() -> dict[str, set[str]]:
-    """The kernels that Paddle has for every custom device, by name; releases differ in them."""
+def registered_dtypes(*devices: str) -> dict[str, set[str]]:
+    """The dtypes for which Paddle has a kernel of each name for these device types.
+
+    "" stands for kernels of Paddle itself that serve every custom device; releases differ in them.
+    """
     from paddle.base import core  # not before the plugin is in force
 
-    return registered_dtypes(core._get_all_register_op_kernels("phi"), ("",))
-
-
-def registered_dtypes(kernels: dict[str, list[str]], devices: tuple[str, ...]) -> dict[str, set[str]]:
-    """The dtypes of Paddle's ``kernels`` for the device types ``devices``; "" stands for every custom one."""
+    kernels = core._get_all_register_op_kernels("phi")
     found: dict[str, set[str]] = {}
     for name, keys in kernels.items():
         for key in keys:

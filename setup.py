@@ -4,13 +4,6 @@
 place and compiles only what changed; it needs cmake and ninja, which the extra `test` installs.
 """
 
-import importlib.util
-import json
-import os
-import re
-import shlex
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -20,72 +13,18 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # pip leaves it out
-from paddle_fused import libraries  # noqa: E402
+from building import native, paddle_there  # noqa: E402
+from paddle_fused import libraries, paddle_release  # noqa: E402
+
+VERSION = "0.1.0"
 
 
-class BuildError(SystemExit):
-    """Ends the build with one sentence; pip shows it without a traceback."""
-
-
-def find_paddle() -> Path:
-    """The installed paddle package, found without importing it: that takes seconds and loads plugins."""
-    spec = importlib.util.find_spec("paddle")
-    if spec is None or spec.origin is None:
-        raise BuildError("paddlepaddle is not installed in the build environment; its headers are needed.")
-    return Path(spec.origin).parent
-
-
-def paddle_build(paddle: Path) -> tuple[str, str]:
-    """Version and commit of the installed Paddle: the plugin relies on its private layouts."""
-    fields = {}
-    for line in (paddle / "version" / "__init__.py").read_text().splitlines():
-        name, sign, value = line.partition("=")
-        if sign and name.strip() in ("full_version", "commit"):
-            fields[name.strip()] = value.strip().strip("'\"")
-    return fields["full_version"], fields["commit"]
-
-
-def check_tools() -> None:
-    compiler = shlex.split(os.environ.get("CXX", "g++"))[0]  # CXX may hold arguments, or a launcher before it
-    compiler_advice = "Install one (Debian and Ubuntu: apt-get install g++) or name it in the variable CXX."
-    advice = "It is a build requirement of this project: build with pip, or run `pip install cmake ninja`."
-    for tool, what_to_do in ((compiler, compiler_advice), ("cmake", advice), ("ninja", advice)):
-        if shutil.which(tool) is None:
-            raise BuildError(f"The native code cannot be built: no `{tool}` was found. {what_to_do}")
-
-
-def build_native(source: Path, build: Path, destination: Path) -> None:
-    """Configures, compiles and installs the libraries below `destination`."""
-    check_tools()
-    paddle = find_paddle()
-    version, commit = paddle_build(paddle)
-    sources = libraries.sources_digest(source / "paddle_fused")  # before they are read by the compiler
-    configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
-    configure += ["-DCMAKE_BUILD_TYPE=Release", f"-DPADDLE_DIR={paddle}"]
-    configure += [
-        f"-DPADDLE_VERSION={version}",
-        f"-DPADDLE_COMMIT={commit}",
-        f"-DPython3_EXECUTABLE={sys.executable}",
-    ]
-    for command in (configure, ["cmake", "--build", str(build)]):
-        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode != 0:
-            errors = [
-                line for line in done.stdout.splitlines() if re.search(r"\berror\b:|CMake Error", line)
-            ] or done.stdout.splitlines()
-            raise BuildError(
-                f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}): "
-                + "\n".join(errors[:12])
-            )
-    *built, stamp_file = (destination / "paddle_fused" / file for file in libraries.BUILT_FILES)
-    for target in built:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # A process may have the old library in use: give its name to a new file, do not write into it.
-        fresh = target.with_suffix(".new")
-        shutil.copy2(build / target.name, fresh)
-        fresh.replace(target)
-    stamp = {"paddle_version": version, "paddle_commit": commit, "sources": sources}
-    stamp_file.write_text(json.dumps(stamp) + "\n")
+def build(build: Path, destination: Path) -> None:
+    """Ends with one sentence if that cannot be; pip shows it without a traceback."""
+    try:
+        native.build(ROOT, build, destination)
+    except libraries.SetupError as error:
+        raise SystemExit(str(error)) from None
 
 
 class BuildNative(Command):
@@ -101,7 +40,7 @@ class BuildNative(Command):
         pass
 
     def run(self):
-        build_native(ROOT, ROOT / "build" / "native", ROOT)
+        build(ROOT / "build" / "native", ROOT)
 
 
 class BuildExtension(build_ext):
@@ -109,9 +48,7 @@ class BuildExtension(build_ext):
 
     def run(self):
         in_place = self.inplace or self.editable_mode
-        build_native(
-            ROOT, Path(self.build_temp).resolve(), ROOT if in_place else Path(self.build_lib).resolve()
-        )
+        build(Path(self.build_temp).resolve(), ROOT if in_place else Path(self.build_lib).resolve())
 
     def get_outputs(self):
         base = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
@@ -121,12 +58,52 @@ class BuildExtension(build_ext):
         return {}
 
 
+def requirements(with_native: bool) -> list[str]:
+    """What is needed beside that of pyproject.toml's: never another Paddle than the one that is there."""
+    version = paddle_there.version()
+    if with_native:
+        paddle = f"paddlepaddle=={version}"  # the libraries rely on its private layouts
+    else:
+        paddle = f"paddlepaddle>={'.'.join(map(str, paddle_release.OLDEST))},<3.4"
+    needed = [
+        paddle,
+        # PaddleNLP 3.0.0b4 does not import with newer releases of the next four.
+        "paddlenlp==3.0.0b4",
+        "aistudio-sdk<0.3",
+        "pyarrow<20",
+        "datasets<4",
+        "pandas<3",
+        "numpy>=1.24,<2",
+        "setuptools",  # paddle.utils.cpp_extension imports it
+        "tokenizers>=0.21,<0.22",
+        "safetensors",
+        "matplotlib",
+        "pyyaml",
+        "rich",
+        "jinja2",  # chat templates
+        "packaging",  # the doctor reads pins with it
+    ]
+    if paddle_release.number(version) < (3, 3, 0):
+        needed.append("protobuf<6")  # "tensor_parallel_configs is not a attribute of DistributedStrategy"
+    return needed
+
+
+try:
+    with_native = native.is_wanted()
+    needed = requirements(with_native)
+except libraries.SetupError as error:
+    raise SystemExit(str(error)) from None
+
+built = ["lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]
 setup(
+    # pip says which version it has installed, and so what it was built for.
+    version=f"{VERSION}+paddle{paddle_there.version()}" if with_native else f"{VERSION}+python",
+    install_requires=needed,
     # The extension has no Python module: it marks the wheel as belonging to one platform.
-    ext_modules=[Extension("paddle_fused.lib.native", sources=[])],
+    ext_modules=[Extension("paddle_fused.lib.native", sources=[])] if with_native else [],
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
     package_data={
-        "paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"],
+        "paddle_fused": ["data/*.json", *(built if with_native else [])],
         "llm_npu": ["plan/data/*.json"],
     },
 )

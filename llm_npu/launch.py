@@ -135,6 +135,7 @@ def _check(device: Device, count: int) -> None:
 def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, again: bool):
     """Paddle's controller of the processes; imports paddle. ``again``: logs are added to."""
     devices = ",".join(map(str, range(count)))
+    os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
     options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
     options += f" --log_overwrite {int(not again)}"
     before = sys.argv

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import paddle
-from paddle.base.framework import OpProtoHolder
 from paddle.utils.cpp_extension import extension_utils
 
+from . import paddle_release
 from .devices import elsewhere
 
 
@@ -61,4 +61,4 @@ def register() -> None:
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     for library in sorted(Path(root).glob("*.so")) if root else ():
         extension_utils.load_op_meta_info_and_register_op(str(library))
-    OpProtoHolder.instance().update_op_proto([])  # also what somebody else has registered
+    paddle_release.update_op_proto()  # also what somebody else has registered

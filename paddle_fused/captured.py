@@ -16,9 +16,11 @@ from types import SimpleNamespace
 import paddle
 from paddle.base.libpaddle import pir
 from paddle.distributed.auto_parallel.static import mix_to_dist_pass, utils
-from paddle.jit.dy2static import parameter_recorder, program_translator
+from paddle.jit.dy2static import program_translator
 from paddle.jit.sot import infer_meta
 from paddle.jit.sot.opcode_translator import skip_files
+
+from . import paddle_release
 
 
 def run_as_they_are(module: str) -> None:
@@ -30,13 +32,12 @@ def run_as_they_are(module: str) -> None:
 
 @functools.cache
 def cure() -> None:
-    """Paddle 3.3: a process that captures many programs ends with a segmentation fault now and then; and
-    programs of auto-parallel do not know all local values.
+    """Paddle 3.0 to 3.3: a process that captures many programs ends with a segmentation fault now and then;
+    and programs of auto-parallel do not know all local values.
     """
-    if paddle.__version__.startswith("3.3."):
-        _arguments_of_blocks_are_copies()
-        _failed_captures_leave_nothing()
-        _local_values_have_a_mesh()
+    _arguments_of_blocks_are_copies()
+    _failed_captures_leave_nothing()
+    _local_values_have_a_mesh()
 
 
 def _arguments_of_blocks_are_copies() -> None:
@@ -66,6 +67,10 @@ def _failed_captures_leave_nothing() -> None:
     until its capture has succeeded. After one that failed they stayed. A later program at the same address
     took them for its own: parameters of another model, whose Values lie in freed memory.
     """
+    recorder = paddle_release.parameter_recorder()
+    if paddle_release.before(3, 3):
+        _forget_failed_captures(recorder)
+        return
     stock = program_translator.graph_tracing_guard
 
     @contextmanager
@@ -74,11 +79,30 @@ def _failed_captures_leave_nothing() -> None:
             with stock(main_program) as context:
                 yield context
         finally:
-            parameter_recorder._global_parameter_recorder.pop(main_program)
-            parameter_recorder._global_inplace_map.pop(main_program)
+            recorder._global_parameter_recorder.pop(main_program)
+            recorder._global_inplace_map.pop(main_program)
 
     for module in (program_translator, infer_meta):
         module.graph_tracing_guard = graph_tracing_guard
+
+
+def _forget_failed_captures(recorder) -> None:
+    """The same before Paddle 3.3, where no guard knows the program."""
+    concrete, captured = program_translator.ConcreteProgram, recorder._global_parameter_recorder
+    stock = concrete.pir_from_func_spec
+    records = (captured.params_dict, captured.tensor2value, recorder._global_inplace_map.params_dict)
+
+    def pir_from_func_spec(*args, **kwargs):
+        before = [set(record) for record in records]
+        try:
+            return stock(*args, **kwargs)
+        except BaseException:
+            for record, kept in zip(records, before, strict=True):
+                for program in set(record) - kept:
+                    del record[program]
+            raise
+
+    concrete.pir_from_func_spec = staticmethod(pir_from_func_spec)
 
 
 def _local_values_have_a_mesh() -> None:

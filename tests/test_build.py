@@ -1,17 +1,24 @@
-"""A build that cannot work ends with a sentence. (That a build does work, every other test shows.)"""
+"""What is built, what it requires, and the sentence that ends a build that cannot work.
+
+(That a build does work, every other test shows.)
+"""
 
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from paddle_fused import paddle_release
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
-SOURCES += ("paddle_fused/__init__.py", "paddle_fused/libraries.py")
+SOURCES += tuple(f"paddle_fused/{name}.py" for name in ("__init__", "libraries", "paddle_release"))
+SOURCES += ("building",)
 SOURCES += tuple(f"paddle_fused/{folder}" for folder in ("csrc", "data", "contracts"))
 
 
@@ -27,16 +34,114 @@ def source(tmp_path):
     return copy
 
 
-def build(source, compiler):
-    tools = Path(sys.executable).parent  # where cmake and ninja are installed
+def run(source, *command, **environment):
+    """A command of Python in the sources, with cmake and ninja where they are installed."""
+    tools = Path(sys.executable).parent
     return subprocess.run(
-        [sys.executable, "setup.py", "build_native"],
+        [sys.executable, *command],
         cwd=source,
-        env={**os.environ, "CXX": str(compiler), "PATH": f"{tools}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+def build(source, compiler):
+    return run(source, "setup.py", "build_native", CXX=str(compiler))
+
+
+def answers(folder, text):
+    """A compiler that prints this and succeeds."""
+    compiler = folder / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho '{text}'\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    return compiler
+
+
+def paddle_of(folder, version):
+    """A folder for PYTHONPATH with the files of this release of Paddle that a build reads."""
+    package = folder / "site" / "paddle"
+    (package / "version").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "version" / "__init__.py").write_text(f"full_version = '{version}'\ncommit = '{'0' * 40}'\n")
+    return str(package.parent)
+
+
+# What pip asks a project first, before it builds or replaces anything.
+ASK = "from building import backend; print(backend.get_requires_for_build_wheel())"
+
+
+@pytest.mark.parametrize("version", ["2.6.2", "3.0.0rc1", "3.0.0.dev20250101", "3.4.0", "0.0.0"])
+def test_another_paddle_is_refused_before_anything_is_built(source, tmp_path, version):
+    done = run(source, "-c", ASK, PYTHONPATH=paddle_of(tmp_path, version))
+    assert done.returncode != 0
+    assert f"Paddle is {version}; accepted: paddlepaddle 3.0.0 to 3.3" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("macros", "words"),
+    [("#define __GNUC__ 8", "gcc 8;"), ("#define __GNUC__ 4\n#define __clang_major__ 13", "clang 13;")],
+)
+def test_an_old_compiler_is_refused_before_anything_is_built(source, tmp_path, macros, words):
+    done = run(source, "-c", ASK, CXX=str(answers(tmp_path, macros)))
+    assert done.returncode != 0
+    assert words in done.stderr and "gcc from 9 on or clang from 14 on" in done.stderr
+    assert "PADDLE_FUSED_BUILD=off" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_unknown_choice_is_refused(source):
+    done = run(source, "-c", ASK, PADDLE_FUSED_BUILD="no")
+    assert done.returncode != 0
+    assert "PADDLE_FUSED_BUILD=no is unknown" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_paddle_that_is_there_is_kept(source):
+    done = run(source, "setup.py", "-q", "egg_info")
+    assert done.returncode == 0, done.stderr
+    required = (source / "paddle_ascend_llm.egg-info" / "requires.txt").read_text().splitlines()
+    version = paddle_release.installed_paddle().version
+    assert [line for line in required if line.startswith("paddlepaddle")] == [f"paddlepaddle=={version}"]
+    assert f"+paddle{version}" in (source / "paddle_ascend_llm.egg-info" / "PKG-INFO").read_text()
+
+
+def test_the_paddle_that_is_there_is_seen_where_pip_isolates_the_build(source, tmp_path):
+    """pip hides what is installed by a sitecustomize in PYTHONPATH."""
+    hiding = "import sys\nsys.path[:] = [entry for entry in sys.path if 'site-packages' not in entry]\n"
+    (tmp_path / "sitecustomize.py").write_text(hiding)
+    look = (
+        "import importlib.util; assert importlib.util.find_spec('paddle') is None; "
+        "from building import paddle_there; print(paddle_there.paddle_there().build)"
+    )
+    done = run(source, "-c", look, PYTHONPATH=str(tmp_path))
+    assert done.stdout.strip() == str(paddle_release.installed_paddle()), done.stderr
+
+
+@pytest.mark.parametrize(("version", "protobuf"), [("3.0.0", True), ("3.2.2", True), ("3.3.0", False)])
+def test_what_a_release_requires(source, tmp_path, version, protobuf):
+    done = run(source, "setup.py", "-q", "egg_info", PYTHONPATH=paddle_of(tmp_path, version))
+    assert done.returncode == 0, done.stderr
+    required = (source / "paddle_ascend_llm.egg-info" / "requires.txt").read_text().splitlines()
+    assert f"paddlepaddle=={version}" in required
+    assert ("protobuf<6" in required) == protobuf
+
+
+@pytest.mark.parametrize("without", ["compiler", "wish"])
+def test_python_only(source, tmp_path, without):
+    """No compiler in PATH, or PADDLE_FUSED_BUILD=off: no library, and no need of one Paddle."""
+    environment = {"PADDLE_FUSED_BUILD": "off"} if without == "wish" else {"PATH": str(tmp_path)}
+    wheels = tmp_path / "wheels"
+    hook = f"{ASK}; backend.build_wheel({str(wheels)!r})"
+    wheels.mkdir()
+    done = run(source, "-c", hook, **environment)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = wheels.iterdir()
+    assert wheel.name.endswith("+python-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so") or "building" in name]
+        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        assert "Requires-Dist: paddlepaddle<3.4,>=3.0.0" in archive.read(metadata).decode()
 
 
 def test_missing_compiler_is_named(source):

@@ -16,15 +16,27 @@ PACKAGES = ("paddle_fused", "llm_npu", "scripts", "tests")
 SUPPLIED = (
     "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
 )
-LIBRARIES = "paddle_fused.libraries"  # where they are, for all of paddle_fused
+# Where the libraries are, and which Paddle there is: for all of paddle_fused.
+GROUND = ("paddle_fused.libraries", "paddle_fused.paddle_release")
 PUBLIC = {
     f"paddle_fused{name}"
-    for name in ("", ".libraries", ".virtual_npu", ".info", ".parity", ".masks", ".compat", ".contracts")
+    for name in (
+        "",
+        ".libraries",
+        ".paddle_release",
+        ".virtual_npu",
+        ".info",
+        ".parity",
+        ".masks",
+        ".compat",
+        ".contracts",
+    )
 }
 UNDER_OPERATORS = tuple(
     f"paddle_fused.{name}"
     for name in (
         "libraries",
+        "paddle_release",
         "dispatch",
         "contracts",
         "ascend",
@@ -67,9 +79,9 @@ def reason_against(importer: str, imported: str) -> str | None:
     if below(importer, SUPPLIED):
         return None if below(imported, SUPPLIED) else "the supplied package stands alone"
     if below(importer, "paddle_fused.virtual_npu") and not below(
-        imported, "paddle_fused.virtual_npu", LIBRARIES
+        imported, "paddle_fused.virtual_npu", *GROUND
     ):
-        return "the virtual NPU stands alone, but for where its library is"
+        return "the virtual NPU stands alone, but for where its library is and what it is for"
     if below(importer, *OPERATORS) and not below(imported, *OPERATORS, *UNDER_OPERATORS):
         return "an operator uses " + ", ".join(UNDER_OPERATORS)
     if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):

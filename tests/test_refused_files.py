@@ -201,7 +201,7 @@ def test_chat_templates(refused, monkeypatch, kind):
         chat_template.attach(tokenizer, TEMPLATES[kind])
         chat_template.pieces(tokenizer, CHAT)
 
-    # What this process has freed but still maps is not limited, and depends on the tests before: see the next test.
+    # What this process has freed but still maps is not limited; it depends on the tests before.
     refused("chat template", write, most=math.inf)
 
 

@@ -11,7 +11,8 @@ import paddle
 import pytest
 
 from paddle_fused import virtual_npu
-from paddle_fused.virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, STAMP, installed_paddle
+from paddle_fused.paddle_release import installed_paddle
+from paddle_fused.virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, STAMP
 from paddle_fused.virtual_npu.settings import SETTINGS, check_settings
 
 # ---- the process that pytest runs in: active --

@@ -31,7 +31,7 @@ from llm_npu.console import Display
 from llm_npu.metrics.flops import Utilization
 from llm_npu.step import Step
 from llm_npu.untrusted import plain_json
-from paddle_fused import virtual_npu
+from paddle_fused import paddle_release, virtual_npu
 
 FILE = "metrics.jsonl"
 
@@ -144,4 +144,4 @@ def peak_memory() -> int:
     device = paddle.device.get_device()
     if device.startswith("cpu"):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return paddle.device.max_memory_allocated(device)  # by default device 0, which is another rank's
+    return paddle_release.max_memory_allocated(device)  # by default device 0, which is another rank's

@@ -21,7 +21,7 @@ from llm_npu.config import RunConfig
 from llm_npu.console import mib, say
 from llm_npu.peak_flops import MEASURED
 from llm_npu.plan import journal, partners
-from paddle_fused import virtual_npu
+from paddle_fused import paddle_release, virtual_npu
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints would mean nothing"
 SHOWN = 8
@@ -106,7 +106,7 @@ def report(trainer) -> int:
     if ranks.count() > 1:
         say(f"rank     {ranks.number()} of {ranks.count()}, which stands for those that do the same")
     say(f"dry run  {trainer.state.global_step} steps followed, and nothing computed: there is no loss")
-    say(f"memory   {mib(paddle.device.max_memory_allocated())} at the most")
+    say(f"memory   {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))} at the most")
     file = virtual_npu.journal_file()
     if file is not None:
         for line in _journalled(journal.read(file)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle
 import paddle.nn.functional as F
 
-from .. import ascend, contracts, native
+from .. import ascend, contracts, native, paddle_release
 from ..dispatch import Backend, FusedOp
 from ..sharding import Rule, Sharding, numbered
 from .arguments import (
@@ -76,7 +76,7 @@ def _native_mode(x, y):
 
 
 def _ascend(x, y):
-    return F.swiglu(x, y)
+    return paddle_release.swiglu(x, y)
 
 
 def _ascend_refuses(x, y):

@@ -11,10 +11,11 @@ Programs that know nothing of it run through ``python -m paddle_fused.virtual_np
 processes get it from ``environment()``. The variables that configure it are in ``settings``.
 """
 
+from ..paddle_release import paddle_folder
 from .activation import activate, deactivate, environment, is_active
 from .communication_time import CommunicationTime, communication_time
 from .journal import flush_journal, is_dry, journal_file, mark_journal
-from .plugin_files import LIBRARY, is_virtual, paddle_folder
+from .plugin_files import LIBRARY, is_virtual
 from .profiler import record_call_sites
 from .record import (
     Departure,

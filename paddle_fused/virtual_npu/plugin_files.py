@@ -6,14 +6,12 @@ only. Nothing here imports paddle: that would load the plugin before it is known
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import libraries
 from ..libraries import SetupError
+from ..paddle_release import PaddleBuild, installed_paddle
 
 PLUGIN = libraries.folder() / libraries.PLUGIN
 PLUGIN_FOLDER = PLUGIN.parent
@@ -22,17 +20,6 @@ STAMP = Path(libraries.STAMP).name
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent
 SITE_FOLDER = PACKAGE_FOLDER / "site"  # holds the package paddle_custom_device and nothing else
-
-
-@dataclass(frozen=True)
-class PaddleBuild:
-    """One build of Paddle: its version, such as 3.3.1, and the commit it was built from."""
-
-    version: str
-    commit: str
-
-    def __str__(self) -> str:
-        return f"paddlepaddle {self.version} (commit {self.commit[:12]})"
 
 
 def stamp_file(plugin: Path) -> Path:
@@ -46,30 +33,6 @@ def stamp_file(plugin: Path) -> Path:
 def is_virtual(plugin: Path) -> bool:
     """Whether the folder ``plugin`` holds the virtual NPU and not, say, the plugin for a card."""
     return (plugin / LIBRARY).is_file() and stamp_file(plugin).is_file()
-
-
-def paddle_folder() -> Path | None:
-    """The folder of the package that ``import paddle`` would import, or None if there is none."""
-    spec = importlib.util.find_spec("paddle")
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent
-
-
-def installed_paddle() -> PaddleBuild:
-    """The Paddle that ``import paddle`` would import, read from its files; SetupError if there is none."""
-    folder = paddle_folder()
-    if folder is None:
-        raise SetupError("paddlepaddle is not installed for this Python.", libraries.how_to_build())
-    version_file = folder / "version" / "__init__.py"
-    try:
-        text = version_file.read_text(encoding="utf-8")
-    except OSError as error:
-        what = f"The version of Paddle cannot be read from {version_file}: {error.strerror}."
-        raise SetupError(what, "Reinstall paddlepaddle.") from None
-    fields = dict(re.findall(r"""^(full_version|commit)\s*=\s*['"]([^'"]*)['"]""", text, re.MULTILINE))
-    if len(fields) < 2:
-        what = f"{version_file} does not say the version and the commit of Paddle."
-        raise SetupError(what, "Reinstall paddlepaddle.")
-    return PaddleBuild(fields["full_version"], fields["commit"])
 
 
 def built_for(plugin: Path) -> PaddleBuild:

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "framework/paddle_release.h"
+
 namespace paddle_fused {
 
 std::string text(const std::vector<int64_t>& shape) {
@@ -19,7 +21,7 @@ std::string text(const phi::Place& place) {
 }
 
 paddle::Tensor dense(const paddle::Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : tensor.contiguous();
+  return tensor.is_contiguous() ? tensor : paddle_release::contiguous(tensor);
 }
 
 }  // namespace paddle_fused

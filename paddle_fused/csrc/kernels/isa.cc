@@ -27,22 +27,53 @@ bool offers_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, which old headers lack
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
+
+// What __builtin_cpu_supports does not know in gcc 9 and 10.
+bool offers_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+bool offers_avx512_bf16() {
+  constexpr unsigned kPairsOfBFloat16 = 1u << 5;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kPairsOfBFloat16);
+}
 #endif
 
-bool offers(Isa isa) {
+bool built(Isa isa) {
+  switch (isa) {
+#if !defined(PF_HAS_AMX)
+    case Isa::kAmx:
+      return false;
+#endif
+#if !defined(PF_HAS_AVX512_BF16)
+    case Isa::kAvx512Bf16:
+      return false;
+#endif
+#if !defined(PF_HAS_AVX512)
+    case Isa::kAvx512:
+      return false;
+#endif
+    default:
+      return true;
+  }
+}
+
+bool machine_offers(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   switch (isa) {
     case Isa::kAmx:
-      return offers(Isa::kAvx512) && offers_amx();
+      return machine_offers(Isa::kAvx512) && offers_amx();
     case Isa::kAvx512Bf16:
-      return offers(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
+      return machine_offers(Isa::kAvx512) && offers_avx512_bf16();
     case Isa::kAvx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("bmi2");
     case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-             __builtin_cpu_supports("bmi2");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+             offers_f16c();
     default:
       return true;
   }
@@ -54,15 +85,16 @@ bool offers(Isa isa) {
 Isa choose() {
   Isa widest = Isa::kBaseline;
   for (Isa isa : kAllIsas)
-    if (offers(isa)) widest = isa;
+    if (built(isa) && machine_offers(isa)) widest = isa;
   const char* forced = std::getenv("PADDLE_FUSED_ISA");
   if (!forced || !*forced) return widest;
   for (Isa isa : kAllIsas) {
     if (std::string(forced) != isa_name(isa)) continue;
-    if (!offers(isa))
-      throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +
-                                  ", which this machine does not offer; its widest is " + isa_name(widest) +
-                                  ". Unset the variable or name a narrower one.");
+    if (!machine_offers(isa) || !built(isa))
+      throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced + ", which " +
+                                  (machine_offers(isa) ? "was left out of this build; the widest here is "
+                                                       : "this machine does not offer; its widest is ") +
+                                  isa_name(widest) + ". Unset the variable or name a narrower one.");
     return isa;
   }
   throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +

@@ -6,6 +6,7 @@
 
 #include "kernels/idle.h"
 #include "kernels/parallel.h"
+#include "kernels/shuffle.h"
 
 namespace paddle_fused::kernels {
 namespace {
@@ -69,7 +70,7 @@ struct Square {
 
   template <int kFirst, size_t... kAt>
   static Vector interleaved(Vector a, Vector b, std::index_sequence<kAt...>) {
-    return __builtin_shufflevector(a, b, (kFirst + kAt / 2 + (kAt % 2 ? kSize : 0))...);
+    return PF_SHUFFLE(a, b, (kFirst + kAt / 2 + (kAt % 2 ? kSize : 0))...);
   }
 
   static void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride) {

@@ -2,6 +2,7 @@
 
 #include "ops/attention_sparse_modes.h"
 #include "ops/flash_attention.h"
+#include "paddle/common/ddim.h"
 
 namespace paddle_fused::ops::flash_attention {
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/shuffle.h"
 #include "kernels/simd/attention_panels.h"
 
 namespace paddle_fused::kernels {
@@ -181,14 +182,14 @@ static inline void transpose(Vector* rows) {
     for (int i = 0; i < kLanes / 2; ++i) {
       const Vector a = rows[i], b = rows[i + kLanes / 2];
 #if defined(__AVX512F__)
-      next[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+      next[2 * i] = PF_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = PF_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 #elif defined(__AVX2__)
-      next[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-      next[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+      next[2 * i] = PF_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+      next[2 * i + 1] = PF_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 #else
-      next[2 * i] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-      next[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      next[2 * i] = PF_SHUFFLE(a, b, 0, 4, 1, 5);
+      next[2 * i + 1] = PF_SHUFFLE(a, b, 2, 6, 3, 7);
 #endif
     }
     for (int i = 0; i < kLanes; ++i) rows[i] = next[i];

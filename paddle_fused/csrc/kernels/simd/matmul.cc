@@ -1,4 +1,5 @@
 #include "kernels/matmul_table.h"
+#include "kernels/shuffle.h"
 #include "kernels/simd/load_store.h"
 #include "kernels/simd/register_tile.h"
 
@@ -31,21 +32,21 @@ typedef float UnalignedQuad __attribute__((vector_size(16), aligned(4), may_alia
 
 static inline Quad load_quad(const float* p) { return *reinterpret_cast<const UnalignedQuad*>(p); }
 
+#if defined(__AVX2__)
+static inline __m256 load_two_quads(const float* from, int64_t line_stride) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(load_quad(from)), load_quad(from + 4 * line_stride), 1);
+}
+#endif
+
 // Four floats of each of the lines 0, 4, 8, ... of a vector's lanes.
 static inline Vector load_quads(const float* from, int64_t line_stride) {
-  const Quad q0 = load_quad(from);
-#if defined(__AVX2__)
-  const Quad q1 = load_quad(from + 4 * line_stride);
-  const auto low = __builtin_shufflevector(q0, q1, 0, 1, 2, 3, 4, 5, 6, 7);
 #if defined(__AVX512F__)
-  const Quad q2 = load_quad(from + 8 * line_stride), q3 = load_quad(from + 12 * line_stride);
-  const auto high = __builtin_shufflevector(q2, q3, 0, 1, 2, 3, 4, 5, 6, 7);
-  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_insertf32x8(_mm512_castps256_ps512(load_two_quads(from, line_stride)),
+                            load_two_quads(from + 8 * line_stride, line_stride), 1);
+#elif defined(__AVX2__)
+  return load_two_quads(from, line_stride);
 #else
-  return low;
-#endif
-#else
-  return q0;
+  return load_quad(from);
 #endif
 }
 
@@ -60,7 +61,7 @@ constexpr int interleaved(int lane) {
 template <int unit, bool upper>
 static inline Vector interleave(Vector a, Vector b) {
   constexpr auto from = interleaved<unit, upper>;
-  return __builtin_shufflevector(a, b, from(0), from(1), from(2), from(3)
+  return PF_SHUFFLE(a, b, from(0), from(1), from(2), from(3)
 #if defined(__AVX2__)
                                            ,
                                  from(4), from(5), from(6), from(7)

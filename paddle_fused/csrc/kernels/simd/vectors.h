@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/shuffle.h"
 #include "kernels/simd/load_store.h"
 
 #if defined(__AVX2__)
@@ -54,48 +55,48 @@ PF_INLINE Pair operator*(Pair x, float y) { return {x.a * y, x.b * y}; }
 // The even and the odd elements of a Pair, in an order of their own, and back: one shuffle each.
 PF_INLINE Pair split(Pair v) {
 #if defined(__AVX512F__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30),
-          __builtin_shufflevector(v.a, v.b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30),
+          PF_SHUFFLE(v.a, v.b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)};
 #elif defined(__AVX2__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 2, 8, 10, 4, 6, 12, 14),
-          __builtin_shufflevector(v.a, v.b, 1, 3, 9, 11, 5, 7, 13, 15)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 8, 10, 4, 6, 12, 14),
+          PF_SHUFFLE(v.a, v.b, 1, 3, 9, 11, 5, 7, 13, 15)};
 #else
-  return {__builtin_shufflevector(v.a, v.b, 0, 2, 4, 6), __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6), __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7)};
 #endif
 }
 PF_INLINE Pair join(Pair v) {
 #if defined(__AVX512F__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
-          __builtin_shufflevector(v.a, v.b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
+          PF_SHUFFLE(v.a, v.b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)};
 #elif defined(__AVX2__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 8, 1, 9, 4, 12, 5, 13),
-          __builtin_shufflevector(v.a, v.b, 2, 10, 3, 11, 6, 14, 7, 15)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 8, 1, 9, 4, 12, 5, 13),
+          PF_SHUFFLE(v.a, v.b, 2, 10, 3, 11, 6, 14, 7, 15)};
 #else
-  return {__builtin_shufflevector(v.a, v.b, 0, 4, 1, 5), __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 4, 1, 5), __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
 #endif
 }
 
 // Even and odd elements of a Pair in memory's order, and back.
 PF_INLINE Pair even_odd(Pair v) {
 #if defined(__AVX512F__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
-          __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+          PF_SHUFFLE(v.a, v.b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)};
 #elif defined(__AVX2__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 2, 4, 6, 8, 10, 12, 14),
-          __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7, 9, 11, 13, 15)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6, 8, 10, 12, 14),
+          PF_SHUFFLE(v.a, v.b, 1, 3, 5, 7, 9, 11, 13, 15)};
 #else
-  return {__builtin_shufflevector(v.a, v.b, 0, 2, 4, 6), __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6), __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7)};
 #endif
 }
 PF_INLINE Pair in_order(Pair v) {
 #if defined(__AVX512F__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
-          __builtin_shufflevector(v.a, v.b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+          PF_SHUFFLE(v.a, v.b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
 #elif defined(__AVX2__)
-  return {__builtin_shufflevector(v.a, v.b, 0, 8, 1, 9, 2, 10, 3, 11),
-          __builtin_shufflevector(v.a, v.b, 4, 12, 5, 13, 6, 14, 7, 15)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 8, 1, 9, 2, 10, 3, 11),
+          PF_SHUFFLE(v.a, v.b, 4, 12, 5, 13, 6, 14, 7, 15)};
 #else
-  return {__builtin_shufflevector(v.a, v.b, 0, 4, 1, 5), __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 4, 1, 5), __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
 #endif
 }
 

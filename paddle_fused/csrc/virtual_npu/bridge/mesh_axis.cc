@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "framework/paddle_release.h"
 #include "paddle/phi/backends/device_manager.h"
 #include "paddle/phi/core/distributed/auto_parallel/reshard/reshard_utils.h"
 #include "virtual_npu/bridge/transfers.h"
@@ -71,7 +72,7 @@ void all_to_all(const phi::CustomContext& context, const phi::distributed::XCCLC
   }
   phi::DeviceManager::CCLAllToAll(communicator.GetDeviceType(), from.data(), sent_counts.data(), types.data(),
                                   to.data(), received_counts.data(), types.data(), size_t(communicator.GetRank()),
-                                  ranks, communicator.GetXcclComm(), context.stream());
+                                  ranks, communicator.GetXcclComm(), CurrentStream(context));
 }
 
 MeshAxis::MeshAxis(const phi::CustomContext& context, const std::vector<int64_t>& process_ids)

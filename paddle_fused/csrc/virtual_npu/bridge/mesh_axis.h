@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "framework/paddle_release.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/common/reduce_type.h"
 #include "paddle/phi/core/dense_tensor.h"
@@ -37,7 +38,7 @@ class MeshAxis {
   phi::DenseTensor empty(const phi::DenseTensor& like, int dim, int64_t size) const;
   phi::DenseTensor empty(const phi::DenseTensor& like) const;
   phi::DDim stacked(phi::DDim dims) const;  // of the parts of all processes in one tensor
-  phi::stream::stream_t stream() const { return context_.stream(); }
+  CurrentStream stream() const { return CurrentStream(context_); }
   void finish() const { context_.Wait(); }  // the host reads what has arrived
 
   const phi::CustomContext& context_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/paddle_release.h"
 #include "paddle/phi/core/distributed/auto_parallel/dist_tensor.h"
 #include "paddle/phi/core/distributed/auto_parallel/reshard/reshard_function.h"
 #include "paddle/phi/core/distributed/auto_parallel/reshard/reshard_function_registry.h"
@@ -42,7 +43,7 @@ struct OnAxis {
 };
 
 std::vector<OnAxis> placements_of(const TensorDistAttr& attr) {
-  if (attr.is_co_shard())
+  if (paddle_release::is_co_shard(attr))
     PADDLE_THROW(common::errors::Unimplemented(
         "A dimension is split by two axes of a mesh (%s); accepted: one axis for each dimension.", attr.to_string()));
   std::vector<OnAxis> found(attr.process_mesh().ndim());
@@ -154,11 +155,11 @@ DenseTensor move(const phi::CustomContext& context, const DenseTensor& part, con
     const int peer = 1 - communicator.GetRank();
     if (self == source) {
       count_transfer("send", 2, part);
-      if (part.numel() > 0) communicator.Send(part, part.numel(), peer, context.stream());
+      if (part.numel() > 0) communicator.Send(part, part.numel(), peer, CurrentStream(context));
     } else {
       held.Resize(dims);
       context.Alloc(&held, dtype);
-      if (held.numel() > 0) communicator.Recv(&held, held.numel(), peer, context.stream());
+      if (held.numel() > 0) communicator.Recv(&held, held.numel(), peer, CurrentStream(context));
     }
     context.Wait();
   }

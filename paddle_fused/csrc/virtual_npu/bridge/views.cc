@@ -5,7 +5,7 @@
 #include <typeinfo>
 
 #include "paddle/phi/core/generator.h"
-#include "paddle/phi/core/platform/device_context.h"
+#include "paddle/phi/backends/context_pool.h"
 
 namespace virtual_npu {
 namespace {

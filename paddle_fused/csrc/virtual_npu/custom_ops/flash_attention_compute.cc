@@ -5,6 +5,7 @@
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/custom_ops/flash_attention.h"
 #include "virtual_npu/element_type.h"
+#include "paddle/common/ddim.h"
 
 namespace virtual_npu {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "kernels/cast.h"
 #include "virtual_npu/element_type.h"
+#include "paddle/common/ddim.h"
 
 namespace virtual_npu {
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/paddle_release.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/distributed/comm_context_manager.h"
 #include "paddle/phi/core/distributed/utils.h"
@@ -68,9 +69,9 @@ void send(const phi::CustomContext& context, const Communicator& peers, const De
     auto* numbers = shape.data<int64_t>();
     numbers[0] = x.dims().size();
     for (int i = 0; i < x.dims().size(); ++i) numbers[i + 1] = x.dims()[i];
-    peers.Send(shape, shape.numel(), peer, context.stream());
+    peers.Send(shape, shape.numel(), peer, CurrentStream(context));
   }
-  if (x.numel() > 0) peers.Send(x, x.numel(), peer, context.stream());
+  if (x.numel() > 0) peers.Send(x, x.numel(), peer, CurrentStream(context));
   context.Wait();  // `shape` and, in a program, the memory of x are free to be used again after this
 }
 
@@ -80,13 +81,13 @@ void receive(const phi::CustomContext& context, const Communicator& peers, int p
   phi::DDim arriving = dims.empty() ? out->dims() : common::make_ddim(dims);
   if (dynamic_shape) {
     DenseTensor shape = shape_tensor(context);
-    peers.Recv(&shape, shape.numel(), peer, context.stream());
+    peers.Recv(&shape, shape.numel(), peer, CurrentStream(context));
     context.Wait();
     const auto* numbers = shape.data<int64_t>();
     arriving = common::make_ddim(Shape(numbers + 1, numbers + 1 + numbers[0]));
   }
   allocate<T>(context, arriving, out);
-  if (out->numel() > 0) peers.Recv(out, out->numel(), peer, context.stream());
+  if (out->numel() > 0) peers.Recv(out, out->numel(), peer, CurrentStream(context));
   context.Wait();
 }
 
@@ -95,7 +96,7 @@ void receive(const phi::CustomContext& context, const Communicator& peers, int p
 template <typename T, typename Context>
 void all_reduce(const Context& context, const DenseTensor& x, int reduce_type, DenseTensor* out) {
   allocate<T>(context, x.dims(), out);
-  if (x.numel() > 0) counted("all_reduce", context, x).AllReduce(out, x, operation(reduce_type), context.stream());
+  if (x.numel() > 0) counted("all_reduce", context, x).AllReduce(out, x, operation(reduce_type), CurrentStream(context));
 }
 
 template <typename T, typename Context>
@@ -103,7 +104,7 @@ void all_gather(const Context& context, const DenseTensor& x, int ranks, DenseTe
   phi::DDim dims = x.dims();
   dims[0] *= ranks;
   allocate<T>(context, dims, out);
-  if (x.numel() > 0) counted("all_gather", context, x).AllGather(out, x, context.stream());
+  if (x.numel() > 0) counted("all_gather", context, x).AllGather(out, x, CurrentStream(context));
 }
 
 template <typename T, typename Context>
@@ -115,7 +116,7 @@ void reduce_scatter(const Context& context, const DenseTensor& x, int ranks, Den
   dims[0] /= ranks;
   allocate<T>(context, dims, out);
   if (x.numel() > 0)
-    counted("reduce_scatter", context, x).ReduceScatter(out, x, phi::ccl::CCLReduceOp::SUM, context.stream());
+    counted("reduce_scatter", context, x).ReduceScatter(out, x, phi::ccl::CCLReduceOp::SUM, CurrentStream(context));
 }
 
 template <typename T, typename Context>
@@ -124,7 +125,7 @@ void broadcast(const Context& context, const DenseTensor& x, int root, DenseTens
   if (x.numel() == 0) return;
   const Communicator& ranks = communicator(context);
   if (ranks.GetRank() == root) count_transfer("broadcast", ranks.GetSize(), x);  // the others receive
-  ranks.Broadcast(out, x, root, context.stream());
+  ranks.Broadcast(out, x, root, CurrentStream(context));
 }
 
 template <typename T, typename Context>
@@ -133,7 +134,7 @@ void reduce(const Context& context, const DenseTensor& x, int root, int reduce_t
   if (x.numel() == 0) return;
   const Communicator& ranks = communicator(context);
   if (ranks.GetRank() != root) count_transfer("reduce", ranks.GetSize(), x);  // which receives
-  ranks.Reduce(out, x, operation(reduce_type), root, context.stream());
+  ranks.Reduce(out, x, operation(reduce_type), root, CurrentStream(context));
 }
 
 // Rows i n / ranks to (i + 1) n / ranks go to process i.
@@ -161,7 +162,7 @@ void all_to_all(const Context& context, const DenseTensor& x, DenseTensor* out) 
 template <typename T, typename Context>
 void barrier(const Context& context, const DenseTensor& x, DenseTensor* out) {
   allocate<T>(context, x.dims(), out);
-  communicator(context).AllReduce(out, x, phi::ccl::CCLReduceOp::SUM, context.stream());
+  communicator(context).AllReduce(out, x, phi::ccl::CCLReduceOp::SUM, CurrentStream(context));
   context.Wait();
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "framework/paddle_release.h"
 #include "paddle/phi/core/distributed/comm_context_manager.h"
 
 namespace virtual_npu {
@@ -61,7 +62,7 @@ int Ring::rank() const { return group_ ? group_->GetRank() : communicator_->GetR
 
 void Ring::all_reduce(phi::distributed::ReduceOp op, const DenseTensor& x, DenseTensor* out) const {
   if (x.numel() == 0) return;
-  if (!group_) return communicator_->AllReduce(out, x, as_xccl(op), context_.stream());
+  if (!group_) return communicator_->AllReduce(out, x, as_xccl(op), CurrentStream(context_));
   phi::distributed::AllreduceOptions options;
   options.reduce_op = op;
   group_->AllReduce(out, x, options, /*sync_op=*/true, /*use_calc_stream=*/true);
@@ -69,7 +70,7 @@ void Ring::all_reduce(phi::distributed::ReduceOp op, const DenseTensor& x, Dense
 
 void Ring::all_gather(const DenseTensor& x, DenseTensor* out) const {
   if (x.numel() == 0) return;
-  if (!group_) return communicator_->AllGather(out, x, context_.stream());
+  if (!group_) return communicator_->AllGather(out, x, CurrentStream(context_));
   group_->AllGather(out, x, /*sync_op=*/true, /*use_calc_stream=*/true);
 }
 
@@ -89,11 +90,11 @@ void Ring::exchange(const DenseTensor& x, const std::vector<Rows>& sent, DenseTe
   communicator_->GroupStart();
   for (const Rows& rows : sent)
     if (rows.peer != rank() && rows.count > 0)
-      communicator_->Send(part(x, rows), rows.count * width, rows.peer, context_.stream());
+      communicator_->Send(part(x, rows), rows.count * width, rows.peer, CurrentStream(context_));
   for (const Rows& rows : received) {
     if (rows.peer == rank() || rows.count == 0) continue;
     DenseTensor target = part(*out, rows);
-    communicator_->Recv(&target, rows.count * width, rows.peer, context_.stream());
+    communicator_->Recv(&target, rows.count * width, rows.peer, CurrentStream(context_));
   }
   communicator_->GroupEnd();
 }

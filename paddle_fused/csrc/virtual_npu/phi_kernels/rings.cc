@@ -3,10 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "framework/paddle_release.h"
+#include "paddle/phi/backends/context_pool.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/distributed/comm_context_manager.h"
 #include "paddle/phi/core/distributed/xccl_comm_context.h"
-#include "paddle/phi/core/platform/device_context.h"
 
 // Paddle's executor runs the collectives of a ring in the context that belongs to its communicator, and reads a null
 // pointer where nobody has made one. (CommContextManager makes it for a communicator that a device id was set for in the
@@ -17,7 +18,7 @@ extern "C" int virtual_npu_prepare_ring(const char* ring, int device) {
   const auto& manager = phi::distributed::CommContextManager::GetInstance();
   if (!manager.Has(ring)) return 0;
   auto* communicator = static_cast<phi::distributed::XCCLCommContext*>(manager.Get(ring));
-  if (communicator->GetDevContext()) return 1;
+  if (!virtual_npu::paddle_release::lacks_context(*communicator)) return 1;
   const phi::CustomPlace place("npu", device);
   auto* compute = static_cast<phi::CustomContext*>(phi::DeviceContextPool::Instance().Get(place));
   auto context = std::make_unique<phi::CustomContext>(place);
@@ -29,6 +30,6 @@ extern "C" int virtual_npu_prepare_ring(const char* ring, int device) {
   context->SetGenerator(compute->GetGenerator());
   context->SetHostGenerator(compute->GetHostGenerator());
   context->SetCommContext(communicator);
-  communicator->SetDevContext(std::move(context));
+  virtual_npu::paddle_release::set_context(communicator, std::move(context));
   return 1;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 
+#include "framework/paddle_release.h"
 #include "kernels/isa.h"
 #include "paddle/phi/backends/device_ext.h"
 #include "virtual_npu/bridge/install.h"
@@ -132,8 +133,7 @@ void fill_device_interface(C_DeviceInterface* interface) {
   interface->get_device_list = get_device_list;
   interface->device_memory_stats = device_memory_stats;
   interface->device_min_chunk_size = device_min_chunk_size;
-  interface->is_float16_supported = low_precision_supported;
-  interface->is_bfloat16_supported = low_precision_supported;
+  paddle_release::set_low_precision(interface, low_precision_supported);
 }
 
 void fill_memory_interface(C_DeviceInterface* interface) {

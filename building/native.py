@@ -1,0 +1,109 @@
+"""The native libraries: whether they can be built here, and their build."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from paddle_fused import libraries
+from paddle_fused.libraries import SetupError
+
+from .paddle_there import paddle_there
+
+OLDEST_COMPILERS = {"gcc": 9, "clang": 14}
+VARIABLE = "PADDLE_FUSED_BUILD"
+CHOICES = {
+    "": "the libraries, for this machine, where there is a compiler; without one, Python only",
+    "portable": "the libraries, with every instruction set that the compiler has",
+    "off": "Python only, which needs neither a compiler nor Paddle's headers",
+}
+PURE = f"set {VARIABLE}=off: then only the operators of a card and compositions of Paddle's are there."
+
+
+def choice() -> str:
+    """What the variable PADDLE_FUSED_BUILD asks for; SetupError if it is none of ``CHOICES``."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked not in CHOICES:
+        accepted = "; ".join(f"{name or 'nothing'}: {what}" for name, what in CHOICES.items())
+        raise SetupError(f"{VARIABLE}={asked} is unknown.", f"Accepted are {accepted}.")
+    return asked
+
+
+def is_wanted() -> bool:
+    """Whether the libraries are to be built. SetupError if they are and cannot be."""
+    if choice() == "off" or (choice() == "" and "CXX" not in os.environ and not shutil.which("g++")):
+        return False
+    check_compiler()
+    return True
+
+
+def check_compiler() -> None:
+    """SetupError if there is no compiler, or one that is too old. cmake judges one that is silent."""
+    command = shlex.split(os.environ.get("CXX", "g++"))
+    if shutil.which(command[0]) is None:
+        raise SetupError(
+            f"The native code cannot be built: no `{command[0]}` was found.",
+            f"Install one (Debian and Ubuntu: apt-get install g++), name it in the variable CXX, or {PURE}",
+        )
+    asked = subprocess.run(
+        [*command, "-dM", "-E", "-x", "c++", "/dev/null"], capture_output=True, text=True, timeout=60
+    )
+    for name, macro in (("clang", "__clang_major__"), ("gcc", "__GNUC__")):  # clang defines both
+        found = re.search(rf"^#define {macro} (\d+)", asked.stdout, re.MULTILINE)
+        if found is None:
+            continue
+        if int(found[1]) < OLDEST_COMPILERS[name]:
+            accepted = " or ".join(f"{name} from {oldest} on" for name, oldest in OLDEST_COMPILERS.items())
+            raise SetupError(
+                f"The native code cannot be built: {command[0]} is {name} {found[1]}; accepted: {accepted}.",
+                f"Name a newer one in the variable CXX, or {PURE}",
+            )
+        return
+
+
+def build(source: Path, build: Path, destination: Path) -> None:
+    """Configures, compiles and installs the libraries below ``destination``."""
+    check_compiler()
+    for tool in ("cmake", "ninja"):
+        if shutil.which(tool) is None:
+            raise SetupError(
+                f"The native code cannot be built: no `{tool}` was found.",
+                "It is a build requirement: build with pip, or run `pip install cmake ninja`.",
+            )
+    there = paddle_there()
+    if there is None:
+        raise SetupError("paddlepaddle is not installed; its headers are needed.", "Build with pip.")
+    sources = libraries.sources_digest(source / "paddle_fused")  # before they are read by the compiler
+    configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
+    configure += [
+        "-DCMAKE_BUILD_TYPE=Release",
+        f"-DPADDLE_DIR={there.folder}",
+        f"-DPADDLE_VERSION={there.build.version}",
+        f"-DPADDLE_COMMIT={there.build.commit}",
+        f"-DPython3_EXECUTABLE={sys.executable}",
+        f"-DPADDLE_FUSED_HOST_ISAS_ONLY={'OFF' if choice() == 'portable' else 'ON'}",
+    ]
+    for command in (configure, ["cmake", "--build", str(build)]):
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            lines = done.stdout.splitlines()
+            errors = [line for line in lines if re.search(r"\berror\b:|CMake Error", line)] or lines
+            raise SetupError(
+                f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}):",
+                "\n".join(errors[:12]),
+            )
+    *built, stamp_file = (destination / "paddle_fused" / file for file in libraries.BUILT_FILES)
+    for target in built:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A process may have the old library in use: give its name to a new file, do not write into it.
+        fresh = target.with_suffix(".new")
+        shutil.copy2(build / target.name, fresh)
+        fresh.replace(target)
+    stamp = {"paddle_version": there.build.version, "paddle_commit": there.build.commit, "sources": sources}
+    stamp_file.write_text(json.dumps(stamp) + "\n")

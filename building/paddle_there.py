@@ -1,0 +1,69 @@
+"""The Paddle of the environment that is installed into, which decides what is built and what is required.
+
+pip builds in an environment of its own, where the Paddle of the machine cannot be imported. If this project
+required one of its choice, pip would replace the one that the card's plugin needs. So it is looked for from
+outside: by a process of the same Python without what pip sets.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from paddle_fused import paddle_release
+from paddle_fused.libraries import SetupError
+
+# The newest with a wheel: aarch64 has none of 3.3.
+NEWEST = {"aarch64": "3.2.2"}.get(platform.machine(), "3.3.1")
+
+# The second line: the distributions that the package comes from, which are several for a moment only.
+LOOK = """
+import importlib.metadata, importlib.util, json
+spec = importlib.util.find_spec("paddle")
+names = sorted({d.metadata["Name"] for d in importlib.metadata.distributions()
+                if (d.metadata["Name"] or "").lower().startswith("paddlepaddle")})
+print(json.dumps([spec.origin if spec else None, names]))
+"""
+
+
+class There(NamedTuple):
+    """A package ``paddle``: its folder, which has the headers, and the build it is of."""
+
+    folder: Path
+    build: paddle_release.PaddleBuild
+
+
+@functools.cache
+def paddle_there() -> There | None:
+    """The Paddle to build for; None if there is none. SetupError if it is not a supported one."""
+    apart = {
+        name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")
+    }
+    for environment in (os.environ, apart):  # first as this process sees it: pip may have isolated nothing
+        done = subprocess.run(
+            [sys.executable, "-c", LOOK], env=environment, cwd="/", capture_output=True, text=True, check=True
+        )
+        origin, names = json.loads(done.stdout)
+        if others := [name for name in names if name.lower() != "paddlepaddle"]:
+            raise SetupError(
+                f"{others[0]} is installed; accepted: paddlepaddle, into which the plugins of devices load.",
+                f"Run `pip uninstall {others[0]}`, or install in a new environment.",
+            )
+        if origin is not None:
+            folder = Path(origin).parent
+            build = paddle_release.build_in(folder)
+            paddle_release.number(build.version)
+            return There(folder, build)
+    return None
+
+
+def version() -> str:
+    """The release that is there or, where there is none, the one that is going to be installed: 3.2.2."""
+    there = paddle_there()
+    return there.build.version.partition("+")[0] if there else NEWEST

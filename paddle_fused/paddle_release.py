@@ -1,0 +1,131 @@
+"""The release of Paddle that is installed, and what differs between those that are supported, 3.0 to 3.3.
+
+Nothing else asks for the release, but for cures of its defects, which name the releases that have them
+(``before``, ``at_least``). For C++ there is csrc/framework/paddle_release.h.
+
+Nothing but the standard library is imported at first: the build and the virtual NPU read the release before
+paddle may be imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .libraries import SetupError, how_to_build
+
+OLDEST, BEYOND = (3, 0, 0), (3, 4, 0)
+ACCEPTED = "paddlepaddle 3.0.0 to 3.3"
+INSTALL = "Install one: `pip install paddlepaddle==3.3.1` (on aarch64 3.2.2 is the newest)."
+
+
+@dataclass(frozen=True)
+class PaddleBuild:
+    """One build of Paddle: its version, such as 3.3.1, and the commit it was built from."""
+
+    version: str
+    commit: str
+
+    def __str__(self) -> str:
+        return f"paddlepaddle {self.version} (commit {self.commit[:12]})"
+
+
+def paddle_folder() -> Path | None:
+    """The folder of the package that ``import paddle`` would import, or None if there is none."""
+    spec = importlib.util.find_spec("paddle")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def installed_paddle() -> PaddleBuild:
+    """The Paddle that ``import paddle`` would import, read from its files; SetupError if there is none."""
+    folder = paddle_folder()
+    if folder is None:
+        raise SetupError("paddlepaddle is not installed for this Python.", how_to_build())
+    return build_in(folder)
+
+
+def build_in(folder: Path) -> PaddleBuild:
+    """The build of the package ``paddle`` in ``folder``; SetupError if its files do not say it."""
+    version_file = folder / "version" / "__init__.py"
+    try:
+        text = version_file.read_text(encoding="utf-8")
+    except OSError as error:
+        what = f"The version of Paddle cannot be read from {version_file}: {error.strerror}."
+        raise SetupError(what, "Reinstall paddlepaddle.") from None
+    fields = dict(re.findall(r"""^(full_version|commit)\s*=\s*['"]([^'"]*)['"]""", text, re.MULTILINE))
+    if len(fields) < 2:
+        what = f"{version_file} does not say the version and the commit of Paddle."
+        raise SetupError(what, "Reinstall paddlepaddle.")
+    return PaddleBuild(fields["full_version"], fields["commit"])
+
+
+def number(version: str) -> tuple[int, int, int]:
+    """3.2.2 and 3.2.2+cpu as (3, 2, 2); SetupError for what is not a supported release, such as 3.0.0rc1."""
+    parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?(?:\+.*)?", version)
+    found = tuple(map(int, parts.groups())) if parts else (0, 0, 0)
+    if not OLDEST <= found < BEYOND:
+        raise SetupError(
+            f"Paddle is {version}; accepted: {ACCEPTED}, no earlier or development builds.", INSTALL
+        )
+    return found
+
+
+@functools.cache
+def installed_number() -> tuple[int, int, int]:
+    """The release that ``import paddle`` imports, such as (3, 3, 1)."""
+    return number(installed_paddle().version)
+
+
+def at_least(*release: int) -> bool:
+    """Whether the installed Paddle is this release or a later one: ``at_least(3, 1)``."""
+    return installed_number() >= release
+
+
+def before(*release: int) -> bool:
+    """Whether the installed Paddle is older than this release: ``before(3, 3)``."""
+    return not at_least(*release)
+
+
+# ---- what differs, in the order of the releases that brought it ------------------------------------------
+
+
+def update_op_proto() -> None:
+    """Has Paddle read the operators anew that were registered since. Before 3.1 it takes no argument."""
+    from paddle.base.framework import OpProtoHolder
+
+    update = OpProtoHolder.instance().update_op_proto
+    update([]) if at_least(3, 1) else update()
+
+
+def max_memory_allocated(device: str) -> int:
+    """The most bytes that tensors on ``device``, such as "npu:1", have taken so far.
+
+    paddle.device.max_memory_allocated is of 3.2 and later, for custom devices.
+    """
+    import paddle
+
+    if hasattr(paddle.device, "max_memory_allocated"):
+        return paddle.device.max_memory_allocated(device)
+    return paddle.base.core.device_memory_stat_peak_value("Allocated", _id_of(device))
+
+
+def _id_of(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
+def parameter_recorder():
+    """The module that keeps what a capture has met, which lies elsewhere since 3.3."""
+    where = "dy2static" if at_least(3, 3) else "pir_dy2static"
+    return importlib.import_module(f"paddle.jit.{where}.parameter_recorder")
+
+
+def swiglu(x, y=None):
+    """silu(x) * y, or of the halves of x: Paddle's operator, public since 3.3, in paddle.incubate before."""
+    import paddle
+
+    home = paddle.nn.functional if at_least(3, 3) else paddle.incubate.nn.functional
+    return home.swiglu(x, y)

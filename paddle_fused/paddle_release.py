@@ -117,6 +117,17 @@ def _id_of(device: str) -> int:
     return int(device.partition(":")[2] or 0)
 
 
+def allow_float32_gradients(parameters) -> None:
+    """Has low-precision parameters take gradients in float32, as they do by themselves since 3.3.
+
+    Before, a gradient can be replaced only by one of its own dtype, so those that are there are cast.
+    """
+    if before(3, 3):
+        from paddle.base import core
+
+        core.eager.set_master_grads(parameters)
+
+
 def parameter_recorder():
     """The module that keeps what a capture has met, which lies elsewhere since 3.3."""
     where = "dy2static" if at_least(3, 3) else "pir_dy2static"

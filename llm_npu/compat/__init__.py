@@ -18,20 +18,19 @@ from . import auto_parallel, pipeline, sharding, store
 
 def apply() -> None:
     """Apply the cures that the installed versions need; a second call changes nothing."""
-    if paddle.__version__.startswith("3.3."):
-        data_loader_reports_errors()
-        ranks_average_without_nccl()
-        auto_parallel.apply()
-        pipeline.apply()
-        sharding.apply()
-        store.store_outlives_its_clients()
-        if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
-            mixtral_weighs_its_experts()
-            moe_gate_counts_in_int64()
-            moe_gate_learns_from_weights_only()
-            qwen2_moe_gate_normalises()
-            qwen2_moe_gate_takes_low_precision()
-            qwen2_moe_balances_its_experts()
+    data_loader_reports_errors()
+    ranks_average_without_nccl()
+    auto_parallel.apply()
+    pipeline.apply()
+    sharding.apply()
+    store.store_outlives_its_clients()
+    if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
+        mixtral_weighs_its_experts()
+        moe_gate_counts_in_int64()
+        moe_gate_learns_from_weights_only()
+        qwen2_moe_gate_normalises()
+        qwen2_moe_gate_takes_low_precision()
+        qwen2_moe_balances_its_experts()
 
 
 @functools.cache

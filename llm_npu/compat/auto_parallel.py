@@ -10,20 +10,19 @@ import paddle.distributed as dist
 from paddle.base import core
 
 from llm_npu.compat.program_kernels import programs_have_kernels
-from paddle_fused import virtual_npu
+from paddle_fused import paddle_release, virtual_npu
 
 
 def apply() -> None:
     """Apply the cures that the installed version needs; a second call changes nothing."""
-    if paddle.__version__.startswith("3.3."):
-        rings_are_made_by_xccl()
-        programs_are_met_by_all()
-        dist_tensors_can_be_read()
-        splits_become_sums()
-        groups_are_no_rings()
-        means_are_clipped()
-        stages_send()
-        programs_have_kernels()
+    rings_are_made_by_xccl()
+    programs_are_met_by_all()
+    dist_tensors_can_be_read()
+    splits_become_sums()
+    groups_are_no_rings()
+    means_are_clipped()
+    stages_send()
+    programs_have_kernels()
 
 
 @functools.cache
@@ -197,7 +196,7 @@ def stages_send() -> None:
     from paddle.distributed.auto_parallel.static import engine
     from paddle.distributed.passes.pipeline_scheduler_pass.pipeline_pass_base import PipelinePassBase
 
-    split, depend = engine.pipeline_pass, PipelinePassBase._add_dependency
+    split = engine.pipeline_pass
 
     @functools.wraps(split)
     def pipeline_pass(*arguments):
@@ -207,11 +206,16 @@ def stages_send() -> None:
                 _add_to_zeros(plan.ir_program(job))
         return plan
 
+    engine.pipeline_pass = pipeline_pass
+    if paddle_release.before(3, 1):  # which adds no dependencies
+        return
+    depend = PipelinePassBase._add_dependency
+
     def _add_dependency(self, *arguments):
         if not _on_custom_device():
             depend(self, *arguments)
 
-    engine.pipeline_pass, PipelinePassBase._add_dependency = pipeline_pass, _add_dependency
+    PipelinePassBase._add_dependency = _add_dependency
 
 
 def _on_custom_device() -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
+from paddle_fused import paddle_release
+
 from .. import peak_flops
 from ..families import FAMILIES
 from .fused import FusedArguments
@@ -173,7 +175,7 @@ def _check_precision(values: dict, device: str) -> None:
         raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
     if values["to_static"] and not values["enable_auto_parallel"]:
         raise ValueError(
-            "--to_static does not work with PaddleNLP's Trainer on Paddle 3.3.1; give "
+            "--to_static does not work with PaddleNLP's Trainer; give "
             "--enable_auto_parallel as well, or train in dynamic mode"
         )
 
@@ -205,6 +207,12 @@ def _check_auto_parallel(values: dict) -> None:
         raise ValueError(
             "--enable_auto_parallel puts the processes of a stage side by side; leave "
             "--hybrid_parallel_topo_order out, or give pp_first"
+        )
+    if values["pipeline_parallel_degree"] > 1 and paddle_release.before(3, 1):
+        raise ValueError(
+            "--enable_auto_parallel with --pipeline_parallel_degree needs Paddle 3.1 or later, whose "
+            f"auto-parallel has schedules of stages; this is {paddle_release.installed_paddle().version}. "
+            "Leave --enable_auto_parallel out: PaddleNLP's Trainer has pipelines."
         )
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import paddle
 import paddle.distributed as dist
 
+from paddle_fused import paddle_release
+
 
 class Sums:
     """Adds up the gradients of several backward passes.
@@ -23,6 +25,7 @@ class Sums:
     @paddle.no_grad()
     def add(self) -> None:
         """Takes the parameters' gradients."""
+        paddle_release.allow_float32_gradients(self._parameters)
         for number, parameter in enumerate(self._parameters):
             gradient = parameter.grad
             if gradient is None or not gradient._is_initialized():
@@ -33,7 +36,7 @@ class Sums:
             else:  # a copy: clearing a gradient frees its memory
                 kept = part.clone() if gradient.dtype == part.dtype else part
                 self._sums[number] = kept, _copied(gradient.placements)
-            parameter.grad = None
+            parameter.clear_gradient(set_to_zero=False)  # before Paddle 3.3 grad cannot be set to None
 
     def give_back(self) -> None:
         """Makes the sums the parameters' gradients."""

@@ -13,7 +13,6 @@ from llm_npu.parallel.apply import parallelize, parallelize_stages
 from llm_npu.parallel.communication import Collective
 from llm_npu.parallel.gradients import Sums
 from llm_npu.parallel.loss import CausalLoss
-from llm_npu.parallel.pipeline import Pipeline
 from llm_npu.parallel.plan import llama, placements
 from llm_npu.parallel.program import Program
 from llm_npu.parallel.settings import Settings
@@ -51,10 +50,12 @@ class Session:
         self.optimizer = _sharded(optimizer(model.parameters()), settings.sharding, self.mesh)
         self._sums = Sums(model)
         self._low_precision = any(each.dtype != paddle.float32 for each in model.parameters())
-        between = placements(0, self.plan.between)
-        self._pipeline = (
-            Pipeline(self.causal, settings, self.mesh, between, self._sums) if degrees.pp > 1 else None
-        )
+        self._pipeline = None
+        if degrees.pp > 1:
+            from llm_npu.parallel.pipeline import Pipeline  # stands on what Paddle has from 3.1 on
+
+            between = placements(0, self.plan.between)
+            self._pipeline = Pipeline(self.causal, settings, self.mesh, between, self._sums)
         self.sent_to_stages: list[Collective] = []  # by the last step of a pipeline in dygraph
         self._program: Program | None = None
 

@@ -3,17 +3,45 @@
 #pragma once
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "paddle/common/ddim.h"
 #include "paddle/phi/api/all.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/backends/device_ext.h"
 #include "paddle/phi/backends/stream.h"
+#include "paddle/phi/core/dense_tensor.h"
 
 namespace paddle_fused::paddle_release {
 
 // Tensor::contiguous is const from 3.1 on.
 inline paddle::Tensor contiguous(paddle::Tensor tensor) { return tensor.contiguous(); }
+
+// Before 3.1 Paddle takes an output without elements, which has no memory, for one that was forgotten ("output is not
+// initialized"). Here it gets some.
+inline void give_memory([[maybe_unused]] paddle::Tensor* output) {
+#if PADDLE_VERSION_NUMBER < 30100
+  if (!output->defined() || output->initialized() || output->numel() != 0) return;
+  const paddle::Tensor one = paddle::empty({1}, output->dtype(), output->place());
+  auto* dense = static_cast<phi::DenseTensor*>(output->impl().get());
+  dense->ShareBufferWith(static_cast<const phi::DenseTensor&>(*one.impl()));
+#endif
+}
+
+template <typename Function, Function function>
+struct WithMemory;
+template <typename... Arguments, std::vector<paddle::Tensor> (*function)(Arguments...)>
+struct WithMemory<std::vector<paddle::Tensor> (*)(Arguments...), function> {
+  static std::vector<paddle::Tensor> call(Arguments... arguments) {
+    std::vector<paddle::Tensor> outputs = function(std::forward<Arguments>(arguments)...);
+    for (paddle::Tensor& output : outputs) give_memory(&output);
+    return outputs;
+  }
+};
+
+// PD_KERNEL of a function of an operator, whose outputs may be without elements.
+#define PF_KERNEL(function) \
+  PD_KERNEL(::paddle_fused::paddle_release::WithMemory<decltype(&function), &function>::call)
 
 // The stream that a context computes on, as communicators take it: a Stream in 3.0, a stream_t from 3.1 on.
 class CurrentStream {

@@ -82,13 +82,13 @@ PD_BUILD_OP(pf_add_rms_norm)
     .Inputs({"x", "residual", "weight"})
     .Outputs({"y", "sum", "rstd"})
     .Attrs({"epsilon: float"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_add_rms_norm)
     .Inputs({paddle::Grad("y"), paddle::Grad("sum"), "sum", "rstd", "weight"})
     .Outputs({paddle::Grad("x"), paddle::Grad("residual"), paddle::Grad("weight")})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -211,7 +211,7 @@ PD_BUILD_OP(pf_dropout_add_norm)
     .Inputs({"x0", "residual", "weight", "bias", "rowscale", "layerscale", "seed"})
     .Outputs({"out", "pre", "mask", "mean", "rstd"})
     .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
@@ -221,6 +221,6 @@ PD_BUILD_GRAD_OP(pf_dropout_add_norm)
     .Outputs({paddle::Grad("x0"), paddle::Grad("residual"), paddle::Grad("weight"), paddle::Grad("bias"),
               paddle::Grad("rowscale"), paddle::Grad("layerscale")})
     .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

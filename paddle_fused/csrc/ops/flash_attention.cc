@@ -149,7 +149,7 @@ PD_BUILD_OP(pf_flash_attention)
              paddle::Optional("seed")})
     .Outputs({"out", "softmax_max", "softmax_sum", "seed_offset"})
     .Attrs(paddle_fused::ops::flash_attention::attributes())
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::flash_attention::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::flash_attention::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::flash_attention::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_dtypes));
 
@@ -160,6 +160,6 @@ PD_BUILD_GRAD_OP(pf_flash_attention)
     .Outputs({paddle::Grad("query"), paddle::Grad("key"), paddle::Grad("value"),
               paddle::Grad(paddle::Optional("bias"))})
     .Attrs(paddle_fused::ops::flash_attention::attributes())
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::flash_attention::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::flash_attention::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::flash_attention::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_gradient_dtypes));

@@ -140,7 +140,7 @@ PD_BUILD_OP(pf_grouped_matmul)
     .Inputs({"x", "weight", "group_list"})
     .Outputs({"out"})
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
@@ -148,7 +148,7 @@ PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .Inputs({paddle::Grad("out"), "x", "weight", "group_list"})
     .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
@@ -156,6 +156,6 @@ PD_BUILD_OP(pf_grouped_matmul_dweight)
     .Inputs({"x", "dout", "group_list"})
     .Outputs({"dweight"})
     .Attrs({"group_list_type: int"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::dweight))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::dweight))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_dweight_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dweight_dtypes));

@@ -177,7 +177,7 @@ PD_BUILD_OP(pf_linear_cross_entropy)
     .Outputs({"lse", "target"})
     .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool", "hidden_gradient: bool",
             "weight_gradient: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
@@ -186,7 +186,7 @@ PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
     .Outputs({paddle::Grad("hidden"), paddle::Grad("weight")})
     .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool", "hidden_gradient: bool",
             "weight_gradient: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
@@ -195,6 +195,6 @@ PD_BUILD_OP(pf_linear_cross_entropy_with_backward)
     .Outputs({"losses", "dhidden", "dweight"})
     .Attrs({"ignore_index: int64_t", "transpose_weight: bool", "mean: bool", "hidden_gradient: bool",
             "weight_gradient: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::gradients))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::gradients))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradients_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradients_dtypes));

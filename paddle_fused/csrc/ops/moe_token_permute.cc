@@ -118,7 +118,7 @@ PD_BUILD_OP(pf_moe_token_permute)
     .Inputs({"tokens", "indices"})
     .Outputs({"permuted", "sorted_indices"})
     .Attrs({"num_out_tokens: int64_t"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
@@ -126,6 +126,6 @@ PD_BUILD_GRAD_OP(pf_moe_token_permute)
     .Inputs({paddle::Grad("permuted"), "indices", "sorted_indices"})
     .Outputs({paddle::Grad("tokens")})
     .Attrs({"num_out_tokens: int64_t"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

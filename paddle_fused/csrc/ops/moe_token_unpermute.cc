@@ -155,27 +155,27 @@ std::vector<DataType> restore_gradient_dtypes(const DataType&, const DataType& p
 PD_BUILD_OP(pf_moe_token_unpermute)
     .Inputs({"permuted", "sorted_indices", "probs"})
     .Outputs({"out"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::unpermute))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::unpermute))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_unpermute)
     .Inputs({paddle::Grad("out"), "permuted", "sorted_indices", "probs"})
     .Outputs({paddle::Grad("permuted"), paddle::Grad("probs")})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::unpermute_backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::unpermute_backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_gradient_dtypes));
 
 PD_BUILD_OP(pf_moe_token_restore)
     .Inputs({"permuted", "sorted_indices"})
     .Outputs({"out"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::restore))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::restore))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_restore)
     .Inputs({paddle::Grad("out"), "permuted", "sorted_indices"})
     .Outputs({paddle::Grad("permuted")})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::restore_backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::restore_backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_gradient_dtypes));

@@ -7,8 +7,9 @@
 #include <initializer_list>
 #include <string>
 
-#include "framework/tensors.h"
 #include "framework/element_type.h"
+#include "framework/paddle_release.h"
+#include "framework/tensors.h"
 
 namespace paddle_fused::ops {
 

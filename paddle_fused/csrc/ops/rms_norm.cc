@@ -69,13 +69,13 @@ PD_BUILD_OP(pf_rms_norm)
     .Inputs({"x", "weight"})
     .Outputs({"y", "rstd"})
     .Attrs({"epsilon: float"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_rms_norm)
     .Inputs({paddle::Grad("y"), "x", "rstd", "weight"})
     .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -100,7 +100,7 @@ PD_BUILD_OP(pf_rotary)
     .Inputs({"x", "cos", "sin"})
     .Outputs({"y"})
     .Attrs({"interleave: bool", "angle_gradients: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
@@ -108,6 +108,6 @@ PD_BUILD_GRAD_OP(pf_rotary)
     .Inputs({"x", "cos", "sin", paddle::Grad("y")})
     .Outputs({paddle::Grad("x"), paddle::Grad("cos"), paddle::Grad("sin")})
     .Attrs({"interleave: bool", "angle_gradients: bool"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));

@@ -115,27 +115,27 @@ std::vector<DataType> infer_halves_gradient_dtypes(const DataType& x, const Data
 PD_BUILD_OP(pf_swiglu)
     .Inputs({"gate", "up"})
     .Outputs({"y"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_swiglu)
     .Inputs({"gate", "up", paddle::Grad("y")})
     .Outputs({paddle::Grad("gate"), paddle::Grad("up")})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
 PD_BUILD_OP(pf_swiglu_halves)
     .Inputs({"x"})
     .Outputs({"y"})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::forward_halves))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward_halves))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_half_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_half_dtypes));
 
 PD_BUILD_GRAD_OP(pf_swiglu_halves)
     .Inputs({"x", paddle::Grad("y")})
     .Outputs({paddle::Grad("x")})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::backward_halves))
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward_halves))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_halves_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_halves_gradient_dtypes));

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "framework/paddle_release.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/dry/known.h"
@@ -171,15 +172,15 @@ paddle::OpMetaInfoBuilder register_forward() {
   const Names lists = {"actual_seq_q_len: std::vector<int64_t>", "actual_seq_kv_len: std::vector<int64_t>"};
   auto builder = paddle::OpMetaInfoBuilder("flash_attention_npu", 0);
   if (form == "v10") {
-    builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PD_KERNEL(forward_v10));
+    builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PF_KERNEL(forward_v10));
   } else if (form == "list13") {
     builder.Inputs(Names(tensors))
         .Attrs(joined(lists, joined(flags, {"is_varlen: bool"})))
-        .SetKernelFn(PD_KERNEL(forward_list13));
+        .SetKernelFn(PF_KERNEL(forward_list13));
   } else {
     builder.Inputs(joined(tensors, lengths))
         .Attrs(joined(flags, {"is_varlen: bool"}))
-        .SetKernelFn(PD_KERNEL(forward_tensor13));
+        .SetKernelFn(PF_KERNEL(forward_tensor13));
   }
   builder
       .Outputs({"attention_score", "softmax_max", "softmax_sum", "softmax_out", "seed", "offset", "numel"})
@@ -198,15 +199,15 @@ paddle::OpMetaInfoBuilder register_backward() {
   const Names lists = {"actual_seq_q_len: std::vector<int64_t>", "actual_seq_kv_len: std::vector<int64_t>"};
   auto builder = paddle::OpMetaInfoBuilder("flash_attention_npu", 1);
   if (form == "v10") {
-    builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PD_KERNEL(backward_v10));
+    builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PF_KERNEL(backward_v10));
   } else if (form == "list13") {
     builder.Inputs(Names(tensors))
         .Attrs(joined(lists, joined(flags, {"is_varlen: bool"})))
-        .SetKernelFn(PD_KERNEL(backward_list13));
+        .SetKernelFn(PF_KERNEL(backward_list13));
   } else {
     builder.Inputs(joined(tensors, lengths))
         .Attrs(joined(flags, {"is_varlen: bool"}))
-        .SetKernelFn(PD_KERNEL(backward_tensor13));
+        .SetKernelFn(PF_KERNEL(backward_tensor13));
   }
   builder.Outputs({paddle::Grad("query"), paddle::Grad("key"), paddle::Grad("value")})
       .SetInferShapeFn(PD_INFER_SHAPE(backward_shapes))

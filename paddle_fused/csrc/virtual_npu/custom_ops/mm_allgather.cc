@@ -9,6 +9,7 @@
 // multiplied first, while the first chunk travels, then the others' rows of each chunk as it arrives.
 #include <cstring>
 
+#include "framework/paddle_release.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
 #include "virtual_npu/custom_ops/mm_traffic.h"
@@ -100,6 +101,6 @@ PD_BUILD_OP(fused_allgather_mm)
     .Outputs({"out_gather_mm", "out_gather"})
     .Attrs({"hcom: std::string", "world_size: int64_t", "gather_index: int64_t", "gather_output: bool",
             "comm_turn: int64_t"})
-    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));

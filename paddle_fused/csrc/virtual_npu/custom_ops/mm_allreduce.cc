@@ -5,6 +5,7 @@
 //
 // A pipeline: while a chunk of rows is multiplied, the chunks before it are summed on the communication stream.
 // Differs from upstream where that is a defect: shapes and dtypes are inferred as they come out.
+#include "framework/paddle_release.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
 #include "virtual_npu/custom_ops/mm_traffic.h"
@@ -80,6 +81,6 @@ PD_BUILD_OP(fused_mm_allreduce)
     .Inputs({"x1", "x2", paddle::Optional("bias")})
     .Outputs({"result"})
     .Attrs({"hcom: std::string", "reduce_op: std::string", "comm_turn: int64_t"})
-    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));

@@ -5,6 +5,7 @@
 //
 // There is no bias. A pipeline: a chunk is some rows of every rank's part; while one is multiplied, the ones before it
 // are summed and scattered on the communication stream.
+#include "framework/paddle_release.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
 #include "virtual_npu/custom_ops/mm_traffic.h"
@@ -79,6 +80,6 @@ PD_BUILD_OP(fused_mm_reduce_scatter)
     .Inputs({"x1", "x2", paddle::Optional("bias")})
     .Outputs({"result"})
     .Attrs({"hcom: std::string", "world_size: int64_t", "reduce_op: std::string", "comm_turn: int64_t"})
-    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));

@@ -1,4 +1,5 @@
 // my_add_n(X, Y, Z) -> X + Y + Z, paddle-custom-npu's example of an operator that a graph pass puts in. No gradient.
+#include "framework/paddle_release.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 
@@ -32,6 +33,6 @@ std::vector<paddle::DataType> infer_dtypes(const paddle::DataType& x, const padd
 PD_BUILD_OP(my_add_n)
     .Inputs({"X", "Y", "Z"})
     .Outputs({"Out"})
-    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));

@@ -3,6 +3,7 @@
 // x has rank 1 to 8 and gamma the shape of x's last dimensions; rstd keeps x's rank with those dimensions set to 1.
 // y is allocated with gamma's dtype while aclnnRmsNorm wants y to have x's, so of CANN's combinations only those with
 // equal dtypes of x and gamma can be asked for through this operator; the others are refused. dgamma is float32 always.
+#include "framework/paddle_release.h"
 #include "kernels/rms_norm.h"
 
 #include <algorithm>
@@ -103,13 +104,13 @@ PD_BUILD_OP(rms_norm_npu)
     .Inputs({"x", "gamma"})
     .Outputs({"y", "rstd"})
     .Attrs({"epsilon: float"})
-    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
 
 PD_BUILD_GRAD_OP(rms_norm_npu)
     .Inputs({paddle::Grad("y"), "x", "rstd", "gamma"})
     .Outputs({paddle::Grad("x"), paddle::Grad("gamma")})
-    .SetKernelFn(PD_KERNEL(virtual_npu::backward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_gradient_dtypes));

@@ -3,6 +3,7 @@
 // query: [B, S, N, D]; cos, sin: [1, S, 1, D]. One dtype for all three. Called once for the queries
 // and once for the keys. cos and sin get no gradient.
 // Legend: B batch, S sequence length, N heads, D head size.
+#include "framework/paddle_release.h"
 #include "kernels/rotary.h"
 #include "virtual_npu/bridge/record.h"
 #include "virtual_npu/custom_ops/checks.h"
@@ -101,13 +102,13 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& query, const DataTyp
 PD_BUILD_OP(fused_rope)
     .Inputs({"query", "cos", "sin"})
     .Outputs({"query_out"})
-    .SetKernelFn(PD_KERNEL(virtual_npu::forward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
 
 PD_BUILD_GRAD_OP(fused_rope)
     .Inputs({"query", paddle::Grad("query_out"), "cos", "sin"})
     .Outputs({paddle::Grad("query")})
-    .SetKernelFn(PD_KERNEL(virtual_npu::backward))
+    .SetKernelFn(PF_KERNEL(virtual_npu::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_gradient_dtypes));

@@ -13,7 +13,7 @@ import inspect
 
 import paddle
 
-from . import auto_parallel, pipeline, sharding, store
+from . import auto_parallel, layers, pipeline, sharding, store
 
 
 def apply() -> None:
@@ -21,6 +21,7 @@ def apply() -> None:
     data_loader_reports_errors()
     ranks_average_without_nccl()
     auto_parallel.apply()
+    layers.apply()
     pipeline.apply()
     sharding.apply()
     store.store_outlives_its_clients()

@@ -117,6 +117,16 @@ def _id_of(device: str) -> int:
     return int(device.partition(":")[2] or 0)
 
 
+def matmul_into(out, x, y, transpose_y: bool) -> None:
+    """Computes x y, or x times y transposed, into ``out``: before 3.2, which takes one, by a copy."""
+    import paddle
+
+    if at_least(3, 2):
+        paddle.matmul(x, y, transpose_y=transpose_y, out=out)
+    else:
+        paddle.assign(paddle.matmul(x, y, transpose_y=transpose_y), out)
+
+
 def allow_float32_gradients(parameters) -> None:
     """Has low-precision parameters take gradients in float32, as they do by themselves since 3.3.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import paddle
 
+from paddle_fused.paddle_release import matmul_into
+
 from .flights import Flights
 from .product import in_pieces, spans
 
@@ -17,7 +19,7 @@ def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 
     with Flights(group) as flights:
         for first, last in spans(left.shape[0], chunks):
             rows = result[first:last]
-            paddle.matmul(left[first:last], weight, transpose_y=transpose, out=rows)
+            matmul_into(rows, left[first:last], weight, transpose)
             flights.all_reduce(rows)
         found = beside() if beside else None
     return result, found
@@ -44,7 +46,7 @@ def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
     def finish(begin: int, arrived) -> None:
         """The rows from ``begin`` on of the whole are there."""
         end = begin + arrived.shape[0]
-        paddle.matmul(arrived, weight, transpose_y=transpose, out=result[begin:end])
+        matmul_into(result[begin:end], arrived, weight, transpose)
         if keep:
             paddle.assign(arrived, gathered[begin:end])
 
@@ -70,7 +72,7 @@ def _of_every_part(left, weight, transpose: bool, ranks: int, first: int, last: 
     product = _empty(ranks * size, left, weight, transpose)
     for rank in range(ranks):
         of_rank, to = left[rank * own + first : rank * own + last], product[rank * size : (rank + 1) * size]
-        paddle.matmul(of_rank, weight, transpose_y=transpose, out=to)
+        matmul_into(to, of_rank, weight, transpose)
     return product
 
 

@@ -138,6 +138,16 @@ def allow_float32_gradients(parameters) -> None:
         core.eager.set_master_grads(parameters)
 
 
+def drop_gradient(parameter) -> None:
+    """Leaves ``parameter`` without a gradient. Before 3.3 ``grad`` cannot be set to None; what clears it
+    keeps its dtype, which does no harm where that is the one of the gradient to come.
+    """
+    if at_least(3, 3):
+        parameter.grad = None
+    else:
+        parameter.clear_gradient(set_to_zero=False)
+
+
 def parameter_recorder():
     """The module that keeps what a capture has met, which lies elsewhere since 3.3."""
     where = "dy2static" if at_least(3, 3) else "pir_dy2static"

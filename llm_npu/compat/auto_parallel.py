@@ -23,6 +23,8 @@ def apply() -> None:
     means_are_clipped()
     stages_send()
     programs_have_kernels()
+    if paddle_release.before(3, 3):
+        master_weights_are_split_once()
 
 
 @functools.cache
@@ -48,14 +50,21 @@ def rings_are_made_by_xccl() -> None:
             ring = str(self.id)
             endpoints = "".join(environment.trainer_endpoints[rank] for rank in self.ranks)
             core.CommContextManager.set_device_id(device)
-            core.CommContextManager.create_xccl_comm_context(
-                core.create_or_get_global_tcp_store(),
-                ring,
-                core.CustomPlace(kind, device),
-                self.local_rank(environment.rank),
-                self.nranks,
-                hashlib.md5(f"{endpoints}ring_id:{ring}".encode()).hexdigest(),
-            )
+            place = core.Place()  # of which a CustomPlace is none before Paddle 3.2
+            place.set_place(core.CustomPlace(kind, device))
+            try:
+                core.CommContextManager.create_xccl_comm_context(
+                    core.create_or_get_global_tcp_store(),
+                    ring,
+                    place,
+                    self.local_rank(environment.rank),
+                    self.nranks,
+                    hashlib.md5(f"{endpoints}ring_id:{ring}".encode()).hexdigest(),
+                )
+            except RuntimeError as error:
+                # Before Paddle 3.2 that of ring 0, of all processes, is the one of dygraph's default group.
+                if ring != "0" or "AlreadyExists" not in str(error):
+                    raise
             if virtual_npu.is_active():
                 virtual_npu.prepare_ring(ring, device)
         self._is_instantiate = True
@@ -180,6 +189,16 @@ def means_are_clipped() -> None:
         paddle.pir.set_insertion_point_to_block_end(block)
 
     auto_parallel_gradient_merge._pir_append_scale_op = append
+
+
+@functools.cache
+def master_weights_are_split_once() -> None:
+    """Paddle 3.0 to 3.2: sharding stage 3 fails beside another split ("can't be shard twice").
+
+    The weights, and so their copies in float32, are split already; Paddle splits those copies again. Since
+    3.3 it leaves them as they are, as is done here.
+    """
+    dist.ShardingStage3.shard_master_weight = lambda self, param, master_weight: master_weight
 
 
 @functools.cache

@@ -36,7 +36,7 @@ class Sums:
             else:  # a copy: clearing a gradient frees its memory
                 kept = part.clone() if gradient.dtype == part.dtype else part
                 self._sums[number] = kept, _copied(gradient.placements)
-            parameter.clear_gradient(set_to_zero=False)  # before Paddle 3.3 grad cannot be set to None
+            paddle_release.drop_gradient(parameter)
 
     def give_back(self) -> None:
         """Makes the sums the parameters' gradients."""

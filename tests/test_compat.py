@@ -8,6 +8,7 @@ from safetensors import safe_open
 from safetensors.paddle import save_file
 
 from llm_npu import stored
+from paddle_fused import paddle_release
 
 # A dataset of which a sample cannot be read, read to the end or to the first error; one for each such sample.
 PROGRAM = """
@@ -123,11 +124,17 @@ def test_mixtures_of_experts_run(run_python):
         return run_python("-c", MIXTURES, cure).stdout.splitlines()
 
     mixtral, qwen2_moe = "MixtralSparseMoeBlock", "Qwen2MoeSparseMoEBlock"
-    stock = [f"{mixtral} ValueError", *[f"{qwen2_moe} TypeError"] * 2, "auxiliary loss TypeError"]
-    assert printed("stock") == [*stock, "gate True"]
     # of the first token 0.3 goes to the expert that makes 100 of it and 0.4 to the one that makes 1000
     raw = "[430.0, 400.4] [-43.0, -86.0, -99.0, 228.0]"
     normalised = "[614.3, 500.5] [0.0, 0.0, -220.4, 220.4]"
+    # before Paddle 3.1 Mixtral runs, and before 3.2 Qwen2-MoE, with wrong gradients and without its norm
+    stock = [f"{mixtral} {'ValueError' if paddle_release.at_least(3, 1) else normalised}"]
+    if paddle_release.at_least(3, 2):
+        stock += [*[f"{qwen2_moe} TypeError"] * 2, "auxiliary loss TypeError"]
+    else:
+        wrong = "[430.0, 400.4] [-43.1, -86.1, -98.9, 228.1]"
+        stock += [*[f"{qwen2_moe} {wrong}"] * 2, "auxiliary loss ValueError"]
+    assert printed("stock") == [*stock, "gate True"]
     cured = [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
     # two of four experts get every token, each with a probability of 1/4: 4 * (1/4 + 1/4)
     assert printed("cured") == [*cured, "auxiliary loss 2.0", "gate paddle.float32"]
@@ -140,8 +147,9 @@ def test_safetensors_are_read_without_stride_kernels(tmp_path):
     paddle.set_flags({"FLAGS_use_stride_kernel": False})
     try:
         opened = safe_open(file, framework="paddle", device="cpu")
-        with pytest.raises(RuntimeError, match="view_dtype"):
-            opened.get_tensor("numbers")
+        if paddle_release.at_least(3, 1):  # before, safetensors reads what it can
+            with pytest.raises(RuntimeError, match="view_dtype"):
+                opened.get_tensor("numbers")
         assert stored.Stored(tmp_path)["numbers"].tolist() == [0, 1, 2, 3, 4, 5]
         assert not paddle.get_flags("FLAGS_use_stride_kernel")["FLAGS_use_stride_kernel"]
     finally:

@@ -13,6 +13,8 @@ import inspect
 
 import paddle
 
+from paddle_fused import paddle_release
+
 from . import auto_parallel, layers, pipeline, sharding, store
 
 
@@ -26,8 +28,10 @@ def apply() -> None:
     sharding.apply()
     store.store_outlives_its_clients()
     if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
-        mixtral_weighs_its_experts()
-        moe_gate_counts_in_int64()
+        if paddle_release.at_least(3, 1):
+            mixtral_weighs_its_experts()
+        if paddle_release.at_least(3, 2):
+            moe_gate_counts_in_int64()
         moe_gate_learns_from_weights_only()
         qwen2_moe_gate_normalises()
         qwen2_moe_gate_takes_low_precision()
@@ -124,7 +128,8 @@ def _divide_before(module: str, function: str, given: int, in_place=lambda call:
 
 @functools.cache
 def mixtral_weighs_its_experts() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3: Mixtral fails ("Broadcast dimension mismatch") as soon as tokens come.
+    """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails ("Broadcast dimension mismatch") as soon as
+    tokens come.
 
     ``paddle.where`` gives indices of shape [n], where it gave [n, 1]; the block then multiplies an expert's
     rows [n, H] by weights [n]. Here it multiplies by weights [n, 1].
@@ -151,7 +156,7 @@ def mixtral_weighs_its_experts() -> None:
 
 @functools.cache
 def moe_gate_counts_in_int64() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3: gates fail at int64 x int32, which Paddle no longer promotes.
+    """PaddleNLP 3.0.0b4 on Paddle 3.2 and later: gates fail at int64 x int32, no longer promoted.
 
     ``PretrainedMoEGate._priority`` multiplies a mask of int32 by its cumulative sum, of int64.
     """

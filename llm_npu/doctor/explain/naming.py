@@ -1,0 +1,113 @@
+"""Which failures a log shows, and in which order they are told.
+
+Codes count where CANN and its users write them: six digits behind "error code is", "failed:", "result =" and the
+like, and E with five characters, such as EI0006, by itself.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from .catalogue import HCCL_RESULTS, MODULES, ROLES, Failure, catalogue
+from .reading import pieces
+
+_NUMBER = re.compile(
+    r"(?:error ?code|err_?code|err_?no|error|retcode|ret|result|status|failed|returned|return|code)"
+    r"\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?![\w.])",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"(?<![A-Za-z0-9_])E[A-Z0-9]\d{4}(?![A-Za-z0-9_])")
+_HCCL = re.compile(r"(?:HCCL function error:.*error code is |hcclRet -> )(\d{1,2})\b")
+_STEMS = (b"code", b"errno", b"errNo", b"rror", b"ret", b"Ret", b"result", b"status", b"failed")
+_SHORT = 240  # characters of a line that are shown
+
+
+@dataclass(frozen=True)
+class Named:
+    """A failure that the log shows: first in this line, which says this; ``code`` if one told it."""
+
+    failure: Failure
+    line: int
+    said: str
+    code: str = ""
+
+
+@dataclass
+class Explanation:
+    """What was named, the first cause first, and notes about what says too little to be named."""
+
+    named: list[Named] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def explain(log: BinaryIO) -> Explanation:
+    """The failures that ``log`` shows."""
+    known = catalogue()
+    stems = {*_STEMS, *(text.has.encode() for failure in known.failures for text in failure.texts)}
+    first: dict[str, Named] = {}
+    notes: dict[str, int] = {}
+    for number, line in pieces(
+        log, lambda block: any(stem in block for stem in stems) or bool(_RAW.search(block))
+    ):
+        for failure, code in _in(line):
+            if failure.name not in first:
+                first[failure.name] = Named(failure, number, _shortened(line), code)
+        for note in _notes(line):
+            notes.setdefault(note, number)
+    named = sorted(first.values(), key=lambda each: (ROLES.index(each.failure.role), each.line))
+    return Explanation(named, [f"line {number}: {note}" for note, number in notes.items()][:_NOTES])
+
+
+_RAW = re.compile(rb"E[A-Z0-9]\d{4}")
+_NOTES = 4
+
+
+def explain_text(log: str) -> Explanation:
+    """As ``explain``, of a string."""
+    return explain(io.BytesIO(log.encode(errors="replace")))
+
+
+def _in(line: str):
+    """(failure, its code or "") for each that the line shows."""
+    known = catalogue()
+    for failure in known.failures:
+        if any(text.fits(line) for text in failure.texts):
+            yield failure, ""
+            break
+    for code in _codes(line):
+        if code in known.by_code:
+            yield known.by_code[code], code
+
+
+def _codes(line: str) -> list[str]:
+    return _CODE.findall(line) + _NUMBER.findall(line)
+
+
+def _notes(line: str):
+    """Sentences about codes that do not say what failed."""
+    known = catalogue().by_code
+    for code in _CODE.findall(line):
+        if code in known:
+            continue
+        if code.endswith("9999"):
+            module = MODULES.get(code[1], "its operator compiler")
+            yield f"{code} is an inner error of CANN, from {module}; its reason is in the lines behind it and in plog"
+        elif code[1] in MODULES:
+            yield f"{code} is a code of CANN, from {MODULES[code[1]]}, that is not listed here"
+    for number in _HCCL.findall(line):
+        if number in HCCL_RESULTS:
+            yield f"HCCL's result {number}: {HCCL_RESULTS[number]}"
+    for code in _NUMBER.findall(line):
+        if code not in known and code[:3] in _RANGES:
+            yield f"{code} is a code of CANN that is not listed here"
+
+
+_RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
+
+
+def _shortened(line: str) -> str:
+    line = " ".join(line.split())
+    return line if len(line) <= _SHORT else line[: _SHORT - 4] + " ..."

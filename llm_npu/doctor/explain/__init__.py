@@ -3,9 +3,9 @@
     found = explain(open("run.log", "rb"))
     print(text(found))
 
-A log is compared with ``llm_npu/doctor/data``: for each failure the codes and texts by which it shows, what it
-means, its likely causes in order, what to run, and the public page or source that says so. What is named first is
-the first cause; what other ranks say because of it comes behind, wherever it stands in the log.
+A log is compared with ``llm_npu/doctor/data``: for each failure the codes and texts by which it shows, what
+it means, its likely causes in order, what to run, and the public page or source that says so. What is named
+first is the first cause; what other ranks say because of it comes behind, wherever it stands in the log.
 
 Nothing here imports paddle or numpy, and a log is read with little memory, whatever its size.
 """

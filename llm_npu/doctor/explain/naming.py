@@ -1,7 +1,7 @@
 """Which failures a log shows, and in which order they are told.
 
-Codes count where CANN and its users write them: six digits behind "error code is", "failed:", "result =" and the
-like, and E with five characters, such as EI0006, by itself.
+Codes count where CANN and its users write them: six digits behind "error code is", "failed:", "result =" and
+the like, and E with five characters, such as EI0006, by itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from .reading import pieces
 
 _NUMBER = re.compile(
     r"(?:error ?code|err_?code|err_?no|error|retcode|ret|result|status|failed|returned|return|code)"
-    r"\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?![\w.])",
+    r"\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?!\w|\.\d)",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"(?<![A-Za-z0-9_])E[A-Z0-9]\d{4}(?![A-Za-z0-9_])")
 _HCCL = re.compile(r"(?:HCCL function error:.*error code is |hcclRet -> )(\d{1,2})\b")
+_RAW = re.compile(rb"E[A-Z0-9]\d{4}")
+_RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
 _STEMS = (b"code", b"errno", b"errNo", b"rror", b"ret", b"Ret", b"result", b"status", b"failed")
 _SHORT = 240  # characters of a line that are shown
+_NOTES = 4
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,6 @@ def explain(log: BinaryIO) -> Explanation:
     return Explanation(named, [f"line {number}: {note}" for note, number in notes.items()][:_NOTES])
 
 
-_RAW = re.compile(rb"E[A-Z0-9]\d{4}")
-_NOTES = 4
-
-
 def explain_text(log: str) -> Explanation:
     """As ``explain``, of a string."""
     return explain(io.BytesIO(log.encode(errors="replace")))
@@ -94,7 +93,7 @@ def _notes(line: str):
             continue
         if code.endswith("9999"):
             module = MODULES.get(code[1], "its operator compiler")
-            yield f"{code} is an inner error of CANN, from {module}; its reason is in the lines behind it and in plog"
+            yield f"{code} is an inner error of CANN, from {module}; plog and the lines behind it have the reason"
         elif code[1] in MODULES:
             yield f"{code} is a code of CANN, from {MODULES[code[1]]}, that is not listed here"
     for number in _HCCL.findall(line):
@@ -103,9 +102,6 @@ def _notes(line: str):
     for code in _NUMBER.findall(line):
         if code not in known and code[:3] in _RANGES:
             yield f"{code} is a code of CANN that is not listed here"
-
-
-_RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
 
 
 def _shortened(line: str) -> str:

@@ -78,7 +78,7 @@ def of_file(file: Path) -> str:
 
 
 def after_tracebacks() -> None:
-    """From now on an exception that ends this process is explained below its traceback, if it is a known one."""
+    """From now on an exception that ends this process is explained below its traceback, if it is known."""
     show = sys.excepthook
 
     def hook(kind, error, trace):

@@ -28,11 +28,16 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = ("loading", "paddle", "memory", "device", "operators", "collectives")
 ROLES = ("cause", "consequence", "vague")  # in the order in which they are shown
 
-# The module that the second character of CANN's inner errors (E?9999) names.
+# The module that the second character of a code names, and E?9000 to E?9999 are inner errors:
+# https://www.hiascend.com/document/detail/en/canncommercial/850/maintenref/troubleshooting/troubleshooting_0225.html
 MODULES = {
     "1": "its graph engine",
     "2": "its fusion engine",
-    "3": "its AICPU engine",
+    "3": "the card's AICPU",
+    "4": "its operator compiler",
+    "7": "an operator's plugin",
+    "8": "an operator",
+    "B": "its operator compiler",
     "E": "its runtime",
     "H": "its interface (ACL)",
     "I": "HCCL, its collectives",

@@ -23,6 +23,8 @@ _CODE = re.compile(r"(?<![A-Za-z0-9_])E[A-Z0-9]\d{4}(?![A-Za-z0-9_])")
 _HCCL = re.compile(r"(?:HCCL function error:.*error code is |hcclRet -> )(\d{1,2})\b")
 _RAW = re.compile(rb"E[A-Z0-9]\d{4}")
 _RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
+_REASON = re.compile(r"(?:rt\w+|execution) (?:execution |execute )?failed, reason=\[?([^\[\]\n]+)")
+ALL_CODES = "runtime/conf/error_manager/error_code.json below CANN's folder"
 _STEMS = (b"code", b"errno", b"errNo", b"rror", b"ret", b"Ret", b"result", b"status", b"failed")
 _SHORT = 240  # characters of a line that are shown
 _NOTES = 4
@@ -91,11 +93,12 @@ def _notes(line: str):
     for code in _CODE.findall(line):
         if code in known:
             continue
-        if code.endswith("9999"):
-            module = MODULES.get(code[1], "its operator compiler")
-            yield f"{code} is an inner error of CANN, from {module}; plog and the lines behind it have the reason"
+        if code[1] in MODULES and code[2] == "9":
+            yield f"{code} is an inner error of CANN, from {MODULES[code[1]]}; the lines behind it say more"
         elif code[1] in MODULES:
-            yield f"{code} is a code of CANN, from {MODULES[code[1]]}, that is not listed here"
+            yield f"{code} is CANN's, from {MODULES[code[1]]}, and not listed here; see {ALL_CODES}"
+    for reason in _REASON.findall(line):
+        yield f"CANN's reason: {reason.strip()}"
     for number in _HCCL.findall(line):
         if number in HCCL_RESULTS:
             yield f"HCCL's result {number}: {HCCL_RESULTS[number]}"

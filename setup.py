@@ -127,6 +127,6 @@ setup(
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
     package_data={
         "paddle_fused": ["data/*.json", "lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"],
-        "llm_npu": ["plan/data/*.json"],
+        "llm_npu": ["doctor/data/*.json", "plan/data/*.json"],
     },
 )

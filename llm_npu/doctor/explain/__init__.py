@@ -11,7 +11,7 @@ Nothing here imports paddle or numpy, and a log is read with little memory, what
 """
 
 from .naming import Explanation, Named, explain, explain_text
-from .shown import after_tracebacks, as_json, brief, exit_code, of_file, text
+from .shown import after_tracebacks, as_json, brief, exit_code, of_error, of_rank, text
 
 __all__ = [
     "Explanation",
@@ -22,6 +22,7 @@ __all__ = [
     "exit_code",
     "explain",
     "explain_text",
-    "of_file",
+    "of_error",
+    "of_rank",
     "text",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from .naming import Explanation, Named, explain, explain_text
 
 WIDTH = 118
+EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may hold its own explanation
 UNKNOWN = (
     "no known failure is in this log. Attach to a report: the log from its first line on, those of all ranks "
     "(OUTPUT_DIR/log), ~/ascend/log, and what `python -m llm_npu.doctor --json` prints."
@@ -68,13 +69,25 @@ def as_json(found: Explanation) -> str:
     )
 
 
-def of_file(file: Path) -> str:
-    """``brief`` of a log; "" for one that cannot be read."""
-    try:
+def of_rank(file: Path, start: int, end: str) -> str:
+    """``brief`` of what a rank wrote to ``file`` from ``start`` on, else of the sentence ``end``.
+
+    "" if neither shows a known failure, or if the rank has explained it already.
+    """
+    found = Explanation()
+    if file.exists():
         with file.open("rb") as log:
-            return brief(explain(log))
-    except OSError:
-        return ""
+            log.seek(start)
+            found = explain(log)
+            log.seek(max(start, log.tell() - EXPLAINED))
+            if (explained := brief(found)).encode() in log.read():
+                return ""
+    return explained if found.named else brief(explain_text(end))
+
+
+def of_error(error: BaseException) -> str:
+    """``brief`` of an exception, with those that caused it."""
+    return brief(explain_text("".join(traceback.format_exception(error))))
 
 
 def after_tracebacks() -> None:
@@ -83,7 +96,7 @@ def after_tracebacks() -> None:
 
     def hook(kind, error, trace):
         show(kind, error, trace)
-        if explained := brief(explain_text("".join(traceback.format_exception(error)))):
+        if explained := of_error(error):
             print(explained, file=sys.stderr)
 
     sys.excepthook = hook

@@ -4,7 +4,7 @@ A file there is a list of objects with these fields:
 
 ``name``     what the failure is called here
 ``role``     ``cause``; ``consequence``: ranks see it because another one has failed; ``vague``: it says that
-             something failed, and not what
+             something failed, and not what; ``general``: a code that CANN puts above many failures
 ``meaning``  a sentence or two
 ``codes``    code -> what it stands for; a code of six characters, such as 507015 or EI0006
 ``texts``    ``has``: characters that stand in the line; ``match``: a regular expression besides, if they are
@@ -26,7 +26,7 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = ("loading", "paddle", "memory", "device", "operators", "collectives")
-ROLES = ("cause", "consequence", "vague")  # in the order in which they are shown
+ROLES = ("cause", "consequence", "vague", "general")  # in the order in which they are shown
 
 # The module that the second character of a code names, and E?9000 to E?9999 are inner errors:
 # https://www.hiascend.com/document/detail/en/canncommercial/850/maintenref/troubleshooting/troubleshooting_0225.html

@@ -15,7 +15,7 @@ from .catalogue import HCCL_RESULTS, MODULES, ROLES, Failure, catalogue
 from .reading import pieces
 
 _NUMBER = re.compile(
-    r"(?:error ?code|err_?code|err_?no|error|retcode|ret|result|status|failed|returned|return|code)"
+    r"(?:error ?code|err_?code|err_?no|error no|error|failure|retcode|ret|result|status|failed|returned|return|code)"
     r"\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?!\w|\.\d)",
     re.IGNORECASE,
 )
@@ -25,7 +25,7 @@ _RAW = re.compile(rb"E[A-Z0-9]\d{4}")
 _RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
 _REASON = re.compile(r"(?:rt\w+|execution) (?:execution |execute )?failed, reason=\[?([^\[\]\n]+)")
 ALL_CODES = "runtime/conf/error_manager/error_code.json below CANN's folder"
-_STEMS = (b"code", b"errno", b"errNo", b"rror", b"ret", b"Ret", b"result", b"status", b"failed")
+_STEMS = tuple(b"code Code CODE errno rror ERR ret Ret RET result status failed failure".split())
 _SHORT = 240  # characters of a line that are shown
 _NOTES = 4
 

@@ -16,7 +16,7 @@ UNKNOWN = (
     "no known failure is in this log. Attach to a report: the log from its first line on, those of all ranks "
     "(OUTPUT_DIR/log), ~/ascend/log, and what `python -m llm_npu.doctor --json` prints."
 )
-LABELS = {"cause": "cause", "consequence": "follows", "vague": "unclear"}
+LABELS = {"cause": "cause", "consequence": "follows", "vague": "unclear", "general": "unclear"}
 LOOK_ABOVE = "Nothing in this log says why: the cause is in the log of another rank, or further up."
 
 

@@ -15,7 +15,7 @@ from .catalogue import HCCL_RESULTS, MODULES, ROLES, Failure, catalogue
 from .reading import pieces
 
 _NUMBER = re.compile(
-    r"(?:error ?code|err_?code|err_?no|error no|error|failure|retcode|ret|result|status|failed|returned|return|code)"
+    r"(?:error(?: ?code| no)?|err_?code|err_?no|failure|retcode|ret|result|status|failed|returned|return|code)"
     r"\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?!\w|\.\d)",
     re.IGNORECASE,
 )

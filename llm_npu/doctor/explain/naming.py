@@ -15,8 +15,8 @@ from .catalogue import HCCL_RESULTS, MODULES, ROLES, Failure, catalogue
 from .reading import pieces
 
 _NUMBER = re.compile(
-    r"(?:error(?: ?code| no)?|err_?code|err_?no|failure|retcode|ret|result|status|failed|returned|return|code)"
-    r"\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?!\w|\.\d)",
+    r"(?:error(?: ?code| no)?|err_?code|err_?no|failure|failed|retcode|ret|result|status|returned|return"
+    r"|code)\W{0,4}(?:is)?\W{0,4}([1-5]\d{5})(?!\w|\.\d)",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"(?<![A-Za-z0-9_])E[A-Z0-9]\d{4}(?![A-Za-z0-9_])")

@@ -11,9 +11,10 @@ Nothing here imports paddle or numpy, and a log is read with little memory, what
 """
 
 from .naming import Explanation, Named, explain, explain_text
-from .shown import after_tracebacks, as_json, brief, exit_code, of_error, of_rank, text
+from .shown import LABELS, after_tracebacks, as_json, brief, exit_code, of_error, of_rank, text
 
 __all__ = [
+    "LABELS",
     "Explanation",
     "Named",
     "after_tracebacks",

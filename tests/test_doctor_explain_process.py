@@ -105,9 +105,10 @@ class Stream(io.RawIOBase):
 @pytest.mark.parametrize(
     ("gib", "block"),
     [
-        (0.25, STEP.encode() * 12000),
-        (0.05, OOM.encode() * 12000),
-        (0.05, b"error " * 200000),
+        (0.1, STEP.encode() * 12000),
+        (0.03, OOM.encode() * 12000),
+        (0.02, b"error " * 200000),
+        (0.02, b"".join(b"rtX failed, reason=[%d]\n" % number for number in range(40000))),
         pytest.param(4, STEP.encode() * 12000, marks=pytest.mark.slow),
     ],
 )

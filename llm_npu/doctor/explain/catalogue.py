@@ -97,10 +97,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All failures, and which of them has a code."""
+    """All failures, which of them has a code, and which has a text."""
 
     failures: tuple[Failure, ...]
     by_code: dict[str, Failure]
+    texts: tuple[tuple[Text, Failure], ...]
 
 
 @functools.cache
@@ -111,7 +112,8 @@ def catalogue() -> Catalogue:
     )
     by_code = {code: failure for failure in failures for code in failure.codes}
     assert len(by_code) == sum(len(failure.codes) for failure in failures), "a code stands in two failures"
-    return Catalogue(failures, by_code)
+    texts = tuple((text, failure) for failure in failures for text in failure.texts)
+    return Catalogue(failures, by_code, texts)
 
 
 def _failure(fields: dict) -> Failure:

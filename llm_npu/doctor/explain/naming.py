@@ -21,6 +21,7 @@ _NUMBER = re.compile(
 )
 _CODE = re.compile(r"(?<![A-Za-z0-9_])E[A-Z0-9]\d{4}(?![A-Za-z0-9_])")
 _HCCL = re.compile(r"(?:HCCL function error:.*error code is |hcclRet -> )(\d{1,2})\b")
+_DIGITS = re.compile(r"(?<!\d)[1-5]\d{5}(?!\d)")
 _RAW = re.compile(rb"E[A-Z0-9]\d{4}")
 _RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
 _REASON = re.compile(r"(?:rt\w+|execution) (?:execution |execute )?failed, reason=\[?([^\[\]\n]+)")
@@ -57,13 +58,15 @@ def explain(log: BinaryIO) -> Explanation:
     for number, line in pieces(
         log, lambda block: any(stem in block for stem in stems) or bool(_RAW.search(block))
     ):
-        for failure, code in _in(line):
+        codes = _codes(line)
+        for failure, code in _in(line, codes):
             if failure.name not in first:
                 first[failure.name] = Named(failure, number, _shortened(line), code)
-        for note in _notes(line):
-            notes.setdefault(note, number)
+        for note in _notes(line, codes):
+            if len(notes) < _NOTES:
+                notes.setdefault(note, number)
     named = sorted(first.values(), key=lambda each: (ROLES.index(each.failure.role), each.line))
-    return Explanation(named, [f"line {number}: {note}" for note, number in notes.items()][:_NOTES])
+    return Explanation(named, [f"line {number}: {note}" for note, number in notes.items()])
 
 
 def explain_text(log: str) -> Explanation:
@@ -71,40 +74,40 @@ def explain_text(log: str) -> Explanation:
     return explain(io.BytesIO(log.encode(errors="replace")))
 
 
-def _in(line: str):
+def _in(line: str, codes: list[str]):
     """(failure, its code or "") for each that the line shows."""
     known = catalogue()
-    for failure in known.failures:
-        if any(text.fits(line) for text in failure.texts):
+    for text, failure in known.texts:
+        if text.has in line and text.fits(line):
             yield failure, ""
             break
-    for code in _codes(line):
+    for code in codes:
         if code in known.by_code:
             yield known.by_code[code], code
 
 
 def _codes(line: str) -> list[str]:
-    return _CODE.findall(line) + _NUMBER.findall(line)
+    return _CODE.findall(line) + (_NUMBER.findall(line) if _DIGITS.search(line) else [])
 
 
-def _notes(line: str):
+def _notes(line: str, codes: list[str]):
     """Sentences about codes that do not say what failed."""
     known = catalogue().by_code
-    for code in _CODE.findall(line):
+    for code in codes:
         if code in known:
             continue
-        if code[1] in MODULES and code[2] == "9":
+        if code.isdigit():
+            if code[:3] in _RANGES:
+                yield f"{code} is a code of CANN that is not listed here"
+        elif code[1] in MODULES and code[2] == "9":
             yield f"{code} is an inner error of CANN, from {MODULES[code[1]]}; the lines behind it say more"
         elif code[1] in MODULES:
             yield f"{code} is CANN's, from {MODULES[code[1]]}, and not listed here; see {ALL_CODES}"
-    for reason in _REASON.findall(line):
+    for reason in _REASON.findall(line) if "reason=" in line else ():
         yield f"CANN's reason: {reason.strip()}"
-    for number in _HCCL.findall(line):
+    for number in _HCCL.findall(line) if "HCCL" in line or "hcclRet" in line else ():
         if number in HCCL_RESULTS:
             yield f"HCCL's result {number}: {HCCL_RESULTS[number]}"
-    for code in _NUMBER.findall(line):
-        if code not in known and code[:3] in _RANGES:
-            yield f"{code} is a code of CANN that is not listed here"
 
 
 def _shortened(line: str) -> str:

@@ -80,9 +80,9 @@ def of_rank(file: Path, start: int, end: str) -> str:
             log.seek(start)
             found = explain(log)
             log.seek(max(start, log.tell() - EXPLAINED))
-            if (explained := brief(found)).encode() in log.read():
+            if found.named and brief(found).encode() in log.read():
                 return ""
-    return explained if found.named else brief(explain_text(end))
+    return brief(found if found.named else explain_text(end))
 
 
 def of_error(error: BaseException) -> str:

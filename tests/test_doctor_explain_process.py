@@ -118,6 +118,7 @@ def test_a_large_log_takes_little_memory(gib, block):
     assert log.left == 0
 
 
+@pytest.mark.slow
 def test_a_gigabyte_takes_seconds(doctor, tmp_path):
     with (tmp_path / "log").open("wb") as log:
         log.truncate(1 << 30)  # zeros that take no disk

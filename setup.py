@@ -104,6 +104,6 @@ setup(
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
     package_data={
         "paddle_fused": ["data/*.json", *(built if with_native else [])],
-        "llm_npu": ["plan/data/*.json"],
+        "llm_npu": ["doctor/data/*.json", "plan/data/*.json"],
     },
 )

@@ -128,23 +128,28 @@ def is_ours(error: ValueError | OSError) -> bool:
     return next((name for name in reversed(packages) if name in (*OURS, *FRAMEWORKS)), "") in OURS
 
 
-def run(main: Callable[[list[str]], int], argv: list[str]) -> int:
+def run(
+    main: Callable[[list[str]], int],
+    argv: list[str],
+    explained: Callable[[Exception], str] = lambda error: "",
+) -> int:
     """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2.
 
+    ``explained`` says what is known of an error that Paddle has worded, which goes below its sentence.
     After a signal for which ``stopping`` listens the process ends here, with its sentence.
     """
     try:
         try:
             return main(argv)
         except Exception as error:
-            return _refused(error)
+            return _refused(error, explained)
     except stopping.Stopped as stopped:
         stopping.end(stopped.number)
     except KeyboardInterrupt:
         return 130
 
 
-def _refused(error: Exception) -> int:
+def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
     """The exit code for an error that has a sentence for the user, which is printed; others are raised.
 
     Python looks for signals at the start of a function: one that came while foreign code ran is answered
@@ -161,5 +166,7 @@ def _refused(error: Exception) -> int:
         pass  # the device cannot be used, and the sentence says why
     elif not isinstance(error, (ValueError, OSError)):
         raise error  # a fault of the program or of Paddle: the traceback is needed
+    elif not is_ours(error):
+        sentence = "\n".join(filter(None, [sentence, explained(error)]))
     refusal.say(sentence)
     return 2

@@ -29,7 +29,7 @@ from llm_npu import config, stopping
 from llm_npu.device import Device, find_card
 from llm_npu.plan import partners
 from llm_npu.refusal import Sentences
-from llm_npu.watch import Watch
+from llm_npu.watch import Explainer, Watch
 from paddle_fused import virtual_npu
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
@@ -64,11 +64,11 @@ def join(argv: Sequence[str], device: Device) -> None:
     os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
 
 
-def start(script: str, argv: Sequence[str], device: Device) -> int:
+def start(script: str, argv: Sequence[str], device: Device, *explained: Explainer) -> int:
     """Run ``script argv`` in as many processes as ``--nproc`` asks for; returns their exit code.
 
     ``device`` is chosen already (``llm_npu.device.select``), which the processes inherit. When a rank is lost
-    or has failed, all start again, as often as ``--max_restarts`` says.
+    or has failed, all start again, as often as ``--max_restarts`` says. ``explained``: as for ``Watch``.
     ValueError for more processes than devices, for the CPU, and for a device that names one id;
     stopping.Stopped when a signal comes before there is a rank.
     """
@@ -84,7 +84,7 @@ def start(script: str, argv: Sequence[str], device: Device) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     (output_dir / "log").mkdir(parents=True, exist_ok=True)
-    restarts, watch = config.max_restarts_from(argv), Watch(output_dir / "log")
+    restarts, watch = config.max_restarts_from(argv), Watch(output_dir / "log", *explained)
     stopping.shield()
     for restart in range(restarts + 1):
         controller = _controller(script, argv, count, watch, again=restart > 0)

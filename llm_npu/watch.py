@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,12 @@ STOPPED = 4.0  # seconds that one of them may be stopped
 SHOWN = 4000  # characters of a failed rank's log
 BAD_INPUT = 2
 
+Explainer = Callable[[Path, int, str], str]
+
+
+def _unexplained(log: Path, start: int, end: str) -> str:
+    return ""
+
 
 class End(NamedTuple):
     """How a run has ended; ``by_fault``: neither by itself, nor by a signal to it, nor by bad input."""
@@ -39,13 +45,15 @@ class End(NamedTuple):
 
 class Watch:
     """Looks after the processes of all ranks. ``logs`` is where those of rank 1 and more write, ``refused``
-    is for what ranks have to say of bad input.
+    is for what ranks have to say of bad input. ``explained`` says what is known about a failure: of a rank's
+    log, from a byte on, and the sentence about its end.
 
     From the first moment on, SIGINT and SIGTERM are for the ranks: ``received`` is the last such signal.
     """
 
-    def __init__(self, logs: Path):
-        self.logs = logs
+    def __init__(self, logs: Path, explained: Explainer = _unexplained):
+        self.logs, self.explained = logs, explained
+        self.begun: dict[Path, int] = {}  # where in its log a rank begins that was started again
         self.refused = refusal.Sentences()
         self.processes: list = []
         self.received: int | None = None
@@ -119,7 +127,7 @@ class Watch:
     def _conclusion(self) -> End:
         if self.failed is None:
             return End(_exit_code(self.processes[0].returncode), by_fault=False)
-        returned, file = self.processes[self.failed].returncode, self.logs / f"workerlog.{self.failed}"
+        returned, file = self.processes[self.failed].returncode, self._log(self.failed)
         code = _exit_code(returned)
         how = f"ended with exit code {code}"
         if self.stopped is not None:
@@ -130,9 +138,19 @@ class Watch:
             refusal.say(sentence)
         elif self.failed != 0 and not (code == BAD_INPUT and self.processes[0].returncode == BAD_INPUT):
             print(f"rank {self.failed} {how}; the end of {file}:\n{_tail(file)}", file=sys.stderr)
+            self._explain(file, how)
         elif self.stopped is not None or returned < 0:
             print(f"rank 0 {how}", file=sys.stderr)
+            self._explain(Path(os.devnull), how)
+        self.begun = {log: log.stat().st_size for log in self.logs.glob("workerlog.*")}
         return End(code, by_fault=code != BAD_INPUT and self.received is None)
+
+    def _explain(self, file: Path, how: str) -> None:
+        if sentences := self.explained(file, self.begun.get(file, 0), f"rank {self.failed} {how}"):
+            print(sentences, file=sys.stderr)
+
+    def _log(self, rank: int) -> Path:
+        return self.logs / f"workerlog.{rank}"
 
     def _signal(self, number: int) -> None:
         for process in self.processes:

@@ -21,6 +21,7 @@ if __name__ == "__main__":
 
 import paddle_fused
 from llm_npu import config, console, device, launch, profiling
+from llm_npu.doctor import explain
 from llm_npu.numerics import reproducible
 from paddle_fused import virtual_npu
 
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
     if launch.is_rank():
         launch.join(argv, chosen)
     elif config.nproc_from(argv) > 1 and "--help" not in argv:
-        return launch.start(__file__, argv, chosen)
+        return launch.start(__file__, argv, chosen, explain.of_rank)
     if profiled := config.profile_dir_from(argv):
         profiling.prepare(profiled)
     console.import_frameworks()
@@ -129,4 +130,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, sys.argv[1:]))
+    explain.after_tracebacks()
+    sys.exit(console.run(main, sys.argv[1:], explain.of_error))

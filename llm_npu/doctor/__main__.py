@@ -1,13 +1,17 @@
-"""``python -m llm_npu.doctor``: exit code 1 if something cannot work, 2 for bad arguments."""
+"""``python -m llm_npu.doctor``: exit code 1 if something cannot work, 2 for bad arguments.
+
+With ``--explain LOGFILE``: 1 if a failure in the log was named, 0 if none, 2 if the log cannot be read.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
 
-from . import Setup, as_json, examine, exit_code, text
+from . import Setup, as_json, examine, exit_code, explain, text
 from .setup import DISK_GB, TIMEOUT
 
 
@@ -18,6 +22,9 @@ def _parser() -> argparse.ArgumentParser:
         "is wrong. Exit code 1 if something cannot work, else 0.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--explain", metavar="LOGFILE", help="name the failures in a log, the first cause first; - is stdin"
+    )
     parser.add_argument("--device", default="npu", help="as for scripts/run_llama_npu.py (default: npu)")
     parser.add_argument(
         "--output_dir", type=Path, default=Path("output"), help="where a run would write (default: output)"
@@ -42,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
+    if options.explain is not None:
+        return _explained(options.explain, options.json)
     setup = Setup(
         os.environ,
         device_name=options.device,
@@ -53,6 +62,23 @@ def main(argv: list[str]) -> int:
     findings = examine(setup)
     print(as_json(findings) if options.json else text(findings), end="")
     return exit_code(findings)
+
+
+def _explained(file: str, json: bool) -> int:
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as log:
+            found = explain.explain(log)
+    except OSError as error:
+        return _refused(f"{file!r} cannot be read: {error.strerror}")
+    except ValueError as error:  # of a name that no file can have
+        return _refused(f"{file!r} cannot be read: {error}")
+    print(explain.as_json(found) if json else explain.text(found), end="")
+    return explain.exit_code(found)
+
+
+def _refused(sentence: str) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+"""The failures that are known, read from ``llm_npu/doctor/data``.
+
+A file there is a list of objects with these fields:
+
+``name``     what the failure is called here
+``role``     ``cause``; ``consequence``: ranks see it because another one has failed; ``vague``: it says that
+             something failed, and not what; ``general``: a code that CANN puts above many failures
+``meaning``  a sentence or two
+``codes``    code -> what it stands for; a code of six characters, such as 507015 or EI0006
+``texts``    ``has``: characters that stand in the line; ``match``: a regular expression besides, if they are
+             not enough
+``causes``   likely ones, the likeliest first
+``run``      ``command``, and what it ``shows``
+``sources``  public pages or sources
+
+In a line that several texts fit, the first one counts: in the order of ``FILES``, and of each file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+FILES = ("loading", "paddle", "memory", "device", "operators", "collectives")
+ROLES = ("cause", "consequence", "vague", "general")  # in the order in which they are shown
+
+# The module that the second character of a code names, and E?9000 to E?9999 are inner errors:
+# https://www.hiascend.com/document/detail/en/canncommercial/850/maintenref/troubleshooting/troubleshooting_0225.html
+MODULES = {
+    "1": "its graph engine",
+    "2": "its fusion engine",
+    "3": "the card's AICPU",
+    "4": "its operator compiler",
+    "7": "an operator's plugin",
+    "8": "an operator",
+    "B": "its operator compiler",
+    "E": "its runtime",
+    "H": "its interface (ACL)",
+    "I": "HCCL, its collectives",
+    "J": "HCCP, the connections of its collectives",
+    "K": "its profiler",
+    "L": "the driver",
+    "Z": "an operator",
+}
+# enum HcclResult, <hccl/hccl_types.h>.
+HCCL_RESULTS = {
+    "1": "a parameter is not accepted",
+    "2": "a pointer is missing",
+    "3": "no memory",
+    "4": "an internal error",
+    "5": "not supported",
+    "6": "something was not found",
+    "7": "something is not available",
+    "8": "a system call failed",
+    "9": "waiting took too long",
+    "10": "a file cannot be opened",
+    "11": "a TCP connection failed",
+    "12": "a RoCE connection failed",
+    "13": "sending over TCP failed",
+    "14": "sending over RoCE failed",
+    "15": "a call of CANN's runtime failed",
+    "16": "a call of the driver failed",
+    "19": "a call of the network failed",
+    "21": "packets were not answered",
+    "24": "no memory",
+}
+
+
+@dataclass(frozen=True)
+class Text:
+    """``has`` stands in a line, and ``match`` fits it."""
+
+    has: str
+    match: re.Pattern[str] | None
+
+    def fits(self, line: str) -> bool:
+        return self.has in line and (self.match is None or self.match.search(line) is not None)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An object of the data."""
+
+    name: str
+    role: str
+    meaning: str
+    codes: dict[str, str]
+    texts: tuple[Text, ...]
+    causes: tuple[str, ...]
+    run: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All failures, which of them has a code, and which has a text."""
+
+    failures: tuple[Failure, ...]
+    by_code: dict[str, Failure]
+    texts: tuple[tuple[Text, Failure], ...]
+
+
+@functools.cache
+def catalogue() -> Catalogue:
+    """What the data holds."""
+    failures = tuple(
+        _failure(each) for name in FILES for each in json.loads((DATA / f"{name}.json").read_text())
+    )
+    by_code = {code: failure for failure in failures for code in failure.codes}
+    assert len(by_code) == sum(len(failure.codes) for failure in failures), "a code stands in two failures"
+    texts = tuple((text, failure) for failure in failures for text in failure.texts)
+    return Catalogue(failures, by_code, texts)
+
+
+def _failure(fields: dict) -> Failure:
+    texts = tuple(
+        Text(each["has"], re.compile(each["match"]) if "match" in each else None) for each in fields["texts"]
+    )
+    run = tuple((each["command"], each["shows"]) for each in fields["run"])
+    given = fields | {"texts": texts, "run": run}
+    return Failure(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    )

@@ -1,0 +1,132 @@
+"""How an explanation is shown: at length, as JSON, and in short behind a trainer's own error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+from .naming import Explanation, Named, explain, explain_text
+
+WIDTH = 118
+EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may hold its own explanation
+UNKNOWN = (
+    "no known failure is in this log. Attach to a report: the log from its first line on, those of all ranks "
+    "(OUTPUT_DIR/log), ~/ascend/log, and what `python -m llm_npu.doctor --json` prints."
+)
+LABELS = {"cause": "cause", "consequence": "follows", "vague": "unclear", "general": "unclear"}
+LOOK_ABOVE = "Nothing in this log says why: the cause is in the log of another rank, or further up."
+
+
+def exit_code(found: Explanation) -> int:
+    """1 if a failure was named, else 0."""
+    return int(bool(found.named))
+
+
+def text(found: Explanation) -> str:
+    """The first failure at length, the others in two lines each."""
+    lines = []
+    for position, named in enumerate(found.named):
+        lines += _head(named)
+        if position == 0:
+            lines += _cure(named)
+        lines.append("")
+    if found.named and found.named[0].failure.role != "cause":
+        lines += _field("note", LOOK_ABOVE)
+    for note in found.notes:
+        lines += _field("note", note)
+    if not found.named:
+        lines += _field("unknown", UNKNOWN)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def brief(found: Explanation) -> str:
+    """The first failure only, to stand behind the error itself; "" without one."""
+    return "\n".join([*_head(found.named[0], said=False), *_cure(found.named[0])]) if found.named else ""
+
+
+def as_json(found: Explanation) -> str:
+    """{"exit_code": 0 or 1, "failures": [{"name", "role", "line", ...}, ...], "notes": [...]}"""
+    failures = [
+        {
+            "name": named.failure.name,
+            "role": named.failure.role,
+            "line": named.line,
+            "said": named.said,
+            "code": named.code,
+            "meaning": named.failure.meaning,
+            "causes": named.failure.causes,
+            "run": [{"command": command, "shows": shows} for command, shows in named.failure.run],
+            "sources": named.failure.sources,
+        }
+        for named in found.named
+    ]
+    return (
+        json.dumps({"exit_code": exit_code(found), "failures": failures, "notes": found.notes}, indent=2)
+        + "\n"
+    )
+
+
+def of_rank(file: Path, start: int, end: str) -> str:
+    """``brief`` of what a rank wrote to ``file`` from ``start`` on, else of the sentence ``end``.
+
+    "" if neither shows a known failure, or if the rank has explained it already.
+    """
+    found = Explanation()
+    if file.exists():
+        with file.open("rb") as log:
+            log.seek(start)
+            found = explain(log)
+            log.seek(max(start, log.tell() - EXPLAINED))
+            if found.named and brief(found).encode() in log.read():
+                return ""
+    return brief(found if found.named else explain_text(end))
+
+
+def of_error(error: BaseException) -> str:
+    """``brief`` of an exception, with those that caused it."""
+    return brief(explain_text("".join(traceback.format_exception(error))))
+
+
+def after_tracebacks() -> None:
+    """From now on an exception that ends this process is explained below its traceback, if it is known."""
+    show = sys.excepthook
+
+    def hook(kind, error, trace):
+        show(kind, error, trace)
+        if explained := of_error(error):
+            print(explained, file=sys.stderr)
+
+    sys.excepthook = hook
+
+
+def _head(named: Named, said: bool = True) -> list[str]:
+    failure = named.failure
+    lines = [f"{LABELS[failure.role]:8} {failure.name}"]
+    if said:
+        lines[0] += f", line {named.line}"
+        lines += _field("said", named.said)
+    meaning = (
+        f"{named.code}: {failure.codes[named.code]}. {failure.meaning}" if named.code else failure.meaning
+    )
+    return lines + _field("meaning", meaning)
+
+
+def _cure(named: Named) -> list[str]:
+    lines = []
+    for number, cause in enumerate(named.failure.causes, 1):
+        lines += _field("likely" if number == 1 else "", f"{number}. {cause}")
+    for number, (command, shows) in enumerate(named.failure.run):
+        lines += [f"{'run' if number == 0 else '':8} {command}", *_field("", f"# {shows}")]
+    lines += [
+        f"{'source' if number == 0 else '':8} {source}" for number, source in enumerate(named.failure.sources)
+    ]
+    return lines
+
+
+def _field(label: str, content: str) -> list[str]:
+    indent = " " * 9
+    wrapped = textwrap.wrap(content, WIDTH, initial_indent=f"{label:8} ", subsequent_indent=indent)
+    return wrapped or [label]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -21,20 +22,23 @@ namespace virtual_npu {
 namespace {
 
 using Kernels = std::set<std::pair<std::string, std::string>>;  // {kernel, dtype}
+using Listed = std::pair<const char*, const char*>;             // a compiler is slow with thousands of std::string
 
 // Kernels that paddle-custom-npu registers, read from its sources.
 const Kernels& card_kernels() {
-  static const auto* kernels = new Kernels{
+  static constexpr Listed kListed[] = {
 #include "card_kernels.inc"
   };
+  static const auto* kernels = new Kernels(std::begin(kListed), std::end(kListed));
   return *kernels;
 }
 
 // Of those, the ones that CANN's documents give to the AICPU, beside all of double precision.
 const Kernels& aicpu_kernels() {
-  static const auto* kernels = new Kernels{
+  static constexpr Listed kListed[] = {
 #include "aicpu_kernels.inc"
   };
+  static const auto* kernels = new Kernels(std::begin(kListed), std::end(kListed));
   return *kernels;
 }
 

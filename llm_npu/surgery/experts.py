@@ -8,6 +8,7 @@ from __future__ import annotations
 import paddle
 
 import paddle_fused
+from paddle_fused import paddle_release
 
 
 def refuses(experts) -> str | None:
@@ -40,7 +41,7 @@ def mixture(experts, tokens, probs, indices):
     """
     experts = list(experts)
     rows, sorted_indices = paddle_fused.moe_token_permute(tokens, indices)
-    counts = paddle.histogram(indices.flatten(), bins=len(experts), min=0, max=len(experts))
+    counts = paddle_release.counts_of(indices, len(experts))
     if paddle.in_dynamic_mode():
         sizes = counts.tolist()
         learns = paddle.is_grad_enabled()

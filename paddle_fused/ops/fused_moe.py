@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import paddle
 
-from .. import native
+from .. import native, paddle_release
 from ..dispatch import BACKENDS, Backend, FusedOp
 from ..sharding import Rule, Sharding
 from .arguments import FLOATS, check_is_tensor, check_one_device, check_shape, check_tensor, dtype_name
@@ -42,7 +42,7 @@ def fused_moe(
 
     Raises:
         ValueError: for shapes and dtypes other than these, an expert that there is not, and what
-            ``moe_token_permute`` and ``grouped_matmul`` refuse.
+            ``moe_token_permute`` and ``grouped_matmul`` refuse; for no tokens before Paddle 3.1.
 
     Source: the chain of npu_moe_token_permute, npu_grouped_matmul, npu_swiglu and npu_moe_token_unpermute in
     LLaMA-Factory and MindSpeed.
@@ -60,6 +60,7 @@ def fused_moe(
     check_tensor(OPERATOR, "down_weight", down_weight, dtypes=(dtype_name(hidden),))
     check_shape(OPERATOR, "down_weight", down_weight, [experts, both // 2, width], "[E, I, H]")
     check_one_device(OPERATOR, hidden=hidden, down_weight=down_weight)
+    paddle_release.check_tokens(OPERATOR, hidden)
     if isinstance(router, (list, tuple)):
         probs, indices = _given(hidden, router, experts, top_k)
     else:
@@ -120,7 +121,7 @@ def _on(backend: str) -> Backend:
     def run(hidden, probs, indices, gate_up_weight, down_weight):
         experts = gate_up_weight.shape[0]
         rows, sorted_indices = permute.run(hidden, indices, 0)
-        counts = paddle.histogram(indices.flatten(), bins=experts, min=0, max=experts)
+        counts = paddle_release.counts_of(indices, experts)
         both = matmul.run(rows, gate_up_weight, counts, COUNTS)
         made = matmul.run(_swiglu_on(backend, both).run(both, None), down_weight, counts, COUNTS)
         return unpermute.run(made, sorted_indices, probs)

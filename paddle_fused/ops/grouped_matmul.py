@@ -9,7 +9,7 @@ import operator
 
 import paddle
 
-from .. import ascend, contracts, native
+from .. import ascend, contracts, native, paddle_release
 from ..devices import is_captured
 from ..dispatch import Backend, FusedOp
 from ..sharding import Rule, Sharding
@@ -143,7 +143,7 @@ def _composed(x, weight, group_list, group_list_type):
     matrices = [w.reshape([depth, columns]) for w in paddle.split(weight, experts)]
     if _sizes_are_known(x, group_list):
         sizes = group_sizes(group_list, group_list_type, x.shape[0])
-        return paddle.concat(
+        return paddle_release.concat(
             [paddle.matmul(*pair) for pair in zip(paddle.split(x, sizes), matrices, strict=True)]
         )
     # A captured program learns the sizes when it runs: every expert multiplies all rows, others' being zeros.

@@ -9,7 +9,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.autograd import PyLayer
 
-from .. import ascend, native
+from .. import ascend, native, paddle_release
 from ..devices import default_device_of, is_captured
 from ..dispatch import Backend, FusedOp
 from ..sharding import Rule, Sharding, is_split, mesh_of, numbered
@@ -73,6 +73,7 @@ def linear_cross_entropy(
             f"transpose_weight={not transpose_weight} is for {layouts[1]}."
         )
     check_shape(OPERATOR, "labels", labels, list(hidden.shape)[:-1], "hidden's dimensions before the last")
+    paddle_release.check_tokens(OPERATOR, labels)
     if not -(2**31) <= ignore_index < 2**31:
         raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: an integer of 32 bits.")
     if reduction not in REDUCTIONS:

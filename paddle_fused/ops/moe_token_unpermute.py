@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import paddle
 
-from .. import ascend, contracts, native
+from .. import ascend, contracts, native, paddle_release
 from ..dispatch import Backend, FusedOp
 from ..sharding import Rule, Sharding
 from .arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
@@ -91,7 +91,7 @@ def _restored(permuted, sorted_indices):
     if count < 0:  # a captured program learns the number when it runs
         count = paddle.shape(permuted)[0]
     end = paddle.full([1], count, "int32")
-    with_zeros = paddle.concat([permuted, paddle.zeros([1, width], permuted.dtype)])
+    with_zeros = paddle_release.concat([permuted, paddle.zeros([1, width], permuted.dtype)])
     return paddle.gather(with_zeros, paddle.minimum(sorted_indices, end)), sorted_indices < end
 
 

@@ -250,7 +250,8 @@ def logits_of(w: dict[str, np.ndarray], ids: np.ndarray, config: dict) -> np.nda
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("tie", [False, True])
 def test_weights_are_in_the_hugging_face_layout(tmp_path, fused, tie):
-    model = llama(fused, tie).eval()
+    model = llama(fused, tie)
+    model.eval()
     weights.save(model, tmp_path)
     stored, config = load_file(tmp_path / weights.FILE), json.loads((tmp_path / "config.json").read_text())
     wanted = shapes()

@@ -154,3 +154,20 @@ def test_safetensors_are_read_without_stride_kernels(tmp_path):
         assert not paddle.get_flags("FLAGS_use_stride_kernel")["FLAGS_use_stride_kernel"]
     finally:
         paddle.set_flags(before)
+
+
+WHERE = """
+import sys
+import paddle
+from llm_npu.compat import operators
+if sys.argv[1] == "cured":
+    operators.apply()
+chosen = paddle.where(paddle.to_tensor([True, False]), 0.5, -1.0)
+print(chosen.dtype, chosen.tolist())
+"""
+
+
+def test_numbers_of_where_are_in_single_precision(run_python):
+    assert run_python("-c", WHERE, "cured").stdout == "paddle.float32 [0.5, -1.0]\n"
+    stock = run_python("-c", WHERE, "stock").stdout
+    assert stock == f"paddle.float{64 if paddle_release.before(3, 2) else 32} [0.5, -1.0]\n"

@@ -186,7 +186,8 @@ def test_pipeline_layers_hide_what_follows(name, padded, operator):
     it to an operator that hides what is True."""
     family, batch = BY_NAME[name], random_batch(padded)
     whole = built(family)
-    pipeline = Pipeline(whole.config).eval()
+    pipeline = Pipeline(whole.config)
+    pipeline.eval()
     names = {
         "stages.0.": "llama.",
         **{f"stages.{i + 1}.": f"llama.layers.{i}." for i in range(whole.config.num_hidden_layers)},

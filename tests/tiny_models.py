@@ -61,7 +61,9 @@ def build(name: str, dtype: str = "float32", seed: int = 5, **changes):
             parameter.set_value(paddle.rand(parameter.shape) + 0.5)
         elif parameter_name.endswith("bias"):
             parameter.set_value(paddle.randn(parameter.shape) * 0.3)
-    return model.to(dtype=dtype).eval()
+    model = model.to(dtype=dtype)
+    model.eval()  # returns nothing before Paddle 3.1
+    return model
 
 
 def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:

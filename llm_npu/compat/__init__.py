@@ -15,7 +15,7 @@ import paddle
 
 from paddle_fused import paddle_release
 
-from . import auto_parallel, layers, pipeline, sharding, store
+from . import auto_parallel, layers, operators, pipeline, sharding, store
 
 
 def apply() -> None:
@@ -24,6 +24,7 @@ def apply() -> None:
     ranks_average_without_nccl()
     auto_parallel.apply()
     layers.apply()
+    operators.apply()
     pipeline.apply()
     sharding.apply()
     store.store_outlives_its_clients()

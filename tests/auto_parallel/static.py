@@ -99,15 +99,18 @@ def train_split(split: str, mesh, seed: int) -> dict:
     optimizer = dist.shard_optimizer(new_optimizer(model.parameters()))
     ids, labels = batch(seed)
     data = paddle.io.TensorDataset([ids, labels, labels])  # the last one goes to the loss function
-    loader = dist.shard_dataloader(
-        paddle.io.DataLoader(data, batch_size=len(ids)),
-        meshes=[mesh],
-        shard_dims=mesh.dim_names[0] if split == "batch" else None,
-    )
+
+    def loader():
+        return dist.shard_dataloader(
+            paddle.io.DataLoader(data, batch_size=len(ids)),
+            meshes=[mesh],
+            shard_dims=mesh.dim_names[0] if split == "batch" else None,
+        )
+
     with use_backend("native", strict=True):
-        trained = dist.to_static(model, loader, lambda loss, *_labels: loss, optimizer)
+        trained = dist.to_static(model, loader(), lambda loss, *_labels: loss, optimizer)
         trained.train()
-        batches = list(loader)  # before Paddle 3.1 it cannot be read twice
+        batches = list(loader())  # before Paddle 3.1 a loader can be read once
         losses = [float(trained(*arrays)) for _ in range(STEPS) for arrays in batches]
     names = re.findall(r'"custom_op\.(\w+)"', str(trained.dist_main_program("train")))
     return {"losses": losses, "operators": sorted(names)}

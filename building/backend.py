@@ -23,7 +23,7 @@ def _requirements(config_settings=None) -> list[str]:
         wanted = native.is_wanted()
     except SetupError as error:
         raise SystemExit(str(error)) from None
-    needed = ["cmake>=3.22", "ninja"] if wanted else []
+    needed = ["cmake>=3.24", "ninja"] if wanted else []
     return [*needed, f"paddlepaddle=={paddle_there.NEWEST}"] if wanted and missing else needed
 
 

@@ -80,7 +80,17 @@ def build(source: Path, build: Path, destination: Path) -> None:
     if there is None:
         raise SetupError("paddlepaddle is not installed; its headers are needed.", "Build with pip.")
     sources = libraries.sources_digest(source / "paddle_fused")  # before they are read by the compiler
-    configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
+    # Anew: what an earlier build has found, such as pip's ninja, may be gone, and is not looked for again.
+    configure = [
+        "cmake",
+        "--fresh",
+        "-S",
+        str(source / "paddle_fused" / "csrc"),
+        "-B",
+        str(build),
+        "-G",
+        "Ninja",
+    ]
     configure += [
         "-DCMAKE_BUILD_TYPE=Release",
         f"-DPADDLE_DIR={there.folder}",
@@ -93,7 +103,9 @@ def build(source: Path, build: Path, destination: Path) -> None:
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
             lines = done.stdout.splitlines()
-            errors = [line for line in lines if re.search(r"\berror\b:|CMake Error", line)] or lines
+            at = [number for number, line in enumerate(lines) if re.search(r"\berror\b:|CMake Error", line)]
+            # cmake says on the lines below where the error is what it is.
+            errors = [line for line in lines[at[0] :] if line.strip()] if at else lines
             raise SetupError(
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}):",
                 "\n".join(errors[:12]),

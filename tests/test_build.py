@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -151,12 +152,27 @@ def test_missing_compiler_is_named(source):
     assert "Traceback" not in done.stderr
 
 
-def test_failing_compiler_is_quoted_without_a_traceback(source, tmp_path):
+def failing_compiler(tmp_path):
     compiler = tmp_path / "broken-compiler"
     compiler.write_text("#!/bin/sh\necho 'fatal error: this compiler is broken' >&2\nexit 1\n")
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
-    done = build(source, compiler)
+    return compiler
+
+
+def test_failing_compiler_is_quoted_without_a_traceback(source, tmp_path):
+    done = build(source, failing_compiler(tmp_path))
     assert done.returncode != 0
     assert "The native code did not compile" in done.stderr and "this compiler is broken" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (source / "paddle_fused" / "lib").exists()
+
+
+def test_tools_of_an_earlier_build_may_be_gone(source, tmp_path):
+    """pip gives every build a ninja of its own and deletes it, while the build's folder stays."""
+    compiler = failing_compiler(tmp_path)
+    build(source, compiler)
+    (cache,) = source.glob("build/*/CMakeCache.txt")
+    kept = re.sub("(?m)^CMAKE_MAKE_PROGRAM.*$", "CMAKE_MAKE_PROGRAM:FILEPATH=/gone/ninja", cache.read_text())
+    cache.write_text(kept)
+    done = build(source, compiler)
+    assert "this compiler is broken" in done.stderr and "/gone/ninja" not in done.stderr

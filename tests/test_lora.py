@@ -39,7 +39,9 @@ def model_of(family, seed=0, **flags):
     config = config_class(family).from_dict(SIZES | MIXTURES.get(family, {}))
     for name, value in flags.items():
         setattr(config, name, value)
-    return model_class(family)(config).eval()
+    model = model_class(family)(config)
+    model.eval()
+    return model
 
 
 def arguments(**given):

@@ -61,7 +61,7 @@ def build(name: str, dtype: str = "float32", seed: int = 5, **changes):
             parameter.set_value(paddle.rand(parameter.shape) + 0.5)
         elif parameter_name.endswith("bias"):
             parameter.set_value(paddle.randn(parameter.shape) * 0.3)
-    model = model.to(dtype=dtype)
+    model.to(dtype=dtype)
     model.eval()  # returns nothing before Paddle 3.1
     return model
 

@@ -94,7 +94,8 @@ class Family:
         model = self.model(config)
         fill(model)
         model.to(dtype=dtype)
-        return model.eval()
+        model.eval()
+        return model
 
 
 def fill(model) -> None:

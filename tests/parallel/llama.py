@@ -33,7 +33,7 @@ from llm_npu.compat.gradient_norm import GradientNorm
 from llm_npu.parallel import Degrees, Session, Settings
 from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss
-from paddle_fused import virtual_npu
+from paddle_fused import paddle_release, virtual_npu
 
 SEED = int(sys.argv[3])
 OTHER_ROUNDINGS = range(4)  # seeds
@@ -80,10 +80,12 @@ def alone(precision: str, fused: bool = True, otherwise: int | None = None) -> d
     for step in range(STEPS):
         loss = causal(*map(paddle.to_tensor, batch(step)))
         loss.backward()
-        for parameter in causal.parameters() if precision != "float32" else ():
-            gradient = parameter.grad.astype("float32")  # which are clipped, as with --amp_master_grad
-            parameter.grad = None
-            parameter.grad = gradient
+        if precision != "float32":
+            paddle_release.allow_float32_gradients(causal.parameters())
+            for parameter in causal.parameters():
+                gradient = parameter.grad.astype("float32")  # which are clipped, as with --amp_master_grad
+                paddle_release.drop_gradient(parameter)
+                parameter.grad = gradient
         optimizer.step()
         optimizer.clear_grad()
         losses.append(float(loss))

@@ -93,14 +93,6 @@ def before(*release: int) -> bool:
 # ---- what differs, in the order of the releases that brought it ------------------------------------------
 
 
-def update_op_proto() -> None:
-    """Has Paddle read the operators anew that were registered since. Before 3.1 it takes no argument."""
-    from paddle.base.framework import OpProtoHolder
-
-    update = OpProtoHolder.instance().update_op_proto
-    update([]) if at_least(3, 1) else update()
-
-
 def max_memory_allocated(device: str) -> int:
     """The most bytes that tensors on ``device``, such as "npu:1", have taken so far.
 
@@ -115,6 +107,14 @@ def max_memory_allocated(device: str) -> int:
 
 def _id_of(device: str) -> int:
     return int(device.partition(":")[2] or 0)
+
+
+def update_op_proto() -> None:
+    """Has Paddle read the operators anew that were registered since. Before 3.2 it takes no argument."""
+    from paddle.base.framework import OpProtoHolder
+
+    update = OpProtoHolder.instance().update_op_proto
+    update([]) if at_least(3, 2) else update()
 
 
 def matmul_into(out, x, y, transpose_y: bool) -> None:

@@ -16,14 +16,14 @@ from paddle_fused.libraries import SetupError
 from . import native, paddle_there
 
 
-def _requirements(config_settings=None) -> list[str]:
+def _requirements() -> list[str]:
     """What a build needs beside what pyproject.toml names."""
     try:
         missing = paddle_there.paddle_there() is None
         wanted = native.is_wanted()
     except SetupError as error:
         raise SystemExit(str(error)) from None
-    needed = ["cmake>=3.24", "ninja"] if wanted else []
+    needed = ["cmake>=3.22", "ninja"] if wanted else []
     return [*needed, f"paddlepaddle=={paddle_there.NEWEST}"] if wanted and missing else needed
 
 

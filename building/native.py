@@ -67,6 +67,16 @@ def check_compiler() -> None:
         return
 
 
+def forget_tools(build: Path) -> None:
+    """Has cmake look for its tools anew: those of an earlier build, such as pip's ninja, may be gone.
+
+    So would ``cmake --fresh``, which deletes the compiled objects, too.
+    """
+    (build / "CMakeCache.txt").unlink(missing_ok=True)
+    for found in (build / "CMakeFiles").glob("[0-9]*"):  # a folder for each version of cmake
+        shutil.rmtree(found)
+
+
 def build(source: Path, build: Path, destination: Path) -> None:
     """Configures, compiles and installs the libraries below ``destination``."""
     check_compiler()
@@ -80,17 +90,8 @@ def build(source: Path, build: Path, destination: Path) -> None:
     if there is None:
         raise SetupError("paddlepaddle is not installed; its headers are needed.", "Build with pip.")
     sources = libraries.sources_digest(source / "paddle_fused")  # before they are read by the compiler
-    # Anew: what an earlier build has found, such as pip's ninja, may be gone, and is not looked for again.
-    configure = [
-        "cmake",
-        "--fresh",
-        "-S",
-        str(source / "paddle_fused" / "csrc"),
-        "-B",
-        str(build),
-        "-G",
-        "Ninja",
-    ]
+    forget_tools(build)
+    configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
     configure += [
         "-DCMAKE_BUILD_TYPE=Release",
         f"-DPADDLE_DIR={there.folder}",

@@ -172,7 +172,11 @@ def test_tools_of_an_earlier_build_may_be_gone(source, tmp_path):
     compiler = failing_compiler(tmp_path)
     build(source, compiler)
     (cache,) = source.glob("build/*/CMakeCache.txt")
+    compiled = cache.parent / "CMakeFiles" / "kernels.dir" / "kernel.cc.o"
+    compiled.parent.mkdir()
+    compiled.touch()
     kept = re.sub("(?m)^CMAKE_MAKE_PROGRAM.*$", "CMAKE_MAKE_PROGRAM:FILEPATH=/gone/ninja", cache.read_text())
     cache.write_text(kept)
     done = build(source, compiler)
     assert "this compiler is broken" in done.stderr and "/gone/ninja" not in done.stderr
+    assert compiled.exists()

@@ -61,7 +61,7 @@ PF_INLINE Pair split(Pair v) {
   return {PF_SHUFFLE(v.a, v.b, 0, 2, 8, 10, 4, 6, 12, 14),
           PF_SHUFFLE(v.a, v.b, 1, 3, 9, 11, 5, 7, 13, 15)};
 #else
-  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6), __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6), PF_SHUFFLE(v.a, v.b, 1, 3, 5, 7)};
 #endif
 }
 PF_INLINE Pair join(Pair v) {
@@ -72,7 +72,7 @@ PF_INLINE Pair join(Pair v) {
   return {PF_SHUFFLE(v.a, v.b, 0, 8, 1, 9, 4, 12, 5, 13),
           PF_SHUFFLE(v.a, v.b, 2, 10, 3, 11, 6, 14, 7, 15)};
 #else
-  return {PF_SHUFFLE(v.a, v.b, 0, 4, 1, 5), __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 4, 1, 5), PF_SHUFFLE(v.a, v.b, 2, 6, 3, 7)};
 #endif
 }
 
@@ -85,7 +85,7 @@ PF_INLINE Pair even_odd(Pair v) {
   return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6, 8, 10, 12, 14),
           PF_SHUFFLE(v.a, v.b, 1, 3, 5, 7, 9, 11, 13, 15)};
 #else
-  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6), __builtin_shufflevector(v.a, v.b, 1, 3, 5, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6), PF_SHUFFLE(v.a, v.b, 1, 3, 5, 7)};
 #endif
 }
 PF_INLINE Pair in_order(Pair v) {
@@ -96,7 +96,7 @@ PF_INLINE Pair in_order(Pair v) {
   return {PF_SHUFFLE(v.a, v.b, 0, 8, 1, 9, 2, 10, 3, 11),
           PF_SHUFFLE(v.a, v.b, 4, 12, 5, 13, 6, 14, 7, 15)};
 #else
-  return {PF_SHUFFLE(v.a, v.b, 0, 4, 1, 5), __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
+  return {PF_SHUFFLE(v.a, v.b, 0, 4, 1, 5), PF_SHUFFLE(v.a, v.b, 2, 6, 3, 7)};
 #endif
 }
 

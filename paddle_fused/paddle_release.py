@@ -165,15 +165,15 @@ def swiglu(x, y=None):
 # Tensors without elements, which kernels of 3.0 refuse or lose.
 
 
-def concat(tensors, axis: int = 0):
-    """paddle.concat. 3.0 gives tensors without elements no gradient, and refuses to have no others."""
+def concat(tensors):
+    """paddle.concat along axis 0. 3.0 gives tensors without elements no gradient, and refuses only those."""
     import paddle
 
     if at_least(3, 1) or all(0 not in tensor.shape for tensor in tensors):
-        return paddle.concat(tensors, axis)
+        return paddle.concat(tensors)
     full = [tensor for tensor in tensors if 0 not in tensor.shape]
     empty = [tensor for tensor in tensors if 0 in tensor.shape]
-    joined = paddle.concat(full, axis) if full else empty.pop()
+    joined = paddle.concat(full) if full else empty.pop()
     for tensor in empty:
         if not tensor.stop_gradient:
             joined = joined + tensor.sum()  # 0, and the tensor takes part in the graph
@@ -189,14 +189,14 @@ def counts_of(indices, bins: int):
     return paddle.histogram(indices.flatten(), bins=bins, min=0, max=bins)
 
 
-def fewest_tokens() -> int:
-    """Of what is made of several of Paddle's operators: 3.0 crashes in the gradients of no tokens."""
+def min_tokens() -> int:
+    """How many tokens fused_moe and linear_cross_entropy need: 3.0 crashes in the gradients of none."""
     return 0 if at_least(3, 1) else 1
 
 
-def check_tokens(operator: str, tensor) -> None:
-    """ValueError if ``tensor`` has no elements and this release crashes in the gradients."""
-    if fewest_tokens() > 0 and 0 in tensor.shape:
+def check_min_tokens(operator: str, tensor) -> None:
+    """ValueError if ``tensor`` has no tokens where ``min_tokens`` are needed."""
+    if min_tokens() > 0 and 0 in tensor.shape:
         raise ValueError(
             f"{operator}: there are no tokens; accepted from Paddle 3.1 on: 3.0 crashes in their gradients."
         )

@@ -89,7 +89,8 @@ def test_it_trains_and_writes_everything(finished):
     for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu"):
         assert any(line.startswith(f"ran      {operator} bfloat16: ") for line in lines), operator
     assert any(line.startswith("why      the first step was as the table says") for line in lines)
-    assert "virtual NPU" in lines[-2] and "kernel launch" in lines[-1]
+    assert "virtual NPU" in lines[-2]
+    assert lines[-1].startswith("On a card, ") and "kernel launch" in lines[-1]
 
     assert sorted(file.name for file in out.iterdir()) == [
         "checkpoint-10",

@@ -9,7 +9,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.base import core
 
-from llm_npu.compat.program_kernels import programs_have_kernels
+from llm_npu.compat.program_kernels import on_custom_device, programs_have_kernels
 from paddle_fused import paddle_release, virtual_npu
 
 
@@ -220,7 +220,7 @@ def stages_send() -> None:
     @functools.wraps(split)
     def pipeline_pass(*arguments):
         plan = split(*arguments)
-        if _on_custom_device():
+        if on_custom_device():
             for job in plan.job_types():
                 _add_to_zeros(plan.ir_program(job))
         return plan
@@ -231,14 +231,10 @@ def stages_send() -> None:
     depend = PipelinePassBase._add_dependency
 
     def _add_dependency(self, *arguments):
-        if not _on_custom_device():
+        if not on_custom_device():
             depend(self, *arguments)
 
     PipelinePassBase._add_dependency = _add_dependency
-
-
-def _on_custom_device() -> bool:
-    return isinstance(paddle.framework._current_expected_place_(), paddle.CustomPlace)
 
 
 def _add_to_zeros(program) -> None:

@@ -15,6 +15,11 @@ from paddle.distributed.auto_parallel.static import engine
 from paddle_fused import virtual_npu
 
 
+def on_custom_device() -> bool:
+    """Whether programs are made for a custom device now."""
+    return isinstance(paddle.framework._current_expected_place_(), paddle.CustomPlace)
+
+
 @functools.cache
 def programs_have_kernels() -> None:
     """Changes programs for a custom device when they are made, before they are cut into stages."""
@@ -23,7 +28,7 @@ def programs_have_kernels() -> None:
     @functools.wraps(stock)
     def remove_unuseful_comm_op_pass(program):
         stock(program)
-        if isinstance(paddle.framework._current_expected_place_(), paddle.CustomPlace):
+        if on_custom_device():
             role = paddle.pir.get_op_role()
             with paddle.static.program_guard(program):
                 for op in program.global_block().ops:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..ops.fused_moe import fused_moe
-from ..paddle_release import fewest_tokens
+from ..paddle_release import min_tokens
 from .case import OpCase
 
 
@@ -60,14 +60,14 @@ CASES = [
     _case(9, 33, 17, 3, 1, "float32 logits"),
     _case(40, 16, 16, 1, 1, "logits"),
     _case(12, 20, 12, 8, 3, "probs"),
-    _case(fewest_tokens(), 8, 8, 4, 2, "logits"),
+    _case(min_tokens(), 8, 8, 4, 2, "logits"),
 ]
 
 
 def _draw(random) -> OpCase:
     experts = int(random.integers(1, 6))
     return _case(
-        int(random.integers(fewest_tokens(), 8)),
+        int(random.integers(min_tokens(), 8)),
         int(random.integers(1, 20)),
         int(random.integers(1, 20)),
         experts,

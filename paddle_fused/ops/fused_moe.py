@@ -60,7 +60,7 @@ def fused_moe(
     check_tensor(OPERATOR, "down_weight", down_weight, dtypes=(dtype_name(hidden),))
     check_shape(OPERATOR, "down_weight", down_weight, [experts, both // 2, width], "[E, I, H]")
     check_one_device(OPERATOR, hidden=hidden, down_weight=down_weight)
-    paddle_release.check_tokens(OPERATOR, hidden)
+    paddle_release.check_min_tokens(OPERATOR, hidden)
     if isinstance(router, (list, tuple)):
         probs, indices = _given(hidden, router, experts, top_k)
     else:

@@ -53,7 +53,8 @@ def linear_cross_entropy(
         float32: [...] or a scalar. Gradients flow to hidden and weight.
 
     Raises:
-        ValueError: for shapes, dtypes, labels and reductions other than these.
+        ValueError: for shapes, dtypes, labels and reductions other than these, and for no tokens before
+            Paddle 3.1.
 
     Source: Liger-Kernel's fused linear cross entropy; torch.nn.functional.cross_entropy for "mean" (with a
     negative ignore_index paddle.nn.functional.cross_entropy divides by the number of all tokens).
@@ -73,7 +74,7 @@ def linear_cross_entropy(
             f"transpose_weight={not transpose_weight} is for {layouts[1]}."
         )
     check_shape(OPERATOR, "labels", labels, list(hidden.shape)[:-1], "hidden's dimensions before the last")
-    paddle_release.check_tokens(OPERATOR, labels)
+    paddle_release.check_min_tokens(OPERATOR, labels)
     if not -(2**31) <= ignore_index < 2**31:
         raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: an integer of 32 bits.")
     if reduction not in REDUCTIONS:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from setuptools import Command, Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
@@ -58,6 +59,14 @@ class BuildExtension(build_ext):
         return {}
 
 
+class Wheel(bdist_wheel):
+    """Of one platform and every Python: the libraries call Paddle, and nothing of Python's."""
+
+    def get_tag(self):
+        *python, platform = super().get_tag()
+        return ("py3", "none", platform) if with_native else (*python, platform)
+
+
 def requirements(with_native: bool) -> list[str]:
     """What is needed beside that of pyproject.toml's: never another Paddle than the one that is there."""
     version = paddle_there.version()
@@ -83,8 +92,11 @@ def requirements(with_native: bool) -> list[str]:
         "jinja2",  # chat templates
         "packaging",  # the doctor reads pins with it
     ]
+    # With a newer one "tensor_parallel_configs is not a attribute of DistributedStrategy".
     if paddle_release.number(version) < (3, 3, 0):
-        needed.append("protobuf<6")  # "tensor_parallel_configs is not a attribute of DistributedStrategy"
+        needed.append("protobuf<6")
+    elif paddle_release.number(version) < (3, 3, 1):
+        needed.append("protobuf<7")
     return needed
 
 
@@ -101,9 +113,9 @@ setup(
     install_requires=needed,
     # The extension has no Python module: it marks the wheel as belonging to one platform.
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])] if with_native else [],
-    cmdclass={"build_ext": BuildExtension, "build_native": BuildNative},
+    cmdclass={"build_ext": BuildExtension, "build_native": BuildNative, "bdist_wheel": Wheel},
     package_data={
         "paddle_fused": ["data/*.json", *(built if with_native else [])],
-        "llm_npu": ["doctor/data/*.json", "plan/data/*.json"],
+        "llm_npu": ["acceptance/data/*.json", "doctor/data/*.json", "core/data/*.json", "plan/data/*.json"],
     },
 )

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from paddle_fused import paddle_release
 from paddle_fused.libraries import SetupError
 
-# The newest with a wheel: aarch64 has none of 3.3.
-NEWEST = {"aarch64": "3.2.2"}.get(platform.machine(), "3.3.1")
+# Those that wheels of this project are built for, by processor: Paddle 3.3 has no wheel for aarch64.
+RELEASES = {"x86_64": ("3.0.0", "3.1.1", "3.2.2", "3.3.0", "3.3.1"), "aarch64": ("3.0.0", "3.1.1", "3.2.2")}
+NEWEST = RELEASES.get(platform.machine(), RELEASES["x86_64"])[-1]
 
 # The second line: the distributions that the package comes from, which are several for a moment only.
 LOOK = """

@@ -6,49 +6,49 @@
     paddle_fused.what_ran()
 
 Importing this package imports no framework: ``paddle_fused.virtual_npu`` has to act before paddle is
-imported. The operators import it when they are first asked for.
+imported. The operators import it when they are first asked for; SetupError then says so if the native
+libraries were built for another Paddle.
 """
 
 import importlib
 
-# Where each public name stands.
+from . import built_for, registry
+
+# The module of each public name that is no operator.
 _PUBLIC = {
     "BackendError": "dispatch",
     "ask": "dispatch",
     "reset_what_ran": "dispatch",
     "use_backend": "dispatch",
     "what_ran": "dispatch",
-    "add_rms_norm": "ops.add_rms_norm",
-    "apply_rotary": "ops.rotary",
-    "dropout_add_layer_norm": "ops.dropout_add_norm",
-    "dropout_add_rms_norm": "ops.dropout_add_norm",
-    "flash_attention": "ops.attention",
-    "fused_moe": "ops.fused_moe",
-    "FusedAdamW": "ops.adamw",
-    "grouped_matmul": "ops.grouped_matmul",
-    "linear_cross_entropy": "ops.linear_cross_entropy",
-    "load_operators": "operators",
-    "moe_token_permute": "ops.moe_token_permute",
-    "moe_token_unpermute": "ops.moe_token_unpermute",
-    "rms_norm": "ops.rms_norm",
-    "rotary_mul": "ops.rotary",
-    "swiglu": "ops.swiglu",
+    "load_operators": "registry",
 }
 _MODULES = ("compat", "contracts", "masks")
 
-__all__ = [*_PUBLIC, *_MODULES, "virtual_npu"]
-
 
 def __getattr__(name: str):
-    if name in _PUBLIC:
-        value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    if name == "__all__":
+        return sorted([*_PUBLIC, *_operators(), *_MODULES, "virtual_npu"])
+    operator = None if name.startswith("_") else _operators().get(name)
+    if operator is None and name not in (*_PUBLIC, *_MODULES):
+        names = ", ".join(__getattr__("__all__"))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {names}")
+    # Not on import: what rebuilds the libraries, or says what is wrong with them, imports this package, too.
+    built_for.check_package()
+    if operator is not None:
+        value = operator.function()
     elif name in _MODULES:
         value = importlib.import_module(f"{__name__}.{name}")
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+        value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
     globals()[name] = value
     return value
 
 
+def _operators() -> dict[str, registry.Operator]:
+    """By public name."""
+    return {operator.public: operator for operator in registry.operators().values()}
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from . import registry
 from .parity import use_an_npu
 
 # Far above what rounding does to values of about one, far below what a wrong element does.
@@ -75,12 +76,10 @@ def run(operator: str, calls: int, seed: int, trace: bool = False) -> tuple[Coun
     """Counts of what happened, and one line for each call that went wrong."""
     import numpy as np
 
-    from .cases import draw
-
     outcomes, wrong = Counter(), []
     for number in range(calls):
         random = np.random.default_rng([seed, number])
-        case = draw(operator, random)
+        case = registry.find(operator).draw(random)
         if trace:
             print(f"call {number}: {case}", file=sys.stderr, flush=True)
         outcome, complaint = _one_call(case, random)

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
+from . import registry
 from .parity import environment, use_an_npu
 
 PLACES = ("cpu", "npu")
@@ -38,11 +39,10 @@ class Cell:
 
 def table() -> dict[str, dict[tuple[str, str], Cell]]:
     """For each operator the cells of its backends and places."""
-    from .cases import all_cases
     from .dispatch import BACKENDS
 
     rows: dict[str, dict[tuple[str, str], Cell]] = {}
-    for case in all_cases():
+    for case in registry.all_cases():
         row = rows.setdefault(case.operator, {(b, p): Cell() for b in BACKENDS for p in PLACES})
         for dtype in case.dtypes:
             for place in PLACES:

@@ -18,7 +18,7 @@ ACTIVE, NAME = "_ZN12paddle_fused7kernels10active_isaEv", "_ZN12paddle_fused7ker
 
 
 def chosen() -> str:
-    """``baseline``, ``avx2``, ``avx512``, ``avx512_bf16`` or ``amx``.
+    """``baseline``, ``neon``, ``avx2``, ``avx512``, ``avx512_bf16`` or ``amx``.
 
     SetupError if the library is not built, OSError if it cannot be loaded.
     """

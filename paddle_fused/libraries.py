@@ -78,7 +78,8 @@ def is_outdated() -> bool:
 
 def sources_digest(package: Path = PACKAGE) -> str:
     """The SHA-256 of the names and the contents of all files that the libraries are made of."""
-    files = [*(package / "contracts").glob("*.py"), *(package / "data").glob("*.json")]
+    files = [*(package / "contracts").glob("*.py"), *(package / "ops").glob("*/*contract.py")]
+    files += (package / "data").glob("*.json")
     for file in (package / "csrc").rglob("*"):
         if file.suffix in SOURCES and file.relative_to(package / "csrc").parts[0] != NOT_BUILT:
             files.append(file)

@@ -12,7 +12,7 @@ from pathlib import Path
 import paddle
 from paddle.utils.cpp_extension import extension_utils
 
-from . import host_memory, libraries
+from . import built_for, host_memory, libraries
 from .devices import elsewhere, is_captured
 
 LIBRARY = libraries.folder() / libraries.OPERATORS
@@ -85,6 +85,7 @@ def _load_error() -> str | None:
     """Loads the library the first time; the reason why that failed, or None."""
     try:
         libraries.check_built()
+        built_for.check_package()
         extension_utils.load_op_meta_info_and_register_op(str(LIBRARY))
     except libraries.SetupError as error:
         return str(error)

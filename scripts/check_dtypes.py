@@ -19,7 +19,8 @@ import json
 import sys
 from pathlib import Path
 
-from llm_npu import config, console, device
+from llm_npu import config, device
+from llm_npu.core import console
 
 BATCH = 2
 FILES = (".yaml", ".yml", ".json")
@@ -31,9 +32,9 @@ def main(argv: list[str]) -> int:
     console.import_frameworks()
     import paddle
 
-    from llm_npu import compat, dtypes
+    from llm_npu import dtypes, patches
 
-    compat.apply()
+    patches.apply()
     paddle.set_device(chosen.name)
     own = arguments.model.partition(".py:")[1] != ""
     model, sample, run = of_function(arguments.model) if own else of_run(arguments)
@@ -78,13 +79,15 @@ def of_run(arguments: argparse.Namespace):
     """The model of a preset, a directory or a file of arguments, a batch of random tokens, and the run."""
     import paddle
 
-    from llm_npu import families, presets, surgery
+    from llm_npu import surgery
+    from llm_npu.models.paddlenlp import families
+    from llm_npu.training.model import config_for
 
     flags = ["--num_hidden_layers", str(arguments.layers), "--continue_training", "false"]
     named = Path(arguments.model).suffix in FILES and Path(arguments.model).is_file()
     which = [arguments.model] if named else ["--model_name_or_path", arguments.model]
     run = config.parse([*which, *flags, "--device", arguments.device])
-    asked = presets.config_for(run)
+    asked = config_for(run)
     model = families.new_model(asked)
     switches = run.fused.switches()
     if any(switches.values()):

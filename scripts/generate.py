@@ -13,7 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from llm_npu import console, device
+from llm_npu import device
+from llm_npu.core import console
 
 DECODES = ("greedy", "sampling", "beam")
 
@@ -25,10 +26,12 @@ def main(argv: list[str]) -> int:
     console.import_frameworks()
     import paddle
 
-    from llm_npu import chat_template, compat, pretrained, surgery, tokenizer
-    from llm_npu.generate import continuations
+    from llm_npu import patches, surgery
+    from llm_npu.data.text import chat_template, tokenizer
+    from llm_npu.inference.generate import continuations
+    from llm_npu.models.paddlenlp import pretrained
 
-    compat.apply()
+    patches.apply()
     paddle.set_device(chosen.name)
     console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
     tokens = tokenizer.load_tokenizer(arguments.tokenizer or arguments.checkpoint)

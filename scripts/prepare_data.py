@@ -15,12 +15,12 @@ import signal
 import sys
 from pathlib import Path
 
-from llm_npu.atomic import unfinished
-from llm_npu.console import import_frameworks
-from llm_npu.corpus import corpus
+from llm_npu.core.atomic import unfinished
+from llm_npu.core.console import import_frameworks
 from llm_npu.data import documents
 from llm_npu.data.indexed import move_indexed, open_indexed, with_suffix, write_indexed
-from llm_npu.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_beside, trained_tokenizer
+from llm_npu.data.text.corpus import corpus
+from llm_npu.data.text.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_beside, trained_tokenizer
 
 
 def prepare(args):

@@ -15,12 +15,13 @@ import sys
 from functools import partial
 
 if __name__ == "__main__":
-    from llm_npu import stopping
+    from llm_npu.core import stopping
 
     stopping.listen("before the first step")  # early: Ctrl-C and SIGTERM may come while the rest is imported
 
 import paddle_fused
-from llm_npu import config, console, device, launch, profiling
+from llm_npu import config, device, launch, profiling
+from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.numerics import reproducible
 from paddle_fused import virtual_npu
@@ -39,35 +40,25 @@ def main(argv: list[str]) -> int:
     if profiled := config.profile_dir_from(argv):
         profiling.prepare(profiled)
     console.import_frameworks()
-    from llm_npu import (
-        compat,
-        data,
-        dtypes,
-        generate,
-        lora,
-        metrics,
-        model,
-        overlap,
-        pipeline,
-        presets,
-        ranks,
-        resume,
-        summary,
-        surgery,
-        tokenizer,
-        trainer,
-        why,
-    )
+    from llm_npu import data, dtypes, patches, surgery
+    from llm_npu.console import summary, why
+    from llm_npu.core import ranks
+    from llm_npu.data.text import tokenizer
+    from llm_npu.inference import generate
+    from llm_npu.launch import fake_process_group
+    from llm_npu.models.paddlenlp import lora
     from llm_npu.numerics import options
-    from llm_npu.plan import dry_run, partners
+    from llm_npu.parallel import overlap, pipeline_trainer
+    from llm_npu.plan import dry_run
+    from llm_npu.training import metrics, model, resume, trainer
 
-    compat.apply()
+    patches.apply()
     if dry := virtual_npu.is_dry():
-        partners.stand_for_all()
+        fake_process_group.stand_for_all()
     run = config.parse(argv)
     if dry:
         dry_run.check(run)
-    asked = presets.config_for(run)
+    asked = model.config_for(run)
     kind = None
     if run.training.enable_auto_parallel:
         from llm_npu.parallel.trainer import ParallelTrainer, for_one_device
@@ -75,7 +66,7 @@ def main(argv: list[str]) -> int:
         asked = for_one_device(asked)
         kind = partial(ParallelTrainer, explains=run.training.explain_parallel)
     elif run.training.pipeline_parallel_degree > 1:
-        kind = pipeline.PipelineTrainer
+        kind = pipeline_trainer.PipelineTrainer
     continued = resume.requested(run.training, asked)
     text = data.find(run.data)
     tokens = tokenizer.tokenizer_for(run.model, text, asked.vocab_size, run.data.data_cache)
@@ -92,6 +83,8 @@ def main(argv: list[str]) -> int:
     if run.training.overlap and run.training.tensor_parallel_degree > 1:
         overlapped = overlap.apply_overlap(network, overlap.chooser(run.training.overlap, console.say))
         notes += [f"overlap: {overlapped.summary()}"]
+    if run.training.deterministic:
+        notes.append(reproducible.condition())
     summary.start(run, chosen, network, report, samples, [*notes, dry_run.NOTE] if dry else notes)
 
     prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT

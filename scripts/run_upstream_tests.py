@@ -50,7 +50,9 @@ def main(arguments=None):
     parser.add_argument(
         "checkout", type=Path, help="root of a PaddleCustomDevice checkout with its submodule Paddle"
     )
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="only these files, e.g. 'test_adam*'")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="PATTERN", help="only these files, e.g. 'test_adam*'"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="test files that run at once (default 2)")
     parser.add_argument(
         "--limit", type=float, default=1000, help="seconds for one file (default 1000, as upstream)"
@@ -63,7 +65,8 @@ def main(arguments=None):
         modules = modules_of(checkout, chosen.only)
         if not modules:
             raise ValueError(
-                f"No test file of {checkout} matches {chosen.only!r}; the names look like test_adam_op_npu."
+                f"No test file of {checkout} matches {' '.join(chosen.only)!r}; "
+                "the names look like test_adam_op_npu."
             )
     except ValueError as error:
         print(error, file=sys.stderr)

@@ -8,6 +8,7 @@ import faulthandler
 import os
 import signal
 import site
+import socket
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ import pytest
 import ranks
 
 import paddle_fused
-from paddle_fused import virtual_npu
+from paddle_fused import paddle_release, virtual_npu
 
 THREADS = "2"
 _STDERR = pytest.StashKey()
@@ -31,6 +32,10 @@ os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log: errors only
 virtual_npu.deactivate()
 _INACTIVE = dict(os.environ)  # as the environment is for somebody who has not activated anything
 os.environ["VIRTUAL_NPU_QUIET"] = "1"
+if paddle_release.before(3, 1):  # 3.0 asks for it where a mesh has one process, too
+    with socket.socket() as _free:
+        _free.bind(("127.0.0.1", 0))
+        os.environ["PADDLE_TRAINER_ENDPOINTS"] = f"127.0.0.1:{_free.getsockname()[1]}"
 virtual_npu.activate()
 # A shell's job behind it ignores Ctrl-C, and so do the programs that it starts: some tests send it to them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -57,8 +62,45 @@ def pytest_collection_finish(session):
     faulthandler.enable(session.config.stash[_STDERR])
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+def pytest_collection_modifyitems(config, items):
+    """The default run has one set of parameters of each test on each device; the others are slow.
+
+    ``pytest.mark.default_run`` says otherwise: ``sample=N`` takes N sets, evenly spaced; ``each=KEY`` one for
+    each value of KEY(parameters); ``every=True`` takes all.
+    """
+    tests = {}
+    for item in items:
+        if hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in tests.values():
+        marker = same[0].get_closest_marker("default_run")
+        for item in set(same) - set(_of_default_run(same, **(marker.kwargs if marker else {}))):
+            item.add_marker(pytest.mark.slow)
+    part, parts = map(int, config.getoption("begin").split("/"))
+    files = list(dict.fromkeys(item.path for item in items))
+    first, others = files[:1], files[1:]  # the file that is named first stays first
+    begin = len(others) * part // parts
+    place = {path: number for number, path in enumerate([*first, *others[begin:], *others[:begin]])}
+    items.sort(key=lambda item: place[item.path])
+
+
+def _of_default_run(same, every=False, sample=None, each=None):
+    if every:
+        return same
+    if sample is not None:
+        return same[:: max(1, len(same) // sample)]
+    each = each or (lambda parameters: parameters.get("device"))
+    return {
+        each(item.callspec.params): item for item in reversed(same) if not item.get_closest_marker("slow")
+    }.values()
+
+
 def pytest_addoption(parser):
-    parser.addoption("--kills", type=int, default=10, help="how many processes tests/test_kills.py kills")
+    parser.addoption(
+        "--begin", default="0/1", help="K/N: with the files from part K of N on, then the others"
+    )
+    parser.addoption("--kills", type=int, default=10, help="how many processes test_kills.py kills")
     parser.addoption("--seed", type=int, default=0, help="of the runs that are compared to a few roundings")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from ..untrusted import plain_json
+from llm_npu.core.untrusted import plain_json
 
 SUFFIXES = (".yaml", ".yml", ".json")
 LARGEST = 1 << 20  # bytes

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..families import FAMILIES, Family
-from ..presets import model_type
+from llm_npu.models.paddlenlp.families import FAMILIES, Family
+from llm_npu.models.paddlenlp.presets import model_type
+
 from .arguments import RunConfig
 
 Reason = str | None

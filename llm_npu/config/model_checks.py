@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..families import FAMILIES
+from llm_npu.models.paddlenlp.families import FAMILIES
+
 from .arguments import RunConfig
 
 

@@ -66,8 +66,8 @@ def check_parallel(values: dict, processes: int) -> None:
         if values["overlap"]:
             raise ValueError(
                 f"--overlap {values['overlap']} is for the layers of --tensor_parallel_degree without "
-                "--enable_auto_parallel; leave one of the two out (in Python, llm_npu.overlap.apply_overlap "
-                "takes a model of distributed tensors)"
+                "--enable_auto_parallel; leave one of the two out (in Python, "
+                "llm_npu.parallel.overlap.apply_overlap takes a model of distributed tensors)"
             )
         return
     _check_sharding(values, degrees, processes > product)

@@ -9,7 +9,8 @@ import io
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from ..presets import TINY, has_weights, is_preset
+from llm_npu.models.paddlenlp.presets import TINY, has_weights, is_preset
+
 from .argument_file import as_flags, split_file
 from .arguments import DataArguments, ModelArguments, RunConfig, default_packing, default_padding
 from .device_flag import device_from, paddle_name

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
+from llm_npu.core import peak_flops
+from llm_npu.models.paddlenlp.families import FAMILIES
 from paddle_fused import paddle_release
 
-from .. import peak_flops
-from ..families import FAMILIES
 from .fused import FusedArguments
 from .profile import profile_window
 from .step_range import steps_of

@@ -20,11 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import conversations
-from ..cache import cached
-from ..config import DataArguments
-from ..corpus import Corpus, corpus, standard_library
-from ..tokenizer import encode, fingerprint
+from llm_npu.config import DataArguments
+from llm_npu.core.cache import cached
+
 from . import answers
 from .answers import first_question
 from .datasets import Datasets, packed
@@ -33,6 +31,9 @@ from .order import FirstSamples, Samples, ShuffledSamples
 from .packing import DocumentPieces, PackedSamples, TokenStream, check_ids
 from .rows import Rows
 from .split import boundaries
+from .text import conversations
+from .text.corpus import Corpus, corpus, standard_library
+from .text.tokenizer import encode, fingerprint
 
 __all__ = ["Datasets", "FirstSamples", "PackedSamples", "Rows", "Samples", "ShuffledSamples"]
 __all__ += ["documents", "find", "first_question", "load"]

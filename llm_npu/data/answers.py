@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import chat_template
-from ..cache import cached
-from ..config import DataArguments
-from ..conversations import Conversations
-from ..tokenizer import fingerprint
+from llm_npu.config import DataArguments
+from llm_npu.core.cache import cached
+
 from .datasets import Datasets, packed
 from .packing import check_ids
 from .rows import IGNORED
 from .split import PARTS, counts
+from .text import chat_template
+from .text.conversations import Conversations
+from .text.tokenizer import fingerprint
 
 QUESTIONS = 100  # among which a short one is looked for
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..config import DataArguments
+from llm_npu.config import DataArguments
+
 from .order import Samples
 from .plans import PLANS
 from .rows import Rows, Sequences

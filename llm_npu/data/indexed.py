@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..atomic import unfinished
+from llm_npu.core.atomic import unfinished
 
 MAGIC = b"MMIDIDX\x00\x00"
 MAGIC_LAZY = b"TNTIDX\x00\x00"

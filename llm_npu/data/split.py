@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..config.value_checks import split_weights
+from llm_npu.config.value_checks import split_weights
 
 PARTS = ("training", "validation", "test")
 

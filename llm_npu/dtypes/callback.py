@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu import ranks
+from llm_npu.core import ranks
 from paddle_fused import virtual_npu
 
 from .audit import audit

@@ -50,7 +50,8 @@ class Source:
 @functools.cache
 def is_inside(file: str) -> bool:
     """Whether the file belongs to Paddle, NumPy, the standard library, the operators or this package."""
-    if file.startswith("<"):  # made by a decorator
+    # Paddle's decorators, which before 3.2 are made by a package of that name.
+    if file.startswith("<") or re.search(r"/(site|dist)-packages/decorator(\.py$|/)", file):
         return True
     if file.startswith(FOLDERS):
         return True

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import paddle
 from paddle import nn
 
-from llm_npu import plugin_log
+from llm_npu.core import plugin_log
 from paddle_fused import virtual_npu
 from paddle_fused.virtual_npu import Departure
 
@@ -34,7 +34,7 @@ def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
     afterwards, "error" raises RuntimeError at the operator, "collect" only notes. ``model`` gives the layers
     their paths. On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or
     captured; on a card and on the CPU the operators that Python calls, and on a card what paddle-custom-npu
-    logs of float64 (``llm_npu.plugin_log``). ValueError for another action.
+    logs of float64 (``llm_npu.core.plugin_log``). ValueError for another action.
     """
     if action not in get_args(Action):
         raise ValueError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")

@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from llm_npu import console
+from llm_npu.core import console
 
 
 def main(argv: list[str]) -> int:

@@ -17,8 +17,8 @@ from paddlenlp.trainer import TrainerCallback
 
 import paddle_fused
 from llm_npu import surgery
-from llm_npu.checkpoint.random_state import random_state, set_random_state
-from llm_npu.ranks import Ranks
+from llm_npu.core.ranks import Ranks
+from llm_npu.training.checkpoint.random_state import random_state, set_random_state
 from paddle_fused import virtual_npu
 
 from .comparison import Comparison, compare

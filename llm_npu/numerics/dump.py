@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu import ranks, stored
-from llm_npu.checkpoint.tensor_file import Reader
-from llm_npu.untrusted import plain_json
+from llm_npu.core import ranks
+from llm_npu.core.tensor_file import Reader
+from llm_npu.core.untrusted import plain_json
+from llm_npu.models.paddlenlp import stored
 
 from .recording import Recording, recording
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_npu.config import RunConfig
 from llm_npu.config.step_range import steps_of
-from llm_npu.console import say
+from llm_npu.core.console import say
 from llm_npu.device import Device
 
 from .both_ways import CompareWith

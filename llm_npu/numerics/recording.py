@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import paddle
 
-from llm_npu.nonfinite import gradient_of
+from llm_npu.training.nonfinite import gradient_of
 
 OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"
 

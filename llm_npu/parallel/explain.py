@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Sequence
 
+from llm_npu.core.ranks import gathered
 from llm_npu.parallel.communication import BYTES, Collective, table
 from llm_npu.parallel.session import Session
-from llm_npu.ranks import gathered
 from paddle_fused import virtual_npu
 
 

@@ -8,10 +8,10 @@ import paddle.distributed as dist
 from paddle.distributed.auto_parallel.api import dtensor_from_local
 from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedInputSpec
 
-from llm_npu.compat.gradient_norm import ProgramNorm
 from llm_npu.parallel.gradients import in_float32
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.settings import Settings
+from llm_npu.patches.gradient_norm import ProgramNorm
 
 
 class Program:

@@ -1,4 +1,4 @@
-"""The trainer of ``llm_npu.trainer`` on a mesh: ``--enable_auto_parallel`` of the training script."""
+"""The trainer on a mesh: ``--enable_auto_parallel`` of the training script."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 import paddle
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu.compat.gradient_norm import GradientNorm
-from llm_npu.console import say
-from llm_npu.nonfinite import bad_numbers
+from llm_npu.core.console import say
 from llm_npu.parallel.communication import collectives_sent
 from llm_npu.parallel.explain import communication, explain
 from llm_npu.parallel.mesh import Degrees
 from llm_npu.parallel.session import Session, Settings
-from llm_npu.trainer import PretrainTrainer
+from llm_npu.patches.gradient_norm import GradientNorm
+from llm_npu.training.nonfinite import bad_numbers
+from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused import virtual_npu
 
 STAGES = {"stage1": 1, "stage2": 2, "stage3": 3}

@@ -9,10 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from llm_npu import console, stopping
+from llm_npu.core import cards, console, stopping
 
 from . import answer as answers
-from . import cards, cost, page, table
+from . import cost, page, table
 from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
 from .shape import ModelShape
 

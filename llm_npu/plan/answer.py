@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_npu.families import FAMILIES
+from llm_npu.core.cards import Card
+from llm_npu.models.paddlenlp.families import FAMILIES
 
 from . import cost
-from .cards import Card
 from .layout import MASKS, OVERLAPS, Layout
-from .memory import Memory, peak
+from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from llm_npu.model_flops import flops_per_token
+from llm_npu.core.cards import Card, read
+from llm_npu.models.flops import flops_per_token
 
-from . import program, schedule, traffic
-from .cards import Card, read
 from .layout import Layout
-from .operations import Operation
-from .roofline import Efficiencies, compute_seconds
 from .shape import ModelShape
-from .stage import TRAINER, Software
+from .step_model import program, schedule, traffic
+from .step_model.operations import Operation
+from .step_model.roofline import Efficiencies, compute_seconds
+from .step_model.stage import TRAINER, Software
+
+DATA = Path(__file__).parent / "data"
 
 PIECES = 4  # into which the overlap "pipelined" cuts a product
 
@@ -42,8 +45,8 @@ class StepTime:
 
 
 def fitted() -> Efficiencies:
-    """Efficiencies fitted on published runs: the data file that ``llm_npu.plan.validation`` writes."""
-    found = read("efficiencies.json")
+    """Efficiencies fitted on published runs, by ``python -m benchmarks planner --write``."""
+    found = read("efficiencies.json", DATA)
     return Efficiencies(**found["efficiencies"], error=found["error"])
 
 

@@ -16,11 +16,12 @@ import paddle
 from paddle.distributed import fleet
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu import ranks
 from llm_npu.config import RunConfig
-from llm_npu.console import mib, say
-from llm_npu.peak_flops import MEASURED
-from llm_npu.plan import journal, partners
+from llm_npu.core import ranks
+from llm_npu.core.console import mib, say
+from llm_npu.core.peak_flops import MEASURED
+from llm_npu.launch import fake_process_group
+from llm_npu.plan import journal
 from paddle_fused import paddle_release, virtual_npu
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints would mean nothing"
@@ -93,7 +94,7 @@ class NothingToKeep(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         pipeline = _groups().get("pp")
         if ranks.is_first() and pipeline is not None and pipeline.nranks > 1:
-            partners.announce(pipeline.ranks)
+            fake_process_group.announce(pipeline.ranks)
 
     def on_step_end(self, args, state, control, **kwargs):
         control.should_log = control.should_evaluate = control.should_save = False

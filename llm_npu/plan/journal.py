@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llm_npu.plan.operations import Operation
-from llm_npu.untrusted import plain_json
+from llm_npu.core.untrusted import plain_json
+from llm_npu.plan.step_model.operations import Operation
 
 BEGIN, END, GROUP = "step begins", "step ends", "group"
 SIZES = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 from llm_npu.config import check_model
-from llm_npu.families import FAMILIES
+from llm_npu.models.paddlenlp.families import FAMILIES
 
 from .shape import ModelShape
 

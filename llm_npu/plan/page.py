@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_npu.profiling.report import html, plots
-from llm_npu.profiling.report.plots import Plot
+from llm_npu.profiling.report.pages import html, plots
+from llm_npu.profiling.report.pages.plots import Plot
 
 from . import table
 from .answer import GIB, Answer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from .layout import SHARDING, Layout
-from .memory import Memory, peak
+from .memory_model.memory import Memory, peak
 from .shape import ModelShape
 
 # Of recompute: off, or how much of a layer is computed again.

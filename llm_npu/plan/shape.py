@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 
-from llm_npu import presets
-from llm_npu.families import FAMILIES, check_sizes
+from llm_npu.models.paddlenlp import presets
+from llm_npu.models.paddlenlp.families import FAMILIES, check_sizes
 
 # What PaddleNLP's configuration classes take for fields that are not stated: LlamaConfig, Qwen2Config, ...
 LLAMA = {

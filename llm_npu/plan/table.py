@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from llm_npu.profiling.report import plain
-from llm_npu.profiling.report.tables import Table, share
+from llm_npu.profiling.report.pages import plain
+from llm_npu.profiling.report.pages.tables import Table, share
 
 from .answer import GIB, Answer
 from .layout import Layout

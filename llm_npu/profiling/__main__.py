@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from .report import compare, page, plain, summary
+    from .report import compare, summary
+    from .report.pages import page, plain
 
     report = summary.build(options.directory)
     comparison = compare.compare(summary.build(options.compare), report) if options.compare else None

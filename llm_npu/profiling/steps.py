@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu import ranks
 from llm_npu.config import ProfileWindow
+from llm_npu.core import ranks
 from llm_npu.profiling.capture import Capture
 
 

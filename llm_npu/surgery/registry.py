@@ -1,4 +1,4 @@
-"""The registered kernels: one file of ``surgery/kernels/`` each, found by scanning the folder."""
+"""The registered kernels: one file of ``surgery/replacements/`` each, found by scanning the folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from . import kernels
+from paddle_fused import registry
+
+from . import replacements
 from .batch import Batch
 
 
@@ -58,8 +60,13 @@ class Kernel:
 _registered: dict[str, Kernel] = {}
 
 
-def kernel(name: str, known_as: str, switch: str, example: Callable | None = None):
-    """Registers the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``."""
+def kernel(name: str, known_as: str, operator: str, example: Callable | None = None):
+    """Registers the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``.
+
+    ``operator`` of ``paddle_fused`` has the switch.
+    """
+    switch = registry.find(operator).switch
+    assert switch, f"{operator} is registered without a switch"
 
     def register(replace):
         for other in _registered.values():
@@ -73,9 +80,9 @@ def kernel(name: str, known_as: str, switch: str, example: Callable | None = Non
 
 
 def scan() -> dict[str, Kernel]:
-    """All kernels by name, after importing every file of ``surgery/kernels/``."""
-    for module in pkgutil.iter_modules(kernels.__path__):
-        importlib.import_module(f"{kernels.__name__}.{module.name}")
+    """All kernels by name, after importing every file of ``surgery/replacements/``."""
+    for module in pkgutil.iter_modules(replacements.__path__):
+        importlib.import_module(f"{replacements.__name__}.{module.name}")
     return dict(sorted(_registered.items()))
 
 

@@ -8,8 +8,8 @@ from itertools import combinations
 import paddle
 
 from .. import contracts
-from ..ops.adamw import Settings, State, adamw_step
 from ..ops.arguments import check_number, check_one_device, check_tensor, dtype_name
+from ..ops.fused_adamw.op import Settings, State, adamw_step
 
 _OPERATOR = "npu_apply_fused_adamw_v2"
 

@@ -12,8 +12,8 @@ import paddle
 from .. import masks
 from ..masks.explicit import SparseMode
 from ..ops.arguments import check_int, check_number
-from ..ops.attention import attend
-from ..ops.attention_layout import heads_of
+from ..ops.attention.layout import heads_of
+from ..ops.attention.op import attend
 from .attention_checks import OPERATOR, check, lengths_of
 
 INT_MAX = 2147483647

@@ -10,10 +10,10 @@ from itertools import pairwise
 import paddle
 
 from .. import contracts, masks
-from ..contracts.attention_masks import COMPRESSED_MODES, DENSE_MODES, VARLEN_MODES
 from ..masks.explicit import SparseMode
 from ..ops.arguments import check_ints, check_tensor, dtype_name
-from ..ops.attention_call import check_tensors
+from ..ops.attention.call import check_tensors
+from ..ops.attention.mask_contract import COMPRESSED_MODES, DENSE_MODES, VARLEN_MODES
 
 OPERATOR = "npu_fusion_attention"
 

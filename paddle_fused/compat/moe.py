@@ -12,9 +12,9 @@ import paddle
 from .. import contracts
 from ..dispatch import name_of
 from ..ops.arguments import check_ints, check_one_device, check_ruled_tensor, dtype_name, same_shape
-from ..ops.grouped_matmul import COUNTS, CUMULATIVE, group_sizes, grouped_matmul, grouped_matmul_dweight
-from ..ops.moe_token_permute import moe_token_permute
-from ..ops.moe_token_unpermute import moe_token_unpermute
+from ..ops.grouped_matmul.op import COUNTS, CUMULATIVE, group_sizes, grouped_matmul, grouped_matmul_dweight
+from ..ops.moe_token_permute.op import moe_token_permute
+from ..ops.moe_token_unpermute.op import moe_token_unpermute
 
 ONE_RESULT = (2, 3)  # values of split_item
 ROWS, DEPTH, UNGROUPED = 0, 2, -1  # values of group_type

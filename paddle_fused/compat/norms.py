@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .. import contracts
 from ..ops.arguments import check_ruled_tensor
-from ..ops.dropout_add_norm import dropout_add_layer_norm, dropout_add_rms_norm
-from ..ops.rms_norm import rms_norm_and_rstd
+from ..ops.dropout_add_norm.op import dropout_add_layer_norm, dropout_add_rms_norm
+from ..ops.rms_norm.op import rms_norm_and_rstd
 
 
 def npu_rms_norm(self, gamma, epsilon=1e-6):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import contracts
 from ..ops.arguments import check_tensor, dtype_name, wants_gradient
-from ..ops.rotary import MODES, rotary_mul
+from ..ops.rotary.op import MODES, rotary_mul
 
 _OPERATOR = "npu_rotary_mul"
 # Where batch, sequence and heads stand, for each layout of four dimensions: BNSD, BSND, SBND.

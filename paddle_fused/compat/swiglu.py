@@ -6,7 +6,7 @@ import paddle
 
 from .. import contracts
 from ..ops.arguments import check_int, check_tensor, dtype_name, wants_gradient
-from ..ops.swiglu import swiglu
+from ..ops.swiglu.op import swiglu
 
 _OPERATOR = "npu_swiglu"
 

@@ -14,10 +14,11 @@ from functools import lru_cache
 from .. import contracts
 from .explicit import SparseMode
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
-from .modes import UNBOUNDED
 from .plan import Plan, tokens
 from .sequences import Sequence, document_sequences
 from .shapes import Shapes
+from .unknown_lengths import unknown_lengths
+from .varlen import compile_varlen, packed_plan
 
 
 def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> Plan:
@@ -45,8 +46,6 @@ def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> Plan:
         if isinstance(part, Dense):
             _check_tensor(part, shapes)
     if shapes.layout == "TND":
-        from .varlen import compile_varlen
-
         return compile_varlen(parts, shapes)
     return _compile_batch(parts, shapes, may_pack)
 
@@ -129,8 +128,6 @@ def _prefix_plan(prefix: Prefix, shapes) -> Plan:
 
 def _documents_plan(documents: Documents, bands, shapes) -> Plan | None:
     """All rows as one packed batch, if the documents have one of TND's modes."""
-    from .varlen import packed_plan
-
     sequences, query_len, key_len = [], shapes.query_len, shapes.key_len
     for b in range(shapes.batch):
         row = document_sequences(documents, 0 if documents.batch_size is None else b, query_len, key_len)
@@ -167,27 +164,4 @@ def _full_plan(parts, s: Sequence, shapes) -> Plan:
         why="no other mode says it: a full mask, every block is computed",
         sequences=(s,),
         **common,
-    )
-
-
-def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> Plan:
-    """What can be said in a static graph whose lengths are not known: these modes count from the corners."""
-    if not bands and not others:
-        return Plan(packed, 0, "no mask")
-    if not bands and len(others) == 1 and isinstance(others[0], Dense):
-        dense = others[0]
-        return Plan(packed, 1, "a mask of its own", "full", full=dense, zero_rows=not packed)
-    aligns = {band.align for band in bands}
-    if not others and len(aligns) == 1:
-        left = min((b.left for b in bands if b.left is not None), default=None)
-        right = min((b.right for b in bands if b.right is not None), default=None)
-        bottom_right = aligns == {"bottom_right"}
-        if (left, right) == (None, 0):
-            return Plan(packed, 3 if bottom_right else 2, "causal, whatever the lengths", "compressed")
-        if bottom_right:
-            pre, next_ = (UNBOUNDED if bound is None else bound for bound in (left, right))
-            return Plan(packed, 4, "a band, whatever the lengths", "compressed", pre, next_)
-    raise ValueError(
-        f"{Intersection((*bands, *others))!r} needs the sequence lengths, which this static graph does not "
-        "know: give them in the InputSpec."
     )

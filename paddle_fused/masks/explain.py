@@ -7,7 +7,7 @@ from math import prod
 import paddle
 
 from ..ops.arguments import check_ints
-from ..ops.attention_layout import check_rank
+from ..ops.attention.layout import check_rank
 from .compiler import compile_mask
 from .intents import OPERATOR, Mask
 from .modes import NAMES, compressed_mask, compressed_prefix_mask
@@ -20,6 +20,12 @@ BLOCK = 128  # rows and columns that CANN computes or leaves out together
 def explain(
     mask: Mask | None, shape, key_shape=None, layout="BSND", cu_seqlens_q=None, cu_seqlens_k=None
 ) -> str:
+    """What the compiler makes of the mask, in words: mode, share of the scores that is computed, bytes.
+
+    ``shape`` is the query's shape, ``key_shape`` the key's if it differs (or the tensors themselves);
+    ``layout``, ``cu_seqlens_q`` and ``cu_seqlens_k`` are as in `flash_attention`.
+    Errors: ValueError for shapes that are none of the layout, and as `flash_attention`.
+    """
     shape = _shape_of("shape", shape)
     key_shape = shape if key_shape is None else _shape_of("key_shape", key_shape)
     check_rank(OPERATOR, layout, {"query": shape, "key": key_shape})

@@ -6,7 +6,7 @@ the meaning of each object in plain numpy and is the oracle of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ class Mask:
 
     batch_size: int | None  # for which the mask was made; None: all elements of a batch have the same
     heads = 1  # that have a mask of their own
+    explain: Callable[..., str]  # `explain.explain`: the package puts it here, as it needs the compiler
 
     @property
     def parts(self) -> tuple[Mask, ...]:
@@ -65,17 +66,6 @@ class Mask:
     def of_part(self, rows: slice, heads: slice) -> Mask:
         """The mask of some of the elements of the batch it was made for, and of some of the heads."""
         return self
-
-    def explain(self, shape: Sequence[int], key_shape: Sequence[int] | None = None, **arguments) -> str:
-        """What the compiler makes of the mask, in words: mode, share of the scores that is computed, bytes.
-
-        ``shape`` is the query's shape, ``key_shape`` the key's if it differs (or the tensors themselves);
-        ``arguments`` are ``layout``, ``cu_seqlens_q`` and ``cu_seqlens_k`` as in `flash_attention`.
-        Errors: ValueError for shapes that are none of the layout, and as `flash_attention`.
-        """
-        from .explain import explain
-
-        return explain(self, shape, key_shape, **arguments)
 
     def _hidden(self, i, j, query_len: int, key_len: int, b: int) -> np.ndarray:
         """Hidden positions of batch element ``b``: broadcasts to [Sq, Skv] or [N, Sq, Skv]."""

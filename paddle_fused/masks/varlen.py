@@ -6,11 +6,11 @@ A card has no rows that see nothing here. Legend: Sq queries and Skv keys of one
 from __future__ import annotations
 
 from .. import contracts
-from .compiler import unknown_lengths
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
 from .plan import Plan, tokens
 from .sequences import Blocks, Sequence, document_sequences
 from .shapes import Shapes
+from .unknown_lengths import unknown_lengths
 
 
 def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> Plan:

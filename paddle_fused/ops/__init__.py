@@ -1,6 +1,4 @@
-"""The fused operators, one file each: public function, checks, composed definition, backends."""
+"""The fused operators, a folder each, and what they share: checks of arguments, and what a case is.
 
-from ..captured import cure, run_as_they_are
-
-cure()
-run_as_they_are(__name__)
+Importing this package and its folders imports no Paddle: the build reads the registrations and contracts.
+"""

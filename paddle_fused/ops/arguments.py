@@ -10,8 +10,13 @@ import numpy as np
 import paddle
 
 from .. import contracts
+from ..captured import cure, run_as_they_are
 from ..devices import device_of, located
 from ..dispatch import name_of
+
+# Every operator and every mask imports this module, and so before anything is captured that calls them.
+cure()
+run_as_they_are("paddle_fused.ops")
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 

@@ -57,7 +57,7 @@ def _is_cann_level(text: str) -> bool:
 
 
 FLASH_ATTENTION_FORMS = ("tensor13", "list13", "v10")
-INSTRUCTION_SETS = ("baseline", "avx2", "avx512", "avx512_bf16", "amx")
+INSTRUCTION_SETS = ("baseline", "neon", "avx2", "avx512", "avx512_bf16", "amx")
 
 SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_DEVICES": Setting(
@@ -118,7 +118,7 @@ SETTINGS: dict[str, Setting] = {
         FLASH_ATTENTION_FORMS.__contains__,
     ),
     "PADDLE_FUSED_ISA": Setting(
-        "instruction set of the host kernels: baseline, avx2, avx512, avx512_bf16 or amx",
+        "instruction set of the host kernels: baseline, neon (aarch64), avx2, avx512, avx512_bf16 or amx",
         "the widest the machine has",
         "one of " + ", ".join(INSTRUCTION_SETS),
         INSTRUCTION_SETS.__contains__,

@@ -61,10 +61,10 @@ def check_checkout(checkout):
             )
 
 
-def modules_of(checkout, pattern):
-    """The names of the test modules that match a file-name pattern, sorted."""
-    modules = (path.stem for path in (checkout / UNITTESTS).glob("test_*.py"))
-    return sorted(module for module in modules if fnmatch.fnmatch(module, pattern))
+def modules_of(checkout, patterns):
+    """The names of the test modules that match one of the file-name patterns, sorted."""
+    modules = {path.stem for path in (checkout / UNITTESTS).glob("test_*.py")}
+    return sorted(set().union(*(fnmatch.filter(modules, pattern) for pattern in patterns)))
 
 
 def cmake_environment(checkout):
@@ -164,6 +164,8 @@ def read_record(record, tests):
             running = entry["started"]
             continue
         running = ""
+        if "test" not in entry:  # something else has ended
+            continue
         if tests.get(entry["test"], ("passed",))[0] in ("passed", "skipped"):  # a failure is kept
             tests[entry["test"]] = (entry["outcome"], entry["message"])
     return running

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from . import classes, tasks
-from .load import RankTrace
+from . import classes
+from .reading import tasks
+from .reading.load import RankTrace
 from .spans import Spans
 
 EXPOSED, IDLE = "communication, exposed", "idle"

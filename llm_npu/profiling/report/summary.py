@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import advice, fusion, load, stragglers
+from . import advice, fusion, stragglers
 from .measure import PRIORITY, Measured, Operator, measure
+from .reading import load
 
 
 @dataclass(frozen=True)

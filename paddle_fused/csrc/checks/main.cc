@@ -1,4 +1,4 @@
-// paddle_fused_kernels_check [baseline|avx2|avx512|avx512_bf16|amx]...: runs every kernel on those of these instruction
+// paddle_fused_kernels_check [baseline|neon|avx2|avx512|avx512_bf16|amx]...: runs every kernel on those of these instruction
 // sets (all, if none is named) that this processor offers, each in a process of its own, and compares with scalar
 // formulas. Exit status 1 if a result is too far off or a kernel ends its process.
 #include <sys/mman.h>

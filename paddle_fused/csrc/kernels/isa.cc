@@ -75,8 +75,10 @@ bool machine_offers(Isa isa) {
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
              offers_f16c();
     default:
-      return true;
+      return isa == Isa::kBaseline;
   }
+#elif defined(__aarch64__)
+  return isa == Isa::kBaseline || isa == Isa::kNeon;
 #else
   return isa == Isa::kBaseline;
 #endif
@@ -98,7 +100,7 @@ Isa choose() {
     return isa;
   }
   throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +
-                              " is unknown; accepted are baseline, avx2, avx512, avx512_bf16 and amx.");
+                              " is unknown; accepted are baseline, neon, avx2, avx512, avx512_bf16 and amx.");
 }
 
 }  // namespace
@@ -118,6 +120,8 @@ const char* isa_name(Isa isa) {
       return "avx512";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kNeon:
+      return "neon";
     default:
       return "baseline";
   }

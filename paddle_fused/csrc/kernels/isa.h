@@ -10,13 +10,14 @@
 
 namespace paddle_fused::kernels {
 
-// From the narrowest to the widest. The last two are AVX-512 but for products in bfloat16, matmul and attention: by
+// From the narrowest to the widest; kNeon is of aarch64, the others of x86-64. The last two are AVX-512 but for products in bfloat16, matmul and attention: by
 // AVX512_BF16, which multiplies pairs, or by AMX, which multiplies tiles.
-enum class Isa { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
-constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
+enum class Isa { kBaseline, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kNeon,       Isa::kAvx2,
+                            Isa::kAvx512,   Isa::kAvx512Bf16, Isa::kAmx};
 
 // The widest instruction set that this machine and this library have, or the one named by the environment variable
-// PADDLE_FUSED_ISA (baseline, avx2, avx512, avx512_bf16, amx), read once. Throws std::invalid_argument if that name is
+// PADDLE_FUSED_ISA (baseline, neon, avx2, avx512, avx512_bf16, amx), read once. Throws std::invalid_argument if that name is
 // unknown, or the machine or this library lacks it.
 PF_EXPORT Isa active_isa();
 PF_EXPORT const char* isa_name(Isa isa);
@@ -62,6 +63,13 @@ PF_EXPORT const char* isa_name(Isa isa);
   ((bfloat16) && active_isa() == Isa::kAmx          ? PF_AMX_TABLE(name)         \
    : (bfloat16) && active_isa() == Isa::kAvx512Bf16 ? PF_AVX512_BF16_TABLE(name) \
                                                     : PF_SELECT_TABLE(name))
+#elif defined(__aarch64__)
+#define PF_DECLARE_TABLE(Table, name)         \
+  namespace baseline { const Table& name(); } \
+  namespace neon { const Table& name(); }
+#define PF_SELECT_TABLE(name) (active_isa() == Isa::kNeon ? neon::name() : baseline::name())
+#define PF_DECLARE_PRODUCT_TABLE(Table, name) PF_DECLARE_TABLE(Table, name)
+#define PF_SELECT_PRODUCT_TABLE(name, bfloat16) (static_cast<void>(bfloat16), PF_SELECT_TABLE(name))
 #else
 #define PF_DECLARE_TABLE(Table, name) \
   namespace baseline { const Table& name(); }

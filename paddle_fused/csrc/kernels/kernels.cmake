@@ -50,6 +50,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(flags_amx ${flags_product} -mamx-tile -mamx-bf16)
 endif()
 
+# Every aarch64 has NEON. `baseline` uses it as far as the compiler makes it of vectors of any processor.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND targets neon)
+  set(sources_neon ${simd_sources})
+  set(flags_neon -DPF_NEON)
+endif()
+
 # Sets `objects` to those of all targets.
 function(compile_simd objects)
   set(all)

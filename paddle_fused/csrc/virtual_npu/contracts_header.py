@@ -1,22 +1,18 @@
-"""Writes the plugin's rules, the limits and the dtypes of paddle_fused/contracts as C++, for contract.h.
+"""Writes the plugin's rules, the limits and the dtypes of paddle_fused.contracts as C++, for contract.h.
 
-Usage: contracts_header.py FOLDER contracts.inc
+Usage: contracts_header.py PACKAGE contracts.inc
 
 A key such as "attention.head_dim" becomes rules::attention_head_dim, limits::attention_head_dim or
-dtypes::attention_head_dim. The folder is read as a package of its own: paddle_fused need not be importable.
+dtypes::attention_head_dim. PACKAGE is the folder paddle_fused, whose contracts import no other package.
 """
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
-folder, target = map(Path, sys.argv[1:3])
-spec = importlib.util.spec_from_file_location(
-    "contracts", folder / "__init__.py", submodule_search_locations=[str(folder)]
-)
-contracts = sys.modules["contracts"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(contracts)
+package, target = map(Path, sys.argv[1:3])
+sys.path.insert(0, str(package.resolve().parent))
+import paddle_fused.contracts as contracts  # noqa: E402
 
 
 def name(key: str) -> str:

@@ -15,6 +15,8 @@ namespace PF_TARGET {
 // kScoreRows and kHeadRows: rows of a register tile that is kScoreWidth or kHeadWidth wide.
 #if defined(PF_BFLOAT16_PRODUCTS)
 constexpr int kScoreVectors = 2, kHeadVectors = 2, kScoreRows = 16, kHeadRows = 32;
+#elif defined(PF_NEON)
+constexpr int kScoreVectors = 3, kHeadVectors = 2, kScoreRows = 4, kHeadRows = 12;
 #elif defined(__AVX512F__)
 constexpr int kScoreVectors = 3, kHeadVectors = 2, kScoreRows = 8, kHeadRows = 12;
 #else

@@ -101,8 +101,18 @@ __attribute__((noinline)) static void multiply_panel(const float* a, int64_t chu
     for (int64_t k = smaller(chunk, depth); k > 0; --k) {
       Vector b_row[kVectors];
       for (int v = 0; v < kVectors; ++v) b_row[v] = load(b + v * kLanes);
+#if defined(PF_NEON)
+      // The multiply-add takes a lane of a register.
+      Vector column[kRows / kLanes];
+      if (kRowStride == 1)
+        for (int r = 0; r < kRows; r += kLanes) column[r / kLanes] = load(a_column + r);
+#endif
       for (int r = 0; r < kRows; ++r) {
+#if defined(PF_NEON)
+        const Vector factor = broadcast(kRowStride == 1 ? column[r / kLanes][r % kLanes] : a_column[r * kRowStride]);
+#else
         const Vector factor = broadcast(a_column[r * kRowStride]);
+#endif
         for (int v = 0; v < kVectors; ++v) sum[r][v] += factor * b_row[v];
       }
       a_column += kDepthStride;

@@ -24,6 +24,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(PF_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace paddle_fused::kernels {
@@ -101,6 +103,8 @@ static inline Vector at_least(Vector x, Vector bound) {
   return _mm512_maskz_max_ps(0xffff, bound, x);
 #elif defined(__AVX2__)
   return _mm256_max_ps(bound, x);
+#elif defined(PF_NEON)
+  return vmaxq_f32(bound, x);
 #else
   return x < bound ? bound : x;
 #endif

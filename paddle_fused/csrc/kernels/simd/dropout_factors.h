@@ -27,6 +27,9 @@ PF_INLINE Longs low_products(Longs x, Longs y) {
   return reinterpret_cast<Longs>(_mm256_mul_epu32(reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(y)));
 #elif defined(__SSE2__)
   return reinterpret_cast<Longs>(_mm_mul_epu32(reinterpret_cast<__m128i>(x), reinterpret_cast<__m128i>(y)));
+#elif defined(PF_NEON)
+  return reinterpret_cast<Longs>(vmull_u32(vmovn_u64(reinterpret_cast<uint64x2_t>(x)),
+                                           vmovn_u64(reinterpret_cast<uint64x2_t>(y))));
 #else
   return (x & 0xffffffffu) * (y & 0xffffffffu);
 #endif

@@ -6,6 +6,10 @@
 #include "kernels/simd/load_store.h"
 #include "kernels/simd/tile_matmul.h"
 
+#if defined(PF_NEON)
+#include <arm_neon.h>
+#endif
+
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
@@ -24,6 +28,11 @@ static inline void store_bits(void* x, BitsVector bits) {
 
 static inline Vector load_elements(const float* x) { return load(x); }
 static inline Vector load_elements(const BFloat16* x) { return from_bits(load_bits(x) << 16); }
+#if defined(PF_NEON)
+static inline Vector load_elements(const Float16* x) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&x->bits)));
+}
+#else
 static inline Vector load_elements(const Float16* x) {
   const BitsVector bits = load_bits(x), magnitude = bits & 0x7fff, sign = (bits & 0x8000) << 16;
   const IntVector number = reinterpret_cast<IntVector>(magnitude);
@@ -32,6 +41,7 @@ static inline Vector load_elements(const Float16* x) {
   const BitsVector finite = number < 0x0400 ? subnormal : normal;
   return from_bits(sign | (number >= 0x7c00 ? special : finite));
 }
+#endif
 
 // Rounded to bfloat16, in the lower halves.
 static inline BitsVector bfloat16_bits(Vector v) {
@@ -42,6 +52,11 @@ static inline BitsVector bfloat16_bits(Vector v) {
 
 static inline void store_elements(float* x, Vector v) { store(x, v); }
 static inline void store_elements(BFloat16* x, Vector v) { store_bits(x, bfloat16_bits(v)); }
+#if defined(PF_NEON)
+static inline void store_elements(Float16* x, Vector v) {
+  vst1_u16(&x->bits, vreinterpret_u16_f16(vcvt_f16_f32(v)));
+}
+#else
 static inline void store_elements(Float16* x, Vector v) {
   const BitsVector u = to_bits(v), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   const IntVector magnitude = reinterpret_cast<IntVector>(a);
@@ -51,6 +66,7 @@ static inline void store_elements(Float16* x, Vector v) {
   const BitsVector infinite = magnitude > 0x7f800000 ? BitsVector{} + 0x7e00u : BitsVector{} + 0x7c00u;
   store_bits(x, sign | (magnitude >= 0x477ff000 ? infinite : finite));
 }
+#endif
 
 }  // namespace PF_TARGET
 }  // namespace paddle_fused::kernels

@@ -20,6 +20,14 @@ static inline uint32_t float_to_bits(float f) {
 
 static inline float to_float(float v) { return v; }
 static inline float to_float(BFloat16 v) { return bits_to_float(static_cast<uint32_t>(v.bits) << 16); }
+#if defined(PF_NEON)
+// The processor's own conversions.
+static inline float to_float(Float16 v) {
+  __fp16 half;
+  __builtin_memcpy(&half, &v, 2);
+  return half;
+}
+#else
 static inline float to_float(Float16 v) {
   const uint32_t magnitude = v.bits & 0x7fff;
   const uint32_t sign = static_cast<uint32_t>(v.bits & 0x8000) << 16;
@@ -31,6 +39,7 @@ static inline float to_float(Float16 v) {
   const uint32_t finite = magnitude < 0x0400u ? subnormal : normal;
   return bits_to_float(sign | (magnitude >= 0x7c00u ? special : finite));
 }
+#endif
 
 static inline void from_float(float f, float* out) { *out = f; }
 static inline void from_float(float f, BFloat16* out) {
@@ -39,6 +48,12 @@ static inline void from_float(float f, BFloat16* out) {
   const uint32_t nan = (u >> 16) | 0x40;
   out->bits = static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
+#if defined(PF_NEON)
+static inline void from_float(float f, Float16* out) {
+  const __fp16 half = f;
+  __builtin_memcpy(out, &half, 2);
+}
+#else
 static inline void from_float(float f, Float16* out) {
   const uint32_t u = float_to_bits(f);
   const uint32_t sign = (u >> 16) & 0x8000u;
@@ -50,6 +65,7 @@ static inline void from_float(float f, Float16* out) {
   const uint32_t infinite = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
   out->bits = static_cast<uint16_t>(sign | (a >= 0x477ff000u ? infinite : finite));
 }
+#endif
 
 }  // namespace PF_TARGET
 }  // namespace paddle_fused::kernels

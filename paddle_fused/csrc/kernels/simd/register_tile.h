@@ -5,9 +5,9 @@
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// Of the vector registers (16, or 32 with AVX-512) the sums take three quarters; the others hold a row of B and one
+// Of the vector registers (16, or 32 with AVX-512 and NEON) the sums take three quarters; the others hold a row of B and one
 // element of A. Enough sums are under way to hide the latency of the multiply-adds.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(PF_NEON)
 constexpr int kRegisterRows = 12, kRegisterVectors = 2;
 #elif defined(__AVX2__)
 constexpr int kRegisterRows = 6, kRegisterVectors = 2;
@@ -28,8 +28,17 @@ static inline void multiply_rows_of_panel(const float* __restrict a, const float
   for (int64_t k = 0; k < depth; ++k) {
     Vector row[kRegisterVectors];
     for (int v = 0; v < kRegisterVectors; ++v) row[v] = load(b + v * kLanes);
+#if defined(PF_NEON)
+    // The multiply-add takes a lane of a register.
+    Vector column[(kRows + kLanes - 1) / kLanes];
+    for (int r = 0; r < kRows; r += kLanes) column[r / kLanes] = load(a + r);
+#endif
     for (int r = 0; r < kRows; ++r) {
+#if defined(PF_NEON)
+      const Vector factor = broadcast(column[r / kLanes][r % kLanes]);
+#else
       const Vector factor = broadcast(a[r]);
+#endif
       for (int v = 0; v < kRegisterVectors; ++v) sum[r][v] += factor * row[v];
     }
     a += kRegisterRows;

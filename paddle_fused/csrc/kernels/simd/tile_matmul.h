@@ -11,6 +11,8 @@ namespace PF_TARGET {
 constexpr int kLanes = 16, kMaxVectors = 4;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8, kMaxVectors = 3;
+#elif defined(PF_NEON)
+constexpr int kLanes = 4, kMaxVectors = 4;
 #else
 constexpr int kLanes = 4, kMaxVectors = 2;
 #endif
@@ -69,10 +71,10 @@ static inline void tile_matmul(int64_t rows, int64_t columns, int64_t depth, con
       switch (vectors) {
         case 1: multiply_rows<1>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
         case 2: multiply_rows<2>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
-#if defined(__AVX2__)
+#if defined(__AVX2__) || defined(PF_NEON)
         case 3: multiply_rows<3>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
 #endif
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(PF_NEON)
         case 4: multiply_rows<4>(a_rows, b + n, b_stride, c_rows, c_stride, depth, accumulate); break;
 #endif
       }

@@ -11,6 +11,8 @@ PF_INLINE Floats at_least(Floats x, float bound) {
   return _mm512_maskz_max_ps(0xffff, all(bound), x);
 #elif defined(__AVX2__)
   return _mm256_max_ps(all(bound), x);
+#elif defined(PF_NEON)
+  return vmaxq_f32(all(bound), x);
 #else
   return x < bound ? all(bound) : x;
 #endif
@@ -31,6 +33,8 @@ PF_INLINE Floats larger(Floats x, Floats y) {
 PF_INLINE Floats by_sign(Floats x, Floats negative, Floats positive) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return _mm256_blendv_ps(positive, negative, x);
+#elif defined(PF_NEON)
+  return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(x)), negative, positive);
 #else
   return reinterpret_cast<Words>(x) >> 31 ? negative : positive;
 #endif

@@ -12,6 +12,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(PF_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace paddle_fused::kernels {
@@ -147,6 +149,9 @@ PF_INLINE Pair load_own_order(const Float16* p) {
 #elif defined(__AVX2__)
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + kFloats)))};
+#elif defined(PF_NEON)
+  const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(&p->bits));
+  return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
 #else
   float floats[kPair];
   for (int i = 0; i < kPair; ++i) floats[i] = to_float(p[i]);
@@ -225,6 +230,9 @@ PF_INLINE void store_own_order(Float16* p, Pair v, Where where) {
 #elif defined(__AVX2__)
   put(p, reinterpret_cast<Words>(_mm256_set_m128i(_mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT),
                                                   _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT))), where);
+#elif defined(PF_NEON)
+  const float16x8_t halves = vcvt_high_f16_f32(vcvt_f16_f32(v.a), v.b);
+  put(p, reinterpret_cast<Words>(halves), where);
 #else
   float floats[kPair];
   store_own_order<Main>(floats, v, Cached{});
@@ -247,6 +255,8 @@ PF_INLINE Pair round_to(Pair v, Float16*) {
 #elif defined(__AVX2__)
   return {_mm256_cvtph_ps(_mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT)),
           _mm256_cvtph_ps(_mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT))};
+#elif defined(PF_NEON)
+  return {vcvt_f32_f16(vcvt_f16_f32(v.a)), vcvt_f32_f16(vcvt_f16_f32(v.b))};
 #else
   Float16 halves[kPair];
   store_own_order<Main>(halves, v, Cached{});

@@ -87,17 +87,27 @@ class Installer {
       generic |= key.backend() == Backend::CUSTOM && key.layout() != DataLayout::STRIDED;
     for (const auto& [key, kernel] : kernels_) {
       if (key.backend() == Backend::CUSTOM && key.layout() != DataLayout::STRIDED) alias(key, kernel);
-      if (key.backend() != Backend::CPU || !kernel.IsValid()) continue;
+      if (key.backend() != Backend::CPU || !kernel.IsValid() || needs_mkl(key.dtype())) continue;
       bridge(key, kernel, key.dtype(), DataType::UNDEFINED);
       if (generic || key.dtype() != DataType::FLOAT32 || key.layout() == DataLayout::STRIDED) continue;
       for (DataType low : {DataType::BFLOAT16, DataType::FLOAT16})
-        if (!kernels_.count({Backend::CPU, key.layout(), low})) bridge(key, kernel, low, low);
+        if (!kernels_.count({Backend::CPU, key.layout(), low}) || needs_mkl(low)) bridge(key, kernel, low, low);
     }
     for (auto& [key, kernel] : added_) kernels_[key] = kernel;
     return std::move(behind_);
   }
 
  private:
+  // Kernels for bfloat16 that add rows by MKL, which is of x86-64. On other processors Paddle has them, too, and they
+  // fail: "Blas VCOPY do not supported on CPU with bfloat16". The ones for float32 compute in their stead.
+  bool needs_mkl(DataType dtype) const {
+#if defined(__x86_64__)
+    return false;
+#else
+    return dtype == DataType::BFLOAT16 && (name_ == "gather_grad" || name_ == "index_select_grad");
+#endif
+  }
+
   bool taken(const KernelKey& npu) const {
     return kernels_.count({Backend::CUSTOM, npu.layout(), npu.dtype()}) || kernels_.count(npu);
   }

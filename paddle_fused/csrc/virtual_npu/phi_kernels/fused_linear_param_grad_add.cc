@@ -68,7 +68,12 @@ void fused_linear_param_grad_add(const Context& context, const DenseTensor& x, c
   const DataType type = multi_precision && is_16_bit_float(dout.dtype()) ? DataType::FLOAT32 : dout.dtype();
   const Tensor rows = as_matrix(context, dout);
   if (dweight_out) {
-    Tensor gradient = api::matmul(as_matrix(context, x), rows, true, false);
+    const Tensor inputs = as_matrix(context, x);
+    // Paddle 3.0 leaves the product of no rows as the memory was.
+    Tensor gradient = rows.dims()[0] == 0
+                          ? api::full(std::vector<int64_t>{inputs.dims()[1], rows.dims()[1]}, 0, rows.dtype(),
+                                      context.GetPlace())
+                          : api::matmul(inputs, rows, true, false);
     if (dweight) {
       check_dtype("dweight", *dweight, type, multi_precision);
       *dweight_out = *dweight;

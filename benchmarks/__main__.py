@@ -1,0 +1,36 @@
+"""``python -m benchmarks NAME [arguments]``: runs one benchmark; only its modules are imported."""
+
+import importlib
+import sys
+
+COMMANDS = {  # name: (module, what it measures)
+    "ops": ("ops.command", "every fused operator against the machine's limit, plain Paddle and PyTorch"),
+    "step": ("step.command", "a training step of a Llama: tokens per second, Paddle and PyTorch"),
+    "varlen": ("varlen.command", "sequences of different lengths: padding against packing"),
+    "models": ("models.command", "PaddleNLP's models fused, by one operator, and unfused"),
+    "overlap": ("overlap.command", "matmul and communication at the same time, on two ranks"),
+    "device": ("device.command", "the virtual NPU's overhead against the CPU place"),
+    "watch": ("device.watch", "what llm_npu.dtypes.watch adds to a training step"),
+    "profile": ("profile.command", "seconds and memory of a report on a large profile"),
+    "planner": ("planner.command", "the planner's step times against published runs"),
+}
+
+
+def main(words: list[str]) -> int:
+    """The exit status: that of the benchmark, 2 if there is none of this name, 130 after Ctrl-C."""
+    name, *arguments = words or [""]
+    if name in ("-h", "--help"):
+        listed = "\n".join(f"    {name:9}{what}" for name, (_, what) in COMMANDS.items())
+        print(f"python -m benchmarks NAME [arguments]; `NAME --help` has the arguments. Names:\n\n{listed}")
+        return 0
+    if name not in COMMANDS:
+        print(f"There is no benchmark {name!r}; accepted: {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    try:
+        return importlib.import_module(f"benchmarks.{COMMANDS[name][0]}").main(arguments)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""What llm_npu.dtypes.watch costs of a training step that gives it nothing to report.
+
+    python -m benchmarks watch [--rounds N] [--json]
+
+A step of PaddleNLP's LlamaForCausalLM in fp32 on the virtual NPU, of the sizes of `device`, in one process:
+bare; watched at the kernels, as on the virtual NPU; and watched at the operators that Python calls, as on a
+card. Watched or not, the losses must be the same to the bit. Then the three take turns. On a card a step
+takes other time, and so does what the hooks add to it.
+
+Goal: each watch adds at most 2 % to the median. The exit status is 1 if losses differ, and 0 otherwise: a
+missed goal is printed, since a busy machine can miss it.
+"""
+
+import contextlib
+import time
+
+from benchmarks import contest, machine, options, report, timing
+from benchmarks.contest import Wrong
+from paddle_fused import virtual_npu
+
+from .command import SIZE, llama
+
+GOAL = 0.02
+BARE = "bare"
+
+
+def contexts(model):
+    """{name: what a step runs in}."""
+    from llm_npu.dtypes import watch
+    from llm_npu.dtypes.operators import OperatorHooks
+
+    return {
+        BARE: contextlib.nullcontext,
+        "kernels": lambda: watch(model, action="error"),
+        "operators": lambda: OperatorHooks(_refuse),
+    }
+
+
+def _refuse(kernel, call):
+    raise Wrong(f"{kernel} computes in {call.dtype}: the step is to give the watch nothing to report.")
+
+
+def bench(rounds, size=SIZE, steps_to_verify=3):
+    """Milliseconds of a step for each, and what the watches add; Wrong unless the losses agree."""
+    virtual_npu.activate()
+    import paddle
+
+    before = paddle.get_device()
+    try:
+        return _compared(rounds, size, steps_to_verify)
+    finally:
+        paddle.set_device(before)
+
+
+def _compared(rounds, size, steps_to_verify):
+    trainings = {name: llama("npu", size) for name in contexts(None)}
+    around = {name: contexts(training.model)[name] for name, training in trainings.items()}
+
+    def step(name):
+        """Seconds and loss."""
+        with around[name]():
+            began = time.perf_counter()
+            loss = trainings[name].step()
+            return time.perf_counter() - began, loss
+
+    for number in range(steps_to_verify):
+        losses = {name: step(name)[1] for name in around}
+        if len(set(losses.values())) > 1:
+            raise Wrong(f"The losses of step {number} differ: {losses}.")
+    times = timing.interleaved(lambda name: step(name)[0], around, rounds)
+    found = {name: timing.summary(seconds, scale=1e3)._asdict() for name, seconds in times.items()}
+    added = {name: found[name]["median"] / found[BARE]["median"] - 1 for name in found if name != BARE}
+    return {
+        "machine": machine.facts(machine.threads_in_environment()),
+        "step_ms": found,
+        "added": added,
+        "goals": {name: share <= GOAL for name, share in added.items()},
+    }
+
+
+def text(result):
+    lines = [report.heading(result["machine"])]
+    for name, each in result["step_ms"].items():
+        added = f"  {result['added'][name]:+.2%}" if name != BARE else ""
+        lines.append(f"{name:10}{each['median']:10.2f} ±{each['spread']:6.2f} ms a step{added}")
+    for name, met in result["goals"].items():
+        lines.append(report.goal(met, f"watching {name} adds at most {GOAL:.0%}"))
+    return "\n".join(lines)
+
+
+def main(words):
+    parser = options.bare("watch", __doc__)
+    parser.add_argument("--rounds", type=int, default=40, help="training steps of each (default 40)")
+    return contest.run_here(parser, words, bench, text)

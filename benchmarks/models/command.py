@@ -1,0 +1,105 @@
+"""PaddleNLP's models on the virtual NPU: fused, with each fused operator alone, and unfused.
+
+    python -m benchmarks models --chart models.png       every family: training and generation
+    python -m benchmarks models --families llama --ways train --contenders unfused,fused --dtype float32
+    python -m benchmarks models --quick                  tiny models without goals, to see that it works
+    python -m benchmarks models --json new.jsonl --compare old.jsonl
+
+Contenders, each a process of its own, with the same model of PaddleNLP, weights, tokens and AdamW of Paddle:
+
+    unfused      as PaddleNLP has it
+    fused        llm_npu.surgery.apply_fused_kernels
+    attention    that operator only; so rms_norm, rotary, swiglu and, where there are experts, moe
+
+    train        forward, backward, clipping by the global norm, AdamW, on batches of S tokens
+    prefill      PaddleNLP's generate until the first new token
+    decode       the new tokens after it, one by one, with the key/value cache
+
+Losses and logits must agree before anything is timed. Then a group takes turns (A B A B ...), the unfused
+model in each; "x unfused" is the ratio of medians within a group. Memory is the most that tensors held on the
+device.
+The Llama has 110 million parameters; the other families have its layers' sizes, 4 layers, and grouped heads.
+
+Exit status: 1 if losses or logits differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a
+missed goal is printed.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks import contest, options, report
+from benchmarks.models import QUICK, SIZES, results, turns
+from benchmarks.report import Goal
+
+
+class Aim(NamedTuple):
+    """``times``: so many times the unfused model's tokens per second."""
+
+    family: str
+    way: str
+    times: float
+
+
+AIMS = (Aim("llama", "train", 1.3),)
+
+
+def main(words):
+    arguments = parse(words)
+    return contest.run(arguments, bench, partial(results.chart, arguments.chart))
+
+
+def bench(arguments, malloc, records):
+    """Adds the records with the malloc setting on or off; the tables are printed as they come."""
+    contest.record_machine(records, arguments.threads, malloc)
+    start = (arguments.threads, malloc, arguments.torch_python)
+    for family in arguments.families:
+        size = (QUICK if arguments.quick else SIZES)[family]
+        for dtype in arguments.dtypes:
+            found = [
+                turns.of_group(size, dtype, group, arguments.ways, arguments.rounds, start)
+                for group in turns.groups(arguments.contenders, has_experts=bool(size.experts))
+            ]
+            found = results.records(size, dtype, malloc, found)
+            report.show(results.table(found, f"{family} {size.label}, malloc setting {malloc}"))
+            records += found if arguments.quick else [*found, *goals(found)]
+
+
+def goals(found):
+    """Of the records ``found`` of one family."""
+    return [
+        report.goal_record(
+            report.Timed(*(record[name] for name in report.KEY)),
+            Goal(
+                f"time / unfused, {aim.times:.3g}x its tokens per second:", 1 / record["gain"], 1 / aim.times
+            ),
+        )
+        for aim in AIMS
+        for record in found
+        if (record["operator"], record["way"], record["contender"]) == (aim.family, aim.way, turns.FUSED)
+    ]
+
+
+def parse(words):
+    parser = options.parser("models", __doc__, torch=False)
+    options.add_contest(
+        parser,
+        turns.CONTENDERS,
+        5,
+        "turns of each contender in a group",
+        "tiny models",
+        "draw where the gain comes from",
+    )
+    parser.add_argument(
+        "--families", metavar="NAMES", default=",".join(SIZES), help="comma-separated (default: all)"
+    )
+    parser.add_argument(
+        "--ways", metavar="NAMES", default=",".join(turns.WAYS), help="comma-separated (default: all)"
+    )
+    arguments = options.parse_contest(parser, words, turns.CONTENDERS)
+    for name, accepted in (("families", SIZES), ("ways", turns.WAYS)):
+        chosen = [each.strip() for each in getattr(arguments, name).split(",")]
+        for each in chosen:
+            if each not in accepted:
+                parser.error(f"--{name}: {each!r} is none; accepted: {', '.join(accepted)}")
+        setattr(arguments, name, chosen)
+    return arguments

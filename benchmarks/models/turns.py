@@ -1,0 +1,94 @@
+"""The contenders of a family: groups of them take turns, after their answers were found to agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+from benchmarks import contest, timing
+from benchmarks.contenders import Processes, contender
+from benchmarks.contest import Wrong
+from benchmarks.models.size import ModelSize
+
+UNFUSED, FUSED = "unfused", "fused"
+OPERATORS = ("attention", "rms_norm", "rotary", "swiglu", "moe")
+CONTENDERS = (UNFUSED, FUSED, *OPERATORS)
+WAYS = ("train", "prefill", "decode")
+OTHERS_IN_A_GROUP = 2  # beside the unfused model; for memory
+STEPS_TO_VERIFY = 2  # they warm up, too
+SECONDS_EACH = 40.0  # who takes longer in all its rounds gets fewer
+# Difference of logits, relative to the largest one. bfloat16 has 8 bits, and every operator of every layer
+# rounds to them.
+LOGITS_TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What the contenders of one group answered.
+
+    ``seconds``: {way: {contender: [seconds]}}; ``memory``: {"train" or "generation": {contender: bytes}}.
+    """
+
+    seconds: dict[str, dict[str, list[float]]]
+    memory: dict[str, dict[str, int]]
+
+
+def groups(names: Sequence[str], has_experts: bool) -> list[list[str]]:
+    """Those of ``names`` that a family has, a few at a time; the unfused model is in every group."""
+    others = [name for name in names if name != UNFUSED and (has_experts or name != "moe")]
+    step = OTHERS_IN_A_GROUP
+    return [[UNFUSED, *others[i : i + step]] for i in range(0, len(others), step)] or [[UNFUSED]]
+
+
+def kernels(name: str) -> list[str] | str:
+    """The kernels of ``llm_npu.surgery`` that a contender has."""
+    return {UNFUSED: [], FUSED: "auto"}.get(name, [name])
+
+
+def of_group(
+    size: ModelSize, dtype: str, names: Sequence[str], ways: Sequence[str], rounds: int, start
+) -> Turns:
+    """Verifies and times the contenders ``names``, each a process of its own."""
+    table = {name: _contender(name, size, dtype) for name in names}
+    with Processes(names, *start, table) as processes:
+        turns = Turns({}, {})
+        generation = [way for way in ways if way != "train"]
+        if generation:
+            verify_logits(dtype, _ask(processes, "logits"))
+            turns.memory["generation"] = _ask(processes, "generation_memory")
+        for way in generation:
+            turns.seconds[way] = _take_turns(processes, way, rounds)
+        if "train" in ways:
+            contest.agree(dtype, _ask(processes, "losses", steps=STEPS_TO_VERIFY))
+            turns.memory["train"] = _ask(processes, "train_memory")
+            turns.seconds["train"] = _take_turns(processes, "train", rounds)
+    return turns
+
+
+def _contender(name: str, size: ModelSize, dtype: str):
+    settings = {"kernels": kernels(name), "dtype": dtype, "size": asdict(size)}
+    return contender(name, "paddle", "benchmarks.models.worker.ModelWorker", **settings)
+
+
+def _ask(processes: dict, do: str, **request) -> dict:
+    return {name: process.ask(do, **request)["ok"] for name, process in processes.items()}
+
+
+def _take_turns(processes: dict, way: str, rounds: int) -> dict[str, list[float]]:
+    first = _ask(processes, way)
+    counts = {name: timing.rounds_within(each, rounds, SECONDS_EACH) for name, each in first.items()}
+    return timing.interleaved(lambda name: processes[name].ask(way)["ok"], processes, counts, warm_up=0)
+
+
+def verify_logits(dtype: str, logits: dict[str, list[list[float]]]) -> None:
+    """Raises Wrong unless the logits of all are those of the first."""
+    (first, expected), *others = logits.items()
+    largest = max(abs(value) for row in expected for value in row)
+    for name, found in others:
+        for ours, theirs in zip(chain(*found), chain(*expected), strict=True):
+            if not abs(ours - theirs) <= LOGITS_TOLERANCE[dtype] * largest:
+                raise Wrong(
+                    f"{dtype}: a logit is {theirs:.6f} with {first}, {ours:.6f} with {name}; the largest is "
+                    f"{largest:.6f}"
+                )

@@ -1,0 +1,147 @@
+"""The fused operators against the machine's limit, plain Paddle and PyTorch.
+
+    python -m benchmarks ops             everything (long: compiling takes most of it)
+    python -m benchmarks ops --quick     small sizes, to see that it works
+    python -m benchmarks ops --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager"
+    python -m benchmarks ops --json new.jsonl --chart new.png --compare old.jsonl
+    python -m benchmarks ops --growth growth.png    how costs grow with sizes (first contender, dtype)
+
+Contenders, each a process of its own: fused cpu and fused npu (this project's host kernels on the CPU place
+and on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own
+kernel where it has one), torch eager and torch compile. Where torch is not installed (``pip install
+".[bench]"``, or ``--torch-python`` for another environment) its columns say so.
+
+First the limits are measured: bandwidth of copies and updates, matrix products. Then for every case every
+contender's outputs and gradients are compared with float64 (samples of rows or columns), on the tensors that
+are timed afterwards, in turns (A B A B ...). "limit" is the larger of bytes / bandwidth and operations / rate
+of the fastest matrix product, bytes and operations being what the operator cannot do without. Forward runs
+without recording for a backward; fwd+bwd ends with the gradients of all inputs.
+
+Idle contenders are stopped, so that their waiting threads take nothing from the one that is timed. --malloc
+on makes the C library keep freed memory, for all contenders alike.
+
+Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arguments, 130 after
+Ctrl-C; a missed goal is printed.
+"""
+
+import sys
+from functools import partial
+
+from benchmarks import chart, contenders, contest, options, report
+from benchmarks.contenders import CONTENDERS, FUSED, TORCH
+from benchmarks.timing import summary
+
+from . import cases, growth, limits, measure
+
+GEMM_SIZE = {True: 256, False: 2048}  # quick or not
+GEMM_BY = ("paddle", "fused npu", "torch eager")  # their products are the limit
+WITH_MEMORY = ("linear_cross_entropy",)
+
+
+def main(words):
+    arguments = parse(words)
+    if arguments.growth:
+        arguments.malloc = "off" if arguments.malloc == "off" else "on"
+        return contest.run(arguments, growth_of_costs)
+    return contest.run(arguments, bench, partial(chart.share_of_limit, arguments))
+
+
+def bench(arguments, malloc, records):
+    """Adds the records of all cases with the malloc setting on or off; prints the table."""
+    quick, rounds, names = arguments.quick, arguments.rounds, arguments.contenders
+    start = (arguments.threads, malloc, arguments.torch_python)
+    chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
+    bandwidth = limits.measure(arguments.threads, rounds, sets(quick))
+    with contenders.Processes(dict.fromkeys([*names, *GEMM_BY]), *start) as processes:
+        rates = measure.gemm_contest(processes, GEMM_SIZE[quick], rounds)
+        found_limits = measure.Limits(bandwidth, measure.fastest(rates))
+        named = {name: processes[name] for name in names}
+        measured = {"bandwidth": bandwidth, "gemm": found_limits.flops}
+        contest.record_machine(records, arguments.threads, malloc, named, **measured)
+        full = {}
+        for case in chosen:
+            print(case, file=sys.stderr)
+            floor = found_limits.floor(case)
+            left_out = measure.hopeless(case, rates)
+            able = {name: process for name, process in named.items() if name not in left_out}
+            result = measure.times(case, able, rounds)
+            skipped = left_out | result["skipped"]
+            records += [
+                case.record(malloc, name, floor, result["seconds"].get(name), skipped.get(name))
+                for name in names
+            ]
+            medians = {name: summary(seconds).median for name, seconds in result["seconds"].items()}
+            records += goal_records(case, malloc, floor, medians, full)
+    for case in chosen:
+        if case.work.operator in WITH_MEMORY:
+            records += memory_records(case, malloc, names, start)
+    mine = [record for record in records if record.get("malloc") == malloc]
+    report.show(report.table(mine, names, f"malloc setting {malloc}"))
+
+
+def sets(quick):
+    """MiB of the sets whose bandwidth is measured."""
+    return (8, 32) if quick else limits.SETS_MIB
+
+
+def growth_of_costs(arguments, malloc, records):
+    """Prints and draws how the first contender's times grow with sizes, and how the model's floor does."""
+    name = arguments.contenders[0]
+    bandwidth = limits.measure(arguments.threads, arguments.rounds, sets(arguments.quick))
+    start = (arguments.threads, malloc, arguments.torch_python)
+    measured = {}
+    with contenders.Processes(dict.fromkeys([name, *GEMM_BY]), *start) as processes:
+        flops = measure.gemm_rates(processes, GEMM_SIZE[arguments.quick], arguments.rounds)
+        found_limits = measure.Limits(bandwidth, flops)
+        for family, of in growth.families(arguments.dtypes[0], arguments.quick).items():
+            for case in of:
+                print(case, file=sys.stderr)
+                result = measure.times(case, {name: processes[name]}, arguments.rounds)
+                if name in result["seconds"]:
+                    seconds = summary(result["seconds"][name]).median
+                    measured.setdefault(family, []).append((case, seconds, found_limits.floor(case)))
+    contest.record_machine(records, arguments.threads, malloc, bandwidth=bandwidth, gemm=flops)
+    report.show(f"{name}, malloc setting {malloc}:", *growth.lines(measured))
+    growth.draw(measured, arguments.growth)
+
+
+def goal_records(case, malloc, floor, medians, full):
+    """``full`` collects the times of attention without a mask, for those with one, which come afterwards."""
+    fused = {name: medians[name] for name in FUSED if name in medians}
+    torch = min((medians[name] for name in TORCH if name in medians), default=None)
+    mask = getattr(case.work, "mask", None)
+    for name, seconds in fused.items():
+        key = (name, case.work.tokens, case.dtype, case.backward) if mask else None
+        if mask == "full":
+            full[key] = seconds
+        without = full.get(key)
+        for goal in cases.goals(case, seconds, floor, torch, without):
+            yield report.goal_record(case.timed(malloc, name), goal)
+
+
+def memory_records(case, malloc, names, start):
+    """The goal of the peak memory, and a record for every contender."""
+    operator = case.work.operator
+    small = cases.Case(type(case.work)(*cases.QUICK[operator][0]), case.dtype, case.backward)
+    with contenders.Processes(names, *start) as fresh:
+        for name, peak in measure.peak_memory(case, small, fresh).items():
+            goal = cases.memory_goal(case, peak)
+            if name in FUSED:
+                yield report.goal_record(case.timed(malloc, name), goal)
+            print(f"{case}: {name} needs {peak / 2**20:.1f} MiB, {goal.value:.3f} of the logits")
+
+
+def parse(words):
+    parser = options.parser("ops", __doc__)
+    parser.add_argument("--only", metavar="PATTERN", help="cases whose name holds or matches this")
+    options.add_contest(parser, CONTENDERS, 9, "turns of each contender", "small sizes")
+    parser.add_argument("--growth", metavar="FILE.png", help="draw how costs grow with sizes, instead")
+    arguments = options.parse_contest(parser, words, CONTENDERS)
+    sizes = cases.QUICK if arguments.quick else cases.SIZES
+    if not arguments.growth and not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
+        first = next(cases.cases(sizes, None, arguments.dtypes))
+        parser.error(
+            f"--only {arguments.only!r} matches none of the cases; accepted: a part of a name, such as "
+            f"'{first}', or a pattern with * for all of it; operators: {', '.join(sizes)}"
+        )
+    return arguments

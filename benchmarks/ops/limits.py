@@ -1,0 +1,105 @@
+"""The machine's bandwidth: how fast memory is copied and updated, for sets of several sizes.
+
+    copy              ordinary stores: a line is read before it is written
+    copy_nontemporal  stores that go past the caches: nothing is read but the source
+    update            a = a + b in place: two reads and one write of a line that is there already
+
+The copies are the C library's memcpy, which is told by GLIBC_TUNABLES which of both to use (a process reads
+them once, when it starts: hence two processes); the update is numpy's. Every thread works on its own part. A
+figure is (bytes read + bytes written) / second. Where the tunables mean nothing (another C library or
+processor) both copies are what its memcpy does.
+
+Run as a program this measures one way of copying: ``python -m benchmarks.ops.limits THREADS ROUNDS``.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from benchmarks import ROOT
+
+MIB = 2**20
+SETS_MIB = (8, 32, 64, 128, 512)  # read and written together
+_NEVER = 2**40
+_VECTORS = f"glibc.cpu.x86_rep_movsb_threshold={_NEVER}"  # else the processor's own string copy
+COPIES = {
+    "copy": f"{_VECTORS}:glibc.cpu.x86_non_temporal_threshold={_NEVER}",
+    "copy_nontemporal": f"{_VECTORS}:glibc.cpu.x86_non_temporal_threshold={MIB}",
+}
+
+
+def measure(threads: int, rounds: int, sets_mib: tuple[int, ...] = SETS_MIB) -> dict[str, dict[int, float]]:
+    """{way: {bytes of the set: bytes per second}}; ways: ``copy``, ``copy_nontemporal``, ``update``."""
+    found: dict[str, dict[int, float]] = {}
+    for way, tunables in COPIES.items():
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.ops.limits",
+            str(threads),
+            str(rounds),
+            *map(str, sets_mib),
+        ]
+        environment = {**os.environ, "GLIBC_TUNABLES": tunables, "PYTHONPATH": str(ROOT)}
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        rates = {
+            name: {int(size): rate for size, rate in of.items()}
+            for name, of in json.loads(answer.stdout).items()
+        }
+        found[way] = rates["copy"]
+        found["update"] = rates["update"]
+    return found
+
+
+def rate(of_sets: dict[int, float], size: int) -> float:
+    """Bytes per second of the measured set that is nearest to ``size`` bytes, on a logarithmic scale."""
+    return of_sets[min(of_sets, key=lambda measured: abs(np.log(measured / max(size, 1))))]
+
+
+def _rates(threads: int, rounds: int, sets_mib: list[int]) -> dict[str, dict[int, float]]:
+    with ThreadPoolExecutor(threads) as pool:
+        result: dict[str, dict[int, float]] = {"copy": {}, "update": {}}
+        for size in (mib * MIB for mib in sets_mib):
+            source, target = np.ones(size // 8, np.float32), np.ones(size // 8, np.float32)
+            parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
+            for way, work, moved in (("copy", _copy, size), ("update", _update, size // 2 * 3)):
+                result[way][size] = moved / _median_seconds(pool, work, parts, rounds)
+    return result
+
+
+def _copy(part):
+    source, target = part
+    ctypes.memmove(target.ctypes.data, source.ctypes.data, source.nbytes)  # lets other threads run meanwhile
+
+
+def _update(part):
+    source, target = part
+    np.add(target, source, out=target)
+
+
+def _median_seconds(pool, work, parts, rounds: int) -> float:
+    """Of one pass over all parts. Small sets are passed several times: the start of threads is nothing."""
+    passes = max(1, 256 * MIB // sum(source.nbytes * 2 for source, _ in parts))
+
+    def several(part):
+        for _ in range(passes):
+            work(part)
+
+    seconds = []
+    for turn in range(rounds + 1):
+        began = time.perf_counter()
+        list(pool.map(several, parts))
+        if turn:  # the first touches the pages
+            seconds.append((time.perf_counter() - began) / passes)
+    return float(np.median(seconds))
+
+
+if __name__ == "__main__":
+    _threads, _rounds, *_sets = map(int, sys.argv[1:])
+    print(json.dumps(_rates(_threads, _rounds, _sets)))

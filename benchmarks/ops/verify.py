@@ -1,0 +1,52 @@
+"""Whether a contender's outputs and gradients are right, before anything is timed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.contenders import FUSED
+from benchmarks.contest import Wrong
+from benchmarks.work import filled
+
+# The largest relative error (2-norm of the difference / 2-norm of the truth) of what is compared. Sums of
+# some thousand products of rounded numbers stay several times below; a formula that lacks a term is far
+# above.
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1.5e-2}
+# The peers may be less accurate: torch 2.13 sums the gradients of biases in bfloat16 (5e-2 over 2048 rows).
+# Their results are compared to see that they do the same work.
+PEERS_MAY = 10
+
+
+def samples(file) -> dict[str, np.ndarray]:
+    """What a contender's process has saved, in float64."""
+    with np.load(file) as loaded:
+        return {name: loaded[name].astype(np.float64) for name in loaded.files}
+
+
+class Golden:
+    """What is right for a case, computed once unless it depends on what a contender has drawn at random."""
+
+    def __init__(self, case):
+        self.case = case
+        self._arrays = filled(case.work, case.dtype)
+        self._truth = None
+
+    def check(self, who: str, file) -> None:
+        """Compares the samples in ``file`` with the golden values; raises Wrong."""
+        case, found = self.case, samples(file)
+        try:
+            if self._truth is None or case.work.is_random:
+                self._truth = case.work.golden(self._arrays, found, case.backward)
+        except ValueError as error:
+            raise Wrong(f"{case}: {who}: {error}.") from error
+        compared = [name for name in found if self._truth.get(name) is not None]
+        assert set(case.work.outputs) <= set(compared), list(found)
+        for name in compared:
+            truth = self._truth[name]
+            error = np.linalg.norm(found[name] - truth) / max(np.linalg.norm(truth), 1e-30)
+            accepted = TOLERANCE[case.dtype] * (1 if who in FUSED else PEERS_MAY)
+            if not error <= accepted:  # also true of NaN
+                raise Wrong(
+                    f"{case}: {who} computes {name} with a relative error of {error:.2e}; accepted is "
+                    f"{accepted:g}."
+                )

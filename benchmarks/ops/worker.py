@@ -1,0 +1,86 @@
+"""A contender's process that runs operators, whichever framework it has."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.work import OPERATORS, Work, filled
+
+
+class OperatorWorker:
+    """Answers ``prepare``, which makes the tensors; ``verify``, which runs once on them and saves the samples
+    of outputs and gradients; ``time``, of ``calls`` runs on the same tensors; ``memory``, that one run needs
+    beside inputs and results; and ``release``, which drops all tensors. By ``slot`` several pieces of work
+    are prepared side by side. A subclass makes tensors of arrays, and functions of work.
+    """
+
+    def __init__(self, version: str):
+        self.version = version
+        self.prepared = {}
+
+    def function(self, work: Work, arrays: dict, dtype: str, backward: bool) -> Callable[[], dict]:
+        """What is timed: it returns outputs and gradients by name. Empties ``arrays``."""
+        raise NotImplementedError
+
+    def sample(self, work: Work, name: str, tensor) -> np.ndarray:
+        """What is compared of output or gradient ``name``."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Until what was started has ended."""
+
+    def prepare(self, operator, sizes, dtype, backward, slot=""):
+        work = OPERATORS[operator](**sizes)
+        self.prepared[slot] = work, self.function(work, filled(work, dtype), dtype, backward)
+
+    def verify(self, file, slot=""):
+        work, run = self.prepared[slot]
+        found = run()
+        self.wait()
+        np.savez(file, **{name: self.sample(work, name, value) for name, value in found.items()})
+
+    def time(self, calls, slot=""):
+        """Seconds of one call."""
+        _, run = self.prepared[slot]
+        began = time.perf_counter()
+        for _ in range(calls):
+            run()
+        self.wait()
+        return (time.perf_counter() - began) / calls
+
+    def memory(self, slot=""):
+        """Peak of the resident memory during one run - before it - results, in bytes."""
+        release_free_memory()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _status("VmRSS")
+        results = self.prepared[slot][1]()
+        self.wait()
+        return _status("VmHWM") - before - sum(map(_size, results.values()))
+
+    def release(self):
+        self.prepared.clear()
+        gc.collect()
+        release_free_memory()
+
+
+def release_free_memory():
+    """Gives what the C library keeps of freed memory back to the system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+
+
+def _size(tensor) -> int:
+    return int(tensor.numel()) * tensor.element_size()
+
+
+def _status(name: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    return int(re.search(rf"^{name}:\s*(\d+) kB", text, re.MULTILINE)[1]) * 1024

@@ -1,0 +1,94 @@
+"""The options that benchmarks share; what is wrong with them is said before anything is measured."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import machine, report
+from .work import ITEM_SIZE
+
+DTYPES = tuple(ITEM_SIZE)
+PICTURES = ("chart", "growth")
+
+
+def bare(name: str, document: str) -> argparse.ArgumentParser:
+    """Of the benchmark ``name``, whose docstring is ``document``; without options."""
+    return argparse.ArgumentParser(
+        prog=f"python -m benchmarks {name}",
+        description=document,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def parser(name: str, document: str, torch: bool = True) -> argparse.ArgumentParser:
+    """With the options of every benchmark that makes records. ``torch``: whether it may take part."""
+    made = bare(name, document)
+    made.set_defaults(torch_python=sys.executable)
+    if torch:
+        made.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
+    made.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
+    made.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
+    return made
+
+
+def add_contest(
+    parser,
+    contenders,
+    rounds: int,
+    turns: str,
+    quick: str,
+    chart: str = "draw the shares of the limit",
+) -> None:
+    """The options of a contest among chosen contenders; the last three are helps."""
+    parser.add_argument("--dtype", choices=DTYPES, help="default: both")
+    parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"{turns} (default {rounds})")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--malloc", choices=("on", "off", "both"), default="on", help="default on")
+    parser.add_argument("--contenders", metavar="NAMES", default=",".join(contenders), help="comma-separated")
+    parser.add_argument("--chart", metavar="FILE.png", help=chart)
+
+
+def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespace:
+    """The arguments of a contest, checked; ``contenders`` becomes a list, ``dtypes`` what --dtype leaves."""
+    arguments = parser.parse_args(words)
+    arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]
+    for name in arguments.contenders:
+        if name not in contenders:
+            parser.error(f"--contenders: {name!r} is none; accepted: {', '.join(contenders)}")
+    if arguments.threads < 1 or arguments.rounds < 1:
+        parser.error("--threads and --rounds must be at least 1")
+    arguments.dtypes = (arguments.dtype,) if arguments.dtype else DTYPES
+    check(parser, arguments)
+    return arguments
+
+
+def check(parser, arguments) -> None:
+    """Ends by ``parser.error`` if a result could not be written, or torch's Python not started.
+
+    ``older`` becomes the records that --compare names, or None.
+    """
+    try:
+        arguments.older = report.read(arguments.compare) if arguments.compare else None
+    except ValueError as error:
+        parser.error(str(error))
+    for name in ("json", *PICTURES):
+        file = getattr(arguments, name, None)
+        if not file:
+            continue
+        if not Path(file).absolute().parent.is_dir():
+            parser.error(f"--{name} {file}: there is no folder {Path(file).parent}; make it first")
+        if Path(file).is_dir():
+            parser.error(f"--{name} {file} is a folder; accepted: the name of a file")
+        if name in PICTURES and Path(file).suffix.lower() != ".png":
+            parser.error(f"--{name} {file}: accepted is a name that ends with .png")
+    if shutil.which(arguments.torch_python) is None:
+        parser.error(
+            f"--torch-python {arguments.torch_python} is no program; accepted: an interpreter that "
+            "has torch; leave it out to use this one"
+        )

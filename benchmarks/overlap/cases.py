@@ -1,0 +1,73 @@
+"""What is measured.
+
+Sizes: ``rows`` of the product (on one rank, all that it multiplies), ``depth`` and ``columns`` of the weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from benchmarks.work import ITEM_SIZE
+
+RANKS = 2
+FORWARD, BACKWARD, FROZEN = "forward", "backward", "backward, frozen"
+WAYS = {  # operator: the ways in which it communicates
+    "matmul_all_reduce": (FORWARD,),
+    "replicated_matmul": (BACKWARD, FROZEN),
+    "all_gather_matmul": (FORWARD, BACKWARD, FROZEN),
+    "matmul_reduce_scatter": (FORWARD, BACKWARD),
+}
+BLOCKS = ("tensor parallel block", "sequence parallel block")
+STEP = "step"
+
+
+@dataclass(frozen=True)
+class Case:
+    """``operator`` in one ``way``, or the two linear layers of a ``BLOCKS`` in a whole step."""
+
+    operator: str
+    way: str
+    dtype: str
+    rows: int
+    depth: int
+    columns: int
+
+    @property
+    def kind(self) -> str:
+        """Of the collective, as the planner calls it."""
+        forward = self.way == FORWARD
+        return {
+            "matmul_all_reduce": "all_reduce",
+            "replicated_matmul": "all_reduce",
+            "all_gather_matmul": "all_gather" if forward else "reduce_scatter",
+            "matmul_reduce_scatter": "reduce_scatter" if forward else "all_gather",
+        }.get(self.operator, "all_reduce")
+
+    @property
+    def travelling(self) -> int:
+        """The width of what is communicated: of the rows that go in, or of those that come out."""
+        comes_in = self.kind == "all_gather"
+        return self.depth if comes_in == (self.way == FORWARD) else self.columns
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a rank sends: each way of an all_reduce counts."""
+        once = self.rows * self.travelling * ITEM_SIZE[self.dtype] * (RANKS - 1) // RANKS
+        return once * (2 if self.kind == "all_reduce" else 1)
+
+    @property
+    def label(self) -> str:
+        return f"{self.rows}x{self.depth}x{self.columns}"
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+def link_speed(case: Case, multiply: float, ratio: float) -> float | None:
+    """GB/s with which communication takes ``ratio`` times as long as a product; None for no limit."""
+    return None if ratio == 0 else case.sent / (ratio * multiply) / 1e9
+
+
+def rows_for(seconds: float, of_some_rows: float, rows: int) -> int:
+    """Rows, a multiple of 64, whose product takes ``seconds``, where ``rows`` take ``of_some_rows``."""
+    return max(64, round(rows * seconds / of_some_rows / 64) * 64)

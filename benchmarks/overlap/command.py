@@ -1,0 +1,127 @@
+"""Matmul and communication at the same time: two ranks of the virtual NPU, links of several speeds.
+
+    python -m benchmarks overlap --json overlap.jsonl --chart overlap.png
+    python -m benchmarks overlap --only all_gather_matmul --dtype bfloat16 --ratios 1
+
+Every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen weights, and
+the two linear layers of a tensor or sequence parallel block, forward and backward. Sizes are such that a
+product takes --milliseconds on one rank (two ranks, --threads threads each: with no more threads than cores
+each computes undisturbed); links such that the collective takes --ratios times as long, 0 for one without
+limit.
+
+Settings are verified against serial first and then take turns. The table has medians and spreads, what is
+left exposed, the bound of a pipeline of as many chunks, how much of what it allows is hidden, and the
+planner's prediction. The bound counts what copying and adding take from a product beside them, as measured
+with a link without limit, which nothing can hide where every core multiplies; "ideal" is the bound of a
+device whose transfers cost it nothing. Goals: at ratio 1 and products of about 100 ms the best pipeline and
+mc2 hide at least 90 %; the planner's choice is at most 3 % slower than the best setting.
+
+Exit status: 1 if a result is wrong or a rank fails, 2 for wrong arguments, 130 after Ctrl-C; a missed goal is
+printed.
+"""
+
+from fnmatch import fnmatch
+from functools import partial
+
+from benchmarks import contest, options, report, timing
+from benchmarks.overlap import jobs
+from benchmarks.overlap.cases import BLOCKS, STEP, WAYS, Case, link_speed, rows_for
+
+QUICK_SECONDS = 0.002
+
+
+def main(words):
+    arguments = parse(words)
+    from benchmarks.overlap import results  # it imports paddle, which takes seconds
+
+    return contest.run(arguments, bench, partial(results.chart, arguments.chart))
+
+
+def bench(arguments, _, records):
+    """Adds the records of all work on all links; prints the tables."""
+    from benchmarks.overlap import results
+
+    contest.record_machine(records, arguments.threads, "on")
+    multiply, rows = sizes(arguments)
+    jobs_by_link = {}
+    for dtype in arguments.dtypes:
+        for operator, way in arguments.work:
+            case = Case(operator, way, dtype, rows[dtype], arguments.width, arguments.width)
+            for ratio in arguments.ratios:
+                speed = link_speed(case, multiply[dtype], ratio)
+                jobs_by_link.setdefault((ratio, speed), []).append(case)
+    for (ratio, speed), cases in jobs_by_link.items():
+        job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds}
+        found = jobs.run(job, arguments.threads, speed)
+        handled = handling(cases, arguments)
+        for case, one in zip(cases, found, strict=True):
+            records += results.records(case, ratio, speed, one, handled.get(case, 0.0))
+    report.show(results.table(records, "two ranks of the virtual NPU"))
+
+
+def handling(cases, arguments):
+    """Seconds that a case's collective without a limit takes from a product beside it: copies and sums."""
+    cases = [case for case in cases if case.operator not in BLOCKS]
+    names = ["product", "beside"]
+    job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds, "only": names}
+    found = jobs.run(job, arguments.threads) if cases else []
+    medians = [[timing.summary(one["seconds"][name]).median for name in names] for one in found]
+    return {case: max(0.0, beside - product) for case, (product, beside) in zip(cases, medians, strict=True)}
+
+
+def sizes(arguments):
+    """Seconds of a product by dtype, and the rows for which it takes so long."""
+    seconds = QUICK_SECONDS if arguments.quick else arguments.milliseconds / 1e3
+    multiply, rows = {}, dict.fromkeys(arguments.dtypes, 512)
+    for _ in range(2):  # a few rows, then as many as it should be
+        cases = [
+            Case("matmul_all_reduce", "forward", dtype, rows[dtype], arguments.width, arguments.width)
+            for dtype in arguments.dtypes
+        ]
+        job = {"cases": [case.to_dict() for case in cases], "rounds": 5, "only": ["product"]}
+        for case, found in zip(cases, jobs.run(job, arguments.threads), strict=True):
+            taken = timing.summary(found["seconds"]["product"]).median
+            rows[case.dtype] = rows_for(seconds, taken, case.rows)
+            multiply[case.dtype] = taken * rows[case.dtype] / case.rows
+    return multiply, rows
+
+
+def parse(words):
+    work = [(operator, way) for operator, ways in WAYS.items() for way in ways] + [
+        (each, STEP) for each in BLOCKS
+    ]
+    parser = options.parser("overlap", __doc__, torch=False)
+    parser.add_argument(
+        "--only", metavar="PATTERN", default="*", help='some work, such as "*gather* forward"'
+    )
+    parser.add_argument("--dtype", choices=options.DTYPES, help="default: both")
+    parser.add_argument("--ratios", default="0,0.5,1,2", help="communication / product (default 0,0.5,1,2)")
+    parser.add_argument("--milliseconds", type=float, default=100.0, help="of a product (default 100)")
+    parser.add_argument(
+        "--width", type=int, default=2048, help="depth and columns of the weight (default 2048)"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="of each rank (default 1)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each setting (default 7)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument("--chart", metavar="FILE.png", help="draw time over serial by link")
+    parser.set_defaults(malloc="on")
+    arguments = parser.parse_args(words)
+    arguments.dtypes = (arguments.dtype,) if arguments.dtype else options.DTYPES
+    arguments.work = [
+        each for each in work if fnmatch(" ".join(each), arguments.only) or each[0] == arguments.only
+    ]
+    if not arguments.work:
+        names = "; ".join(" ".join(each) for each in work)
+        parser.error(f"--only {arguments.only}: matches nothing of: {names}")
+    try:
+        arguments.ratios = [float(ratio) for ratio in arguments.ratios.split(",")]
+    except ValueError:
+        parser.error(f"--ratios {arguments.ratios}: accepted are numbers, such as 0,0.5,1")
+    if min(arguments.ratios) < 0 or arguments.milliseconds <= 0:
+        parser.error("--ratios must not be negative, and --milliseconds must be positive")
+    if arguments.threads < 1 or arguments.rounds < 1:
+        parser.error("--threads and --rounds must be at least 1")
+    if arguments.width < 256 or arguments.width % 64:
+        parser.error(f"--width {arguments.width}: accepted is a multiple of 64 from 256 on")
+    options.check(parser, arguments)
+    return arguments

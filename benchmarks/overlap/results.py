@@ -1,0 +1,169 @@
+"""Records, goals, the table and the chart.
+
+A record of kind "time" is one contender on one case with one link, in seconds. Settings have:
+
+    exposed     seconds beyond the products alone
+    gain        by how much shorter than serial, as a share of serial
+    ideal       the end of a pipeline of as many chunks that loses nothing (pipeline_model.bound), from the
+                products in those chunks and the collective, both measured alone
+    bound       the same where the processor that multiplies also handles the collective's data
+    hidden      (serial - median) / (serial - bound)
+    predicted   by the planner
+"""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from benchmarks import report, timing
+from llm_npu.parallel.overlap import Product, Setting
+from llm_npu.parallel.overlap.pipeline_model import bound, mc2_chunks
+
+from .cases import BACKWARD, BLOCKS, RANKS, Case
+
+HIDDEN_GOAL, CHOICE_GOAL, GOAL_SECONDS = 0.9, 1.03, 0.08
+NOT_SETTINGS = ("product", "gradient", "collective", "planned", "stock")
+
+
+def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
+    """``handled``: seconds that the collective's copies and sums take from a product beside it."""
+    seconds = {name: timing.summary(times) for name, times in found["seconds"].items()}
+    made = []
+    for name, (median, _) in seconds.items():
+        link = {"setting": name, "ratio": ratio, "gbps": gbps}
+        record = report.time_record(_timed(case, name, ratio), found["seconds"][name], **link)
+        if not name.startswith(NOT_SETTINGS):
+            record |= _figures(case, name, seconds, found, handled)
+        elif name in ("planned", "stock"):
+            record["gain"] = 1 - median / seconds["serial"].median
+        made.append(record)
+    return made + _goals(case, ratio, seconds, found, made)
+
+
+def _timed(case: Case, name: str, ratio: float) -> report.Timed:
+    return report.Timed(case.operator, case.label, case.dtype, case.way, "on", f"{name} at ratio {ratio:g}")
+
+
+def product_of(case: Case) -> Product:
+    width, other = (case.depth, case.columns) if case.way == "forward" else (case.columns, case.depth)
+    rows = case.rows // RANKS if case.kind == "all_gather" else case.rows
+    beside = case.way == BACKWARD and case.kind != "all_gather"
+    return Product(case.kind, rows, width, other, case.dtype, RANKS, beside)
+
+
+def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) -> dict:
+    median, serial = seconds[name].median, seconds["serial"].median
+    figures = {"gain": 1 - median / serial}
+    if case.operator in BLOCKS:
+        return figures
+    alone = seconds["product"].median
+    weight = seconds["gradient"].median if case.way == BACKWARD else 0.0
+    product, setting = product_of(case), Setting.of(name)
+    figures |= {"exposed": median - alone - weight, "predicted": found["predicted"].get(name)}
+    if name == "serial":
+        return figures
+    chunks = mc2_chunks(product) if name == "mc2" else setting.chunks
+    multiplied = (
+        seconds["product" if chunks == 1 else f"product:{chunks}"].median
+        if chunks in (1, 2, 4, 8, 16)
+        else alone
+    )
+    # The weight's gradient needs all that was gathered, and comes last.
+    beside, after = (0.0, weight) if case.kind == "all_gather" else (weight, 0.0)
+    communicate = seconds["collective"].median
+    figures["ideal"] = bound(product, chunks, multiplied, communicate, 0.0, beside) + after
+    figures["bound"] = end = bound(product, chunks, multiplied, communicate, handled, beside) + after
+    if serial > end:
+        figures["hidden"] = (serial - median) / (serial - end)
+    return figures
+
+
+def _goals(case: Case, ratio: float, seconds: dict, found: dict, made: list[dict]) -> list[dict]:
+    """That the planner's choice is good, and that the best pipeline and mc2 hide what can be hidden."""
+    goals = []
+
+    def goal(text, contender, value, at_most):
+        goals.append(report.goal_record(_timed(case, contender, ratio), report.Goal(text, value, at_most)))
+
+    if "choice" in found:
+        settings = {name: each.median for name, each in seconds.items() if not name.startswith(NOT_SETTINGS)}
+        loss = settings[found["choice"]] / min(settings.values())
+        goal("the planner's choice / the best setting", found["choice"], loss, CHOICE_GOAL)
+    if ratio != 1 or case.operator in BLOCKS or seconds["product"].median < GOAL_SECONDS:
+        return goals
+    for backend in ("pipelined", "mc2"):
+        hidden = {
+            record["setting"]: record["hidden"]
+            for record in made
+            if record["setting"].startswith(backend) and "hidden" in record
+        }
+        if hidden:
+            name = max(hidden, key=hidden.get)
+            goal("left of what can be hidden", name, 1 - hidden[name], 1 - HIDDEN_GOAL)
+    return goals
+
+
+def table(found: list[dict], title: str) -> Table:
+    right = ("ms ± spread", "gain", "exposed ms", "ideal ms", "bound ms", "hidden", "predicted ms")
+    made = report.blank(title, ("work", "link", "setting"), right)
+    for record in found:
+        if record["kind"] != "time":
+            continue
+        link = "no limit" if record["gbps"] is None else f"{record['gbps']:.3g} GB/s (x {record['ratio']:g})"
+        made.add_row(
+            f"{record['operator']} {record['sizes']} {record['dtype']} {record['way']}",
+            link,
+            record["setting"],
+            f"{report.milliseconds(record['median'])} ± {report.milliseconds(record['spread'])}",
+            _share(record.get("gain")),
+            _milliseconds(record.get("exposed")),
+            _milliseconds(record.get("ideal")),
+            _milliseconds(record.get("bound")),
+            _share(record.get("hidden")),
+            _milliseconds(record.get("predicted")),
+        )
+    return made
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else report.milliseconds(value)
+
+
+def chart(file: str, found: list[dict]) -> None:
+    """For each case and setting the time over serial's, by communication over product."""
+    from matplotlib.figure import Figure  # takes a while to import
+
+    cases: dict[tuple, list[dict]] = {}
+    for record in found:
+        if record["kind"] == "time" and "gain" in record:
+            cases.setdefault(tuple(record[key] for key in ("operator", "way", "dtype")), []).append(record)
+    rows = (len(cases) + 2) // 3
+    figure = Figure(figsize=(14, 3.4 * rows), layout="constrained")
+    plots = figure.subplots(rows, 3, squeeze=False)
+    for axes, (case, of) in zip(plots.flat, cases.items(), strict=False):
+        for position, name in enumerate(dict.fromkeys(record["setting"] for record in of)):
+            points = sorted(
+                (record["ratio"], 1 - record["gain"]) for record in of if record["setting"] == name
+            )
+            style = "--" if name == "planned" else "-"
+            axes.plot(
+                *zip(*points, strict=True), style, marker="o", color=f"C{position}", label=name, markersize=3
+            )
+        bounds = {}
+        for record in of:
+            if "bound" in record:
+                serial = record["median"] / (1 - record["gain"])
+                bounds[record["ratio"]] = min(bounds.get(record["ratio"], 9.0), record["bound"] / serial)
+        axes.plot(*zip(*sorted(bounds.items()), strict=True) if bounds else ([], []), "k:", label="bound")
+        axes.set_title(" ".join(case), fontsize=9)
+        axes.set_xlabel("communication / product", fontsize=8)
+        axes.set_ylabel("time / serial", fontsize=8)
+        axes.legend(fontsize=6)
+    for axes in list(plots.flat)[len(cases) :]:
+        axes.axis("off")
+    figure.suptitle(f"Virtual NPU, 2 ranks: {report.title(found)}")
+    figure.savefig(file, dpi=120)

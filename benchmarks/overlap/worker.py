@@ -1,0 +1,252 @@
+"""One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all in turns.
+
+A job has ``cases`` and ``rounds``; with ``only``, a list of contenders, nothing else is timed. An answer has,
+for each case, the seconds of every contender and the plan. Contenders are settings, ``planned``, and by
+themselves ``collective``, ``product``, also in chunks, and ``gradient``, the product that is a weight's
+gradient; with ``only`` also ``beside``, the product and the collective at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle.distributed import fleet
+from paddle.distributed.fleet.layers.mpu import ColumnParallelLinear, RowParallelLinear
+from paddle.distributed.fleet.utils import sequence_parallel_utils
+
+from benchmarks import timing
+from benchmarks.graph_end import graph_end
+from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, Case
+from llm_npu.parallel import overlap
+from llm_npu.parallel.overlap.product import in_pieces, spans
+
+CHUNKS = (2, 4, 8, 16)
+SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
+WHOLE, MC2, PLANNED, STOCK = "pipelined:1", "mc2", "planned", "stock"
+PRODUCT, GRADIENT, COLLECTIVE, BESIDE = "product", "gradient", "collective", "beside"
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # of the largest value, to serial
+
+
+def settings(case: Case) -> list[str]:
+    found = list(SETTINGS)
+    if case.way == BACKWARD and case.kind != "all_gather":
+        found.insert(1, WHOLE)  # which is what mc2 does there
+    elif case.dtype == "bfloat16":
+        found.insert(1, MC2)
+    return found
+
+
+class Operator:
+    """An operator in one way, on this rank's tensors."""
+
+    def __init__(self, case: Case, group):
+        self.case, self.group = case, group
+        self.planner = overlap.Planner()
+        self.call = getattr(overlap, case.operator)
+        random = np.random.default_rng(group.rank)
+        rows = case.rows // RANKS if case.operator == "all_gather_matmul" else case.rows
+        self.x = self._tensor(random, rows, case.depth)
+        self.weight = self._tensor(random, case.depth, case.columns)
+        self.x.stop_gradient = case.way == FORWARD
+        self.weight.stop_gradient = case.way in (FORWARD, FROZEN)
+        rows = case.rows // RANKS if case.operator == "matmul_reduce_scatter" else case.rows
+        self.gradient = self._tensor(random, rows, case.columns)
+        # What is multiplied, and what travels, by themselves.
+        self.left = self._tensor(random, case.rows, case.depth if case.way == FORWARD else case.columns)
+        self.factor = self._tensor(random, case.rows, case.depth) if case.way == BACKWARD else None
+        width = case.travelling
+        self.whole = self._tensor(random, case.rows, width)
+        self.part = self._tensor(random, case.rows // RANKS, width)
+
+    def contenders(self) -> list[str]:
+        chunks = [f"{PRODUCT}:{count}" for count in CHUNKS]
+        of_weight = [GRADIENT] if self.case.way == BACKWARD else []
+        return [*settings(self.case), PLANNED, PRODUCT, *chunks, *of_weight, COLLECTIVE]
+
+    def seconds(self, name: str) -> float:
+        """Of one turn: all ranks begin together, and wait for the device at the end."""
+        run = self._prepared(name)
+        dist.barrier(self.group)
+        paddle.device.synchronize()
+        began = time.perf_counter()
+        run()
+        paddle.device.synchronize()
+        return time.perf_counter() - began
+
+    def results(self, name: str) -> list[np.ndarray]:
+        """Of a run with a setting: the product, or the gradients."""
+        if self.case.way == FORWARD:
+            return [self._prepared(name)().astype("float32").numpy()]
+        self._prepared(name)()
+        found = [tensor.grad for tensor in (self.x, self.weight) if tensor.grad is not None]
+        return [gradient.astype("float32").numpy() for gradient in found]
+
+    def plan(self) -> overlap.Plan:
+        """The planner's, of the product that communicates in this way."""
+        return next(plan for plan in reversed(self.planner.plans) if plan.product.kind == self.case.kind)
+
+    def _prepared(self, name: str):
+        if name.startswith(PRODUCT):
+            return lambda: self._multiply(int(name.partition(":")[2] or 1))
+        if name == GRADIENT:
+            return lambda: paddle.matmul(self.factor, self.left, transpose_x=True)
+        if name in (COLLECTIVE, BESIDE):
+            self.whole.zero_()  # sums of sums would overflow
+            return self._collective if name == COLLECTIVE else self._beside
+        setting = self.planner if name == PLANNED else name
+        if self.case.way == FORWARD:
+            return lambda: self.call(self.x, self.weight, self.group, setting)
+        self.x.clear_gradient(False)
+        self.weight.clear_gradient(False)
+        result = self.call(self.x, self.weight, self.group, setting)
+        end = graph_end([result], [self.gradient])
+        return end.backward
+
+    def _multiply(self, chunks: int):
+        weight = self.weight.detach()
+        for first, last in self._cut(chunks):
+            paddle.matmul(self.left[first:last], weight, transpose_y=self.case.way != FORWARD)
+
+    def _cut(self, chunks: int) -> list[tuple[int, int]]:
+        """Rows of the products that ``pipelined`` makes."""
+        rows = self.case.rows
+        if self.case.kind != "reduce_scatter" or not in_pieces(rows // RANKS // chunks, rows // RANKS):
+            return spans(rows, chunks)
+        starts = [rank * rows // RANKS for rank in range(RANKS)]
+        cut = spans(rows // RANKS, chunks)
+        return [(start + first, start + last) for first, last in cut for start in starts]
+
+    def _collective(self):
+        self._started().wait()
+
+    def _beside(self):
+        flight = self._started()
+        self._multiply(1)
+        flight.wait()
+
+    def _started(self):
+        if self.case.kind == "all_reduce":
+            return dist.all_reduce(self.whole, group=self.group, sync_op=False)
+        if self.case.kind == "all_gather":
+            return dist.stream.all_gather(self.whole, self.part, group=self.group, sync_op=False)
+        return dist.stream.reduce_scatter(self.part, self.whole, group=self.group, sync_op=False)
+
+    def _tensor(self, random, *shape):
+        values = random.standard_normal(shape, dtype="float32") * 0.1
+        return paddle.to_tensor(values).astype(self.case.dtype)
+
+
+class Block:
+    """A column- and a row-parallel layer, forward and backward: what a step of a block's MLP communicates."""
+
+    def __init__(self, case: Case, group):
+        self.case, self.group = case, group
+        in_parts = case.operator == BLOCKS[1]
+        kinds = (ColumnParallelLinear, RowParallelLinear)
+        if in_parts:
+            kinds = (
+                sequence_parallel_utils.ColumnSequenceParallelLinear,
+                sequence_parallel_utils.RowSequenceParallelLinear,
+            )
+        paddle.set_default_dtype(case.dtype)
+        wide = case.columns * RANKS
+        self.layers = paddle.nn.Sequential(
+            kinds[0](case.depth, wide, has_bias=False, gather_output=False),
+            kinds[1](wide, case.depth, has_bias=False, input_is_parallel=True),
+        )
+        paddle.set_default_dtype("float32")
+        random = np.random.default_rng(0)
+        values = random.standard_normal(
+            [case.rows // RANKS if in_parts else case.rows, case.depth], dtype="float32"
+        )
+        self.x = paddle.to_tensor(values).astype(case.dtype)
+        self.x.stop_gradient = False
+        self.planner = overlap.Planner()
+
+    def contenders(self) -> list[str]:
+        mc2 = [MC2] if self.case.dtype == "bfloat16" else []
+        return [STOCK, *SETTINGS, *mc2, PLANNED]
+
+    def seconds(self, name: str) -> float:
+        self._switch(name)
+        dist.barrier(self.group)
+        paddle.device.synchronize()
+        began = time.perf_counter()
+        self._step()
+        paddle.device.synchronize()
+        return time.perf_counter() - began
+
+    def results(self, name: str) -> list[np.ndarray]:
+        self._switch(name)
+        result = self._step()
+        gradients = [self.x.grad, *(parameter.grad for parameter in self.layers.parameters())]
+        return [tensor.astype("float32").numpy() for tensor in (result, *gradients)]
+
+    def plan(self) -> None:
+        return None
+
+    def _switch(self, name: str) -> None:
+        overlap.remove_overlap(self.layers)
+        if name != STOCK:
+            overlap.apply_overlap(self.layers, self.planner if name == PLANNED else name, strict=True)
+        self.x.clear_gradient(False)
+        self.layers.clear_gradients()
+
+    def _step(self):
+        result = self.layers(self.x)
+        result.backward(paddle.ones_like(result))
+        return result
+
+
+def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
+    work = (Block if case.operator in BLOCKS else Operator)(case, group)
+    if only:
+        return {"seconds": timing.interleaved(work.seconds, only, rounds)}
+    names = work.contenders()
+    wanted = work.results(names[0])
+    for name in names[1:]:
+        if not name.startswith((PRODUCT, GRADIENT, COLLECTIVE)):
+            verify(case, name, work.results(name), wanted)
+    seconds = timing.interleaved(work.seconds, names, rounds)
+    plan = work.plan()
+    planned = (
+        {}
+        if plan is None
+        else {
+            "choice": str(plan.setting),
+            "predicted": {str(setting): value for setting, value in plan.predicted.items()},
+        }
+    )
+    return {"seconds": seconds, **planned}
+
+
+def verify(case: Case, name: str, found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        allowed = TOLERANCE[case.dtype] * float(np.abs(other).max())
+        error = float(np.abs(one - other).max())
+        if not error <= allowed:  # also true of NaN
+            raise SystemExit(f"{case}: {name} is off by {error:.3g}; allowed are {allowed:.3g}.")
+
+
+def main(question: str, answer: str) -> None:
+    job = json.loads(Path(question).read_text())
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": RANKS, "pp_degree": 1}
+    fleet.init(is_collective=True, strategy=strategy)
+    group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+    found = []
+    for request in job["cases"]:
+        case = Case(**request)
+        found.append(examine(case, group, job["rounds"], job.get("only")))
+    if group.rank == 0:
+        Path(answer).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

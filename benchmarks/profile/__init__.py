@@ -1,0 +1,1 @@
+"""A report on a made-up profile of any size."""

@@ -1,0 +1,36 @@
+"""What all contenders have in common: the optimizer's settings, and what their processes answer."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import NamedTuple
+
+
+class AdamWSettings(NamedTuple):
+    """AdamW on all weights, gradients clipped by their global norm."""
+
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    epsilon: float = 1e-8
+
+
+class Training:
+    """Answers ``losses``, of some steps, and ``time``, seconds and page faults of one."""
+
+    def step(self) -> float:
+        """Makes one step and waits for it; the loss before it."""
+        raise NotImplementedError
+
+    def losses(self, steps: int) -> list[float]:
+        return [self.step() for _ in range(steps)]
+
+    def time(self) -> dict[str, float]:
+        faults, began = _faults(), time.perf_counter()
+        self.step()
+        return {"seconds": time.perf_counter() - began, "faults": _faults() - faults}
+
+
+def _faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,0 +1,1 @@
+"""A decoder on sequences of different lengths."""

@@ -1,0 +1,47 @@
+"""SwiGLU: silu(x) * y. T tokens, H hidden.
+
+Bytes: forward reads x and y and writes out; backward reads x, y and dout and writes dx and dy.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Cost, Work, spread_over, uniform
+
+
+@dataclass(frozen=True)
+class SwiGLU(Work):
+    tokens: int
+    hidden: int
+
+    operator = "swiglu"
+    variables = ("x", "y")
+
+    def arrays(self, random):
+        return {name: uniform(random, self.tokens, self.hidden) for name in ("x", "y", "dout")}
+
+    def samples(self, name):
+        return (spread_over(self.tokens),)
+
+    def golden(self, arrays, found, backward):
+        x, y, dout = (arrays[name][self.samples(name)].astype(np.float64) for name in ("x", "y", "dout"))
+        sigmoid = 1 / (1 + np.exp(-x))
+        dx = dout * y * sigmoid * (1 + x * (1 - sigmoid))
+        return {"out": x * sigmoid * y, "dx": dx, "dy": dout * x * sigmoid}
+
+    def cost(self, item_size, backward):
+        return Cost(self.tokens * self.hidden * item_size * (8 if backward else 3))
+
+    def paddle(self, tensors, contender):
+        x, y = tensors["x"], tensors["y"]
+        if contender == "paddle":
+            from paddle_fused.paddle_release import swiglu
+        else:
+            from paddle_fused import swiglu
+        return lambda: (swiglu(x, y),)
+
+    def torch(self, tensors):
+        from torch.nn.functional import silu
+
+        return lambda t: (silu(t["x"]) * t["y"],)

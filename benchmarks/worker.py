@@ -1,0 +1,45 @@
+"""A contender's process: reads requests from stdin, one JSON object in a line, and answers each with one.
+
+    python -m benchmarks.worker benchmarks.step.paddle_llama.PaddleLlama '{"device": "cpu", "threads": 2}'
+
+The object is made with these settings. A request ``{"do": "losses", "steps": 2}`` is answered by its method
+``losses(steps=2)``, with ``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error": message}``; the first
+answer, unasked, is that it is there: its ``version``, or why it is not.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+
+from .work import Unavailable
+
+
+def serve(make):
+    """Answers the requests on stdin by the methods of the object that ``make`` returns, until stdin ends."""
+    # What libraries print to stdout must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    try:
+        worker = make()
+        answer = {"ok": worker.version}
+    except Unavailable as reason:
+        answer = {"unavailable": str(reason)}
+    print(json.dumps(answer), file=answers)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"ok": getattr(worker, request.pop("do"))(**request)}
+        except Unavailable as reason:
+            answer = {"unavailable": str(reason)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {str(error).strip() or 'no message'}"}
+        print(json.dumps(answer), file=answers)
+
+
+if __name__ == "__main__":
+    _class, _settings = sys.argv[1:]
+    _module, _, _name = _class.rpartition(".")
+    serve(lambda: getattr(importlib.import_module(_module), _name)(**json.loads(_settings)))

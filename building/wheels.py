@@ -1,0 +1,239 @@
+"""A wheel for one release of Paddle and one processor, and an environment in which to check it.
+
+The libraries call Paddle and nothing of Python's, so one wheel serves every Python. For aarch64 on another
+machine a cross compiler compiles them, and the environment's Python is an emulated one.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+from paddle_fused import libraries
+from paddle_fused.libraries import SetupError
+
+from . import emulation
+from .commands import find_tools, run
+from .paddle_there import RELEASES
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE_VARIABLE = "PADDLE_FUSED_CACHE"
+CROSS_COMPILER = "aarch64-linux-gnu-g++"
+CROSS_TOOLS = {CROSS_COMPILER: "g++-aarch64-linux-gnu", **emulation.TOOLS}  # and Debian's packages
+# What pip calls a platform: the oldest glibc, of those that Paddle's wheels and their requirements ask for.
+GLIBC = ("manylinux2014", "manylinux_2_27", "manylinux_2_28")
+# An operator on every backend and device, against its float64 golden.
+CHECK = ("-m", "paddle_fused.parity", "rms_norm", "--json", "-")
+
+
+def cache() -> Path:
+    """Where downloads, environments and compiled files stay for the next build, outside the sources."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "paddle_fused").resolve()
+
+
+def emulated_python() -> Path:
+    """The folder of the Python for aarch64."""
+    return cache() / "python-aarch64"
+
+
+class Target(NamedTuple):
+    """What a wheel is for: a release such as 3.2.2 and a processor such as ``aarch64``."""
+
+    release: str
+    processor: str
+
+    def __str__(self) -> str:
+        return f"paddlepaddle {self.release} on {self.processor}"
+
+    @property
+    def emulated(self) -> bool:
+        return self.processor != platform.machine()
+
+    @property
+    def folder(self) -> Path:
+        return cache() / f"{self.release}-{self.processor}"
+
+    def check(self) -> None:
+        """SetupError if there is no such Paddle, or if this machine cannot make a wheel for it."""
+        makes = sorted({platform.machine(), "aarch64"} & RELEASES.keys())
+        if self.processor not in makes:
+            raise SetupError(
+                f"Processor {self.processor}; accepted: {', '.join(makes)}.", "Name one of them."
+            )
+        if self.release not in RELEASES[self.processor]:
+            accepted = ", ".join(RELEASES[self.processor])
+            raise SetupError(
+                f"There is no wheel of {self} to build for; accepted on {self.processor}: {accepted}.",
+                "Name one of them.",
+            )
+
+
+class Environment(NamedTuple):
+    """A Python that has what is in the folder ``site`` and nothing else, and the pip that fills it."""
+
+    python: Path
+    site: Path
+    pip: tuple[str | Path, ...]
+
+    def install(self, *arguments: str | Path) -> None:
+        """``pip install ARGUMENTS...``, wheels only; SetupError if it fails."""
+        run([*self.pip, "--quiet", "--no-warn-conflicts", "--only-binary=:all:", *arguments])
+
+    def variables(self, **changes: str) -> dict[str, str]:
+        """Those of this process for one of the environment's, with ``changes``."""
+        other = ("PYTHON", "CUSTOM_DEVICE_ROOT", "VIRTUAL_NPU_")  # what an activated environment has
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(other)}
+        return {**kept, "PYTHONPATH": str(self.site), "PYTHONNOUSERSITE": "1", **changes}
+
+    def run(self, *arguments, timeout: float, **variables: str) -> subprocess.CompletedProcess:
+        """``python ARGUMENTS...``, away from the sources."""
+        return subprocess.run(
+            [str(self.python), *map(str, arguments)],
+            env=self.variables(**variables),
+            cwd="/",
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+        )
+
+
+def environment(target: Target, python: str = sys.executable) -> Environment:
+    """One with the release of Paddle only, not yet with what it requires; kept for the next time.
+
+    Of the interpreter ``python``: for aarch64 on another machine of an emulated one, whatever ``python`` is.
+    """
+    if target.emulated:
+        version = emulation.PYTHON
+        site = target.folder / f"site-{version}"
+        platforms = [f"--platform={name}_{target.processor}" for name in (*GLIBC, "linux")]
+        command = [sys.executable, "-m", "pip", "install", "--target", site, "--upgrade", *platforms]
+        command += ["--implementation=cp", f"--python-version={version}"]
+        made = Environment(emulation.python(emulated_python()), site, tuple(command))
+    else:
+        version = run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+        venv = target.folder / f"venv-{version}"
+        if not (venv / "bin/python").exists():
+            run([python, "-m", "venv", "--clear", "--without-pip", venv])
+        site = venv / f"lib/python{version}/site-packages"
+        command = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install"]
+        made = Environment(venv / "bin/python", site, tuple(command))
+    if not list(site.glob("paddlepaddle-*.dist-info/RECORD")):  # the last that pip writes
+        made.install("--no-deps", f"paddlepaddle=={target.release}")
+    return made
+
+
+def build(target: Target, site: Path, destination: Path) -> Path:
+    """The wheel, in ``destination``, for the Paddle in ``site``.
+
+    It has all instruction sets. What has not changed since the last one is not compiled again.
+    """
+    work = target.folder / "build"
+    headers = work / "paddle_only"  # not the rest of the site: its setuptools are of another environment
+    headers.mkdir(parents=True, exist_ok=True)
+    (headers / "paddle").unlink(missing_ok=True)
+    (headers / "paddle").symlink_to(site / "paddle")
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(headers),  # where setup.py finds Paddle
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # cmake and ninja
+        "PADDLE_FUSED_BUILD": "portable",
+        "_PYTHON_HOST_PLATFORM": f"linux-{target.processor}",  # the platform in the wheel's name
+    }
+    if target.emulated:
+        find_tools(CROSS_TOOLS)
+        toolchain = Path(__file__).with_name(f"{target.processor}.cmake")
+        variables |= {"CXX": CROSS_COMPILER, "CMAKE_TOOLCHAIN_FILE": str(toolchain)}
+    for left in work.glob("lib*"):  # modules of an earlier state of the sources
+        shutil.rmtree(left)
+    made = work / "made"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", made]
+    command += ["build", "--build-base", work, "bdist_wheel", "--skip-build", "--dist-dir", made]
+    run(command, cwd=ROOT, env=variables)
+    (wheel,) = made.glob("*.whl")
+    destination.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(wheel, destination))
+
+
+def check_contents(wheel: Path) -> str:
+    """The glibc that the libraries in the wheel ask for, such as 2.34: up to that of the machine that builds.
+
+    SetupError unless all are there and none links to a function of Python's. (Of those that all Pythons have
+    the plugin looks some up while it runs.)
+    """
+    find_tools({"readelf": "binutils"})
+    glibc = (0, 0)
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
+        for name in (f"paddle_fused/{file}" for file in libraries.BUILT_FILES):
+            if name not in archive.namelist():
+                raise SetupError(f"{name} is missing in {wheel}.", "Build it again.")
+            if not name.endswith(".so"):
+                continue
+            symbols = run(["readelf", "--dyn-syms", "--wide", archive.extract(name, folder)])
+            if found := re.search(r" UND (_?Py\w+)", symbols):
+                raise SetupError(
+                    f"{name} links to {found[1]} of Python, but the wheel is for every Python.",
+                    "Let Wheel.get_tag in setup.py name the one.",
+                )
+            versions = re.findall(r" UND \S+@GLIBC_(\d+)\.(\d+)", symbols)
+            glibc = max([glibc, *(tuple(map(int, version)) for version in versions)])
+    return ".".join(map(str, glibc))
+
+
+def install(environment: Environment, wheel: Path) -> None:
+    """The wheel, and of Paddle's own requirements the releases that the wheel accepts.
+
+    What else the wheel requires is left out: models and data sets, which no library needs.
+    """
+    environment.install("--force-reinstall", "--no-deps", wheel)
+    constraints = wheel.with_suffix(".constraints.txt")
+    constraints.write_text("\n".join(_requirements(environment.site, "paddle-ascend-llm")) + "\n")
+    # paddle.utils.cpp_extension imports setuptools, which paddlepaddle requires from Python 3.12 on only.
+    needed = [*_requirements(environment.site, "paddlepaddle"), "setuptools"]
+    try:
+        environment.install("--constraint", constraints, *needed)
+    finally:
+        constraints.unlink()
+
+
+def check(environment: Environment, target: Target, timeout: float) -> str:
+    """What an operator gives on the host and on the virtual NPU, in words; SetupError if that is wrong.
+
+    The composed operator is left out: Paddle's own kernels differ between releases and processors.
+    """
+    done = environment.run(*CHECK, timeout=timeout)
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        lines = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
+        command = " ".join(CHECK)
+        raise SetupError(f"`python {command}` ended with {done.returncode}:", lines) from None
+    said = report["environment"]
+    if (said["paddle"], said["machine"]) != target:
+        raise SetupError(f"Paddle {said['paddle']} on {said['machine']} ran, not {target}.", "Start anew.")
+    ran = [each for each in report["results"] if not each["refused"] and each["backend"] != "composed"]
+    for result in ran:
+        for name, tensor in result["tensors"].items():
+            if tensor["max_error"] > tensor["allowed"]:
+                raise SetupError(f"{CHECK[2]} is beyond its bound: {name} of {result}.", "It is a defect.")
+    where = {(result["backend"], result["device"]) for result in ran}
+    if missing := {("native", "cpu"), ("native", "npu")} - where:
+        raise SetupError(f"{CHECK[2]} did not run on {sorted(missing)}.", done.stderr[-2000:])
+    return f"{len(ran)} results of {CHECK[2]} on cpu and npu keep their bounds"
+
+
+def _requirements(site: Path, name: str) -> list[str]:
+    (found,) = importlib.metadata.distributions(name=name, path=[str(site)])
+    return [line for line in found.requires or () if "extra ==" not in line]

@@ -1,0 +1,147 @@
+"""What a piece finds, written check by check: whatever ends the process, the lines before it stay.
+
+A check is ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note`` that
+nothing is held against. One that has begun and not ended names what the process was doing when it was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+SAME, DIFFERS, LOST, NOTE = VERDICTS = ("same", "differs", "lost", "note")
+SHOWN = 600  # characters of an error
+
+
+@dataclass(frozen=True)
+class Check:
+    """``what`` was found of ``name``; ``expected`` and ``found`` where they can be put side by side."""
+
+    name: str
+    verdict: str
+    what: str
+    expected: str = ""
+    found: str = ""
+
+
+class Journal:
+    """Writes to ``folder``; of several ranks each has a file of its own."""
+
+    def __init__(self, folder: Path, rank: int = 0):
+        self._file = folder / f"journal.{rank}.jsonl"
+
+    @contextmanager
+    def check(self, name: str) -> Iterator[None]:
+        """Inside is the check ``name``. An exception ends this check only: it differs."""
+        self.begins(name)
+        try:
+            yield
+        except Exception as error:  # every failure is an answer
+            self.differs(name, f"{type(error).__name__}: {_first_lines(error)}")
+        self.ends(name)
+
+    def begins(self, name: str) -> None:
+        self._write(begins=name)
+
+    def ends(self, name: str) -> None:
+        self._write(ends=name)
+
+    def same(self, name: str, what: str = "") -> None:
+        self._write(check=name, verdict=SAME, what=what)
+
+    def note(self, name: str, what: str) -> None:
+        self._write(check=name, verdict=NOTE, what=what)
+
+    def differs(self, name: str, what: str, expected: object = "", found: object = "") -> None:
+        self._write(check=name, verdict=DIFFERS, what=what, expected=str(expected), found=str(found))
+
+    def loses(self, name: str, what: str) -> None:
+        self._write(check=name, verdict=LOST, what=what)
+        self.ends(name)
+
+    def judge(self, name: str, is_same: bool, what: str, expected: object = "", found: object = "") -> None:
+        """``same`` or ``differs``."""
+        if is_same:
+            self.same(name, what)
+        else:
+            self.differs(name, what, expected, found)
+
+    def _write(self, **line: object) -> None:
+        """A line of its own, also behind one that was cut off."""
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write("\n" * self._is_cut() + json.dumps(line) + "\n")
+
+    def _is_cut(self) -> bool:
+        return self._file.exists() and self._file.read_bytes()[-1:] not in (b"", b"\n")
+
+
+def read(folder: Path) -> tuple[Check, ...]:
+    """The checks of all ranks. What several ranks say alike is said once."""
+    by_rank, said = _by_rank(folder), {}
+    for rank, lines in by_rank.items():
+        for line in lines:
+            if "check" in line:
+                said.setdefault(Check(line.pop("check"), **line), []).append(rank)
+    checks = []
+    for check, ranks in said.items():
+        some = len(ranks) < len(by_rank) and check.verdict in (DIFFERS, LOST)
+        what = f"rank {', '.join(map(str, ranks))}: {check.what}" if some else check.what
+        checks.append(replace(check, what=what))
+    return tuple(checks)
+
+
+def begun(folder: Path) -> set[str]:
+    """The names of the checks that any rank has begun."""
+    return {line["begins"] for lines in _by_rank(folder).values() for line in lines if "begins" in line}
+
+
+def lost(folder: Path) -> set[str]:
+    """The names of the checks in which a process was lost."""
+    return {check.name for check in read(folder) if check.verdict == LOST}
+
+
+def lose(folder: Path, how: str) -> int:
+    """The checks that have begun and not ended are lost, since their process ``how``; returns how many."""
+    count = 0
+    for rank, lines in _by_rank(folder).items():
+        began = [line["begins"] for line in lines if "begins" in line]
+        done = {line["ends"] for line in lines if "ends" in line}
+        journal = Journal(folder, rank)
+        for name in began:
+            if name not in done:
+                journal.loses(name, f"the process {how}")
+                count += 1
+    return count
+
+
+def progress(folder: Path) -> int:
+    """A number that grows with every line that a rank writes."""
+    return sum(file.stat().st_size for file in folder.glob("journal.*.jsonl"))
+
+
+def number(value: float) -> str:
+    """A figure for people."""
+    return f"{value:.4g}" if math.isfinite(value) else str(value)
+
+
+def _by_rank(folder: Path) -> dict[int, list[dict]]:
+    return {
+        int(file.name.split(".")[1]): list(_lines(file)) for file in sorted(folder.glob("journal.*.jsonl"))
+    }
+
+
+def _lines(file: Path) -> Iterator[dict]:
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):  # the process was killed while it wrote this line
+            yield json.loads(line)
+
+
+def _first_lines(error: Exception) -> str:
+    """The text without the C++ stack that Paddle puts before its sentence."""
+    text = str(error).strip()
+    summary = text.rpartition("Error Message Summary:")[2].strip(" \n-") if "Summary:" in text else text
+    return " ".join(summary.split())[:SHOWN]

@@ -1,0 +1,174 @@
+"""The device's numbers against float64: every case of every operator, and Paddle's AdamW.
+
+An operator's own backend must keep the bounds of ``paddle_fused.parity``, whose yardstick is plain Paddle in
+the same precision on the same device. So that a device on which plain Paddle is wrong does not pass for that,
+plain Paddle is held against the bounds that the virtual NPU's gives.
+
+AdamW takes 20 steps:
+
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+    w = (1 - lr wd) w - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)
+
+A card's kernel adds epsilon to sqrt(v) instead, says paddle-custom-npu's test of it; with a large epsilon
+the last check tells which it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from llm_npu import device
+from paddle_fused import parity
+
+from . import journal as journals
+from . import reference
+from .journal import Journal, number
+
+if TYPE_CHECKING:
+    from .pieces import Job
+
+BACKEND, PLAIN = "ascend", "composed"
+# Of AdamW.
+SHAPE, STEPS, RATE, DECAY, BETAS = (37, 21), 20, 1e-2, 0.1, (0.9, 0.999)
+EPSILON, LARGE_EPSILON = 1e-8, 1e-1
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def check(job: Job, journal: Journal) -> None:
+    """Goes on behind the cases in the journal. An operator in which a process was lost is done with."""
+    device.select(job.device_name)
+    known, begun = reference.read()["operators"], journals.begun(job.folder)
+    lost = {name.split()[0] for name in journals.lost(job.folder)}
+    for case, dtype in parity.all_pairs():
+        name = name_of(case, dtype)
+        if name in begun:
+            continue
+        if case.operator in lost:
+            journal.note(name, "not looked at: the process was lost in this operator before")
+            continue
+        with journal.check(name):
+            _judge(journal, name, parity.Case(case, dtype), known.get(name))
+
+
+def name_of(case, dtype: str) -> str:
+    return f"{case.operator} {dtype}: {case.name}"
+
+
+def record() -> dict[str, dict]:
+    """For ``reference``, of each case: its mode, and plain Paddle's bounds. The virtual NPU is active."""
+    found = {}
+    for case, dtype in parity.all_pairs():
+        prepared = parity.Case(case, dtype)
+        result = parity.measured(prepared, BACKEND, "npu")
+        assert result.passed, parity.line_of(result)
+        bounds = {name: float(f"{bound:.3g}") for name, bound in prepared.bounds_of_draws("npu").items()}
+        found[name_of(case, dtype)] = {
+            "mode": None if result.refused else result.mode,
+            "bounds": bounds,
+        }
+    return found
+
+
+def _judge(journal: Journal, name: str, prepared: parity.Case, known: dict | None) -> None:
+    result = parity.measured(prepared, BACKEND, "npu")
+    if known is None:
+        journal.note(name, "not in the virtual NPU's record: held against float64 only")
+        known = {"mode": result.mode, "bounds": {}}
+    mode = known["mode"]
+    if result.refused is not None:
+        if mode is None:
+            journal.same(name, f"refused: {result.refused}")
+        else:
+            journal.differs(name, f"it does not run here: {result.refused}", mode, "refused")
+    else:
+        tensor, worst = max(result.tensors.items(), key=lambda item: item[1].ratio)
+        error = f"{tensor}: largest error {number(worst.max_error)}, allowed {number(worst.allowed)}"
+        if not result.passed:
+            allowed = f"an error of at most {number(worst.allowed)}"
+            journal.differs(
+                name, f"{result.mode or BACKEND}: wrong, {error}", allowed, number(worst.max_error)
+            )
+        elif mode != result.mode:
+            instead = "where the virtual NPU refuses" if mode is None else f"not by {mode}"
+            what = f"right, but computed by {result.mode or BACKEND}, {instead}; {error}"
+            journal.differs(name, what, mode or "refused", result.mode)
+        else:
+            journal.same(name, f"{result.mode or BACKEND}: {error}")
+    plain = parity.measured(prepared, PLAIN, "npu").tensors
+    for tensor, bound in known["bounds"].items():
+        error = plain[tensor].max_error
+        if not error <= bound:
+            what = f"plain Paddle is wrong on this device: {tensor}, largest error {number(error)}"
+            journal.differs(f"{name}, plain", what, f"at most {number(bound)}", number(error))
+
+
+def adamw(job: Job, journal: Journal) -> None:
+    device.select(job.device_name)
+    import paddle
+
+    paddle.set_device("npu:0")
+    for dtype in DTYPES:
+        name = f"AdamW {dtype}"
+        with journal.check(name):
+            found, truth = _trained(dtype, EPSILON), formula(np.float64, EPSILON)
+            # As good as float32 may be: twice the error of the same formula in float32, and a few roundings.
+            yardstick = np.abs(formula(np.float32, EPSILON) - truth).max()
+            allowed = 2 * yardstick + 4 * parity.ROUNDING["float32"] * np.abs(truth).max()
+            error = np.abs(found - truth).max()
+            what = f"largest error of the float32 weights after {STEPS} steps {number(error)}"
+            limit = f"at most {number(allowed)}"
+            journal.judge(name, bool(error <= allowed), f"{what}, {limit}", limit, number(error))
+    with journal.check("where epsilon is added"):
+        found = _trained("float32", LARGE_EPSILON)
+        errors = {
+            words: np.abs(formula(np.float64, LARGE_EPSILON, corrected) - found).max()
+            for words, corrected in (("the corrected root, as in Paddle", True), ("sqrt(v)", False))
+        }
+        journal.note("where epsilon is added", f"to {min(errors, key=errors.get)}")
+
+
+def formula(dtype: type, epsilon: float, is_corrected: bool = True) -> np.ndarray:
+    """The weights after the steps, computed in ``dtype``."""
+    one, (b1, b2) = dtype(1), map(dtype, BETAS)
+    rate, decay, epsilon = dtype(RATE), dtype(DECAY), dtype(epsilon)
+    weight = _values(0).astype(dtype)
+    m, v = np.zeros(SHAPE, dtype), np.zeros(SHAPE, dtype)
+    for step in range(1, STEPS + 1):
+        gradient = (_values(step) / 4).astype(dtype)
+        m, v = b1 * m + (one - b1) * gradient, b2 * v + (one - b2) * gradient * gradient
+        correction = np.sqrt(one - b2**step)
+        root = np.sqrt(v) / correction + epsilon if is_corrected else (np.sqrt(v) + epsilon) / correction
+        weight = (one - rate * decay) * weight - rate * m / (one - b1**step) / root
+    return weight.astype(np.float64)
+
+
+def _values(seed: int) -> np.ndarray:
+    """Numbers that every dtype holds exactly."""
+    return np.round(np.random.default_rng(seed).standard_normal(SHAPE) * 16).clip(-64, 64) / 16
+
+
+def _trained(dtype: str, epsilon: float) -> np.ndarray:
+    """The weights after the steps of Paddle's optimizer; in a 16-bit type its float32 ones."""
+    import paddle
+
+    nothing = paddle.nn.initializer.Constant()  # without one Paddle refuses bfloat16
+    weight = paddle.create_parameter(SHAPE, dtype, default_initializer=nothing)
+    weight.set_value(_tensor(_values(0), dtype))
+    # The names of PaddleNLP's trainer; multi_precision keeps weights of float32 beside 16-bit ones.
+    optimizer = paddle.optimizer.AdamW(
+        RATE, *BETAS, epsilon, [weight], weight_decay=DECAY, multi_precision=dtype != "float32"
+    )
+    for step in range(1, STEPS + 1):
+        weight.grad = _tensor(_values(step) / 4, dtype)
+        optimizer.step()
+    if dtype != "float32":
+        weight = optimizer._master_weights[weight.name]
+    return weight.numpy().astype(np.float64)
+
+
+def _tensor(values: np.ndarray, dtype: str):
+    import paddle
+
+    return paddle.to_tensor(values.astype(np.float32)).astype(dtype)

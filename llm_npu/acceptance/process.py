@@ -1,0 +1,120 @@
+"""Runs a program for a limited time; whatever becomes of it is an answer, and nothing of it is left.
+
+A process that is lost in a device's driver answers to no signal that a program can handle, and its ranks are
+in sessions of their own: everything that descends from it is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOK = 0.2  # seconds between two looks
+UNKILLABLE = 20.0
+_LIBC, _PR_SET_CHILD_SUBREAPER = ctypes.CDLL(None), 36  # <linux/prctl.h>
+
+
+@dataclass(frozen=True)
+class End:
+    """``how`` it ended, "" for exit code 0; ``is_hung``: it was ended because its time was over."""
+
+    how: str
+    is_hung: bool
+    seconds: float
+
+
+def run(
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    seconds: float,
+    silence: float,
+    progress: Callable[[], int],
+) -> End:
+    """Waits for ``command``, at most ``seconds`` and, unless ``silence`` is 0, while ``progress()`` changes
+    every ``silence`` seconds.
+
+    It works in the folder of ``log``, to which what it prints is added: ``python -m`` takes no package from
+    the folder of whoever called.
+    """
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what it leaves behind becomes a child of this process
+    before = _descendants(os.getpid())
+    began = heard = time.monotonic()
+    said, late = progress(), ""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=dict(environment),
+            cwd=log.parent,
+        )
+    try:
+        while not late:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK)
+                break
+            now = time.monotonic()
+            if (says := progress()) != said:
+                said, heard = says, now
+            if now - began > seconds:
+                late = f"did not come to an end within {seconds:.0f} s"
+            elif silence and now - heard > silence:
+                late = f"made no progress for {silence:.0f} s"
+    finally:
+        _end(process, before)
+    if process.returncode is None:
+        late += ", nor when it was killed: a driver holds it"
+    how = late or ("" if process.returncode == 0 else ended_by(process.returncode))
+    return End(how, bool(late), time.monotonic() - began)
+
+
+def ended_by(code: int) -> str:
+    """How a process with this exit code ended, for people; 128 + n is signal n, as a shell has it."""
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    with suppress(ValueError):
+        if number:
+            return f"was ended by {signal.Signals(number).name}"
+    return f"ended with exit code {code}"
+
+
+def _end(process: subprocess.Popen, before: set[int]) -> None:
+    """Kills what descends from ``process``, and what of it has become a child of this process since.
+
+    One that waits inside a driver cannot be killed: it is left after ``UNKILLABLE`` seconds.
+    """
+    began = time.monotonic()
+    while (doomed := _descendants(os.getpid()) - before) and time.monotonic() - began < UNKILLABLE:
+        for pid in doomed:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in doomed - {process.pid}:
+            with suppress(ChildProcessError):  # of another process, until that has ended
+                os.waitpid(pid, os.WNOHANG)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK / 10)
+        time.sleep(LOOK / 10)
+    process.poll()
+
+
+def _descendants(pid: int) -> set[int]:
+    """All that are there, those that have ended and were not waited for included."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, waiting = set(), [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            found.add(child)
+            waiting.append(child)
+    return found

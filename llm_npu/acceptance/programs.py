@@ -1,0 +1,103 @@
+"""The pieces that ask other programs of the project: doctor, dtypes, profiler, planner."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+from . import trained
+from .journal import Journal, number
+from .pieces import Job
+
+PROFILED = "4:6"  # steps
+# The run that the planner has predicted: a model that keeps a card busy; on a host's CPU a small one.
+OF_A_CARD = {"model": "tinyllama-1.1b", "max_seq_length": 2048, "per_device_train_batch_size": 2}
+OF_A_HOST = {"model": "llama-tiny", "max_seq_length": 64, "per_device_train_batch_size": 2}
+STEPS, WARM = 10, 4  # the first steps prepare kernels
+MEMORY_ERROR = 0.03  # what tests/tools/plan/test_plan_memory.py allows between prediction and device
+
+
+def doctor(job: Job, journal: Journal) -> None:
+    with journal.check("doctor"):
+        command = ["-m", "llm_npu.doctor", "--json", "--device", job.device_name]
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+        for finding in json.loads(done.stdout)["findings"]:
+            name = f"doctor: {finding['check']}"
+            if finding["level"] == "error":
+                journal.differs(name, f"{finding['what']}. {finding['cure']}")
+            else:
+                journal.note(name, f"{finding['level']}: {finding['what']}. {finding['cure']}".strip())
+
+
+def dtypes(job: Job, journal: Journal) -> None:
+    name = "tensors and kernels of llama-tiny"
+    with journal.check(name):
+        arguments = ["llama-tiny", "--json", "--host", "--device", job.device_name]
+        report = json.loads(trained.script(job, "check_dtypes.py", arguments, accepted=(0, 1)))
+        for finding in report["findings"]:
+            journal.differs(name, json.dumps(finding))
+        if not report["findings"]:
+            journal.same(name, "none leaves the device's cores")
+
+
+def profile(job: Job, journal: Journal) -> None:
+    output = job.folder / "out"
+    with journal.check("recording"):
+        arguments = {"profile": f"steps={PROFILED}", "max_steps": 8, "save_strategy": "no"}
+        trained.run(job, output, arguments)
+        journal.same("recording", f"steps {PROFILED} were recorded")
+    with journal.check("report"):
+        from llm_npu.profiling.report import summary
+        from llm_npu.profiling.report.pages import plain
+
+        report = summary.build(output / "profile")
+        tasks = sum(rank.tasks for rank in report.ranks)
+        what = f"{tasks} tasks in {report.steps} steps"
+        journal.judge("report", tasks > 0 and report.steps > 0, what, "tasks and steps", what)
+        for note in report.notes:  # what was left out of a profile that was made just now
+            journal.differs("report", f"not all of the profile could be read: {note}")
+        (job.folder / "text.txt").write_text(plain.write(report))
+
+
+def plan(job: Job, journal: Journal) -> None:
+    """One run against both predictions."""
+    from llm_npu.core import cards
+    from llm_npu.plan import answer
+    from llm_npu.plan.layout import Layout
+    from llm_npu.plan.shape import ModelShape
+
+    sizes = dict(OF_A_HOST if job.is_virtual else OF_A_CARD)
+    shape = ModelShape.of(sizes.pop("model"))
+    planned = answer.planned(shape, Layout(cards=1, **sizes), cards.card(job.card))
+    with journal.check("the run"):
+        output, inputs = job.folder / "out", trained.inputs(job.shared)
+        given = {"input_dir": inputs["input_dir"], "data_cache": inputs["data_cache"]}
+        given |= {"output_dir": output, "device": job.device_name, "max_steps": STEPS, "split": "100,0,0"}
+        given |= {"do_eval": "false", "save_strategy": "no", "disable_tqdm": "true"}
+        arguments = [*planned.layout.arguments(shape), *trained.words(given)]
+        trained.script(job, "run_llama_npu.py", arguments)
+        records = trained.steps(output)
+        _speed(job, journal, records, planned.time)
+        found, predicted = max(each["peak_memory"] for each in records), planned.memory.peak_memory_bytes
+        journal.judge(
+            f"memory of {shape.name}",
+            abs(found / predicted - 1) <= MEMORY_ERROR,
+            f"{found / 2**20:,.0f} MiB, predicted {predicted / 2**20:,.0f}: {found / predicted - 1:+.1%}, "
+            f"of {MEMORY_ERROR:.0%} allowed",
+            f"{predicted / 2**20:,.0f} MiB",
+            f"{found / 2**20:,.0f} MiB",
+        )
+
+
+def _speed(job: Job, journal: Journal, records: list[dict], time) -> None:
+    found = statistics.median(record["tokens_per_s"] for record in records[WARM:])
+    predicted = time.tokens_per_second_per_card
+    what = f"{found:,.0f} tokens/s; the planner predicts {predicted:,.0f} for one {job.card}"
+    if job.is_virtual:
+        journal.note("speed", f"{what}: a host's CPU says nothing about a card's speed")
+        return
+    off = abs(found / predicted - 1)
+    what += f", within {time.error:.0%}; {off:.0%} apart"
+    journal.judge("speed", off <= time.error, what, number(predicted), number(found))

@@ -1,0 +1,77 @@
+"""The pieces whose checks need several cards at once: starts this file on them, as the trainer starts.
+
+``rank.py --nproc N --output_dir DIR --what CHECKS --job DIR`` is one of several ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from llm_npu import device, launch
+from llm_npu.acceptance.journal import Journal
+from llm_npu.acceptance.pieces import Job
+
+TAIL = 4000  # characters of a rank's log
+MEETING = "the meeting of the ranks"
+
+
+def collectives(job: Job, journal: Journal) -> None:
+    _start(job, journal, "collectives")
+
+
+def mc2(job: Job, journal: Journal) -> None:
+    _start(job, journal, "mc2")
+
+
+def overlap(job: Job, journal: Journal) -> None:
+    _start(job, journal, "overlap")
+
+
+def power_of_two(cards: int) -> int:
+    """The largest that is at most ``cards``: the fused operators, heads and rows know no others."""
+    return 1 << (cards.bit_length() - 1)
+
+
+def _start(job: Job, journal: Journal, what: str) -> None:
+    """All ranks write to the piece's journals; a rank that fails ends this process with its exit code."""
+    chosen = device.select(job.device_name)
+    journal.note("cards", str(cards := power_of_two(job.cards)))
+    arguments = ["--nproc", str(cards), "--output_dir", str(job.folder / "out"), "--what", what]
+    code = launch.start(__file__, [*arguments, "--job", str(job.folder)], chosen)
+    for log in sorted((job.folder / "out" / "log").glob("workerlog.*")):
+        print(f"---- {log.name}\n{log.read_text(errors='replace')[-TAIL:]}", flush=True)
+    if code:
+        os._exit(code)
+
+
+def main(argv: list[str]) -> None:
+    options = dict(zip(argv[::2], argv[1::2], strict=True))
+    folder = Path(options["--job"])
+    journal = Journal(folder, int(os.environ["PADDLE_TRAINER_ID"]))
+    journal.begins(MEETING)
+    chosen = device.select(Job.read(folder / "job.json").device_name)
+    launch.join(argv, chosen)
+    from llm_npu import patches
+    from llm_npu.core import console
+
+    console.import_frameworks()
+    patches.apply()
+    import paddle
+    from paddle.distributed import fleet
+
+    paddle.set_device(chosen.name)
+    strategy = fleet.DistributedStrategy()
+    ranks = paddle.distributed.ParallelEnv().world_size
+    strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": ranks, "pp_degree": 1}
+    fleet.init(is_collective=True, strategy=strategy)
+    group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+    journal.ends(MEETING)
+    from llm_npu.acceptance import rank_checks
+
+    getattr(rank_checks, options["--what"])(group, journal)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

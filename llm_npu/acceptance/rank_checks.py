@@ -1,0 +1,185 @@
+"""What every rank checks: collectives, products fused with them, the overlap planner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+
+from llm_npu.core import ranks
+from llm_npu.parallel import overlap as overlapped
+from llm_npu.parallel.overlap import mc2 as fused
+from llm_npu.parallel.overlap.product import KINDS, Product
+from paddle_fused.parity import ROUNDING
+
+from .journal import Journal, number
+
+DTYPES = ("float32", "bfloat16", "float16", "int32", "int64")
+SIZES = (1, 1000, 1 << 18)  # numbers that a rank gets
+TIMED, TURNS = 16 << 20, 5  # bytes of the all_reduce that is timed
+ROWS, DEPTH, COLUMNS = 256, 512, 512
+
+
+def collectives(group, journal: Journal) -> None:
+    """Small whole numbers, whose sums every dtype holds: what is expected is exact in any order."""
+    for dtype in DTYPES:
+        for size in SIZES:
+            for kind, (start, expect) in KINDS_OF_COLLECTIVES.items():
+                name = f"{kind} {dtype}, {size} numbers"
+                with journal.check(name):
+                    arrays = [_numbers(rank, size * group.nranks) for rank in range(group.nranks)]
+                    mine = paddle.to_tensor(arrays[group.rank].astype("float32")).astype(dtype)
+                    found = start(mine, group).astype("float32").numpy()
+                    expected = expect(arrays, group.rank)
+                    wrong = np.flatnonzero(found != expected) if found.shape == expected.shape else [0]
+                    if len(wrong) == 0:
+                        journal.same(name, "exact")
+                        continue
+                    first = [values.ravel()[wrong[:4]] for values in (expected, found)]
+                    journal.differs(name, f"{len(wrong)} of {expected.size} wrong", *first)
+    with journal.check("speed of all_reduce"):
+        tensor = paddle.zeros([TIMED // 4])
+        seconds = []
+        for _ in range(TURNS + 1):
+            dist.barrier(group)
+            paddle.device.synchronize()
+            began = time.perf_counter()
+            dist.all_reduce(tensor, group=group)
+            paddle.device.synchronize()
+            seconds.append(time.perf_counter() - began)
+        sent = 2 * (group.nranks - 1) / group.nranks * TIMED
+        if group.rank == 0:
+            journal.note(
+                "speed of all_reduce", f"{sent / min(seconds[1:]) / 1e9:.3g} GB/s over a card's links"
+            )
+
+
+def _all_reduce(operation) -> Callable:
+    def start(tensor, group):
+        dist.all_reduce(tensor, operation, group=group)
+        return tensor
+
+    return start
+
+
+def _all_gather(tensor, group):
+    found: list = []
+    dist.all_gather(found, tensor, group=group)
+    return paddle.concat(found)
+
+
+def _reduce_scatter(tensor, group):
+    found = paddle.empty([tensor.shape[0] // group.nranks], tensor.dtype)
+    dist.reduce_scatter(found, list(paddle.split(tensor, group.nranks)), group=group)
+    return found
+
+
+def _broadcast(tensor, group):
+    dist.broadcast(tensor, group.ranks[-1], group=group)
+    return tensor
+
+
+def _all_to_all(tensor, group):
+    found: list = []
+    dist.alltoall(found, list(paddle.split(tensor, group.nranks)), group=group)
+    return paddle.concat(found)
+
+
+def _send_to_next(tensor, group):
+    """In a ring: every rank sends to the next and has what the one before it has sent."""
+    found = paddle.empty_like(tensor)
+    after, before = (group.ranks[(group.rank + step) % group.nranks] for step in (1, -1))
+    sends = dist.P2POp(dist.isend, tensor, after, group)
+    receives = dist.P2POp(dist.irecv, found, before, group)
+    for task in dist.batch_isend_irecv([sends, receives]):
+        task.wait()
+    return found
+
+
+def _part(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
+    return np.split(array, ranks)[rank]
+
+
+KINDS_OF_COLLECTIVES = {
+    "all_reduce sum": (_all_reduce(dist.ReduceOp.SUM), lambda arrays, rank: sum(arrays)),
+    "all_reduce max": (_all_reduce(dist.ReduceOp.MAX), lambda arrays, rank: np.max(arrays, 0)),
+    "all_gather": (_all_gather, lambda arrays, rank: np.concatenate(arrays)),
+    "reduce_scatter": (_reduce_scatter, lambda arrays, rank: _part(sum(arrays), rank, len(arrays))),
+    "broadcast": (_broadcast, lambda arrays, rank: arrays[-1]),
+    "all_to_all": (
+        _all_to_all,
+        lambda arrays, rank: np.concatenate([_part(array, rank, len(arrays)) for array in arrays]),
+    ),
+    "send and receive": (_send_to_next, lambda arrays, rank: arrays[rank - 1]),
+}
+
+
+def _numbers(rank: int, size: int) -> np.ndarray:
+    return ((np.arange(size) * 7 + rank * 13) % 17 - 8).astype(np.float32)
+
+
+def mc2(group, journal: Journal) -> None:
+    """The plugin's fused operators. Their error may be twice that of the product and the collective apart."""
+    for dtype in ("bfloat16", "float16"):
+        for kind in KINDS:
+            name = f"{fused.OPERATORS[kind]} {dtype}"
+            with journal.check(name):
+                product = Product(kind, ROWS, DEPTH, COLUMNS, dtype, group.nranks)
+                if refused := fused.reason_of_any(product, group):
+                    journal.differs(name, f"it does not run here: {refused}", "it runs", "refused")
+                    continue
+                _product(name, PRODUCTS[kind], dtype, group, journal)
+
+
+def _product(name: str, operator: str, dtype: str, group, journal: Journal) -> None:
+    left, right = (
+        [_rounded(seed + 10 * rank, shape, dtype) for rank in range(group.nranks)]
+        for seed, shape in ((1, (ROWS, DEPTH)), (2, (DEPTH, COLUMNS)))
+    )
+    wide = [
+        [tensor.astype("float32").numpy().astype(np.float64) for tensor in each] for each in (left, right)
+    ]
+    if operator == "all_gather_matmul":
+        truth = np.concatenate(wide[0]) @ wide[1][group.rank]
+    else:
+        truth = sum(a @ b for a, b in zip(*wide, strict=True))
+        truth = _part(truth, group.rank, group.nranks) if operator == "matmul_reduce_scatter" else truth
+    found, serial = (
+        getattr(overlapped, operator)(left[group.rank], right[group.rank], group, how)
+        .astype("float32").numpy().astype(np.float64)
+        for how in ("mc2", "serial")
+    )  # fmt: skip
+    error, yardstick = (np.abs(each - truth).max() for each in (found, serial))
+    allowed = 2 * yardstick + ROUNDING[dtype] * np.abs(truth).max()
+    limit = f"at most {number(allowed)}"
+    journal.judge(
+        name, bool(error <= allowed), f"largest error {number(error)}, {limit}", limit, number(error)
+    )
+
+
+PRODUCTS = dict(zip(KINDS, ("matmul_all_reduce", "all_gather_matmul", "matmul_reduce_scatter"), strict=True))
+
+
+def _rounded(seed: int, shape: tuple[int, int], dtype: str):
+    return paddle.to_tensor(np.random.default_rng(seed).standard_normal(shape).astype("float32")).astype(
+        dtype
+    )
+
+
+def overlap(group, journal: Journal) -> None:
+    """Plans for shapes of a small and of a large layer: all ranks must choose alike."""
+    planner = overlapped.Planner()
+    for kind in KINDS:
+        for rows, width, beside in ((256, 256, False), (1024, 1024, False), (1024, 1024, True)):
+            product = Product(kind, rows, width, width, "bfloat16", group.nranks, beside)
+            name = f"plan for {product}"
+            with journal.check(name):
+                plan = planner.plan(product, group)
+                chosen = ranks.gathered(str(plan.setting), group)
+                alike = len(set(chosen)) == 1
+                journal.judge(name, alike, chosen[0] if alike else "ranks differ", chosen[0], chosen)
+                if group.rank == 0:
+                    journal.note(f"{name}, times", str(plan))

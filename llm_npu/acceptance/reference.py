@@ -1,0 +1,39 @@
+"""What the virtual NPU does, from the file that ``scripts/accept_card.py --record`` has written.
+
+``operators``: case -> the mode in which the ascend backend runs it, or null where it refuses.
+``training``: the inputs' fingerprint, and by quantity the recorded run and the runs that differ from it in
+roundings only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+FILE = Path(__file__).parent / "data" / "virtual_npu.json"
+# Of a step's figures, those that are held against the recorded ones.
+QUANTITIES = ("loss", "grad_norm")
+FLOAT32_ROUNDING = 2.0**-24
+
+
+def read(file: Path = FILE) -> dict:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def write(found: dict, file: Path = FILE) -> None:
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def allowed(recorded: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
+    """How far from ``recorded`` each step may be.
+
+    Twice as far as the furthest of ``others`` was, up to this step, and 4 roundings of the largest value:
+    the rule for runs that train the same and differ in the order of their sums.
+    """
+    bounds, furthest, largest = [], 0.0, 0.0
+    for step, value in enumerate(recorded):
+        furthest = max(furthest, *(abs(other[step] - value) for other in others))
+        largest = max(largest, abs(value))
+        bounds.append(2 * furthest + 4 * FLOAT32_ROUNDING * largest)
+    return bounds

@@ -1,0 +1,80 @@
+"""Takes out of what programs print what says who and where: hosts, users, folders, addresses."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+# A path from the root: two parts at least, so that neither "and/or" nor "a / b" is one. Of a file the name
+# stays, which says what failed; the name of a folder may be a person's or a project's.
+_PATH = re.compile(
+    r"(?<![\w.:/<>])(?:~[\w.-]*|file:/{1,2})?(?:/[\w.+@%~=-]+){2,}/?|(?<![\w/])~[\w.-]*/[\w.+@%~/-]*"
+)
+_FILE = re.compile(
+    r"[\w+-]+\.(?:py|so|cc|h|cpp|json|jsonl|csv|db|log|info|cfg|sh|safetensors|html)(?:\.\d+)*"
+)
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]*\w")
+_MAC = re.compile(r"\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b", re.IGNORECASE)
+_IPV6 = re.compile(r"(?<![\w:])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE)
+# Four numbers are an address, unless a word before them says that they are a version.
+_IPV4 = re.compile(
+    r"(\b(?:version|driver|CANN|firmware)\W{1,3})?(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?!\.?\d)", re.IGNORECASE
+)
+NOBODY = {"root", "localhost"}
+
+
+class Scrubber:
+    """Knows the names of this host and of whoever runs this."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, hosts: set[str] | None = None):
+        hosts = _host_names() if hosts is None else hosts
+        words = dict.fromkeys(hosts, "<host>") | dict.fromkeys(_users(environ), "<user>")
+        self._words = [
+            (re.compile(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])", re.IGNORECASE), name)
+            for word, name in sorted(words.items(), key=lambda each: -len(each[0]))
+        ]
+
+    def text(self, text: str) -> str:
+        """``text`` without them."""
+        text = _EMAIL.sub("<address>", text)
+        text = _PATH.sub(_kept_file, text)
+        for word, name in self._words:
+            text = word.sub(name, text)
+        return _IPV4.sub(_kept_version, _IPV6.sub(_kept_time, _MAC.sub("<address>", text)))
+
+
+def _kept_file(found: re.Match) -> str:
+    last = found[0].rstrip("/").rpartition("/")[2]
+    return f"<path>/{last}" if _FILE.fullmatch(last) else "<path>"
+
+
+def _kept_version(found: re.Match) -> str:
+    return found[0] if found[1] else "<address>"
+
+
+def _kept_time(found: re.Match) -> str:
+    """A time of day has colons, too, and so have slices of Python: ``[::2]``."""
+    with suppress(ValueError):
+        ipaddress.IPv6Address(found[0])
+        return "<address>" if len(found[0].replace(":", " ").split()) > 2 else found[0]
+    return found[0]
+
+
+def _host_names() -> set[str]:
+    names = {socket.gethostname(), os.uname().nodename, socket.getfqdn()}
+    names |= {name.partition(".")[0] for name in names}
+    return {name for name in names if len(name) > 1} - NOBODY
+
+
+def _users(environ: Mapping[str, str]) -> set[str]:
+    names = {environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
+    names |= {Path.home().name}
+    with suppress(KeyError, OSError):  # a container's user may have no entry
+        names.add(getpass.getuser())
+    return {name for name in names if len(name) > 1} - NOBODY

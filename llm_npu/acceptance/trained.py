@@ -1,0 +1,160 @@
+"""A small training with the project's script whose every input is made here, the same on every machine.
+
+The text, the weights and the tokenizer come from numbers that do not depend on the device, the release of
+Python or its library; ``fingerprint`` tells whether they are those of the recorded run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from llm_npu.core import atomic
+
+from .pieces import Job
+
+STEPS, HALFWAY = 20, 10
+ROWS, TOKENS = 8, 128  # of a step, and of a row
+MODEL = {
+    "model_type": "llama",
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": TOKENS,
+    "rms_norm_eps": 1e-5,
+}
+SYLLABLES = ["ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu"]
+DOCUMENTS, WORDS = 300, 120
+SCALE = 0.02  # standard deviation of the weights
+TAIL = 3000  # characters of a failed run
+
+
+def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
+    """The arguments that name the model and the text, made in ``folder`` if they are not there.
+
+    With ``disturbed`` every weight is off by a unit in the last place of bfloat16, or not, at random: the
+    weights as they might have been rounded, another time for each number.
+    """
+    text, model = folder / "text", folder / f"model-{disturbed}"
+    if not text.exists():
+        with atomic.unfinished(text) as fresh:
+            lines = "".join(f"{json.dumps({'text': each})}\n" for each in _documents())
+            (fresh / "text.jsonl").write_text(lines)
+            atomic.publish(fresh, text)
+    if not model.exists():
+        from llm_npu.data.text.corpus import corpus
+        from llm_npu.data.text.tokenizer import copy_tokenizer, trained_tokenizer
+
+        tokens = trained_tokenizer(corpus(text), MODEL["vocab_size"], str(folder / "cache"))
+        with atomic.unfinished(model) as fresh:
+            whole = fresh / "whole"
+            copy_tokenizer(tokens, whole)
+            (whole / "config.json").write_text(json.dumps(MODEL))
+            _write_weights(whole / "model.safetensors", disturbed)
+            atomic.publish(whole, model)
+    return {"model_name_or_path": model, "input_dir": text, "data_cache": folder / "cache"}
+
+
+def fingerprint(folder: Path) -> str:
+    """Of the inputs in ``folder``."""
+    digest = hashlib.sha256()
+    for name in ("text/text.jsonl", "model-0/tokenizer.json", "model-0/model.safetensors"):
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1, disturbed: int = 0) -> None:
+    """Trains by ``scripts/run_llama_npu.py``; ValueError, with the end of what it printed, if that fails."""
+    given = {
+        "output_dir": output,
+        "device": job.device_name,
+        **inputs(job.shared, disturbed),
+        "continue_training": "true",
+        "split": "100,0,0",
+        "do_eval": "false",
+        "max_steps": STEPS,
+        "save_steps": HALFWAY,
+        "max_seq_length": TOKENS,
+        "per_device_train_batch_size": ROWS,
+        "logging_steps": 1,
+        "disable_tqdm": "true",
+        **({"nproc": cards} if cards > 1 else {}),
+        **arguments,
+    }
+    script(job, "run_llama_npu.py", words(given))
+
+
+def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,)) -> str:
+    """What a script of the project prints; ValueError, with the end of it, for another exit code."""
+    command = [sys.executable, str(job.scripts / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    print(done.stdout, done.stderr, flush=True)
+    if done.returncode not in accepted:
+        from .process import ended_by
+
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise ValueError(f"{name} {ended_by(done.returncode)}: {' '.join(said[-4:])[-TAIL:]}")
+    return done.stdout
+
+
+def words(arguments: Mapping[str, object]) -> list[str]:
+    """``arguments`` as they stand on a command line."""
+    return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+
+
+def steps(output: Path) -> list[dict]:
+    """The records of the steps of a run, in their order."""
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if "loss" in record]
+
+
+def _documents() -> list[str]:
+    """Words of a language with few of them, each followed by one of its favourites: it can be learnt."""
+    draw = random.Random(0).random  # of Python's generators the one that never changes
+    vocabulary = [
+        "".join(SYLLABLES[int(draw() * len(SYLLABLES))] for _ in range(1 + int(draw() * 3)))
+        for _ in range(200)
+    ]
+    follows = [[int(draw() * 200) for _ in range(4)] for _ in range(200)]
+    documents = []
+    for _ in range(DOCUMENTS):
+        word, said = int(draw() * 200), []
+        for _ in range(WORDS):
+            said.append(vocabulary[word])
+            word = follows[word][int(draw() * 4)]
+        documents.append(" ".join(said))
+    return documents
+
+
+def _write_weights(file: Path, disturbed: int) -> None:
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    h, wide, tokens = (MODEL[name] for name in ("hidden_size", "intermediate_size", "vocab_size"))
+    shapes = {"model.embed_tokens.weight": (tokens, h), "lm_head.weight": (tokens, h)}
+    for number in range(MODEL["num_hidden_layers"]):
+        layer = f"model.layers.{number}"
+        shapes |= {f"{layer}.self_attn.{name}_proj.weight": (h, h) for name in "qkvo"}
+        shapes |= {f"{layer}.mlp.{name}_proj.weight": (wide, h) for name in ("gate", "up")}
+        shapes[f"{layer}.mlp.down_proj.weight"] = (h, wide)
+    # Philox counts, and its doubles are shifted integers: the same everywhere.
+    draw = np.random.Generator(np.random.Philox(1))
+    arrays = {
+        name: ((draw.random(shape) - 0.5) * (12**0.5 * SCALE)).astype(np.float32)
+        for name, shape in sorted(shapes.items())
+    }
+    norms = [f"model.layers.{i}.{name}_layernorm" for i in range(2) for name in ("input", "post_attention")]
+    arrays |= {f"{name}.weight": np.ones(h, np.float32) for name in (*norms, "model.norm")}
+    if disturbed:
+        other = np.random.Generator(np.random.Philox(disturbed))
+        for array in arrays.values():
+            array *= 1 + 2.0**-7 * other.integers(-1, 2, array.shape).astype(np.float32)
+    save_file(arrays, file, metadata={"format": "np"})

@@ -1,0 +1,156 @@
+"""Why the fused operators run as they do: a table before the first step, and its proof after it.
+
+    trainer.add_callback(why.WhyLog(trainer, report, run.fused.switches()))
+
+The table asks the dispatcher; the proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
+virtual NPU, the device's own record of its kernels: what the dispatcher notes does not prove what the device
+did. Of several processes the table has the layers of all (a pipeline's stages have different ones), and the
+proof speaks for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TypeVar
+
+from paddlenlp.trainer import TrainerCallback
+
+import paddle_fused
+from llm_npu.core import ranks
+from llm_npu.core.console import say
+from llm_npu.surgery import Report
+from llm_npu.surgery.batch import Batch
+from llm_npu.surgery.explain import Line, explain, grouped, table
+from llm_npu.surgery.names import ranges
+from paddle_fused import masks, virtual_npu
+from paddle_fused.virtual_npu import KernelRecord
+
+TITLE, INDENT = "why      ", "         "
+# What a mode begins with if a kernel of a fused operator computes it; others are compositions of kernels.
+KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu)\b")
+T = TypeVar("T")
+
+
+class WhyLog(TrainerCallback):
+    """Says the table when the training begins, and whether it was right when the first step has ended.
+
+    ``report`` and ``switches``: of ``surgery.apply_fused_kernels``. The record of what ran must be empty when
+    the training begins. All processes of the run have one.
+    """
+
+    def __init__(self, trainer, report: Report, switches: Mapping[str, bool]):
+        self._trainer, self._report, self._switches = trainer, report, switches
+        self._announced: list[Line] | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        trainer = self._trainer
+        lines = explain(trainer.model, self._report, batch_of(trainer), self._switches)
+        self._announced = grouped(lines)  # of this process, which is what it can prove
+        _say(table(grouped(dict.fromkeys(chain(*_of_all_ranks(lines))))))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._announced is not None:
+            launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
+            found = proof(self._announced, paddle_fused.what_ran(), launches)
+            _say(by_rank(_of_all_ranks(found)))
+        self._announced = None
+
+
+def _of_all_ranks(own: T) -> list[T]:
+    """In their order; all processes must call it. A dry run has one process at a time."""
+    return [own] if virtual_npu.is_dry() else ranks.gathered(own)
+
+
+def by_rank(found: Sequence[list[str]]) -> list[str]:
+    """The lines that each rank has found: once if they are the same, else with the ranks that have found
+    them.
+    """
+    having: dict[tuple[str, ...], list[int]] = {}
+    for rank, lines in enumerate(found):
+        having.setdefault(tuple(lines), []).append(rank)
+    if len(having) == 1:
+        return found[0]
+    return [
+        f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}: {line}"
+        for lines, numbers in having.items()
+        for line in lines
+    ]
+
+
+def _say(lines: Sequence[str]) -> None:
+    for position, line in enumerate(lines):
+        say((INDENT if position else TITLE) + line)
+
+
+def batch_of(trainer) -> Batch:
+    """The first batch of the trainer's data, as the layers will get it."""
+    args = trainer.args
+    samples = [trainer.train_dataset[i] for i in range(args.per_device_train_batch_size)]
+    batch = trainer.data_collator(samples)
+    mask = batch.get("attention_mask")
+    rows, length = batch["input_ids"].shape
+    return Batch(
+        rows,
+        length,
+        "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
+        mask if isinstance(mask, masks.Mask) else None,
+        batch.get("position_ids"),
+    )
+
+
+def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) -> list[str]:
+    """Whether the operators of the table ran as it says.
+
+    ``ran``: of ``what_ran`` since before the first step. ``launches``: the device's record, empty where there
+    is none. What the table says is wrong if another call is on record, or none, or if the device has not
+    launched the kernel that table and record name.
+    """
+    expected = {
+        (line.operator, line.backend, line.mode): line for line in announced if line.computed is not None
+    }
+    operators = {operator for operator, _, _ in expected}
+    of_table = [each for each in ran if each.operator in operators]
+    found = {(each.operator, each.backend, each.mode) for each in of_table}
+    lines = []
+    for each in of_table:
+        if (each.operator, each.backend, each.mode) not in expected:
+            refused = "".join(f"; not {name}: {reason}" for name, reason in each.refused.items())
+            lines.append(
+                f"otherwise than the table: {each.operator} {each.dtype} by {each.backend} {each.mode}, "
+                f"{each.count:,} calls{refused}"
+            )
+    lines += [
+        f"in the table, but not called in this step: {operator} by {backend} {mode}"
+        for operator, backend, mode in expected.keys() - found
+    ]
+    launched: Counter[str] = Counter()
+    for launch in launches:
+        launched[launch.name] += launch.calls
+    for operator, backend, mode in expected.keys() & found if launches else ():
+        kernel = _kernel(mode)
+        if kernel and not launched[kernel]:
+            lines.append(
+                f"not launched by the device, whatever the record says: {operator} by {backend} {mode}"
+            )
+    calls: Counter[tuple[str, str]] = Counter()
+    for each in of_table:
+        calls[each.operator, each.backend] += each.count
+    counted = ", ".join(f"{operator} by {name} {count:,}" for (operator, name), count in calls.items())
+    verdict = "the first step was not as the table says" if lines else "the first step was as the table says"
+    return [f"{verdict}; calls: {counted or 'none'}", *_recorded(of_table, launched), *lines]
+
+
+def _kernel(mode: str) -> str | None:
+    """The name of the kernel that computes in this mode; None for a composition."""
+    named = KERNEL.match(mode)
+    return named[1] if named else None
+
+
+def _recorded(ran: list, launched: Counter[str]) -> list[str]:
+    """How often the device launched the kernels that the record names."""
+    kernels = dict.fromkeys(each.mode.partition(",")[0].partition(" ")[0] for each in ran)
+    seen = [f"{name} {launched[name]:,}" for name in kernels if launched[name]]
+    return [f"kernels that the device has launched: {', '.join(seen)}"] if seen else []

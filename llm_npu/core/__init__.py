@@ -1,0 +1,1 @@
+"""What every package may use: ranks, refusals, output, files that appear whole, untrusted files, cards."""

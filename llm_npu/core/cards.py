@@ -1,0 +1,101 @@
+"""Cards and the links between them, from data files that give the public source of every figure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+GIGA, TERA = 1e9, 1e12
+
+
+@cache
+def read(name: str, folder: Path = DATA) -> dict:
+    """The contents of the data file ``name``."""
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects ``cards`` cards, or any number for None.
+
+    ``topology``: "full_mesh", where every pair has a link of ``bandwidth``, or "switch", where every card has
+    one. ``bandwidth``: bytes/s in one direction, of which collectives reach the share ``efficiency``.
+    ``latency``: seconds of one step of a collective.
+    """
+
+    name: str
+    topology: str
+    cards: int | None
+    bandwidth: float
+    efficiency: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Card:
+    """``peak``: 16-bit matrix products, operations/s. ``memory``: bytes. ``bandwidth``: of memory, bytes/s,
+    of which kernels that only move data reach the share ``memory_efficiency``. ``cache``: bytes of L2,
+    which is ``cache_speedup`` times as fast."""
+
+    name: str
+    peak: float
+    memory: int
+    bandwidth: float
+    memory_efficiency: float
+    cache: int
+    cache_speedup: float
+    within_server: Link
+    between_servers: Link
+
+    @property
+    def sustained_bandwidth(self) -> float:
+        """Bytes/s that kernels which only move data reach."""
+        return self.bandwidth * self.memory_efficiency
+
+
+def names() -> tuple[str, ...]:
+    """Accepted names of cards, short ones first."""
+    data = read("cards.json")
+    return (*data["aliases"], *(name.removeprefix("ascend") for name in data["cards"]), *data["cards"])
+
+
+def link(name: str) -> Link:
+    found: Mapping = read("links.json")["links"][name]
+    return Link(
+        name,
+        found["topology"],
+        found["cards"],
+        found["bandwidth_gb_s"] * GIGA,
+        found["efficiency"],
+        found["latency_s"],
+    )
+
+
+@cache
+def card(name: str) -> Card:
+    """The card called ``name``, such as "910b2"; ValueError for an unknown one."""
+    data = read("cards.json")
+    short = name.lower()
+    full = data["aliases"].get(short, short)
+    full = full if full in data["cards"] else f"ascend{full}"
+    if full not in data["cards"]:
+        nearest = difflib.get_close_matches(short, names(), n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"--card is {name or 'empty'}: give one of {', '.join(names())}{hint}")
+    found = data["cards"][full]
+    return Card(
+        full,
+        found["tflops"] * TERA,
+        found["memory_gib"] << 30,
+        found["bandwidth_gb_s"] * GIGA,
+        data["memory_efficiency"]["value"],
+        found["cache_mib"] << 20,
+        data["cache_speedup"]["value"],
+        link(found["within_server"]),
+        link(found["between_servers"]),
+    )

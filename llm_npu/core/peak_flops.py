@@ -1,0 +1,55 @@
+"""The peak of a device that ``--peak_tflops`` states, in 1e12 floating-point operations a second.
+
+Importing this file imports no framework.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llm_npu.core.cards import read
+
+MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class Card:
+    """``tflops``: of 16-bit matrix products with float32 sums, as ``source`` gives it."""
+
+    tflops: float
+    source: str
+
+
+_PRESS = "Huawei, 23 August 2019, https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor"
+CARDS: Mapping[str, Card] = {
+    "ascend910": Card(256.0, _PRESS),
+    **{
+        name: Card(card["tflops"], card["tflops_source"])
+        for name, card in read("cards.json")["cards"].items()
+    },
+}
+
+
+def stated(text: str) -> float | None:
+    """The peak that ``text`` states: a number, a card's name, or None for ``measured``.
+
+    ValueError for anything else.
+    """
+    if text == MEASURED:
+        return None
+    if text in CARDS:
+        return CARDS[text].tflops
+    try:
+        tflops = float(text)
+    except ValueError:
+        nearest = difflib.get_close_matches(text.lower(), (*CARDS, MEASURED), n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(
+            f"--peak_tflops is {text}: give a number, {MEASURED}, or one of {', '.join(CARDS)}{hint}"
+        ) from None
+    if not (tflops > 0 and math.isfinite(tflops)):
+        raise ValueError(f"--peak_tflops is {text}, but must be above 0")
+    return tflops

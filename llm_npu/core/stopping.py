@@ -1,0 +1,148 @@
+"""Ctrl-C and SIGTERM where no step is under way: the process ends with one sentence.
+
+    listen("before the first step")    the first thing that a script does
+    shield()                           such a signal ends the process at once: nothing has been begun
+    unshield()                         such a signal raises ``Stopped``, so that everything is cleaned up
+
+The exit code is 128 + the signal's number. A script that listens is shielded until paddle is imported.
+Afterwards Python raises the exception between two lines of Python: a process that is in foreign code (which
+waits for another rank, or trains a tokenizer) is ended ``GRACE`` seconds later, as it is. While steps are
+trained the signals are the trainer's (``llm_npu.training.trainer.StopOnSignal``); the process that starts
+ranks hands them on (``llm_npu.launch.watchdog``).
+
+Importing this module imports no framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.0  # seconds; llm_npu.launch.watchdog leaves three to the ranks
+_WAKE = signal.SIGURG  # for the thread of ``shield`` only: nobody sends it, and it is ignored elsewhere
+
+_moment = ""
+_waiting: threading.Thread | None = None
+_said = threading.Lock()
+
+
+class Stopped(SystemExit):
+    """Raised where the signal ``number`` finds the program; the exit code is 128 + ``number``."""
+
+    def __init__(self, number: int):
+        super().__init__(128 + number)
+        self.number = number
+
+
+def listen(moment: str) -> None:
+    """Answer the two signals from now on, and say ``moment`` then; shielded, until ``unshield`` is called.
+
+    A signal that the process ignores (a job behind the shell ignores Ctrl-C) stays ignored.
+    """
+    reached(moment)
+    shield()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_end_if_deaf, args=(reader,), daemon=True).start()
+    for number in _answered():
+        signal.signal(number, stop)
+
+
+def reached(moment: str) -> None:
+    """The sentence says ``moment`` from now on."""
+    global _moment
+    _moment = moment
+
+
+def stop(number: int, frame) -> None:
+    """The handler: raises ``Stopped``; what comes after the first signal is for the same stop."""
+    for each in _answered():
+        signal.signal(each, _repeated)
+    raise Stopped(number)
+
+
+def end(number: int) -> None:
+    """Say the sentence, and end the process without exit functions: threads of Paddle's may be at work.
+
+    A rank waits until others that are in foreign code have ended, too: they would complain that it is gone.
+    """
+    _say(number)
+    if int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its own threads complain of those then
+        time.sleep(2 * GRACE)
+    os._exit(128 + number)
+
+
+def _say(number: int) -> None:
+    """The sentence, once."""
+    if not _said.acquire(blocking=False):
+        return
+    with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+        sys.stdout.flush()
+        sys.stderr.flush()
+    name = signal.Signals(number).name
+    with contextlib.suppress(OSError):
+        os.write(1, f"stopped by {name}{_moment and ' '}{_moment}\n".encode())
+
+
+def shield() -> None:
+    """Let the two signals end the process at once, past all handlers; nothing to do where they do already.
+
+    Paddle's library, when it is imported, makes itself the handler of SIGTERM and prints a C++ stack, and an
+    exception in the middle of an import may be swallowed. So the signals are held back from this thread, and
+    from all that are started from now on, but for one that waits for them.
+    """
+    global _waiting
+    if _waiting is None:
+        held_back = {*_answered(), _WAKE}
+        signal.pthread_sigmask(signal.SIG_BLOCK, held_back)
+        _waiting = threading.Thread(target=_end_at_once, args=(held_back,), daemon=True)
+        _waiting.start()
+
+
+def unshield() -> None:
+    """Let the handlers that Python knows of answer again, whichever ones a library has put in their place."""
+    global _waiting
+    if _waiting is None:
+        return
+    for number in _answered():
+        signal.signal(number, signal.getsignal(number))
+    signal.pthread_kill(_waiting.ident, _WAKE)
+    _waiting.join()
+    _waiting = None
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS, _WAKE})
+
+
+def _answered() -> list[signal.Signals]:
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _repeated(number: int, frame) -> None:
+    """Nothing to do: the process is about to end."""
+
+
+def _end_at_once(held_back: set[signal.Signals]) -> None:
+    number = signal.sigwait(held_back)
+    if number != _WAKE:
+        end(number)
+
+
+def _end_if_deaf(reader: int) -> None:
+    """Ends the process ``GRACE`` seconds after a signal that its main thread has not heard of.
+
+    One that has heard of it gets four more to clean up, and to wait for other ranks.
+    """
+    while received := os.read(reader, 1):
+        time.sleep(GRACE)
+        number = received[0]
+        if signal.getsignal(number) is _repeated:
+            time.sleep(4 * GRACE)
+        if number in SIGNALS and signal.getsignal(number) in (stop, _repeated):
+            _say(number)
+            os._exit(128 + number)

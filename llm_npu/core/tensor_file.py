@@ -1,0 +1,217 @@
+"""safetensors files that many processes write at once, each its part of each tensor, in place.
+
+    8 bytes    length of the header, little endian
+    header     JSON: {"name": {"dtype": "BF16", "shape": [4096, 4096], "data_offsets": [begin, end]}, ...}
+    data       the tensors, row by row
+
+One process makes the file with its final size; then every process writes where its parts belong. Nobody needs
+more memory than its own parts, and nothing passes between processes. The writes are ordinary ones, not
+memory maps: a full disk is an error of the write, not a signal that ends the process.
+
+Source: https://github.com/huggingface/safetensors (format).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from llm_npu.core.untrusted import plain_json
+
+LARGEST_HEADER = 100_000_000  # bytes, as safetensors has it
+
+# Paddle's name of a dtype -> that of safetensors, numpy's; bfloat16 is uint16, as in Paddle's ``numpy()``.
+DTYPES = {
+    "float64": ("F64", np.float64),
+    "float32": ("F32", np.float32),
+    "float16": ("F16", np.float16),
+    "bfloat16": ("BF16", np.uint16),
+    "int64": ("I64", np.int64),
+    "int32": ("I32", np.int32),
+    "uint8": ("U8", np.uint8),
+    "bool": ("BOOL", np.bool_),
+}
+_NUMPY = {name: np.dtype(kind) for name, kind in DTYPES.values()}
+_NUMPY["U16"] = np.dtype(np.uint16)  # PaddleNLP's bfloat16
+
+
+class Whole(NamedTuple):
+    """A tensor of a file: Paddle's name of its dtype, and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(DTYPES[self.dtype][1]).itemsize
+
+
+class Place(NamedTuple):
+    """Where a tensor stands: numpy's dtype, the shape, and the position of its first byte in the file."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    begin: int
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def create(file: Path, tensors: Mapping[str, Whole]) -> None:
+    """Make ``file`` for ``tensors`` with its header and all of its bytes; OSError names it."""
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}  # pt: the layout, not the writer
+    end = 0
+    # wide types first, so that every tensor begins at a multiple of its item size
+    for name in sorted(tensors, key=lambda name: (-np.dtype(DTYPES[tensors[name].dtype][1]).itemsize, name)):
+        whole, begin = tensors[name], end
+        end = begin + whole.bytes
+        dtype, _ = DTYPES[whole.dtype]
+        header[name] = {"dtype": dtype, "shape": list(whole.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with naming(file), file.open("xb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        stream.flush()
+        _reserve(stream.fileno(), 8 + len(text) + end)
+
+
+def places(file: Path) -> dict[str, Place]:
+    """What ``file`` holds.
+
+    ValueError when it is no safetensors file: when its header, shapes and positions do not fit each other and
+    its size. Nothing is taken for what a header claims before that is clear.
+    """
+    try:
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= min(size - 8, LARGEST_HEADER):
+                raise ValueError("its header does not fit into it")
+            header = plain_json.loads(stream.read(length))
+        header.pop("__metadata__", None)
+        found = {name: _place(name, entry, 8 + length) for name, entry in header.items()}
+        end = 8 + length
+        for name, place in sorted(found.items(), key=lambda each: (each[1].begin, each[1].bytes)):
+            if place.begin != end:
+                raise ValueError(f"{name} does not begin where the tensor before it ends")
+            end += place.bytes
+        if end > size:
+            raise ValueError(f"its tensors need {end} bytes, and it has {size}")
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
+
+
+def _place(name: str, entry: dict, data: int) -> Place:
+    """An entry of a header whose tensors begin at ``data``."""
+    shape, (begin, end) = entry["shape"], entry["data_offsets"]
+    if not isinstance(shape, list) or len(shape) > 32:
+        raise ValueError(f"{name} has no shape")
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, begin, end)):
+        raise ValueError(f"{name} has a shape or a position that is no whole number of bytes")
+    place = Place(_NUMPY[entry["dtype"]], tuple(shape), data + begin)
+    if end - begin != place.bytes:
+        raise ValueError(f"{name} of shape {shape} has {end - begin} bytes")
+    return place
+
+
+class Writer:
+    """Writes parts of the tensors of a file that ``create`` has made. OSError names the file."""
+
+    def __init__(self, file: Path):
+        self._file = file
+        with naming(file):
+            self._places = places(file)
+            self._descriptor = os.open(file, os.O_WRONLY)
+
+    def write(self, name: str, offset: Sequence[int], part: np.ndarray) -> None:
+        """Put ``part`` to [offset, offset + its shape) of the tensor ``name``."""
+        place = self._places[name]
+        assert place.dtype == part.dtype and part.ndim == len(place.shape), (name, place, part.dtype)
+        bytes_of = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+        size = place.dtype.itemsize
+        with naming(self._file):
+            done = 0
+            for position, length in _runs(place.shape, offset, part.shape):
+                end = done + length * size
+                self._put(bytes_of[done:end], place.begin + position * size)
+                done = end
+
+    def close(self) -> None:
+        """Have the bytes on the disk."""
+        with naming(self._file):
+            try:
+                os.fsync(self._descriptor)
+            finally:
+                os.close(self._descriptor)
+
+    def _put(self, data: memoryview, position: int) -> None:
+        while data:
+            written = os.pwrite(self._descriptor, data, position)
+            data, position = data[written:], position + written
+
+
+class Reader(Mapping[str, np.ndarray]):
+    """{name: array} of several files; nothing is read before an array, or a part of it, is looked at."""
+
+    def __init__(self, files: Sequence[Path]):
+        self._arrays = {}
+        for file in files:
+            found = places(file)
+            data = np.memmap(file, mode="r")
+            for name, place in found.items():
+                end = place.begin + place.bytes
+                self._arrays[name] = data[place.begin : end].view(place.dtype).reshape(place.shape)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """An OSError inside gets the name of ``file``, which those of writes lack."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(file)) from error
+        raise
+
+
+def _runs(shape: Sequence[int], offset: Sequence[int], extent: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(position, length) in elements of each stretch of a part that is contiguous in the whole tensor."""
+    if 0 in extent:
+        return
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    first = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
+    last = len(shape) - 1  # the axes behind ``last`` are whole
+    while last > 0 and extent[last] == shape[last]:
+        last -= 1
+    length = math.prod(extent[max(last, 0) :])
+    for index in np.ndindex(*extent[: max(last, 0)]):
+        yield first + sum(i * stride for i, stride in zip(index, strides, strict=False)), length
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Have ``size`` bytes for a file, so that a full disk shows before the writing, not amid it."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        os.ftruncate(descriptor, size)  # this file system reserves nothing: the writes will tell

@@ -1,0 +1,1 @@
+"""Text: where it comes from, conversations, chat templates, tokenizers."""

@@ -1,0 +1,282 @@
+"""Chat templates: messages -> text, and which parts of it are answers.
+
+    chat_template.attach(tokenizer, source)    # done by load_tokenizer where the tokenizer's folder has one
+    tokenizer.apply_chat_template(messages)    # PaddleNLP's and Hugging Face's call for inference
+    ids, answers = chat_template.encode(tokenizer, messages)
+
+A message is {"role": "system" | "user" | "assistant", "content": text}. A template is text in Jinja, as in
+Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of PaddleNLP's chat_template.json,
+{"system": ..., "conversation": [user, bot], "query": ...}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from llm_npu.core.untrusted import memory, plain_json
+
+JSON_FILE = "chat_template.json"
+JINJA_FILE = "chat_template.jinja"
+FILES = (JSON_FILE, JINJA_FILE)  # beside the tokenizer, the first that is there
+CONFIG_FILE = "tokenizer_config.json"
+MOST_MEMORY = 2 << 30  # bytes that writing a conversation may take
+
+# For tokenizers without one: "<bos>User: question\nAssistant: answer<eos>User: ...".
+DEFAULT = (
+    "{{ bos_token if bos_token is defined }}"
+    "{% for message in messages %}"
+    "{{ message['role'] | capitalize }}: {{ message['content'] }}"
+    "{{ eos_token if message['role'] == 'assistant' else '\\n' }}"
+    "{% endfor %}"
+    "{{ 'Assistant:' if add_generation_prompt }}"
+)
+
+Messages = Sequence[dict[str, str]]
+
+
+def find(folder: str | Path) -> str | dict | None:
+    """The template in a tokenizer's folder; None where there is none.
+
+    PaddleNLP's file comes first, as in PaddleNLP. ValueError for one that cannot be read.
+    """
+    for name in FILES:
+        if (Path(folder) / name).is_file():
+            return read(Path(folder) / name)
+    file = Path(folder) / CONFIG_FILE
+    return _in_config(_json(file), file) if file.is_file() else None
+
+
+def read(file: str | Path) -> str | dict:
+    """The template in a file: JSON (``.json``), or Jinja. ValueError for one that cannot be read."""
+    file = Path(file)
+    if file.suffix != ".json":
+        return _text(file)
+    content = _json(file)
+    if "conversation" not in content:
+        template = _in_config(content, file)
+        if template is None:
+            raise ValueError(f"{file} holds neither conversation (PaddleNLP's) nor chat_template")
+        return template
+    pair = content["conversation"]
+    if not set(content) <= {"system", "conversation", "query"} or not (
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
+    ):
+        raise ValueError(
+            f"{file} must hold conversation, the templates of the user's and the bot's turn, and may hold "
+            "system and query"
+        )
+    return content
+
+
+def attach(tokenizer, source: str | dict) -> None:
+    """Make ``source`` the tokenizer's template; `save` keeps it. ValueError if it is none."""
+    if isinstance(source, dict):
+        tokenizer.init_chat_template(source)
+        tokenizer.init_kwargs.pop("chat_template", None)
+    else:
+        tokenizer.chat_template = _compiled(source)
+        tokenizer.init_kwargs["chat_template"] = source
+
+
+def source_of(tokenizer) -> str | dict | None:
+    """What `attach` was given last."""
+    if tokenizer.chat_template is None:
+        return None
+    return tokenizer.init_kwargs.get("chat_template") or vars(tokenizer.chat_template)
+
+
+def save(tokenizer, folder: str | Path) -> None:
+    """``save_pretrained``, with the template: PaddleNLP's fast tokenizers leave chat_template.json out."""
+    tokenizer.save_pretrained(str(folder))
+    source = source_of(tokenizer)
+    if isinstance(source, dict):
+        (Path(folder) / JSON_FILE).write_text(json.dumps(source, ensure_ascii=False), encoding="utf-8")
+
+
+def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
+    """The text of a conversation in pieces, (text, whether it is an answer), questions and answers in turn.
+
+    An answer is what the assistant's message adds to the prompt, the marker of its end included. The messages
+    end with an answer. ValueError where the template refuses them, or where what it writes before an answer
+    depends on that answer or on what follows.
+    """
+    from jinja2 import Template
+
+    template = tokenizer.chat_template
+    if not isinstance(template, Template):
+        with _rendering():
+            return list(_turns(template, messages))
+
+    def render(some: Messages, prompt: bool) -> str:
+        with _rendering():
+            return template.render(
+                messages=list(some), add_generation_prompt=prompt, **tokenizer.special_tokens_map
+            )
+
+    found, text = [], ""
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before, after = render(messages[:number], True), render(messages[: number + 1], False)
+        if not (before.startswith(text) and after.startswith(before)):
+            raise ValueError(
+                f"the chat template writes what stands before answer {len(found) // 2 + 1} differently "
+                "once the answer is there; give another with --chat_template"
+            )
+        found += [(before[len(text) :], False), (after[len(before) :], True)]
+        text = after
+    return found
+
+
+@contextlib.contextmanager
+def _rendering() -> Iterator[None]:
+    """What a template raises is a ValueError: a template is a program of somebody else's."""
+    try:
+        with memory.limited(MOST_MEMORY):
+            yield
+    except (MemoryError, RecursionError, OverflowError):
+        raise ValueError(
+            "the chat template takes too much memory; give another with --chat_template"
+        ) from None
+    except ValueError:
+        raise
+    except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
+        raise ValueError(f"the chat template refuses it: {error}") from error
+
+
+def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids of a conversation, int64 [T], and which of them belong to an answer, bool [T].
+
+    The ids are those of the whole text where its pieces end between tokens, and else those of each piece:
+    either way the tokens before an answer are those of the prompt alone, as in inference.
+    ValueError as `pieces`.
+    """
+    parts = pieces(tokenizer, messages)
+    texts = [text for text, _ in parts]
+    prefixes = _ids(tokenizer, list(itertools.accumulate(texts)))
+    whole = prefixes[-1]
+    if all(whole[: len(prefix)] == prefix for prefix in prefixes):
+        lengths = np.diff([0, *map(len, prefixes)])
+        ids = whole
+    else:
+        separate = _ids(tokenizer, texts)
+        lengths = [*map(len, separate)]
+        ids = list(itertools.chain.from_iterable(separate))
+    answers = np.repeat([answer for _, answer in parts], lengths)
+    return np.array(ids, dtype=np.int64), answers
+
+
+def question(tokenizer, text: str) -> list[int]:
+    """The token ids of a prompt with one message of the user. ValueError where there is no template."""
+    if source_of(tokenizer) is None:
+        raise ValueError("the tokenizer has no chat template; give the prompts as they are, without --chat")
+    as_pairs = isinstance(source_of(tokenizer), dict)
+    conversation = [[text]] if as_pairs else [{"role": "user", "content": text}]
+    with _rendering():
+        return tokenizer.apply_chat_template(conversation)["input_ids"]
+
+
+def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:
+    """The pieces of PaddleNLP's templates, which know pairs of a question and an answer only."""
+    system = messages[0]["content"] if messages[0]["role"] == "system" else None
+    turns = messages[system is not None :]
+    roles = [message["role"] for message in turns]
+    if roles != ["user", "assistant"] * (len(turns) // 2):
+        raise ValueError(
+            f"PaddleNLP's chat template takes user and assistant in turn, not {', '.join(roles)}"
+        )
+    if system is not None and template.system is None:
+        raise ValueError("the chat template has no place for a system message")
+    context = {"is_training": True} | ({"system": system} if system is not None else {})
+    text = template.render_system(context)
+    for index in range(0, len(turns), 2):
+        pair = [turns[index]["content"], turns[index + 1]["content"]]
+        position = {"is_first": index == 0, "is_last": index + 2 == len(turns)}
+        question, answer = template.render_conversation(pair, index // 2, context | position)
+        yield text + question, False
+        yield answer, True
+        text = ""
+
+
+def _ids(tokenizer, texts: list[str]) -> list[list[int]]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return [one.ids for one in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+@functools.lru_cache
+def _compiled(source: str):
+    """Jinja with the settings and functions of Hugging Face, so that its templates mean the same here.
+
+    But for ``strftime_now``: templates that know it write today's date, and a run that is continued tomorrow
+    would train on other text. Without it they write a fixed one.
+    """
+    from jinja2 import TemplateError
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def raise_exception(message):
+        raise TemplateError(message)
+
+    class Generation(Extension):
+        """``{% generation %}``, with which templates for transformers mark answers: what is inside it."""
+
+        tags = {"generation"}  # noqa: RUF012  (jinja2's interface)
+
+        def parse(self, parser):
+            next(parser.stream)
+            return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        """Without powers, which take time and memory without end in a few characters."""
+
+        intercepted_binops = frozenset({"**"})
+
+        def call_binop(self, context, operator, left, right):
+            raise TemplateError(f"{left} ** {right} is too much for a chat template")
+
+    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
+    environment.globals["raise_exception"] = raise_exception
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
+    try:
+        with memory.limited(MOST_MEMORY):
+            return environment.from_string(source)
+    except Exception as error:  # jinja2's and, of what it makes of the template, Python's
+        line = f" (line {error.lineno})" if getattr(error, "lineno", None) else ""
+        raise ValueError(f"the chat template is no Jinja: {error}{line}") from error
+
+
+def _in_config(config: dict, file: Path) -> str | None:
+    """The template in tokenizer_config.json: a string, or the one named default of a list."""
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"{file}: chat_template must be a Jinja template")
+    return found
+
+
+def _json(file: Path) -> dict:
+    try:
+        content = plain_json.loads(_text(file))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is not valid JSON: {error.msg}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} must hold a JSON object")
+    return content
+
+
+def _text(file: Path) -> str:
+    try:
+        return plain_json.text_of(file)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error

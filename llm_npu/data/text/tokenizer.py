@@ -1,0 +1,215 @@
+"""Tokenizers: loaded from a local directory, or a byte-level BPE trained on the text and cached."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from llm_npu.core.cache import cached
+from llm_npu.core.untrusted import plain_json
+from llm_npu.models.paddlenlp.presets import is_preset
+
+from . import chat_template
+from .corpus import Corpus
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+SENTENCEPIECE_FILES = ("tokenizer.model", "sentencepiece.bpe.model")  # Hugging Face's and PaddleNLP's name
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+# Their ids are LlamaConfig's defaults: 0 for padding, 1 and 2 for begin and end of text.
+SPECIAL_TOKENS = ("<|unknown|>", "<|begin_of_text|>", "<|end_of_text|>")
+TRAINED_ROLES = {
+    "unk_token": SPECIAL_TOKENS[0],
+    "pad_token": SPECIAL_TOKENS[0],
+    "bos_token": SPECIAL_TOKENS[1],
+    "eos_token": SPECIAL_TOKENS[2],
+}
+SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)  # a byte-level vocabulary holds every byte
+
+# More text than this makes training slow and the vocabulary hardly different.
+TRAINING_CHARACTERS = 32 << 20
+BATCH = 64  # documents tokenised at once
+
+
+def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | None = None):
+    """The tokenizer that ModelArguments ``model`` name.
+
+    That of ``tokenizer_name_or_path``; else the one beside the .bin + .idx pair ``source``, which made its
+    ids; else that of the model's directory; else (for a preset) one of ``vocab_size`` tokens trained on the
+    text ``source``.
+
+    ``source`` is what ``llm_npu.data.find`` returns. ValueError when the tokenizer has more tokens than
+    ``vocab_size``, the size of the model's vocabulary, and when there is neither a tokenizer nor text.
+    """
+    if model.tokenizer_name_or_path:
+        tokenizer = load_tokenizer(model.tokenizer_name_or_path)
+    elif isinstance(source, Path) and tokenizer_beside(source).is_dir():
+        tokenizer = load_tokenizer(tokenizer_beside(source))
+    elif not is_preset(model.model_name_or_path):
+        tokenizer = load_tokenizer(model.model_name_or_path)
+    elif isinstance(source, Corpus):
+        tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
+    else:
+        raise ValueError(
+            f"{source}.bin holds token ids, and there is no {tokenizer_beside(source)}; name the tokenizer "
+            "that made them with --tokenizer_name_or_path"
+        )
+    if len(tokenizer) > vocab_size:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, but the vocabulary of "
+            f"{model.model_name_or_path} has {vocab_size}"
+        )
+    return tokenizer
+
+
+def load_tokenizer(path: str | Path):
+    """The PaddleNLP tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
+
+    It has the directory's chat template, if there is one.
+
+    ValueError for a missing directory (nothing is downloaded), a missing or corrupt file, and a tokenizer
+    that names no end-of-text token. Imports paddlenlp.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ValueError(f"the tokenizer {str(path)!r} is no local directory, and nothing is downloaded")
+    roles = _roles(folder)
+    models = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
+    if (folder / TOKENIZER_FILE).is_file():
+        from paddlenlp.transformers import PretrainedTokenizerFast as Kind
+
+        file = {"tokenizer_file": str(folder / TOKENIZER_FILE)}
+    elif models:
+        from paddlenlp.transformers import LlamaTokenizer as Kind
+
+        file = {"vocab_file": str(models[0])}
+        roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | roles
+    else:
+        raise ValueError(f"{folder} holds neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+    try:
+        tokenizer = Kind(**file, **roles)
+    except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
+        raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    except BaseException as error:  # Rust's panics, which are no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from None
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"{folder / CONFIG_FILE} names no eos_token that is in the vocabulary")
+    if (template := chat_template.find(folder)) is not None:
+        chat_template.attach(tokenizer, template)
+    return tokenizer
+
+
+def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None) -> Path:
+    """The directory (in the cache) of the byte-level BPE of ``vocab_size`` tokens trained on ``corpus``.
+
+    No text is unknown to it: every byte is a token, and decoding gives the text back. ValueError for a corpus
+    without text and for a vocabulary too small for all bytes.
+    """
+    import tokenizers
+
+    if vocab_size < SMALLEST_VOCABULARY:
+        raise ValueError(
+            f"a byte-level tokenizer needs {SMALLEST_VOCABULARY} tokens, but the vocabulary is to "
+            f"have {vocab_size}"
+        )
+    settings = f"{SPECIAL_TOKENS} {vocab_size} {TRAINING_CHARACTERS} {tokenizers.__version__}"
+    key = hashlib.sha256(f"{settings} {corpus.fingerprint()}".encode()).hexdigest()[:32]
+    return cached(f"tokenizer-{key}", lambda folder: _train(corpus, vocab_size, folder), cache)
+
+
+def tokenizer_beside(prefix: Path) -> Path:
+    """The directory of the tokenizer that made the pair ``prefix``.bin + .idx: ``prefix``-tokenizer."""
+    return prefix.parent / f"{prefix.name}-tokenizer"
+
+
+def copy_tokenizer(source: str | Path, target: Path) -> None:
+    """Copy the files that ``load_tokenizer`` reads, and no others: ``source`` may hold a whole model."""
+    target.mkdir()
+    for name in (TOKENIZER_FILE, CONFIG_FILE, *SENTENCEPIECE_FILES, *chat_template.FILES):
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, target / name)
+
+
+def encode(tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
+    """Token ids [tokens of the text], int64, of each text, without begin- and end-of-text tokens.
+
+    Text that spells a special token ("</s>" in a page of HTML) is text: it does not end a document.
+    """
+    texts = iter(texts)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    while batch := list(itertools.islice(texts, BATCH)):
+        if backend is None:
+            ids = tokenizer(batch, add_special_tokens=False)["input_ids"]
+        else:
+            backend.encode_special_tokens = True
+            try:
+                ids = [one.ids for one in backend.encode_batch_fast(batch, add_special_tokens=False)]
+            finally:
+                backend.encode_special_tokens = False
+        yield from (np.asarray(one, dtype=np.int64) for one in ids)
+
+
+def fingerprint(tokenizer) -> str:
+    """A hash of everything that decides which ids a text gets."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = backend.to_str().encode() if backend else Path(tokenizer.vocab_file).read_bytes()
+    return hashlib.sha256(content + str(tokenizer.eos_token_id).encode()).hexdigest()
+
+
+def _roles(folder: Path) -> dict[str, str]:
+    """The special tokens that tokenizer_config.json names, as strings."""
+    file = folder / CONFIG_FILE
+    if not file.is_file():
+        return {}
+    try:
+        config = plain_json.mapping(file)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    # A token is written as a string, or as an object with its content and how it is matched.
+    found = {role: config.get(role) for role in ROLES}
+    found = {
+        role: token.get("content") if isinstance(token, dict) else token for role, token in found.items()
+    }
+    for role, token in found.items():
+        if token is not None and not isinstance(token, str):
+            raise ValueError(f"{file}: {role} is {token!r:.40}, but must be text")
+    return {role: token for role, token in found.items() if token}
+
+
+def _train(corpus: Corpus, vocab_size: int, folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = _first(corpus, TRAINING_CHARACTERS)
+    if not texts:
+        raise ValueError(f"{corpus.name} holds no text")
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    (folder / CONFIG_FILE).write_text(json.dumps(TRAINED_ROLES), encoding="utf-8")
+
+
+def _first(corpus: Corpus, characters: int) -> list[str]:
+    texts, size = [], 0
+    for text in corpus.documents():
+        texts.append(text[: characters - size])
+        size += len(texts[-1])
+        if size >= characters:
+            break
+    return texts

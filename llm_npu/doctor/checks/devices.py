@@ -1,0 +1,42 @@
+"""The device that a run would take: a card, the virtual NPU, or the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddle_fused import virtual_npu
+
+from ..finding import Finding, error, ok
+from ..setup import Setup
+
+NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # what CANN opens besides the card's own node
+
+
+def chosen(setup: Setup) -> Iterator[Finding]:
+    """What ``--device`` means here, and what is missing where it is not a card."""
+    try:
+        device = setup.device
+    except ValueError as failure:
+        yield error("device", str(failure), "Correct the device or the variable that the sentence names.")
+        return
+    if device.kind == "card":
+        yield from _card(setup)
+    elif device.kind == "virtual":
+        count = virtual_npu.device_count(setup.environ)
+        missing = f" ({'; '.join(setup.card.missing)})" if setup.card.missing else ""
+        yield ok("device", f"{count} virtual NPUs on the host CPU, not a card: {device.reason}{missing}")
+    else:
+        yield ok("device", f"the CPU: {device.reason}")
+
+
+def _card(setup: Setup) -> Iterator[Finding]:
+    missing = [node for node in NODES if not (setup.root / "dev" / node).exists()]
+    if missing:
+        nodes = ", ".join(f"/dev/{node}" for node in missing)
+        cure = f"Start the container with {' '.join(f'--device /dev/{node}' for node in missing)}."
+        yield error("device", f"the driver's nodes {nodes} are not there", cure)
+    else:
+        yield ok("device", f"{setup.card.count} Ascend card(s), with the plugin in {setup.card.plugin}")
+
+
+CHECKS = {"device": chosen}

@@ -1,0 +1,24 @@
+"""Environment variables that do nothing, or not what they seem to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..finding import Finding, ok, warning
+from ..setup import Setup
+
+
+def variables(setup: Setup) -> Iterator[Finding]:
+    """Misspelt names, names that nothing reads, and those that only a card's libraries read."""
+    from llm_npu.config import ineffective_variables  # here: the package needs yaml, which may be missing
+
+    found = ineffective_variables(setup.kind, setup.environ)
+    for name, why in found:
+        yield warning(
+            "variables", f"{name} has no effect: {why}", f"Run `unset {name}`, or correct its name."
+        )
+    if not found:
+        yield ok("variables", "none is misspelt or without effect")
+
+
+CHECKS = {"variables": variables}

@@ -1,0 +1,102 @@
+"""The variables of HCCL, the collectives of cards: values that it refuses, and addresses that are not here.
+
+Source: CANN's reference of environment variables, for Atlas A2.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator
+
+from ..finding import Finding, error, ok, warning
+from ..setup import Setup
+
+
+def _whole(low: int, high: int, multiple: int = 1) -> Callable[[str], bool]:
+    def accepts(value: str) -> bool:
+        return (
+            value.isascii() and value.isdigit() and low <= int(value) <= high and int(value) % multiple == 0
+        )
+
+    return accepts
+
+
+def _one_of(*values: str) -> Callable[[str], bool]:
+    return lambda value: value in values
+
+
+LONGEST = 2147483647
+# Each variable: what finishes the sentence "accepted: ...", and the judge of a value.
+VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
+    "HCCL_EXEC_TIMEOUT": (f"seconds, from 0 (none) to {LONGEST}", _whole(0, LONGEST)),
+    "HCCL_BUFFSIZE": ("megabytes, 1 or more", _whole(1, LONGEST)),
+    "HCCL_IF_BASE_PORT": ("a port from 1024 to 65520", _whole(1024, 65520)),
+    "HCCL_RDMA_TC": ("a multiple of 4, from 0 to 252", _whole(0, 252, 4)),
+    "HCCL_RDMA_SL": ("0 to 7", _whole(0, 7)),
+    "HCCL_INTRA_PCIE_ENABLE": ("0 or 1", _one_of("0", "1")),
+    "HCCL_INTRA_ROCE_ENABLE": ("0 or 1", _one_of("0", "1")),
+    "HCCL_WHITELIST_DISABLE": ("0 or 1", _one_of("0", "1")),
+    "HCCL_DETERMINISTIC": ("true, false or strict", _one_of("true", "false", "strict")),
+    "HCCL_OP_EXPANSION_MODE": (
+        "AI_CPU, AIV, HOST or HOST_TS",
+        _one_of("AI_CPU", "AIV", "HOST", "HOST_TS"),
+    ),
+}
+
+
+def values(setup: Setup) -> Iterator[Finding]:
+    """Values outside of what HCCL takes; errors where a card is used, else warnings."""
+    judge = error if setup.kind == "card" else warning
+    findings = []
+    for name, (accepted, accepts) in VALUES.items():
+        value = setup.environ.get(name)
+        if value and not accepts(value):
+            cure = f"Set a value that is accepted, or run `unset {name}`."
+            findings.append(judge("hccl", f"{name} is {value!r}; accepted: {accepted}", cure))
+    findings += _address(setup, judge)
+    findings += _interface(setup, judge)
+    yield from findings or [ok("hccl", "no variable has a value that HCCL refuses")]
+
+
+def _address(setup: Setup, judge) -> Iterator[Finding]:
+    value = setup.environ.get("HCCL_IF_IP")
+    if not value:
+        return
+    cure = "Set it to an address of this host (`ip addr`), on every host its own, or run `unset HCCL_IF_IP`."
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        yield judge("hccl", f"HCCL_IF_IP is {value!r}, which is no address", cure)
+        return
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_STREAM) as here:
+        try:
+            here.bind((value, 0))
+        except OSError as failure:
+            if failure.errno != errno.EADDRNOTAVAIL:
+                raise
+            yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of this host", cure)
+
+
+def _interface(setup: Setup, judge) -> Iterator[Finding]:
+    """``eth,enp``: names that begin so; ``=eth0``: exactly; ``^`` before either: all others."""
+    value = setup.environ.get("HCCL_SOCKET_IFNAME")
+    if not value:
+        return
+    names = [name for _, name in socket.if_nameindex()]
+    others, exact = value.startswith("^"), value.removeprefix("^").startswith("=")
+    wanted = [part for part in value.lstrip("^=").split(",") if part]
+    matching = [
+        name
+        for name in names
+        if any(name == part if exact else name.startswith(part) for part in wanted) != others
+    ]
+    if not matching:
+        what = f"HCCL_SOCKET_IFNAME is {value!r}, which leaves none of this host's {', '.join(names)}"
+        yield judge("hccl", what, "Name one of them, or run `unset HCCL_SOCKET_IFNAME`.")
+
+
+CHECKS = {"hccl": values}

@@ -1,0 +1,55 @@
+"""The operators of the device plugin: whether they take what we pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..finding import Finding, error, ok, warning
+from ..probe import OPERATORS
+from ..setup import Setup
+
+# The operators as they are called by position: (inputs, attributes) of each form that is known.
+FORMS: dict[str, dict[tuple[int, int], str]] = {
+    "flash_attention_npu": {
+        (7, 6): "13 arguments, lengths as tensors",
+        (5, 8): "13 arguments, lengths as lists",
+        (5, 5): "10 arguments, without lengths",
+    },
+    "rms_norm_npu": {(2, 1): ""},
+    "fused_rope": {(3, 0): ""},
+    "fused_mm_allreduce": {(3, 3): ""},
+    "fused_allgather_mm": {(3, 5): ""},
+    "fused_mm_reduce_scatter": {(3, 4): ""},
+}
+SAME_PADDLE = "Install the paddle-custom-npu of the version that paddlepaddle has."
+
+
+def operators(setup: Setup) -> Iterator[Finding]:
+    """The operators that a process with the plugin finds in it."""
+    facts = setup.probe.facts
+    if setup.kind == "cpu" or not setup.probe.passed(OPERATORS) or facts.get("computed_on") == "cpu":
+        return  # there is no plugin, or it fails; the checks of plugin and process have said why
+    yield from judged(facts["operators"])
+
+
+def judged(found: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
+    """What is to be said of the operators' inputs and attributes; None: the plugin has no such operator."""
+    findings, forms = [], []
+    for name, signature in found.items():
+        if signature is None:
+            what = f"the plugin has no operator {name}; slower compositions take its place"
+            findings.append(warning("operators", what, SAME_PADDLE))
+            continue
+        inputs, attributes = signature["inputs"], signature["attributes"]
+        form = FORMS[name].get((len(inputs), len(attributes)))
+        if form is None:
+            what = f"{name} takes ({', '.join([*inputs, *attributes])}), which no known form of it does"
+            findings.append(error("operators", what, SAME_PADDLE))
+        else:
+            forms.append(f"{name} ({form})" if form else name)
+    if forms:
+        findings.append(ok("operators", f"as they are called here: {', '.join(forms)}"))
+    return findings
+
+
+CHECKS = {"operators": operators}

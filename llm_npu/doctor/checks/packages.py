@@ -1,0 +1,104 @@
+"""Python and the packages, by their metadata: nothing is imported."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from paddle_fused import libraries
+
+from ..finding import Finding, error, ok, warning
+from ..setup import Setup
+
+PROJECT = "paddle-ascend-llm"
+PACKAGES = ("paddle_fused", "llm_npu")
+FRAMEWORKS = ("paddlepaddle", "paddlenlp")  # in other versions, what is private to them is elsewhere
+INSTALL = "Run `pip install .` in the project's folder."
+
+
+def python(setup: Setup) -> Iterator[Finding]:
+    """The interpreter and the machine that this project is made for."""
+    version = platform.python_version()
+    found = f"CPython {version} on {platform.system()} {platform.machine()}, {sys.executable}"
+    accepted = _requires_python()
+    if platform.system() != "Linux" or sys.maxsize < 2**32:
+        yield error("python", f"{found}; accepted: 64-bit Linux", "Use a 64-bit Linux machine.")
+    elif accepted is not None and version not in accepted:
+        cure = f"Make an environment with a Python {accepted} (python3.11 -m venv .venv), and install there."
+        yield error("python", f"{found}; accepted: {accepted}", cure)
+    else:
+        yield ok("python", found)
+
+
+def _requires_python():
+    """The versions of Python that the project accepts; None where it is not installed."""
+    project = _installed()
+    if project is None:
+        return None
+    from packaging.specifiers import SpecifierSet  # not above: it may be missing where the project is
+
+    return SpecifierSet(project.metadata["Requires-Python"])
+
+
+def _installed() -> metadata.Distribution | None:
+    """This project as it is installed: not the metadata that a build leaves in a clone."""
+    found = metadata.distributions(name=PROJECT, path=libraries.search_path())
+    return next(iter(found), None)
+
+
+def code(setup: Setup) -> Iterator[Finding]:
+    """Whether ``python -m`` and the scripts run the same code, where a folder hides what is installed."""
+    hidden = libraries.hidden_package()
+    if hidden is None:
+        return
+    here, there = libraries.PACKAGE.parent, hidden.parent
+    modules = [file.relative_to(here) for package in PACKAGES for file in (here / package).rglob("*.py")]
+    other = sorted(
+        file for file in modules if "csrc" not in file.parts and not _same(here / file, there / file)
+    )
+    if other:
+        what = f"`python -m` runs the code in {here}, and what is installed in {there} differs: {other[0]}"
+        what += f" and {len(other) - 1} more" if len(other) > 1 else ""
+        yield warning("code", what, f"Run `pip install .` in {here}, so that scripts run the same code.")
+    else:
+        yield ok("code", f"the code in {here} is what is installed in {there}")
+
+
+def _same(file: Path, other: Path) -> bool:
+    return other.is_file() and file.read_bytes() == other.read_bytes()
+
+
+def pins(setup: Setup) -> Iterator[Finding]:
+    """The packages that the project names, and their versions."""
+    project = _installed()
+    if project is None:
+        cure = f"Activate the environment that has it (`. .venv/bin/activate`). If there is none: {INSTALL}"
+        yield error("packages", f"{PROJECT}, this project, is not installed for {sys.executable}", cure)
+        return
+    from packaging.requirements import Requirement
+
+    requirements = [Requirement(line) for line in project.requires or ()]
+    needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+    findings = [finding for requirement in needed if (finding := _judged(requirement))]
+    yield from findings
+    if not findings:
+        versions = ", ".join(f"{name} {metadata.version(name)}" for name in FRAMEWORKS)
+        yield ok("packages", f"{versions}; all {len(needed)} requirements are met")
+
+
+def _judged(requirement) -> Finding | None:
+    cure = f"Run `pip install '{requirement}'`."
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return error("packages", f"{requirement.name} is not installed; needed: {requirement}", cure)
+    if requirement.specifier.contains(version, prereleases=True):
+        return None
+    judge = error if requirement.name in FRAMEWORKS else warning
+    return judge("packages", f"{requirement.name} is {version}; needed: {requirement}", cure)
+
+
+CHECKS = {"python": python, "packages": pins, "code": code}

@@ -1,0 +1,104 @@
+"""Versions that are each fine, and do not go together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from ..ascend_version import MC2_CANN, MC2_DRIVER, is_before
+from ..cann import content
+from ..finding import Finding, error, ok, warning
+from ..setup import Setup
+from .ascend import driver_version
+
+PLUGIN = "paddle-custom-npu"
+MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 reads it as a whole number
+
+
+def versions(setup: Setup) -> Iterator[Finding]:
+    """The plugin for cards against Paddle and CANN: it is built with one version of each, and says which."""
+    if setup.card.plugin is None:
+        return
+    built = _built_with(setup.card.plugin)
+    judge = error if setup.kind == "card" else warning
+    findings = list(_pair_with_paddle(built.get("full_version") or _version(PLUGIN), judge))
+    if setup.cann and setup.cann.version and built.get("cann_version"):
+        findings += _pair_with_cann(built["cann_version"], setup.cann.version)
+    yield from findings or [ok("pairs", f"{PLUGIN} in {setup.card.plugin} goes with Paddle and CANN")]
+
+
+def _pair_with_paddle(plugin: str | None, judge) -> Iterator[Finding]:
+    paddle = _version("paddlepaddle")
+    if plugin is None or paddle is None or _release(plugin) == _release(paddle):
+        return
+    what = f"{PLUGIN} {plugin} was built for paddlepaddle {plugin}, and paddlepaddle {paddle} is installed"
+    yield judge(
+        "pairs", what, f"Install {PLUGIN} {paddle}, or paddlepaddle {plugin}: the same version of both."
+    )
+
+
+def _pair_with_cann(built: str, installed: str) -> Iterator[Finding]:
+    if is_before(built, installed) or is_before(installed, built):
+        what = f"{PLUGIN} was built with CANN {built}, and CANN {installed} is installed"
+        cure = f"Install CANN {built}: with another one, symbols may be undefined and operators differ."
+        yield warning("pairs", what, cure)
+
+
+def _built_with(plugin: Path) -> dict[str, str]:
+    """full_version and cann_version, as the build of paddle-custom-npu has written them."""
+    text = content(plugin / "npu" / "__init__.py")
+    return dict(re.findall(r"^(full_version|cann_version)\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE))
+
+
+def _release(version: str) -> str:
+    """Without the local part that builds add: 3.3.1 of 3.3.1+cpu."""
+    return version.partition("+")[0]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def mc2(setup: Setup) -> Iterator[Finding]:
+    """Products fused with collectives: which CANN and driver have them, and whether they are asked for.
+
+    With an older CANN a card ends in a bus error, and plugins that were built with one return memory that
+    nobody has written to.
+    """
+    asked = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
+    if asked and not setup.environ[MC2_VARIABLE].strip().isdecimal():
+        what = f"{MC2_VARIABLE} is {setup.environ[MC2_VARIABLE]!r}, and PaddleNLP reads it as a number"
+        yield error("mc2", what, f"Set {MC2_VARIABLE}=1, or unset it.")
+        return
+    if setup.kind == "cpu":
+        return
+    old = list(_too_old(setup))
+    if not old:
+        yield ok("mc2", f"products fused with collectives may be used{' and are asked for' * asked}")
+        return
+    needs = f"Install CANN {MC2_CANN} or later with driver {MC2_DRIVER} or later"
+    if asked:
+        what = (
+            f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} asks for MC2, which {' and '.join(old)} cannot run"
+        )
+        yield error("mc2", what, f"{needs}; until then unset {MC2_VARIABLE} and leave --overlap mc2 out.")
+    else:
+        what = f"{' and '.join(old)} cannot run products fused with collectives (--overlap mc2)"
+        yield warning("mc2", what, f"{needs}, or leave --overlap mc2 out: pipelined does without.")
+
+
+def _too_old(setup: Setup) -> Iterator[str]:
+    found = [("CANN", setup.cann_level, MC2_CANN)]
+    if setup.kind == "card":
+        found.append(("the driver", driver_version(setup.root), MC2_DRIVER))
+    for name, version, first in found:
+        if version is not None and is_before(version, first):
+            yield f"{name} {version}"
+
+
+CHECKS = {"pairs": versions, "mc2": mc2}

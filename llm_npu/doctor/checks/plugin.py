@@ -1,0 +1,33 @@
+"""The device plugin: whether it was built for this Paddle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddle_fused import libraries
+
+from ..finding import Finding, error, ok, warning
+from ..setup import Setup
+
+
+def files(setup: Setup) -> Iterator[Finding]:
+    """The libraries: built from the sources that stand here, and for the Paddle that is installed."""
+    try:
+        libraries.check_built()
+        if setup.kind == "virtual":
+            setup.variables_of_device()
+    except libraries.SetupError as failure:
+        yield error("plugin", failure.what, failure.cure)
+        return
+    except ValueError:
+        return  # the check of the device has said it
+    if libraries.is_outdated():
+        what = f"the native libraries in {libraries.PACKAGE} were built from other C++ sources than it has"
+        yield warning("plugin", what, libraries.how_to_build())
+    elif setup.kind == "virtual":
+        yield ok(
+            "plugin", f"the virtual NPU in {libraries.folder()} was built for the Paddle that is installed"
+        )
+
+
+CHECKS = {"plugin": files}

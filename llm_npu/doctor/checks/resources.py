@@ -1,0 +1,126 @@
+"""Memory, disk, threads and instruction set: what the host gives to a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddle_fused import libraries
+
+from ..cann import content
+from ..finding import Finding, error, ok, warning
+from ..probe import python
+from ..setup import Setup
+
+GIB = 2**30
+LEAST_MEMORY, ENOUGH_MEMORY = 1.0, 4.0  # GiB: the frameworks alone take about one
+PATIENCE = 60.0  # seconds for a process that loads one library
+
+
+def memory(setup: Setup) -> Iterator[Finding]:
+    """What can be had without swapping, within the limit of the container."""
+    available = available_memory(setup.root)
+    if available is None:
+        cure = "Mount /proc into the container."
+        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not say what is available", cure)
+        return
+    free = available / GIB
+    what = f"{free:.1f} GiB of memory are available"
+    smaller = "End other programs, raise the container's limit, or train a smaller model or batch."
+    if free < LEAST_MEMORY:
+        yield error("memory", f"{what}, and paddle with paddlenlp takes {LEAST_MEMORY:g}", smaller)
+    elif free < ENOUGH_MEMORY:
+        yield warning("memory", f"{what}, enough for the smallest models only", smaller)
+    else:
+        yield ok("memory", what)
+    limit = setup.environ.get("VIRTUAL_NPU_MEMORY_GB")
+    if setup.kind == "virtual" and limit and _number(limit) > free:
+        what = f"VIRTUAL_NPU_MEMORY_GB={limit} promises more than the {free:.1f} GiB that are available"
+        yield warning("memory", what, "Lower it: else the system ends the process, with no word of why.")
+
+
+def available_memory(root: Path) -> int | None:
+    """Bytes, within the limit of the control group; None where no file says."""
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", content(root / "proc/meminfo"), re.MULTILINE)
+    if found is None:
+        return None
+    group = root / "sys/fs/cgroup"
+    limit, used = (content(group / name).strip() for name in ("memory.max", "memory.current"))
+    left = [int(found[1]) * 1024]
+    if limit.isdecimal() and used.isdecimal():
+        left.append(max(0, int(limit) - int(used)))
+    return min(left)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # the check of the device has said it
+        return 0.0
+
+
+def disk(setup: Setup) -> Iterator[Finding]:
+    """Whether the output folder can be written, and what is free there."""
+    folder = setup.output_dir.expanduser().resolve()
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as failure:
+        cure = "Give another --output_dir, make room, or make it writable."
+        yield error("disk", f"{setup.output_dir} cannot be written: {failure.strerror} ({folder})", cure)
+        return
+    free = shutil.disk_usage(folder).free / GIB
+    what = f"{free:.1f} GiB are free in {folder}"
+    if free < setup.disk_gb:
+        cure = "Make room, give another --output_dir, or keep fewer checkpoints (--save_total_limit)."
+        yield warning("disk", f"{what}; a run that keeps two checkpoints may need {setup.disk_gb:g}", cure)
+    else:
+        yield ok("disk", what)
+
+
+def threads(setup: Setup) -> Iterator[Finding]:
+    """OMP_NUM_THREADS against the cores that this process may use."""
+    cores, given = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
+    cure = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
+    first = (given or "").partition(",")[0].strip()
+    if given is None:
+        yield ok("threads", f"{cores} core(s), all of which a run will use")
+    elif not first.isdecimal() or int(first) < 1:
+        yield error("threads", f"OMP_NUM_THREADS is {given!r}; accepted: 1 or more", cure)
+    elif int(first) > cores:
+        yield warning(
+            "threads", f"OMP_NUM_THREADS={given} on {cores} core(s): threads wait for each other", cure
+        )
+    else:
+        yield ok("threads", f"{given} of {cores} core(s), as OMP_NUM_THREADS says")
+
+
+def instruction_set(setup: Setup) -> Iterator[Finding]:
+    """What the host kernels choose, in a process of their own: they end it when they cannot have it."""
+    if not libraries.is_built(libraries.folder()):
+        return  # the check of the plugin has said it
+    command, environ = python("paddle_fused.instruction_set"), dict(setup.environ)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode == 0:
+        yield ok("kernels", f"the host kernels use {done.stdout.strip()}")
+        return
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
+    what = (thrown or lines or [f"exit code {done.returncode}"])[-1]
+    cure = "Run `unset PADDLE_FUSED_ISA`." if "PADDLE_FUSED_ISA" in what else libraries.how_to_build()
+    yield error("kernels", f"the host kernels cannot be used: {what}", cure)
+
+
+CHECKS = {
+    "memory": memory,
+    "disk": disk,
+    "threads": threads,
+    "kernels": instruction_set,
+}

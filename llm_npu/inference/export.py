@@ -1,0 +1,239 @@
+"""From training to inference: a model as one program with the fused operators inside, for paddle.inference.
+
+    export.export("output/checkpoint-100", "served")          # a checkpoint, or a model
+    predictor = export.load("served", device="npu")            # in a process of its own: npu or cpu
+    logits = predictor([[5, 17, 3], [9, 2, 0]])                # float32 [B, T, V]
+
+The program is causal and knows no padding: shorter rows are filled up at the end, with any token, and what
+comes out there is of no use. `load` is the one call that a new process needs. Programs that make their own
+``paddle.inference.Config`` call ``paddle_fused.load_operators()`` first: the operators are not Paddle's.
+
+B rows, T tokens of the longest, V tokens of the vocabulary. Importing this imports no framework.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import paddle_fused
+from llm_npu import device as devices
+from llm_npu.core.atomic import publish, unfinished
+from llm_npu.core.untrusted import plain_json
+
+PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
+
+# The backend of the operators in the program -> the kinds of device that have them.
+RUNS_ON = {"native": ("virtual", "cpu"), "ascend": ("card", "virtual")}
+
+
+def export(
+    model,
+    folder: str | Path,
+    dtype: str | None = None,
+    backend: str = "native",
+    shape: tuple[int, int] | None = None,
+) -> Path:
+    """Write ``model`` as a program to the new folder ``folder``, and return that.
+
+    Args:
+        model: a causal language model of PaddleNLP, or the folder of a checkpoint, read as by
+            ``pretrained.load_model`` in ``dtype``. A model without fused operators gets them for the export.
+        dtype: float32, bfloat16 or float16, for a folder.
+        backend: the operators in the program: ``native``, of the host, for the CPU place and the virtual NPU;
+            ``ascend``, of paddle-custom-npu, for a card and the virtual NPU.
+        shape: B and T of the program, up to which the predictor fills batches; ``ascend`` needs it.
+
+    Raises:
+        ValueError: when ``folder`` exists, for another backend or shape, and where an operator of the model
+            has no such backend for its dtypes and shapes.
+    """
+    from llm_npu import surgery
+    from llm_npu.models.paddlenlp.pretrained import load_model
+    from llm_npu.surgery.apply import applied_kernels
+
+    from .generate import inference
+
+    folder = Path(folder)
+    if folder.exists():
+        raise ValueError(f"{folder} exists already; name a folder that does not")
+    if backend not in RUNS_ON:
+        raise ValueError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
+    if isinstance(model, (str, Path)):
+        model = load_model(model, dtype)
+    elif dtype is not None:
+        raise ValueError("dtype is for the folder of a checkpoint; a model is exported as it is")
+    about, kernels = _about(model, backend, shape), applied_kernels(model)
+    if model.config.model_type == "mistral":
+        model = _as_llama(model)
+    ours = not applied_kernels(model)
+    if ours:
+        surgery.apply_fused_kernels(model, kernels or "auto")
+    try:
+        with inference(model), _whole_tables(model), paddle_fused.use_backend(backend, strict=True):
+            _write(_logits(model), about, folder)
+    except paddle_fused.BackendError as error:
+        refusal = str(error).rpartition("BackendError: ")[2].strip()
+        raise ValueError(f"The model cannot be exported with backend={backend!r}. {refusal}") from None
+    finally:
+        if ours:
+            surgery.remove_fused_kernels(model)
+    return folder
+
+
+def load(folder: str | Path, device: str = "npu") -> Predictor:
+    """The program in ``folder`` on ``device`` (as ``llm_npu.device.select`` takes it), in paddle.inference.
+
+    Chooses the device, so that it comes before anything imports paddle, and loads the operators.
+    ValueError for a folder without a program, and for a device that does not have its operators or its dtype;
+    RuntimeError as ``device.select`` and ``paddle_fused.load_operators``.
+    """
+    folder = Path(folder)
+    try:
+        about = plain_json.mapping(folder / ABOUT)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder} holds no program of llm_npu.inference.export: {error}") from None
+    if (
+        about.get("backend") not in RUNS_ON
+        or not {"dtype", "rows", "positions", "vocab_size"} <= about.keys()
+    ):
+        raise ValueError(
+            f"{folder / ABOUT} does not describe a program of llm_npu.inference.export; export it again"
+        )
+    chosen = devices.select(device)
+    if chosen.kind not in RUNS_ON[about["backend"]]:
+        other = next(name for name, kinds in RUNS_ON.items() if chosen.kind in kinds)
+        raise ValueError(
+            f"the program in {folder} has operators of the backend {about['backend']}, which this device "
+            f"({chosen.kind}) does not have; export it with backend={other!r}"
+        )
+    if chosen.kind == "cpu" and about["dtype"] != "float32":
+        raise ValueError(
+            f"the program in {folder} computes in {about['dtype']}, and the CPU place has no such products; "
+            "export it with dtype='float32'"
+        )
+    from paddle import inference
+
+    paddle_fused.load_operators()
+    config = inference.Config(str(folder / PROGRAM), str(folder / PARAMETERS))
+    config.disable_glog_info()
+    if chosen.kind != "cpu":
+        config.enable_custom_device("npu", int(chosen.name.partition(":")[2] or 0))
+    return Predictor(inference.create_predictor(config), about)
+
+
+class Predictor:
+    """A program on its device: ``predictor(ids)`` gives the logits. ``about``: what `export` noted."""
+
+    def __init__(self, predictor, about: dict):
+        self.about, self._predictor = about, predictor
+        self._ids = predictor.get_input_handle(predictor.get_input_names()[0])
+        self._logits = predictor.get_output_handle(predictor.get_output_names()[0])
+
+    def __call__(self, input_ids: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
+        """Logits, float32 [B, T, V], of the token that follows each of ``input_ids`` [B, T].
+
+        ValueError for another shape, for more tokens in a row than the model has positions, and for ids that
+        are not in the vocabulary.
+        """
+        ids = np.asarray(input_ids, dtype=np.int64)
+        rows, positions, vocabulary = (self.about[name] for name in ("rows", "positions", "vocab_size"))
+        if ids.ndim != 2 or ids.size == 0 or ids.shape[1] > positions or ids.shape[0] > (rows or len(ids)):
+            accepted = f"{'' if rows is None else f'up to {rows} '}rows of 1 to {positions} tokens"
+            raise ValueError(f"input_ids has shape {list(ids.shape)}; accepted: [B, T], {accepted}.")
+        unknown = ids[(ids < 0) | (ids >= vocabulary)]
+        if unknown.size:
+            raise ValueError(f"input_ids holds {unknown[0]}; accepted: 0 to {vocabulary - 1}.")
+        count, length = ids.shape
+        if rows is not None:
+            ids = np.pad(ids, ((0, rows - count), (0, positions - length)))
+        self._ids.reshape(ids.shape)
+        self._ids.copy_from_cpu(np.ascontiguousarray(ids))
+        self._predictor.run()
+        return self._logits.copy_to_cpu()[:count, :length]
+
+
+def _write(layer, about: dict, folder: Path) -> None:
+    import paddle
+
+    rows = about["rows"]
+    ids = paddle.static.InputSpec([rows, rows and about["positions"]], "int64", "input_ids")
+    with unfinished(folder) as new:
+        program = paddle.jit.to_static(layer, input_spec=[ids], full_graph=True)
+        paddle.jit.save(program, str(new / Path(PROGRAM).stem))
+        (new / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+        publish(new, folder)
+
+
+def _about(model, backend: str, shape: tuple[int, int] | None) -> dict:
+    from .generate import positions
+
+    room = positions(model.config)
+    if shape is not None and not (len(shape) == 2 and shape[0] >= 1 and 1 <= shape[1] <= room):
+        accepted = f"(rows, tokens of a row), 1 to {room} tokens, or None"
+        raise ValueError(f"shape is {shape}; accepted: {accepted}.")
+    if shape is None and backend == "ascend":
+        raise ValueError("backend='ascend' needs a shape: flash_attention_npu cannot do without one.")
+    return {
+        "model_type": model.config.model_type,
+        "backend": backend,
+        "dtype": str(next(iter(model.parameters())).dtype).removeprefix("paddle."),
+        "vocab_size": model.config.vocab_size,
+        "positions": shape[1] if shape else room,
+        "rows": shape[0] if shape else None,
+    }
+
+
+@contextmanager
+def _whole_tables(model) -> Iterator[None]:
+    """The rotary layers give their whole tables, whatever length is asked for.
+
+    They would make longer ones where a row needs them, also while a program is captured: then the model would
+    be left with the program's variables for tables.
+    """
+    layers = [layer for layer in model.sublayers() if hasattr(layer, "cos_cached")]
+    for layer in layers:
+        layer.__dict__["forward"] = types.MethodType(_tables, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["forward"]
+
+
+def _tables(self, x, seq_len=None):
+    return self.cos_cached.cast(x.dtype), self.sin_cached.cast(x.dtype)
+
+
+def _as_llama(model):
+    """A Mistral as a Llama, which computes the same: lengths in PaddleNLP's Mistral cannot stay unknown."""
+    from llm_npu.models.paddlenlp import families, weights
+    from llm_npu.models.paddlenlp.stock_config import SHARED_FIELDS
+
+    if any(".lora_" in name for name in model.state_dict()):
+        raise ValueError("This Mistral has LoRA layers, which would be lost; merge them before the export.")
+    fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
+    llama = families.model_class("llama")(families.config_class("llama")(**fields))
+    llama.to(dtype=next(iter(model.parameters())).dtype)
+    weights.from_stock(llama, weights.to_stock(model))
+    return llama
+
+
+def _logits(model):
+    """A layer from input_ids to logits in float32."""
+    import paddle
+
+    class Logits(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids):
+            return self.model(input_ids=input_ids, use_cache=False)[0].astype("float32")
+
+    return Logits()

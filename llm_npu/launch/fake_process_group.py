@@ -1,0 +1,185 @@
+"""One process of a dry run stands for all: what it asks of the others' store is answered for them.
+
+A job of many ranks meets through a store of keys on its first process (Paddle's TCPStore). ``FakeStore``
+is one that never lets anybody wait: each partner is taken to do what this process does.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import json
+import os
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+LOCAL = "127.0.0.1"
+EXCHANGE = "LLM_NPU_DRY_RUN_EXCHANGE"  # the folder through which the processes of a dry run exchange data
+STAGES = "stages.json"
+
+
+class Command(enum.IntEnum):
+    """As Paddle's clients send them (phi/core/distributed/store/tcp_store.h of 3.3)."""
+
+    ADD, GET, CHECK, SET, WAIT, STOP = range(6)
+
+
+class Reply(enum.IntEnum):
+    WAITING, STOP_WAIT, READY, NOT_READY = range(4)
+
+
+class FakeStore(socketserver.ThreadingTCPServer):
+    """A store for ``ranks`` processes of which one exists, served by threads until the process ends.
+
+    What this process adds to a counter, all add. Keys that only others would set are there, and empty.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, ranks: int):
+        super().__init__((LOCAL, 0), _Client)
+        self.ranks = ranks
+        self.values: dict[bytes, bytes] = {}
+        self.lock = threading.Lock()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return self.server_address[1]
+
+
+class _Client(socketserver.BaseRequestHandler):
+    """One connection: commands, each with a key, until the other side closes it."""
+
+    server: FakeStore
+
+    def handle(self):
+        while (word := self.request.recv(4, socket.MSG_WAITALL)) and len(word) == 4:
+            command, key = Command(struct.unpack("<i", word)[0]), self._bytes()
+            answer = getattr(self, command.name.lower())(key)
+            if answer:
+                self.request.sendall(answer)
+
+    def add(self, key: bytes) -> bytes:
+        (more,) = struct.unpack("<q", self._exactly(8))
+        with self.server.lock:
+            total = int(self.server.values.get(key) or 0) + more * self.server.ranks
+            self.server.values[key] = str(total).encode()
+        return struct.pack("<q", total)
+
+    def get(self, key: bytes) -> bytes:
+        value = self.server.values.get(key, b"")
+        return struct.pack("<Q", len(value)) + value
+
+    def set(self, key: bytes) -> None:
+        self.server.values[key] = self._bytes()
+
+    def check(self, key: bytes) -> bytes:
+        return struct.pack("<i", Reply.READY)
+
+    def wait(self, key: bytes) -> bytes:
+        return struct.pack("<i", Reply.STOP_WAIT)
+
+    def stop(self, key: bytes) -> None:
+        """Nothing to do: the process ends by itself."""
+
+    def _bytes(self) -> bytes:
+        (size,) = struct.unpack("<Q", self._exactly(8))
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        return self.request.recv(size, socket.MSG_WAITALL) if size else b""
+
+
+def start(script: str, argv: Sequence[str], ranks: int) -> int:
+    """Run ``script argv`` as the first of ``ranks`` processes, then as the first of each further stage.
+
+    Returns the exit code of the first that fails, else 0.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        variables, code, waiting = os.environ | {EXCHANGE: folder}, 0, [0]
+        while waiting and code == 0:
+            rank = waiting.pop(0)
+            code = subprocess.run(
+                [sys.executable, script, *argv], env=variables | environment(rank, ranks)
+            ).returncode
+            if rank == 0 and (stages := Path(folder) / STAGES).exists():
+                waiting = json.loads(stages.read_text())[1:]
+        return code
+
+
+def announce(stages: Sequence[int]) -> None:
+    """For the first process: the ranks that stand for the stages of its pipeline, in order."""
+    if EXCHANGE in os.environ:
+        (Path(os.environ[EXCHANGE]) / STAGES).write_text(json.dumps(list(stages)))
+
+
+def environment(rank: int, ranks: int) -> dict[str, str]:
+    """What paddle.distributed.launch would tell process ``rank`` of ``ranks`` on one machine."""
+    endpoints = [f"{LOCAL}:{port}" for port in range(1, ranks + 1)]  # nobody connects to them
+    return {
+        "FLAGS_selected_npus": "0",
+        "PADDLE_MASTER": endpoints[0],
+        "PADDLE_NNODES": "1",
+        "PADDLE_GLOBAL_SIZE": str(ranks),
+        "PADDLE_LOCAL_SIZE": str(ranks),
+        "PADDLE_TRAINERS_NUM": str(ranks),
+        "PADDLE_GLOBAL_RANK": str(rank),
+        "PADDLE_LOCAL_RANK": str(rank),
+        "PADDLE_RANK_IN_NODE": "0",
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+    }
+
+
+def stand_for_all() -> None:
+    """Let this process of a dry run go on without the others, if there are any.
+
+    After ``import paddle``, before its parallel environment is made.
+    """
+    ranks = int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
+    if ranks == 1:
+        return
+    from paddle.base import core
+
+    store = core.TCPStore(LOCAL, FakeStore(ranks).port, False, ranks, 60)
+    core.create_or_get_global_tcp_store = lambda: store
+    if EXCHANGE in os.environ:
+        _exchange_by_files(Path(os.environ[EXCHANGE]))
+
+
+def _exchange_by_files(folder: Path) -> None:
+    """Integers that one stage sends to a later one, such as the shapes of what follows, reach it: in files.
+
+    The stages run one after the other, so that what an earlier one has sent is there.
+    """
+    from paddle import distributed
+
+    stock_send, stock_receive = distributed.send, distributed.recv
+    sent, received = itertools.count(), itertools.count()
+
+    def send(tensor, dst=0, group=None, sync_op=True):
+        if not tensor.is_floating_point():
+            file = folder / f"{distributed.get_rank()}-{dst}-{next(sent)}.json"
+            file.write_text(json.dumps(tensor.numpy().tolist()))
+        return stock_send(tensor, dst, group, sync_op)
+
+    def recv(tensor, src=0, group=None, sync_op=True):
+        task = stock_receive(tensor, src, group, sync_op)
+        if not tensor.is_floating_point():
+            file = folder / f"{src}-{distributed.get_rank()}-{next(received)}.json"
+            values = np.asarray(json.loads(file.read_text()), str(tensor.dtype).rpartition(".")[2])
+            tensor.set_value(values.reshape(tensor.shape))
+        return task
+
+    distributed.send, distributed.recv = send, recv

@@ -1,0 +1,197 @@
+"""Several processes on this machine, one for each device, by paddle.distributed.launch.
+
+    python scripts/run_llama_npu.py --nproc 2 ...                                      # starts both
+    python -m paddle.distributed.launch --devices 0,1 scripts/run_llama_npu.py ...     # is one of them
+
+``--nproc`` uses Paddle's launcher as it is to prepare the processes; watching them
+(``llm_npu.launch.watchdog``) differs in what a person at the terminal notices. Rank 0 has the terminal to
+itself, the others write to ``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all start again
+when one has failed.
+
+Importing this module imports no framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from llm_npu import config
+from llm_npu.core import stopping
+from llm_npu.core.refusal import Sentences
+from llm_npu.device import Device, find_card
+from llm_npu.launch import fake_process_group
+from llm_npu.launch.watchdog import Explainer, Watch
+from paddle_fused import virtual_npu
+
+_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
+GLOO = (
+    "--device cpu trains in one process: Paddle's gloo, which would join several, lacks subgroups, averages "
+    "and 16-bit types, and trains some meshes wrongly without a word. Give --device npu or virtual_npu."
+)
+
+
+def is_rank() -> bool:
+    """Whether this process is one of several that a launcher has started."""
+    return config.process_count() > 1
+
+
+def join(argv: Sequence[str], device: Device) -> None:
+    """Make this process, one of several, ready to meet the others; before paddle is imported.
+
+    A launcher that saw no device plugin has prepared for gloo: its choice is put right. ValueError for the
+    CPU, for a device that names one id, and when ``--nproc`` is another number than the launcher's.
+    """
+    if device.kind == "cpu":
+        raise ValueError(GLOO)
+    local, asked = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1), config.nproc_from(argv)
+    if asked not in (1, local):
+        raise ValueError(
+            f"--nproc is {asked}, but paddle.distributed.launch has started {local} processes here; "
+            "leave --nproc out, or start the script without the launcher"
+        )
+    _check(device, local)
+    selected = os.environ.get("PADDLE_RANK_IN_NODE") or os.environ.get("PADDLE_LOCAL_RANK") or "0"
+    os.environ.setdefault("FLAGS_selected_npus", selected)
+    os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
+
+
+def start(script: str, argv: Sequence[str], device: Device, *explained: Explainer) -> int:
+    """Run ``script argv`` in as many processes as ``--nproc`` asks for; returns their exit code.
+
+    ``device`` is chosen already (``llm_npu.device.select``), which the processes inherit. When a rank is lost
+    or has failed, all start again, as often as ``--max_restarts`` says. ``explained``: as for ``Watch``.
+    ValueError for more processes than devices, for the CPU, and for a device that names one id;
+    stopping.Stopped when a signal comes before there is a rank.
+    """
+    count, output_dir = config.nproc_from(argv), Path(config.output_dir_from(argv)).expanduser()
+    if device.kind == "cpu":
+        raise ValueError(GLOO)
+    if virtual_npu.is_dry():
+        stopping.unshield()  # the exception ends the process that is waited for
+        return fake_process_group.start(script, argv, count)
+    _check(device, count)
+    if output_dir.exists() and not output_dir.is_dir():
+        raise ValueError(f"--output_dir is {output_dir}, which is a file; give a folder.")
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
+    os.environ.setdefault("GLOG_minloglevel", "2")
+    (output_dir / "log").mkdir(parents=True, exist_ok=True)
+    restarts, watch = config.max_restarts_from(argv), Watch(output_dir / "log", *explained)
+    stopping.shield()
+    for restart in range(restarts + 1):
+        controller = _controller(script, argv, count, watch, again=restart > 0)
+        stopping.unshield()  # paddle is imported: from here on the signals are for the ranks
+        controller.build_job()
+        controller.build_pod()
+        if watch.received is not None:  # before there was a rank to hear of it
+            raise stopping.Stopped(watch.received)
+        with kept(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
+            controller.deploy_pod()
+            end = watch.until_end([each._proc for each in controller.pod.containers])
+        if not end.by_fault or restart == restarts:
+            break
+        print(f"restart  {restart + 1} of {restarts}: all ranks start again", file=sys.stderr, flush=True)
+    return end.code
+
+
+@contextlib.contextmanager
+def kept(port: int) -> Iterator[None]:
+    """No other program of this host is given ``port`` inside the block; OSError when one has it already.
+
+    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. A socket is bound to it
+    meanwhile that does not listen: Paddle's store can be bound beside it, since both say SO_REUSEADDR.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("", port))
+        yield
+
+
+def _check(device: Device, count: int) -> None:
+    if ":" in device.name:
+        raise ValueError(
+            f"--device {device.name} names one device, but {count} processes take one each; give npu, "
+            "npu:card or virtual_npu"
+        )
+    if device.kind == "virtual" and not virtual_npu.is_dry() and count > virtual_npu.device_count():
+        raise ValueError(
+            f"{count} processes need a device each, but there are {virtual_npu.device_count()} virtual NPUs; "
+            "VIRTUAL_NPU_DEVICES (at most 16) sets their number"
+        )
+    if device.kind == "card" and count > (cards := find_card().count):
+        raise ValueError(
+            f"{count} processes need a card each, but {cards} can be seen (ASCEND_RT_VISIBLE_DEVICES)"
+        )
+
+
+def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, again: bool):
+    """Paddle's controller of the processes; imports paddle. ``again``: logs are added to."""
+    devices = ",".join(map(str, range(count)))
+    os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
+    options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
+    options += f" --log_overwrite {int(not again)}"
+    before = sys.argv
+    sys.argv = ["paddle.distributed.launch", *options.split(), "--enable_gpu_log", "0"]
+    sys.argv += ["--log_dir", str(watch.logs), script, *argv]
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as in console.import_frameworks
+            from paddle.distributed.launch.context import Context
+            from paddle.distributed.launch.controllers.collective import CollectiveController
+
+        class Controller(CollectiveController):
+            def signal_handler(self, number, frame):
+                watch.forward(number, frame)
+
+            def new_container(self, *args, envs, **kwargs):
+                container = super().new_container(*args, envs=envs, **kwargs)
+                first = envs["PADDLE_TRAINER_ID"] == "0"
+                container.start = functools.partial(_start, container, first, watch.refused)
+                return container
+
+            def save_pod_log(self, info):
+                """Paddle writes the whole environment to a file here, and below (see ``_start``, too)."""
+
+            def save_pod_env(self):
+                pass
+
+        return Controller(Context(enable_plugin=False))
+    finally:
+        sys.argv = before
+
+
+def _start(container, on_terminal: bool, refused: Sentences) -> None:
+    """In place of a container's ``start``, which gives each a file, lets it outlive this process, and writes
+    its environment, keys and passwords included, beside the logs."""
+    with contextlib.ExitStack() as stack:
+        out, err = sys.stdout, sys.stderr
+        if not on_terminal:
+            out = err = stack.enter_context(open(container.outfile, container.log_mode))
+        container._proc = subprocess.Popen(
+            container.entrypoint,
+            env=container.env | refused.environment,
+            stdout=out,
+            stderr=err,
+            pass_fds=[refused.descriptor],
+            preexec_fn=_become_rank,
+        )
+
+
+def _become_rank() -> None:
+    """In a session of its own, and with SIGTERM when the launcher has ended, however it has.
+
+    A signal that stops the rank waits until its script listens (``llm_npu.core.stopping``).
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping.SIGNALS)
+    os.setsid()
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

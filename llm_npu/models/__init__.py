@@ -1,0 +1,1 @@
+"""Models by the library that has them. Importing it imports no framework."""

@@ -1,0 +1,1 @@
+"""PaddleNLP's models: families, presets, weights in the stock layout, LoRA."""

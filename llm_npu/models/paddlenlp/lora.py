@@ -1,0 +1,182 @@
+"""PaddleNLP's LoRA: small matrices beside frozen projections, their files, and the merged model.
+
+    y = x W + alpha / rank * dropout(x) A B        W [in, out] frozen, A [in, rank] and B [rank, out] trained
+
+B starts at zero, so that training begins with the model as it is. LoRA: Hu et al., arXiv 2106.09685.
+
+A and B stand in a checkpoint twice, for two readers:
+
+    peft_model.safetensors, .index.json, lora_config.json      PaddleNLP's ``LoRAModel``, and this project
+    adapter_model.safetensors, adapter_config.json             Hugging Face's peft
+
+In peft A is [rank, in] and B [out, rank]. Projections that are fused here are apart there: they share A, and
+each has its columns of B.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddlenlp.peft import LoRAConfig, LoRAModel
+from paddlenlp.peft.lora import LoRALinear
+from safetensors.numpy import save_file
+
+from llm_npu.core.tensor_file import Reader
+from llm_npu.core.untrusted import plain_pickle
+from llm_npu.models.paddlenlp import layout, stock_config, stored
+
+FILE, INDEX = "peft_model.safetensors", "peft_model.safetensors.index.json"  # PaddleNLP's names
+EARLIER_FILE = "lora_model_state.pdparams"  # PaddleNLP's, too: a pickle
+PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+
+
+def wrap(model, arguments) -> LoRAModel:
+    """``model`` with LoRA beside the projections that ``ModelArguments`` name; everything else is frozen.
+
+    The experts of mixtures and their routers are left as they are. A depends on the state of the random
+    number generators. ValueError for projections that the model does not have.
+    """
+    chosen = _chosen(model, arguments.lora_target)
+    config = LoRAConfig(
+        r=arguments.lora_rank,
+        lora_alpha=arguments.lora_alpha,
+        lora_dropout=arguments.lora_dropout,
+        target_modules=[rf"(?!.*\.experts\.).*\.({'|'.join(map(re.escape, chosen))})"],
+        base_model_name_or_path=arguments.model_name_or_path,
+        tensor_parallel_degree=model.config.tensor_parallel_degree,
+    )
+    return LoRAModel(model, config)
+
+
+def unwrapped(model):
+    """The model itself, with its LoRA layers, if ``model`` is wrapped; else ``model``."""
+    return model.model if isinstance(model, LoRAModel) else model
+
+
+def save(model: LoRAModel, folder: str | Path) -> None:
+    """Write A and B for PaddleNLP's ``LoRAModel.from_pretrained`` and peft, and the model's config.json."""
+    folder = Path(folder)
+    dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
+    model.lora_config.dtype = dtype  # mixed precision casts after the model was wrapped
+    model.lora_config.save_pretrained(str(folder))
+    stock_config.save(model.config, folder, dtype)
+
+    arrays = {name: value.numpy() for name, value in model.get_trainable_state_dict().items()}
+    save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as PaddleNLP has it
+    size = sum(array.nbytes for array in arrays.values())
+    index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(arrays, FILE)}
+    (folder / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+
+    adapter = to_peft(model)
+    stored.write(adapter, folder, {PEFT_FILE: list(adapter)})
+    (folder / PEFT_CONFIG).write_text(json.dumps(_peft_config(model, adapter), indent=2) + "\n")
+
+
+def load(model: LoRAModel, folder: str | Path, trust: bool = False) -> None:
+    """Set A and B from what ``save`` wrote, of this release or an earlier one, in the parameters' own dtype.
+
+    ``trust``: unpickle an earlier release's file, whatever code stands in it. ValueError for a folder without
+    them, for files that are damaged, and for those of other projections or of another rank.
+    """
+    file = Path(folder) / FILE
+    if not file.is_file() and (Path(folder) / EARLIER_FILE).is_file():
+        file = Path(folder) / EARLIER_FILE
+        found = plain_pickle.load(file, trust)
+        if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
+            raise ValueError(f"{file} holds more than arrays, or none.")
+    elif file.is_file():
+        found = dict(Reader([file]))
+    else:
+        raise ValueError(f"{folder} holds no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
+    parameters = model.get_trainable_state_dict()
+    for name, parameter in parameters.items():
+        array = found.pop(name, None)
+        if array is None or list(array.shape) != parameter.shape:
+            is_there = "missing" if array is None else list(array.shape)
+            raise ValueError(f"{file}: {name} is {is_there}, but this run's is {list(parameter.shape)}.")
+        parameter.set_value(layout.as_dtype(array, parameter.dtype))
+    if found:
+        raise ValueError(f"{file} holds {next(iter(found))}, which has no LoRA in this run.")
+
+
+def to_peft(model: LoRAModel) -> dict[str, np.ndarray]:
+    """A and B under peft's names, in its layout; bfloat16 as uint16."""
+    inner, found = unwrapped(model), {}
+    for name, value in model.get_trainable_state_dict().items():
+        place, _, matrix = name.rpartition(".")
+        stock = f"{place.replace(inner.base_model_prefix, 'model', 1)}.weight"
+        array = value.numpy()
+        if matrix == "lora_A":  # of each projection that is fused here
+            parts = dict.fromkeys(layout.parts(stock), array.T)
+        else:
+            parts = {}
+            for block in layout.blocks(stock, value, model.config)[1]:
+                part = parts.setdefault(block.name, np.empty(block.shape, array.dtype))
+                part[block.box] = block.of(array)
+        for part, array in parts.items():
+            found[f"base_model.model.{part.removesuffix('weight')}{matrix}.weight"] = array
+    return found
+
+
+def _peft_config(model: LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
+    """The fields that peft's ``LoraConfig`` cannot do without, and those that say what was trained."""
+    config = model.lora_config
+    places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
+    if not any(".experts." in name for name, _ in model.named_sublayers()):
+        places = {place.rpartition(".")[2] for place in places}  # else peft would take those of experts, too
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": config.base_model_name_or_path,
+        "r": config.r,
+        "lora_alpha": config.lora_alpha,
+        "lora_dropout": config.lora_dropout,
+        "target_modules": sorted(places),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "modules_to_save": None,
+        "inference_mode": True,
+    }
+
+
+@contextmanager
+def merged(model: LoRAModel) -> Iterator[None]:
+    """Inside, each W holds W + alpha / rank A B, computed in fp32 and rounded once; then every bit is back.
+
+    PaddleNLP's ``merge`` and ``unmerge`` round in the weights' dtype, both ways.
+    """
+    layers = [layer for layer in model.sublayers() if isinstance(layer, LoRALinear)]
+    before = [layer.weight.numpy() for layer in layers]
+    try:
+        for layer in layers:
+            weight, a, b = (each.astype("float32") for each in (layer.weight, layer.lora_A, layer.lora_B))
+            layer.weight.set_value((weight + a @ b * layer.scaling).astype(layer.weight.dtype))
+            layer.merged = True
+        yield
+    finally:
+        for layer, weight in zip(layers, before, strict=True):
+            layer.weight.set_value(weight)
+            layer.merged = False
+
+
+def _chosen(model, wanted: str) -> list[str]:
+    """The last parts of the names of the projections that get LoRA."""
+    names = (name for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear))
+    known = sorted({name.rpartition(".")[2] for name in names if ".experts." not in name})
+    known = [name for name in known if name.endswith("_proj")]
+    if wanted == "all":
+        return known
+    chosen = [name.strip() for name in wanted.split(",")]
+    for name in chosen:
+        if name not in known:
+            raise ValueError(
+                f"--lora_target names {name!r}, but the model has the projections {', '.join(known)}; give "
+                "some of them, separated by commas, or all"
+            )
+    return chosen

@@ -1,0 +1,98 @@
+"""The arrays of safetensors files, read when they are asked for.
+
+As Hugging Face's checkpoints: one ``model.safetensors``, or several files and an index that says which array
+stands in which. bfloat16 is uint16, as in Paddle's ``numpy()``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import paddle
+from safetensors import SafetensorError, safe_open
+from safetensors.paddle import save_file
+
+from llm_npu.core.untrusted import plain_json
+from llm_npu.patches import byte_views
+
+FILE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+NO_MODELS = ("optimizer", "peft_model", "adapter_model")  # what else a checkpoint keeps in this format
+
+
+class Stored(Mapping[str, np.ndarray]):
+    """{name: array} of the safetensors files in ``folder``; ``files`` maps each file to its names.
+
+    The index decides which files count, or else there is ``model.safetensors`` alone, or else all of them but
+    those of optimizers and of LoRA.
+    ValueError for a folder without such files, and for files that cannot be read.
+    """
+
+    def __init__(self, folder: str | Path):
+        self._folder = Path(folder)
+        self._opened = {name: self._open(name) for name in self._names()}
+        self.files = {name: list(file.keys()) for name, file in self._opened.items()}
+        self._file_of = {name: file for file, names in self.files.items() for name in names}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        with byte_views.as_numbers():
+            return self._opened[self._file_of[name]].get_tensor(name).numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file_of)
+
+    def __len__(self) -> int:
+        return len(self._file_of)
+
+    def _names(self) -> list[str]:
+        index = self._folder / INDEX
+        if index.is_file():
+            try:
+                names = sorted(set(plain_json.mapping(index)["weight_map"].values()))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{index} cannot be read: {error!r}") from None
+            for name in names:
+                if not isinstance(name, str) or name == ".." or Path(name).name != name:
+                    raise ValueError(f"{index} names {name!r:.80}, which is no file beside it")
+            return names
+        if (self._folder / FILE).is_file():
+            return [FILE]
+        found = sorted(file.name for file in self._folder.glob("*.safetensors"))
+        found = [name for name in found if not name.startswith(NO_MODELS)]
+        if not found:
+            raise ValueError(
+                f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."
+            )
+        return found
+
+    def _open(self, name: str):
+        file = self._folder / name
+        try:
+            return safe_open(str(file), framework="paddle", device="cpu")
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
+
+
+def write(
+    arrays: Mapping[str, np.ndarray],
+    folder: Path,
+    files: Mapping[str, list[str]] | None = None,
+) -> None:
+    """Write ``arrays`` into the files ``files``, {file: names}, and an index if there are several.
+
+    Without ``files`` everything goes into ``model.safetensors``.
+    """
+    files = {FILE: list(arrays)} if files is None else {file: names for file, names in files.items() if names}
+    size = 0
+    for file, names in files.items():
+        found = {name: np.ascontiguousarray(arrays[name]) for name in names}
+        size += sum(array.nbytes for array in found.values())
+        tensors = {name: paddle.to_tensor(array, place=paddle.CPUPlace()) for name, array in found.items()}
+        save_file(tensors, str(folder / file), metadata={"format": "pt"})  # pt: the layout, not the writer
+    if len(files) > 1:
+        places = {name: file for file, names in files.items() for name in names}
+        index = {"metadata": {"total_size": size}, "weight_map": places}
+        (folder / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")

@@ -1,0 +1,94 @@
+"""The weights of PaddleNLP's language models in the Hugging Face layout, in ``model.safetensors``.
+
+The files hold the stock layout whatever is fused and however the model is split
+(``llm_npu.models.paddlenlp.layout``): any reader of the family takes them, ``load`` takes any checkpoint of
+the family. InternLM2's checkpoints load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with
+``convert_from_torch=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from . import internlm2, layout, stock_config
+from .stored import FILE, Stored, write
+
+__all__ = ["FILE", "from_stock", "load", "save", "to_stock"]
+
+
+def save(model, folder: str | Path) -> None:
+    """Write ``model.safetensors`` and ``config.json``, in the dtype of the parameters; ``model`` is whole.
+
+    ``llm_npu.training.checkpoint.saving.export`` writes a model that many processes hold.
+    """
+    write(to_stock(model), Path(folder))
+    save_config(model, Path(folder))
+
+
+def save_config(model, folder: Path) -> None:
+    """Write ``config.json``, which names the dtype of the parameters."""
+    stock_config.save(model.config, folder, str(next(iter(model.parameters())).dtype).removeprefix("paddle."))
+
+
+def load(model, folder: str | Path) -> None:
+    """Set the parameters of ``model`` from the safetensors files in ``folder``, in the parameters' own dtype.
+
+    A process that holds a part of the model takes its part.
+    ValueError for files that cannot be read, and for weights that are missing, unknown or of another shape.
+    """
+    stored = Stored(folder)
+    if stock_config.model_type(folder) == internlm2.MODEL_TYPE:
+        config = model.config
+        stored = internlm2.AsLlama(stored, config.num_attention_heads, config.num_key_value_heads)
+    from_stock(model, stored)
+
+
+def to_stock(model) -> dict[str, np.ndarray]:
+    """{Hugging Face name: array} of every parameter; bfloat16 as uint16, as in Paddle's ``numpy()``.
+
+    The model is whole: no process holds another part of it.
+    """
+    stock: dict[str, np.ndarray] = {}
+    for name, parameter in layout.parameters(model).items():
+        array = parameter.numpy()
+        for block in layout.blocks(name, parameter, model.config)[1]:
+            if block.name not in stock:
+                stock[block.name] = np.empty(block.shape, array.dtype)
+            stock[block.name][block.box] = block.of(array)
+    return stock
+
+
+def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
+    """Set the parameters of ``model`` from ``stock``, {Hugging Face name: array}; bfloat16 as uint16."""
+    # Older files hold the rotary frequencies, which follow from the configuration.
+    unused = {name for name in stock if not name.endswith("rotary_emb.inv_freq")}
+    if model.config.tie_word_embeddings:
+        unused.discard("lm_head.weight")
+    for name, parameter in layout.parameters(model).items():
+        shape, blocks = layout.blocks(name, parameter, model.config)
+        whole = {block.name: block.shape for block in blocks}
+        for part in whole:
+            if part not in stock:
+                raise ValueError(f"The weights lack {part}; they are of another model than {_size(model)}.")
+        arrays = {part: stock[part] for part in whole}
+        if any(arrays[part].shape != wanted for part, wanted in whole.items()):
+            found = " and ".join(f"{list(array.shape)}" for array in arrays.values())
+            raise ValueError(f"{name} is {found} in the file, which does not fit {_size(model)}.")
+        values = np.empty(shape, next(iter(arrays.values())).dtype)
+        for block in blocks:
+            block.of(values)[...] = arrays[block.name][block.box]
+        layout.assign(parameter, layout.as_dtype(values, parameter.dtype))
+        unused -= whole.keys()
+    if unused and model.base_model_prefix:  # a pipeline stage leaves most of the weights to the others
+        raise ValueError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
+
+
+def _size(model) -> str:
+    c = model.config
+    return (
+        f"this model (hidden {c.hidden_size}, {c.num_hidden_layers} layers, "
+        f"{c.num_attention_heads}/{c.num_key_value_heads} heads, vocabulary {c.vocab_size})"
+    )

@@ -1,0 +1,31 @@
+"""Matmul and communication at the same time, for tensor and sequence parallel layers.
+
+    from llm_npu.parallel import overlap
+    y = overlap.matmul_all_reduce(x, weight, group)  # the planner chooses how
+    report = overlap.apply_overlap(model)  # the parallel layers of a PaddleNLP model use them from now on
+
+docs/overlap.md explains the backends, the planner and what is exposed.
+"""
+
+from __future__ import annotations
+
+from .apply import apply_overlap, overlapped_layers, remove_overlap
+from .operators import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter, replicated_matmul
+from .planner import Plan, Planner, chooser, default_planner
+from .product import Product, Setting
+
+__all__ = [
+    "Plan",
+    "Planner",
+    "Product",
+    "Setting",
+    "all_gather_matmul",
+    "apply_overlap",
+    "chooser",
+    "default_planner",
+    "matmul_all_reduce",
+    "matmul_reduce_scatter",
+    "overlapped_layers",
+    "remove_overlap",
+    "replicated_matmul",
+]

@@ -1,0 +1,118 @@
+"""The backend ``mc2``: the plugin's fused operators, of a card or of the virtual NPU. Shapes as in serial.py.
+
+They overlap inside of themselves; the calling stream waits for the whole. So where a weight's gradient is to
+be computed beside a collective, the product runs whole and its collective on the communication stream, as in
+PaddleNLP's layers; the fused operators take over where there is nothing to compute beside it.
+"""
+
+from __future__ import annotations
+
+import paddle
+import paddle.distributed as dist
+
+from llm_npu.core import ranks
+from paddle_fused import contracts
+
+from . import pipelined
+from .product import ALL_REDUCE, GATHER, REDUCE_SCATTER, Product
+
+OPERATORS = {
+    ALL_REDUCE: "fused_mm_allreduce",
+    GATHER: "fused_allgather_mm",
+    REDUCE_SCATTER: "fused_mm_reduce_scatter",
+}
+WORLD_SIZES = (2, 4, 8)
+
+_domain: str | None = None  # the communication domain that these operators use in this process
+
+
+def reason(product: Product, group) -> str | None:
+    """Why the fused operator of ``product`` cannot run, as a sentence without its full stop; None if it can.
+
+    Answered before any rank has called it. With a product beside, the operator does not run (see above): only
+    the dtype matters. A rank that has used these operators in another group may answer otherwise than others.
+    """
+    operator = OPERATORS[product.kind]
+    if not paddle.get_device().startswith("npu"):
+        return f"{operator} is an operator of the npu, and the device is {paddle.get_device()}"
+    module = _module()
+    if not hasattr(module, operator):
+        return f"the plugin that is installed has no operator {operator}"
+    if product.dtype not in contracts.dtypes("mc2.dtype"):
+        return contracts.reason("mc2.dtype", operator, f"x1 is {product.dtype}")
+    if product.beside:
+        return None
+    if product.kind == ALL_REDUCE:
+        if max(product.rows, product.depth, product.columns) > contracts.limit("mc2.all_reduce_size"):
+            return contracts.reason("mc2.all_reduce_sizes", operator, f"the product is {product}")
+    elif not contracts.limit("mc2.depth") <= product.depth < contracts.limit("mc2.depth_below"):
+        return contracts.reason("mc2.depth", operator, f"k is {product.depth}")
+    if product.ranks not in WORLD_SIZES:
+        return contracts.reason("mc2.world_size", operator, f"there are {product.ranks} ranks")
+    if _domain is not None and _domain != name_of(group):
+        return contracts.reason("mc2.domain", operator, f"{_domain} is in use and {name_of(group)} came")
+    return None
+
+
+def reason_of_any(product: Product, group) -> str | None:
+    """The ``reason`` of the first rank of ``group`` that has one; every rank must ask."""
+    return next((each for each in ranks.gathered(reason(product, group), group) if each is not None), None)
+
+
+def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
+    if beside:
+        return pipelined.all_reduce(left, weight, transpose, group, beside, chunks=1)
+    hcom = claim(group)
+    right = weight.t() if transpose else weight
+    return _module().fused_mm_allreduce(left, right, bias=None, hcom=hcom, reduce_op="sum", comm_turn=0), None
+
+
+def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
+    if beside:
+        return pipelined.reduce_scatter(left, weight, transpose, group, beside, chunks=1)
+    hcom = claim(group)
+    result = _module().fused_mm_reduce_scatter(
+        left,
+        weight.t() if transpose else weight,
+        bias=None,
+        hcom=hcom,
+        world_size=group.nranks,
+        reduce_op="sum",
+        comm_turn=0,
+    )
+    return result, None
+
+
+def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
+    result, gathered = _module().fused_allgather_mm(
+        left,
+        weight.t() if transpose else weight,
+        bias=None,
+        hcom=claim(group),
+        world_size=group.nranks,
+        gather_index=0,
+        gather_output=keep,
+        comm_turn=0,
+    )
+    return result, gathered if keep else None
+
+
+def name_of(group) -> str:
+    """The name of the group's communication domain: what the operators call ``hcom``."""
+    return group.process_group.get_comm_name(dist.get_rank())
+
+
+def claim(group) -> str:
+    """The name of the group's domain, which is from now on the one that these operators use.
+
+    A planner's trial counts: the operators themselves know no other beginning.
+    """
+    global _domain
+    _domain = name_of(group)
+    return _domain
+
+
+def _module():
+    import paddle_custom_device  # of paddle-custom-npu, or supplied by the virtual NPU
+
+    return paddle_custom_device.npu

@@ -1,0 +1,66 @@
+"""What a pipeline of PaddleNLP's (``LlamaForCausalLMPipe``) needs to count as one process does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import paddle
+
+from llm_npu.training.trainer import PretrainTrainer
+
+
+class PipelineTrainer(PretrainTrainer):
+    """The trainer of a model that is cut into stages, each in another process."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        mean_over_rows(self.model)
+
+    def _wrap_model(self, model, training=True):
+        wrapped = super()._wrap_model(model, training)
+        if training and wrapped is not model:
+            wrapped._prepare_pipeline_inputs_func = inputs_of_stages
+        return wrapped
+
+    def evaluation_loop(self, *args, **kwargs):
+        self.model_wrapped.eval()  # it behaves otherwise, too, not only its layers
+        found = super().evaluation_loop(*args, **kwargs)
+        self.model_wrapped.train()
+        return found
+
+    def held_out_loss(self, inputs) -> float:
+        weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
+        mean = self.prediction_step(self.model_wrapped, inputs, prediction_loss_only=True)[0]
+        return float(mean) * rows / weight if weight else 0.0  # rows without labels are in the mean
+
+
+def mean_over_rows(model) -> None:
+    """Make the loss of a micro batch the mean over its rows; a row without labels counts as 0.
+
+    The loss of a batch, the mean over its micro batches, is then its sum over the rows divided by their
+    number, also when the last rows are there only to fill it. Rows with labels must have equally many.
+    """
+    model._loss_fn = [_by_rows(criterion) for criterion in model._loss_fn]
+
+
+def _by_rows(criterion: Callable) -> Callable:
+    def loss(logits, labels):
+        share = (labels != -100).any(axis=-1).astype("float32").mean()
+        return criterion(logits, labels) * share
+
+    return loss
+
+
+def inputs_of_stages(inputs) -> list:
+    """[of the first stage, of the last stage]: the token ids and the labels of a batch or of its micro
+    batches.
+
+    Other parts of the batch stay in the process.
+    """
+    if isinstance(inputs, dict):
+        return [inputs["input_ids"], inputs["labels"]]
+    return [_tensors(inputs, "input_ids"), _tensors(inputs, "labels")]
+
+
+def _tensors(batches: list[dict], name: str) -> list[paddle.Tensor]:
+    return [batch[name] for batch in batches]

@@ -1,0 +1,241 @@
+"""Cures for defects of stock Paddle and PaddleNLP. Each says where the defect is and how it shows itself.
+
+A cure is applied only to the version that has the defect; ``tests/training/test_patches.py`` fails without
+it, and so shows when it can go.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import inspect
+
+import paddle
+
+from paddle_fused import paddle_release
+
+from . import auto_parallel, layers, operators, pipeline, sharding, store
+
+
+def apply() -> None:
+    """Apply the cures that the installed versions need; a second call changes nothing."""
+    data_loader_reports_errors()
+    ranks_average_without_nccl()
+    auto_parallel.apply()
+    layers.apply()
+    operators.apply()
+    pipeline.apply()
+    sharding.apply()
+    store.store_outlives_its_clients()
+    if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
+        if paddle_release.at_least(3, 1):
+            mixtral_weighs_its_experts()
+        if paddle_release.at_least(3, 2):
+            moe_gate_counts_in_int64()
+        moe_gate_learns_from_weights_only()
+        qwen2_moe_gate_normalises()
+        qwen2_moe_gate_takes_low_precision()
+        qwen2_moe_balances_its_experts()
+
+
+@functools.cache
+def data_loader_reports_errors() -> None:
+    """Paddle 3.3: when a dataset raises, ``DataLoader`` with ``num_workers=0`` waits for ever.
+
+    The thread that reads the dataset ends without closing its queue (``_thread_loop`` fetches outside its
+    ``try``). Here it closes the queue, and the iteration raises what the dataset raised.
+    """
+    from paddle.io.dataloader.dataloader_iter import _DataLoaderIterSingleProcess as Iteration
+
+    read, take = Iteration._thread_loop, Iteration.__next__
+
+    def _thread_loop(self, place):
+        try:
+            read(self, place)
+        except BaseException as error:
+            self.read_error = error
+            self._exit_thread_unexpectedly()
+
+    def __next__(self):
+        try:
+            return take(self)
+        except Exception:
+            if getattr(self, "read_error", None) is not None:
+                raise self.read_error from None
+            raise
+
+    Iteration._thread_loop, Iteration.__next__ = _thread_loop, __next__
+
+
+@functools.cache
+def ranks_average_without_nccl() -> None:
+    """Paddle 3.3: collectives with ReduceOp.AVG fail where Paddle is built without NCCL.
+
+    They ask for NCCL's version, which such a Paddle has not ("has no attribute 'nccl_version'"); what they
+    would do without it is wrong for reduce_scatter, whose output it divides in the place of its input; and
+    groups of custom devices refuse an average ("Must be Min | Max | Prod | Sum"). Here each rank divides what
+    it gives, as NCCL does with floating-point numbers, and the collective sums. Integers, which NCCL divides
+    afterwards, are a ValueError.
+    """
+    if hasattr(paddle.base.core, "nccl_version"):
+        return
+    paddle.base.core.nccl_version = lambda: 21000  # the first that averages
+    # Else paddle.distributed.reduce divides the tensors of all ranks, of those that get no result, too.
+    reduce = importlib.import_module("paddle.distributed.communication.reduce")
+    reduce.is_avg_reduce_op_supported = lambda: True
+    _divide_before("all_reduce", "_all_reduce_in_dygraph", 0, lambda call: True)
+    _divide_before("reduce", "_reduce_in_dygraph", 0, lambda call: call["group"].rank == _root(call))
+    _divide_before("reduce_scatter", "_reduce_scatter_in_dygraph", 1)
+    _divide_before("reduce_scatter", "_reduce_scatter_tensor_in_dygraph", 1)
+
+
+def _root(call: dict) -> int:
+    return call["dst_rank_in_group"]
+
+
+def _divide_before(module: str, function: str, given: int, in_place=lambda call: False) -> None:
+    """Wraps a collective of paddle.distributed.communication.stream, whose argument ``given`` is reduced.
+
+    ``in_place(call)``: whether that argument also takes the result. Else it is left as it is.
+    """
+    file = importlib.import_module(f"paddle.distributed.communication.stream.{module}")
+    collective = getattr(file, function)
+    names = list(inspect.signature(collective).parameters)
+    sum_op, average = paddle.distributed.ReduceOp.SUM, paddle.distributed.ReduceOp.AVG
+
+    def divided(tensor, ranks: int, overwrite: bool):
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise ValueError(
+                f"{module}: ReduceOp.AVG of {str(tensor.dtype).rpartition('.')[2]}; accepted: floating-point "
+                "and complex tensors. Sum, and divide the result."
+            )
+        return tensor.scale_(1 / ranks) if overwrite else tensor / ranks
+
+    @functools.wraps(collective)
+    @paddle.no_grad()
+    def run(*arguments, **named):
+        call = dict(zip(names, arguments, strict=False)) | named
+        if call["op"] == average:
+            terms, ranks = call[names[given]], call["group"].nranks
+            several, overwrite = isinstance(terms, (list, tuple)), in_place(call)
+            found = [divided(one, ranks, overwrite) for one in (terms if several else [terms])]
+            call[names[given]] = found if several else found[0]
+            call["op"] = sum_op
+        return collective(**call)
+
+    setattr(file, function, run)
+
+
+@functools.cache
+def mixtral_weighs_its_experts() -> None:
+    """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails ("Broadcast dimension mismatch") as soon as
+    tokens come.
+
+    ``paddle.where`` gives indices of shape [n], where it gave [n, 1]; the block then multiplies an expert's
+    rows [n, H] by weights [n]. Here it multiplies by weights [n, 1].
+    """
+    from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
+
+    def forward(self, hidden_states):
+        tokens = hidden_states.reshape([-1, self.hidden_dim])
+        router_logits = self.gate(tokens)
+        with paddle.amp.auto_cast(False):
+            probs = paddle.nn.functional.softmax(router_logits.astype("float32"), axis=-1)
+        probs, chosen = paddle.topk(probs, self.top_k)
+        probs = (probs / probs.sum(-1, keepdim=True)).astype(tokens.dtype)
+        out = paddle.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            token, choice = paddle.nonzero(chosen == number, as_tuple=True)
+            if token.size > 0:
+                made = expert(paddle.gather(tokens, token)) * probs[token, choice].unsqueeze(-1)
+                out = paddle.index_add(out, token, 0, made.astype(out.dtype))
+        return out.reshape(hidden_states.shape), router_logits
+
+    MixtralSparseMoeBlock.forward = forward
+
+
+@functools.cache
+def moe_gate_counts_in_int64() -> None:
+    """PaddleNLP 3.0.0b4 on Paddle 3.2 and later: gates fail at int64 x int32, no longer promoted.
+
+    ``PretrainedMoEGate._priority`` multiplies a mask of int32 by its cumulative sum, of int64.
+    """
+    from paddlenlp.transformers.moe_gate import PretrainedMoEGate
+
+    def _priority(self, topk_idx, capacity):
+        """[T, K] -> int32 [T, E, capacity]: 1 at a token's place in the queue of each expert it has chosen.
+
+        First choices stand before second ones, and so on.
+        """
+        choices = paddle.nn.functional.one_hot(topk_idx.T.flatten(), self.num_experts).astype("int64")
+        places = (paddle.cumsum(choices, axis=0) * choices).reshape([self.top_k, -1, self.num_experts])
+        return (places.max(0).unsqueeze(-1) == paddle.arange(1, capacity + 1)).astype("int32")
+
+    PretrainedMoEGate._priority = _priority
+
+
+@functools.cache
+def moe_gate_learns_from_weights_only() -> None:
+    """PaddleNLP 3.0.0b4 on Paddle 3: gates get gradients that are wrong by about 1 for each chosen expert.
+
+    ``PretrainedMoEGate.topkgating`` casts the weights to the mask that dispatches tokens, without detaching
+    it. Its gradient, cast to bool on the way back and then to float again, is 1 wherever it is not zero.
+    """
+    from paddlenlp.transformers.moe_gate import PretrainedMoEGate
+
+    choose = PretrainedMoEGate.topkgating
+
+    def topkgating(self, gates):
+        capacity, weights, mask, *others = choose(self, gates)
+        return capacity, weights, mask.detach(), *others
+
+    PretrainedMoEGate.topkgating = topkgating
+
+
+@functools.cache
+def qwen2_moe_gate_normalises() -> None:
+    """PaddleNLP 3.0.0b4: a Qwen2-MoE with ``norm_topk_prob`` computes as if it had none.
+
+    The block does not hand the setting to its gate, so that weights trained elsewhere give other logits.
+    """
+    from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
+
+    build = Qwen2MoeGate.__init__
+
+    def __init__(self, config, num_experts, expert_hidden_size, **settings):
+        build(self, config, num_experts, expert_hidden_size, norm_topk_prob=config.norm_topk_prob, **settings)
+
+    Qwen2MoeGate.__init__ = __init__
+
+
+@functools.cache
+def qwen2_moe_gate_takes_low_precision() -> None:
+    """PaddleNLP 3.0.0b4: a Qwen2-MoE that was trained with AMP O2 fails in generation, outside of auto_cast.
+
+    The gate keeps its weights in float32, and ``F.linear`` does not multiply bfloat16 by them. Here the input
+    gets the weights' dtype; in auto_cast, which casts both, nothing changes.
+    """
+    from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
+
+    choose = Qwen2MoeGate.forward
+
+    def forward(self, hidden_states):
+        return choose(self, hidden_states.astype(self.weight.dtype))
+
+    Qwen2MoeGate.forward = forward
+
+
+@functools.cache
+def qwen2_moe_balances_its_experts() -> None:
+    """PaddleNLP 3.0.0b4: Qwen2-MoE with ``output_router_logits`` fails ("The axis is expected to be in ...").
+
+    Its blocks give the auxiliary losses of their gates, and the model computes one of them as if they were
+    logits. Here its auxiliary loss is their mean; other than one of logits it counts padding, too.
+    """
+    from paddlenlp.transformers.qwen2_moe import modeling
+
+    def load_balancing_loss_func(gate_losses, num_experts, top_k=2, attention_mask=None):
+        return paddle.stack(gate_losses).mean()
+
+    modeling.load_balancing_loss_func = load_balancing_loss_func

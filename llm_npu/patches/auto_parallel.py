@@ -1,0 +1,255 @@
+"""Cures for Paddle's auto-parallel on custom devices: DistTensors, and the programs of ``dist.to_static``."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import paddle
+import paddle.distributed as dist
+from paddle.base import core
+
+from llm_npu.patches.program_kernels import on_custom_device, programs_have_kernels
+from paddle_fused import paddle_release, virtual_npu
+
+
+def apply() -> None:
+    """Apply the cures that the installed version needs; a second call changes nothing."""
+    rings_are_made_by_xccl()
+    programs_are_met_by_all()
+    dist_tensors_can_be_read()
+    splits_become_sums()
+    groups_are_no_rings()
+    means_are_clipped()
+    stages_send()
+    programs_have_kernels()
+    if paddle_release.before(3, 3):
+        master_weights_are_split_once()
+
+
+@functools.cache
+def rings_are_made_by_xccl() -> None:
+    """Paddle 3.3: a program of ``dist.to_static`` on a custom device ends with a segmentation fault.
+
+    ``ProcessGroup.instantiate`` makes the communicator of a ring in a context that nothing looks into any
+    more, and then calls a barrier, which finds none. Here it is made as for CUDA, where the executor looks
+    for it. No barrier follows: making an xccl communicator waits for all its processes.
+    """
+    from paddle.distributed.auto_parallel.static import process_group
+
+    stock = process_group.ProcessGroup.instantiate
+
+    def instantiate(self):
+        environment = process_group._get_global_env()
+        kind, device = environment.device_type, environment.device_id
+        if kind not in core.get_all_custom_device_type():
+            return stock(self)
+        if self._is_instantiate:
+            return None
+        if self.nranks >= 2 and environment.rank in self.ranks:
+            ring = str(self.id)
+            endpoints = "".join(environment.trainer_endpoints[rank] for rank in self.ranks)
+            core.CommContextManager.set_device_id(device)
+            place = core.Place()  # of which a CustomPlace is none before Paddle 3.2
+            place.set_place(core.CustomPlace(kind, device))
+            try:
+                core.CommContextManager.create_xccl_comm_context(
+                    core.create_or_get_global_tcp_store(),
+                    ring,
+                    place,
+                    self.local_rank(environment.rank),
+                    self.nranks,
+                    hashlib.md5(f"{endpoints}ring_id:{ring}".encode()).hexdigest(),
+                )
+            except RuntimeError as error:
+                # Before Paddle 3.2 that of ring 0, of all processes, is the one of dygraph's default group.
+                if ring != "0" or "AlreadyExists" not in str(error):
+                    raise
+            if virtual_npu.is_active():
+                virtual_npu.prepare_ring(ring, device)
+        self._is_instantiate = True
+        return None
+
+    process_group.ProcessGroup.instantiate = instantiate
+
+
+@functools.cache
+def programs_are_met_by_all() -> None:
+    """Paddle 3.3: making a program on a custom device ends with a segmentation fault, after its rings.
+
+    The last step is a barrier of an older kind, among all processes, which finds no communicator on a custom
+    device. Here it is the barrier of ``paddle.distributed``.
+    """
+    stock = paddle._legacy_C_ops.barrier
+
+    def barrier(x, out, *attributes):
+        if not x.place.is_custom_place():
+            return stock(x, out, *attributes)
+        assert attributes == ("ring_id", 0), attributes
+        dist.barrier()
+        return out
+
+    paddle._legacy_C_ops.barrier = barrier
+
+
+@functools.cache
+def dist_tensors_can_be_read() -> None:
+    """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device end the process.
+
+    They take it for a dense tensor. Here they put it together first, as on the CPU; so all processes of its
+    mesh must read it.
+    """
+    stock_numpy, stock_item = paddle.Tensor.numpy, paddle.Tensor.item
+
+    def whole(tensor):
+        if tensor.is_dist() and tensor._is_initialized() and tensor.place.is_custom_place():
+            return dist.unshard_dtensor(tensor)
+        return tensor
+
+    @functools.wraps(stock_numpy)
+    def numpy(self, *arguments):
+        return stock_numpy(whole(self), *arguments)
+
+    @functools.wraps(stock_item)
+    def item(self, *position):
+        return stock_item(whole(self), *position)
+
+    paddle.Tensor.numpy, paddle.Tensor.item = numpy, item
+
+
+@functools.cache
+def splits_become_sums() -> None:
+    """Paddle 3.3: ``dist.reshard`` from Shard to Partial works in dygraph and is an error in static programs.
+
+    Here a program puts the tensor together and makes it the terms of a sum, as dygraph does.
+    """
+    from paddle.distributed.auto_parallel.static.reshard_funcs import base_reshard_func as base
+    from paddle.distributed.auto_parallel.static.reshard_funcs.r_to_p_reshard_func import RToPReshardFunction
+    from paddle.distributed.auto_parallel.static.reshard_funcs.s_to_r_reshard_func import SToRReshardFunction
+
+    pir = paddle.base.libpaddle.pir
+
+    class SToPReshardFunction(base.ReshardFunction):
+        def is_suitable(self, src_dist_attr, dst_dist_attr):
+            mesh = src_dist_attr.process_mesh
+            from_split = base.is_shard(src_dist_attr) and not base.is_partial(src_dist_attr)
+            to_sum = base.is_partial(dst_dist_attr) and not base.is_shard(dst_dist_attr)
+            return from_split and to_sum and mesh == dst_dist_attr.process_mesh and mesh.ndim == 1
+
+        def reshard(self, src_dist_attr, dst_dist_attr, src_value, dst_type):
+            whole = [-1] * len(src_dist_attr.dims_mapping)
+            attribute = pir.create_tensor_dist_attribute(src_dist_attr.process_mesh, whole, {})
+            kind = pir.cvt_to_dist_type(src_value.type(), attribute)
+            value = SToRReshardFunction().reshard(src_dist_attr, attribute, src_value, kind)
+            return RToPReshardFunction().reshard(attribute, dst_dist_attr, value, dst_type)
+
+    base.register_reshard_func(SToPReshardFunction())
+
+
+@functools.cache
+def groups_are_no_rings() -> None:
+    """Paddle 3.3: a group made behind a program of ``dist.to_static`` may send to others than its processes.
+
+    Communicators are found by number, and groups of dygraph and rings of programs may have the same one.
+    Here a group takes the next number that no ring has.
+    """
+    from paddle.distributed import collective
+    from paddle.distributed.auto_parallel.static import process_group
+
+    stock = collective._new_ring_id
+
+    def number():
+        found = stock()
+        while paddle.in_dynamic_mode() and found in process_group._g_process_group_map:
+            found = stock()
+        return found
+
+    collective._new_ring_id = number
+
+
+@functools.cache
+def means_are_clipped() -> None:
+    """Paddle 3.3: a program with ``gradient_merge`` or ``pipeline`` trains with gradients that are too small.
+
+    It adds up the gradients of the micro batches, clips the sum by its norm, and then divides by their
+    number, behind the clipping. Here the sums are divided before anything else reads them.
+    """
+    from paddle.distributed.fleet.meta_optimizers.common import OpRole
+    from paddle.distributed.passes import auto_parallel_gradient_merge
+
+    def append(program, new_params_to_grads, k_steps):
+        block = program.global_block()
+        order = {op.id(): place for place, op in enumerate(block.ops)}
+        for _, total in new_params_to_grads:
+            readers = [op for op in total.all_used_ops() if op.op_role == int(OpRole.Optimize)]
+            paddle.pir.set_insertion_point(min(readers, key=lambda op: order[op.id()]))
+            divided = paddle._C_ops.scale_(total, 1.0 / k_steps, 0.0, False).get_defining_op()
+            for op in (divided, divided.operand_source(1).get_defining_op()):
+                op.op_role = int(OpRole.Optimize)
+        paddle.pir.set_insertion_point_to_block_end(block)
+
+    auto_parallel_gradient_merge._pir_append_scale_op = append
+
+
+@functools.cache
+def master_weights_are_split_once() -> None:
+    """Paddle 3.0 to 3.2: sharding stage 3 fails beside another split ("can't be shard twice").
+
+    The weights, and so their copies in float32, are split already; Paddle splits those copies again. Since
+    3.3 it leaves them as they are, as is done here.
+    """
+    dist.ShardingStage3.shard_master_weight = lambda self, param, master_weight: master_weight
+
+
+@functools.cache
+def stages_send() -> None:
+    """Paddle 3.3: a program of a pipeline fails on a custom device as soon as a stage sends something.
+
+    The executor calls ``send_v2`` and ``recv_v2`` as kernels that are compiled into Paddle, without the
+    attributes that a plugin's kernel reads ("Attribute 0 cast error in Op Kernel Context", or a segmentation
+    fault). Here they are sums in the group of the two processes: of the kernels that Paddle has for custom
+    devices only that one moves a tensor to another process as it is. Then, parts of the schedule 1F1B wait
+    for events of each other, which custom devices have not ("event_waiter_[1][6] shall not be nullptr"); here
+    they do not, since their operators are in one stream.
+    """
+    from paddle.distributed.auto_parallel.static import engine
+    from paddle.distributed.passes.pipeline_scheduler_pass.pipeline_pass_base import PipelinePassBase
+
+    split = engine.pipeline_pass
+
+    @functools.wraps(split)
+    def pipeline_pass(*arguments):
+        plan = split(*arguments)
+        if on_custom_device():
+            for job in plan.job_types():
+                _add_to_zeros(plan.ir_program(job))
+        return plan
+
+    engine.pipeline_pass = pipeline_pass
+    if paddle_release.before(3, 1):  # which adds no dependencies
+        return
+    depend = PipelinePassBase._add_dependency
+
+    def _add_dependency(self, *arguments):
+        if not on_custom_device():
+            depend(self, *arguments)
+
+    PipelinePassBase._add_dependency = _add_dependency
+
+
+def _add_to_zeros(program) -> None:
+    """A stage that receives gives zeros to the sum, and the one that sends its tensor."""
+    with paddle.static.program_guard(program):
+        for op in program.global_block().ops:
+            if op.name() not in ("pd_op.send_v2", "pd_op.recv_v2"):
+                continue
+            given = op.attrs()
+            paddle.pir.set_insertion_point(op)
+            if op.name() == "pd_op.send_v2":
+                term = paddle.assign(paddle.cast(op.operand_source(0), "float32"))
+                paddle._C_ops.all_reduce_(term, given["ring_id"], dist.ReduceOp.SUM)
+            else:
+                zeros = paddle.full(given["out_shape"], 0, "float32")
+                total = paddle._C_ops.all_reduce_(zeros, given["ring_id"], dist.ReduceOp.SUM)
+                op.result(0).replace_all_uses_with(paddle.cast(total, given["dtype"]))
+            op.erase()

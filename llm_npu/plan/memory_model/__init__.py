@@ -1,0 +1,1 @@
+"""What a card holds during a step."""

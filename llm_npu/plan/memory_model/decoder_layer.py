@@ -1,0 +1,302 @@
+"""What one decoder layer holds, forward and backward, tensor by tensor in the order in which Paddle does it.
+
+The order was read off traces of allocations on the virtual NPU; the names are those of PaddleNLP's layers. A
+forward keeps what its backward needs; names of tensors that a layer keeps begin with ``kept``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llm_npu.models.paddlenlp.families import FAMILIES
+
+from ..layout import Layout
+from ..shape import ModelShape
+from .gathered import HALF, SINGLE, Gathered
+from .ledger import Ledger
+
+STATISTICS = 8  # float32 numbers that flash attention keeps of a row of scores, twice: maximum and sum
+WORKING = "temporary"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of a micro batch's tensors in one process. ``whole``: all tokens; ``hidden``: between layers.
+
+    ``columns``, ``out``, ``up`` and ``down``: numbers in the weights of the layer's products, of several the
+    largest, whose gradients are made one after the other.
+    """
+
+    whole: int
+    hidden: int
+    query: int
+    key: int
+    statistics: int
+    middle: int
+    rstd: int
+    table: int
+    scores: int
+    routed: int
+    columns: int
+    out: int
+    up: int
+    down: int
+    key_value_groups: int
+    split: bool
+    sequence: bool
+    one_product: bool
+    experts: bool
+    gathered: Gathered
+
+    @property
+    def columns_outputs(self) -> tuple[int, ...]:
+        """Bytes of what the projections to queries, keys and values put out."""
+        parts = (self.query, self.key, self.key)
+        return (sum(parts),) if self.one_product else parts
+
+    @property
+    def up_outputs(self) -> tuple[int, ...]:
+        return (2 * self.middle,) if self.one_product else (self.middle, self.middle)
+
+    @classmethod
+    def of(cls, shape: ModelShape, layout: Layout) -> Sizes:
+        tensor = layout.tensor_parallel_degree
+        tokens = layout.per_device_train_batch_size * layout.max_seq_length
+        own = tokens // tensor if layout.sequence_parallel else tokens
+        hidden, width = shape.hidden_size, shape.intermediate_size // tensor
+        query, key = hidden // tensor, shape.key_value_size // tensor
+        copies = max(shape.experts_per_token, 1)
+        heads = shape.num_attention_heads // tensor
+        one_product = FAMILIES[shape.model_type].fuses_projections
+        return cls(
+            whole=tokens * hidden * HALF,
+            hidden=own * hidden * HALF,
+            query=tokens * query * HALF,
+            key=tokens * key * HALF,
+            statistics=tokens * heads * STATISTICS * SINGLE,
+            middle=copies * tokens * width * HALF,
+            rstd=own * SINGLE,
+            table=tokens * shape.head_dim * HALF,
+            scores=tokens * layout.max_seq_length * heads,
+            routed=copies * tokens * hidden * HALF if shape.num_experts else 0,
+            columns=hidden * (query + 2 * key if one_product else query),
+            out=query * hidden,
+            up=(2 if one_product else 1) * hidden * width,
+            down=width * hidden,
+            key_value_groups=shape.num_attention_heads // shape.num_key_value_heads,
+            split=tensor > 1,
+            sequence=layout.sequence_parallel,
+            one_product=one_product,
+            experts=shape.num_experts > 0,
+            gathered=Gathered.of(shape, layout),
+        )
+
+
+def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
+    """A layer's forward; the layer's input belongs to the one before.
+
+    ``mode``: "" to keep all that the backward needs, or the granularity of recompute: "core_attn",
+    "full_attn" (attention is to be computed again) or "full" (everything is).
+    """
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    gathered.expect(ledger, "columns")
+    if mode == "full":
+        gathered.forward(ledger, "columns", z.columns_outputs, then="out")
+        gathered.forward(ledger, "out", (z.whole,))
+        take("hidden after attention", z.hidden, WORKING)
+        gathered.expect(ledger, "up")
+        take("norm", z.whole, WORKING)
+        gathered.forward(ledger, "up", z.up_outputs, then="down")
+        take("gate and up", 2 * z.middle, WORKING)
+        take("product", z.middle, WORKING)
+        gathered.forward(ledger, "down", (z.whole,))
+        give("gate and up", "product", "norm", "hidden after attention")
+        take("kept output", z.hidden)
+        return
+    _norm(ledger, z, layout, "first")
+    _columns_input(ledger, z, "first")
+    gathered.forward(ledger, "columns", z.columns_outputs, then="out")
+    if z.one_product:
+        take("qkv", z.query + 2 * z.key, WORKING)
+    take("kept query", z.query)
+    take("kept key", z.key)
+    take("kept value", z.key)
+    _rotated(ledger, z, layout)
+    _attention(ledger, z, layout)
+    if mode:
+        give("kept statistics", "kept scores", "kept weights")
+    gathered.forward(ledger, "out", (z.whole,))
+    _rows_output(ledger, z, "attention output")
+    give("qkv")
+    if mode == "full_attn":
+        give("kept query", "kept key", "kept value", "kept rotated query", "kept rotated key")
+        give("kept attention", "kept tables", "kept scaled query", "kept repeated")
+        if z.split:
+            give("kept first input")
+            take("kept first norm", z.hidden)
+    take("kept middle", z.hidden)
+    give("attention output")
+    gathered.expect(ledger, "up")
+    _norm(ledger, z, layout, "second")
+    _columns_input(ledger, z, "second")
+    gathered.forward(ledger, "up", z.up_outputs, then="down")
+    take("kept gate and up", 2 * z.middle)
+    take("kept product", z.middle)
+    if z.experts:
+        take("kept routed", 3 * z.routed)
+        take("experts together", 4 * z.routed, WORKING)
+    gathered.forward(ledger, "down", (z.whole,))
+    _rows_output(ledger, z, "feed-forward output")
+    give("experts together")
+    take("kept output", z.hidden)
+    give("feed-forward output")
+    if "rms_norm" not in layout.fused:  # it keeps a copy instead of its input
+        give("kept middle")
+
+
+def _norm(ledger: Ledger, z: Sizes, layout: Layout, which: str) -> None:
+    ledger.take(f"kept {which} norm", z.hidden)
+    ledger.take(f"kept {which} rstd", z.rstd)
+    if "rms_norm" not in layout.fused:  # its input in float32 twice, and what the weight multiplies
+        ledger.take(f"kept {which} wide", 5 * z.hidden)
+
+
+def _columns_input(ledger: Ledger, z: Sizes, which: str) -> None:
+    """A column-parallel layer reads a copy of its input, or all processes' parts of it."""
+    if z.split:
+        ledger.take(f"kept {which} input", z.whole)
+        ledger.give(f"kept {which} norm")
+
+
+def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
+    """A row-parallel layer's sum over processes, of which each keeps its part with sequence parallelism."""
+    ledger.take(name, z.whole, WORKING)
+    if z.sequence:
+        ledger.take("part", z.hidden, WORKING)
+        ledger.give(name, "part")
+        ledger.take(name, z.hidden, WORKING)
+
+
+def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+    ledger.take("kept rotated query", z.query)
+    ledger.take("kept rotated key", z.key)
+    if "rope" not in layout.fused:  # a sum of products with the tables, which alone are kept
+        ledger.give("kept query", "kept key")
+        ledger.take("kept tables", 2 * z.table)
+
+
+def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+    if "attention" in layout.fused:
+        ledger.take("kept attention", z.query)
+        ledger.take("kept statistics", 2 * z.statistics)
+        return
+    # Scores in bfloat16, then in float32 before and after the softmax, whose result is rounded again.
+    ledger.take("kept scaled query", z.query)
+    ledger.give("kept rotated query")
+    if z.key_value_groups > 1:
+        ledger.take("kept repeated", 2 * z.query)
+        ledger.give("kept rotated key", "kept value")
+    ledger.take("half scores", HALF * z.scores, WORKING)
+    ledger.take("wide scores", SINGLE * z.scores, WORKING)
+    ledger.give("half scores")
+    ledger.take("kept scores", SINGLE * z.scores)
+    ledger.give("wide scores")
+    ledger.take("kept weights", HALF * z.scores)
+    ledger.take("kept attention", z.query)
+
+
+def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
+    """A layer's backward. Holds ``gradient``, that of its output, and leaves that of its input so."""
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    gathered.expect(ledger, "down")
+    give("kept output")
+    if mode == "full":
+        forward(ledger, z, layout)
+        give("kept output")
+    _branch(ledger, z)
+    gathered.backward(ledger, "down", before="up")
+    take("d product", z.middle, WORKING)
+    if z.experts:
+        take("d experts", 4 * z.routed, WORKING)
+    _weight(ledger, z.down, "kept product", "branch")
+    gathered.end(ledger, "down")
+    take("d gate and up", 2 * z.middle, WORKING)
+    give("kept gate and up", "d product", "d experts")
+    gathered.backward(ledger, "up")
+    take("d input", z.whole, WORKING)
+    _weight(ledger, z.up, "kept second input", "kept second norm", "d gate and up")
+    gathered.end(ledger, "up")
+    give("kept routed")
+    gathered.expect(ledger, "out")
+    _norm_gradient(ledger, z, "second")
+    _branch(ledger, z)
+    if mode == "full_attn":
+        _attention_again(ledger, z, layout)
+    gathered.backward(ledger, "out", before="columns")
+    take("d attention", z.query, WORKING)
+    _weight(ledger, z.out, "branch")
+    gathered.end(ledger, "out")
+    if mode == "core_attn":
+        take("kept statistics", 2 * z.statistics)
+    if "attention" not in layout.fused:
+        take("d scores", 2 * SINGLE * z.scores, WORKING)
+        give("d scores", "kept scores", "kept weights", "kept scaled query", "kept repeated")
+    take("d rotated", z.query + 2 * z.key, WORKING)
+    give("kept statistics", "kept attention", "kept rotated query", "kept rotated key", "kept value")
+    give("d attention", "kept tables")
+    take("d query", z.query, WORKING)
+    give("kept query")
+    take("d key", z.key, WORKING)
+    give("kept key")
+    take("d qkv", z.query + 2 * z.key, WORKING)
+    give("d rotated", "d query", "d key")
+    gathered.backward(ledger, "columns")
+    take("d input", z.whole, WORKING)
+    _weight(ledger, z.columns, "kept first input", "d qkv")
+    gathered.end(ledger, "columns")
+    _norm_gradient(ledger, z, "first")
+    give("kept first norm")
+
+
+def _branch(ledger: Ledger, z: Sizes) -> None:
+    """The gradient of a sum goes on twice; a row-parallel layer takes that of all tokens."""
+    ledger.take("branch", z.hidden, WORKING)
+    if z.split:
+        ledger.take("branch of all", z.whole, WORKING)
+        ledger.give("branch")
+        ledger.take("branch", z.whole, WORKING)
+        ledger.give("branch of all")
+
+
+def _weight(ledger: Ledger, size: int, *read: str) -> None:
+    """The gradient of a weight of ``size`` numbers, in bfloat16 and then in float32 to be added up."""
+    ledger.take("d weight", HALF * size, WORKING)
+    ledger.give(*read)
+    ledger.take("wide d weight", SINGLE * size, WORKING)
+    ledger.give("wide d weight", "d weight")
+
+
+def _norm_gradient(ledger: Ledger, z: Sizes, which: str) -> None:
+    if z.sequence:
+        ledger.take("part", z.hidden, WORKING)
+        ledger.give("d input")
+    ledger.take("d norm", z.hidden, WORKING)
+    ledger.give("part", f"kept {which} rstd", f"kept {which} wide")
+    ledger.take("sum", z.hidden, WORKING)
+    ledger.give("d norm", "d input", "sum")
+    ledger.give("kept middle" if which == "second" else "")
+
+
+def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+    """The forward of attention alone, from the norm's result."""
+    z.gathered.forward(ledger, "columns", z.columns_outputs, then="out")
+    if z.one_product:
+        ledger.take("qkv", z.query + 2 * z.key, WORKING)
+    for name, size in (("query", z.query), ("key", z.key), ("value", z.key)):
+        ledger.take(f"kept {name}", size)
+    _rotated(ledger, z, layout)
+    _attention(ledger, z, layout)
+    _columns_input(ledger, z, "first")
+    z.gathered.forward(ledger, "out", (z.whole,))
+    ledger.take("attention output", z.whole, WORKING)
+    ledger.give("attention output", "qkv")

@@ -1,0 +1,144 @@
+"""Sharding stage 3: a card has a part of every large weight, and all of it while a layer works with it.
+
+As Paddle's GroupShardedStage3 does it:
+
+- the weight that is used next is gathered beside the one in use;
+- what a layer with weights puts out is copied;
+- before a layer's backward, the gradient of its whole weight is made, zeros of float32, and the weight before
+  it is gathered; of the gradient the card keeps its part until the optimizer's step.
+
+Weights of few numbers stay whole, with one buffer for their gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from llm_npu.models.paddlenlp.families import FAMILIES
+
+from ..layout import Layout
+from ..shape import ModelShape
+from .ledger import CHUNK, Ledger
+
+HALF, SINGLE = 2, 4  # bytes of bfloat16 and of float32
+SEGMENT = 1 << 20  # numbers of a weight that is not cut: the default of Paddle's group_sharded_parallel
+ALIGNED = CHUNK // HALF  # numbers: what the gathered weights and the buffer of gradients are rounded up to
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The weights of a layer's products, by product: the numbers in each, in the order of their use.
+
+    ``degree``: of how many cards each has a part; 1 without stage 3, where nothing is gathered. ``experts``:
+    how many there are of the feed-forward products. ``keeps``: the parts of the gradients stay, as more than
+    one micro batch adds to them.
+    """
+
+    products: Mapping[str, tuple[int, ...]]
+    degree: int
+    experts: int
+    keeps: bool
+
+    @classmethod
+    def of(cls, shape: ModelShape, layout: Layout) -> Gathered:
+        hidden, width = shape.hidden_size, shape.intermediate_size
+        query, key, up, table = (
+            hidden * size for size in (hidden, shape.key_value_size, width, shape.vocab_size)
+        )
+        products = {"embedding": (table,), "out": (query,), "down": (up,), "head": (table,)}
+        if FAMILIES[shape.model_type].fuses_projections:
+            products |= {"columns": (query + 2 * key,), "up": (2 * up,)}
+        else:
+            products |= {"columns": (query, key, key), "up": (up, up)}
+        degree = layout.sharding_degree if layout.sharding == "stage3" else 1
+        return cls(products, degree, max(shape.num_experts, 1), layout.micro_batches > 1)
+
+    def is_cut(self, size: int) -> bool:
+        """Whether a weight of ``size`` numbers is shared."""
+        return self.degree > 1 and size > SEGMENT
+
+    def part(self, size: int) -> int:
+        """Numbers of the part that a card has of a weight of ``size``; all of one that is not shared."""
+        return self.padded(size) // self.degree if self.is_cut(size) else size
+
+    def padded(self, size: int) -> int:
+        """Numbers of a weight of ``size`` as it is gathered."""
+        return _up(_up(size, ALIGNED), self.degree)
+
+    def expect(self, ledger: Ledger, product: str, index: int = 0) -> None:
+        """A weight of ``product`` is gathered before it is needed."""
+        if self.degree == 1:
+            return
+        size = HALF * self._whole(product)[index]
+        if ledger.holds(f"whole {product}"):  # what a backward pass has gathered for it is replaced
+            ledger.take("gathered again", size, "weights")
+            ledger.give("gathered again")
+        else:
+            ledger.take(f"whole {product}", size, "weights")
+
+    def forward(self, ledger: Ledger, product: str, outputs: Sequence[int], then: str = "") -> None:
+        """``product`` is computed, one weight after the other, each putting out so many bytes.
+
+        Afterwards the first weight of the product ``then`` is there.
+        """
+        if self.degree == 1:
+            return
+        made = 0
+        for index, output in enumerate(outputs):
+            ledger.give(f"whole {product}")
+            ledger.take("weight in use", HALF * self._others(self._whole(product)[index]), "weights")
+            if index + 1 < len(outputs):
+                self.expect(ledger, product, index + 1)
+            elif then:
+                self.expect(ledger, then)
+            made += output
+            ledger.take("put out", made + output, "temporary")
+            ledger.give("put out", "weight in use")
+
+    def backward(self, ledger: Ledger, product: str, before: str = "") -> None:
+        """The backward of ``product`` begins: its weight and gradient are whole, the weight ``before`` comes.
+
+        Of several weights the fullest moment is taken.
+        """
+        if self.degree == 1:
+            return
+        sizes = self._whole(product)
+        others = [self._whole(before)[-1] if before else 0, *sizes[:-1]]
+        size, other = max(
+            zip(sizes, others, strict=True), key=lambda pair: (HALF + SINGLE) * pair[0] + HALF * pair[1]
+        )
+        ledger.give(f"whole {product}")
+        ledger.take(f"whole {product}", HALF * self._others(size), "weights")
+        ledger.take("whole gradient", SINGLE * size, "gradients")
+        ledger.take(f"whole {before or 'of none'}", HALF * other, "weights")
+
+    def end(self, ledger: Ledger, product: str) -> None:
+        """The gradients of ``product`` are made: the card keeps its parts."""
+        if self.degree == 1:
+            return
+        ledger.give(f"whole {product}", "whole gradient", "whole of none")
+        if not self.keeps:
+            ledger.take(f"gradients of {product}", self.gradients(product), "gradients")
+
+    def gradients(self, *products: str) -> int:
+        """Bytes of the parts of the gradients of ``products``."""
+        times = {"up": self.experts, "down": self.experts}
+        return sum(
+            SINGLE * self.part(size) * times.get(product, 1)
+            for product in products
+            for size in self.products[product]
+            if self.is_cut(size)
+        )
+
+    def _whole(self, product: str) -> list[int]:
+        """Numbers in the weights of ``product`` as they are gathered; 0 for those that are whole anyway."""
+        return [self.padded(size) if self.is_cut(size) else 0 for size in self.products[product]]
+
+    def _others(self, size: int) -> int:
+        """Numbers of a gathered weight beyond the part that a card had of it, which is given back."""
+        return size - size // self.degree
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step

@@ -1,0 +1,234 @@
+"""What a card holds at most in a training step, and what that consists of.
+
+The step is walked through as Paddle does it, tensor by tensor, after the first one, which makes the
+optimizer's states: forward of the last layer, loss, backward of the head and of the last layer, gradient of
+the embedding, gradients sent. Mixed precision as the trainer has it by default: weights of bfloat16,
+gradients, master weights and AdamW's two moments of float32. On a card the communication library and the
+runtime take more (`llm_npu.plan.answer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llm_npu.models.paddlenlp.families import FAMILIES
+
+from ..layout import Layout
+from ..shape import ModelShape
+from .decoder_layer import WORKING, Sizes, backward, forward
+from .gathered import HALF, SINGLE, Gathered
+from .ledger import CHUNK, Ledger, Moment, rounded
+
+INDEX = 8  # bytes of a token's id and of its label
+STAGE_2_BUFFER = 1 << 23  # numbers: the default of Paddle's group_sharded_parallel
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """A card of pipeline stage ``stage``: its ``moments`` in the order of a step."""
+
+    stage: int
+    moments: tuple[Moment, ...]
+
+    @property
+    def fullest(self) -> Moment:
+        return max(self.moments, key=lambda moment: moment.bytes)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of a card of every stage."""
+
+    stages: tuple[StageMemory, ...]
+
+    @property
+    def fullest(self) -> StageMemory:
+        """The stage whose cards hold most."""
+        return max(self.stages, key=lambda stage: stage.fullest.bytes)
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        return self.fullest.fullest.bytes
+
+
+def peak(shape: ModelShape, layout: Layout) -> Memory:
+    """The memory of a step of ``shape`` shared as ``layout`` says, which must suit it (``Layout.check``)."""
+    z = Sizes.of(shape, layout)
+    layers = layout.stage_layers(shape)
+    stages = range(len(layers))
+    # Stages in the middle differ in how many micro batches are under way only; the first of them has most.
+    shown = sorted({0, 1, stages[-1]} & set(stages)) if len(set(layers)) == 1 else stages
+    return Memory(tuple(_stage(shape, layout, z, stage, layers[stage]) for stage in shown))
+
+
+def weights(shape: ModelShape, layout: Layout, stage: int) -> list[int]:
+    """The numbers in each weight that a card of ``stage`` has, in the order of PaddleNLP's parameters."""
+    layers, tensor = layout.stage_layers(shape), layout.tensor_parallel_degree
+    hidden, key = shape.hidden_size, shape.key_value_size // tensor
+    query = hidden // tensor
+    width = shape.intermediate_size // tensor
+    if FAMILIES[shape.model_type].fuses_projections:
+        attention, feed_forward = [hidden * (query + 2 * key)], [2 * hidden * width, width * hidden]
+        biases = [query + 2 * key]
+    else:
+        attention, feed_forward = [hidden * query, hidden * key, hidden * key], [hidden * width] * 3
+        biases = [query, key, key]
+    layer = attention + (biases if shape.attention_bias else []) + [query * hidden]
+    if shape.num_experts:
+        layer += [hidden * shape.num_experts, *feed_forward * shape.num_experts]
+        if shared := shape.shared_expert_intermediate_size:
+            layer += [2 * hidden * shared, shared * hidden, hidden]
+    else:
+        layer += feed_forward
+    matrix = shape.vocab_size // tensor * hidden
+    first, last = stage == 0, stage == len(layers) - 1
+    head = [hidden] + ([] if shape.tie_word_embeddings and first else [matrix])
+    return [matrix] * first + [*layer, hidden, hidden] * layers[stage] + head * last
+
+
+def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
+    ledger, gathered = Ledger(), z.gathered
+    sizes = weights(shape, layout, stage)
+    _states(ledger, sizes, layout, gathered)
+    tokens = layout.per_device_train_batch_size * layout.max_seq_length
+    tables = shape.max_position_embeddings * shape.head_dim * HALF
+    ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
+    stages = layout.pipeline_parallel_degree
+    batches = layout.micro_batches if stages > 1 else 1
+    ledger.take("tokens", 2 * batches * tokens * INDEX, "samples")
+    ledger.end("between steps")
+    if "attention" not in layout.fused:
+        ledger.take("mask", HALF * tokens * layout.max_seq_length, "samples")
+
+    mode = layout.recompute_granularity if layout.recompute else ""
+    kept = _kept(z, layout, mode)
+    entry = z.whole if stage == 0 else z.hidden  # sequence parallelism keeps all of the embedding's result
+    part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
+    others = _under_way(layout, stage) - 1
+    ledger.take("micro batches", others * (part * kept + entry), "micro batches under way")
+    if stages > 1:
+        ledger.take("received", z.hidden, WORKING)
+    gathered.forward(ledger, "embedding", (entry,))
+    ledger.take("entry", entry)
+    ledger.take("layers before", (part - 1) * kept)
+    forward(ledger, z, layout, mode)
+    ledger.end("forward, last layer")
+    if stage == stages - 1:
+        _loss(ledger, shape, layout, z, tokens)
+    else:
+        ledger.take("gradient", z.hidden, WORKING)
+    made = 0 if gathered.keeps else gathered.gradients("columns", "out", "up", "down")
+    if first_is_fuller := made > kept:  # the layers after have left more of their gradients than they kept
+        ledger.give("layers before")
+        ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
+    backward(ledger, z, layout, mode)
+    ledger.end("backward, first layer" if first_is_fuller else "backward, last layer")
+    ledger.give("layers before", "received")
+    if stage == 0:
+        if not first_is_fuller:
+            ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
+        gathered.backward(ledger, "embedding")
+        matrix = shape.vocab_size // layout.tensor_parallel_degree * shape.hidden_size
+        ledger.take("embedding", HALF * matrix, WORKING)
+        ledger.give("gradient")
+        ledger.take("wide embedding", SINGLE * matrix, WORKING)
+        ledger.end("gradient of the embedding")
+        ledger.give("embedding", "wide embedding")
+    ledger.give("gradient", "entry", "micro batches")
+    if layout.data_parallel_degree > 1 and not layout.sharding:
+        ledger.take("joined", SINGLE * sum(sizes), "gradients joined to be sent")
+        ledger.end("gradients sent")
+    return StageMemory(stage, tuple(ledger.moments))
+
+
+def _kept(z: Sizes, layout: Layout, mode: str) -> int:
+    """Bytes that a layer keeps for its backward, its output among them."""
+    ledger = Ledger()
+    forward(ledger, z, layout, mode)
+    if mode != "full" and "rms_norm" not in layout.fused:
+        ledger.give("kept output")  # the next layer's norm keeps a copy instead
+    return ledger.held("activations")
+
+
+def _under_way(layout: Layout, stage: int) -> int:
+    """How many micro batches a stage keeps at once: those that later stages have not sent back (1F1B).
+
+    With V parts of a stage, in how many of its parts micro batches are: (P - s - 1) 2 + (V - 1) P + 1.
+    """
+    stages, parts = layout.pipeline_parallel_degree, layout.virtual_pp_degree
+    if parts == 1:
+        return min(stages - stage, layout.micro_batches)
+    return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts)
+
+
+def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gathered) -> None:
+    """Weights, gradients, master weights and moments, of the card that has most of them."""
+    degree = layout.sharding_degree
+    parts = [gathered.part(size) for size in sizes]
+    owned = parts
+    if layout.sharding in ("stage1", "stage2") and degree > 1:
+        owned = shares(sizes, degree, largest_first=layout.sharding == "stage1")
+    ledger.take("weights", sum(rounded(HALF * size) for size in parts), "weights")
+    wide = sum(rounded(SINGLE * size) for size in owned)
+    ledger.take("master weights", wide, "master weights")
+    ledger.take("moments", 2 * wide + 2 * CHUNK * len(owned), "optimizer")
+    if layout.sharding == "stage2" and degree > 1:
+        own = sum(owned)
+        buffer = min(own, STAGE_2_BUFFER)
+        owners = min(degree, len(sizes))  # a card without weights has no buffer
+        gradients = SINGLE * ((owners - 1) * buffer + own)
+    elif gathered.degree > 1:  # one buffer of those that stay whole, and parts that come and go
+        gradients = SINGLE * sum(gathered.padded(size) for size in sizes if not gathered.is_cut(size))
+        if gathered.keeps:
+            gradients += sum(SINGLE * gathered.part(size) for size in sizes if gathered.is_cut(size))
+    else:
+        gradients = sum(rounded(SINGLE * size) for size in sizes)
+    ledger.take("gradients", gradients, "gradients")
+
+
+def shares(sizes: Sequence[int], degree: int, largest_first: bool) -> list[int]:
+    """The weights of the card that gets most, when each goes to the one with fewest numbers so far."""
+    degree = min(degree, len(sizes))  # of more cards than weights the others have none
+    cards: list[list[int]] = [[] for _ in range(degree)]
+    sums = [0] * degree
+    for size in sorted(sizes, reverse=True) if largest_first else sizes:
+        least = sums.index(min(sums))
+        cards[least].append(size)
+        sums[least] += size
+    return cards[sums.index(max(sums))]
+
+
+def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: int) -> None:
+    """The last norm, the head and the loss, forward and backward; leaves the gradient of the last layer."""
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    vocabulary = shape.vocab_size // layout.tensor_parallel_degree
+    numbers, matrix = tokens * vocabulary, vocabulary * shape.hidden_size
+    gathered.expect(ledger, "head")
+    take("last norm", z.hidden)
+    take("last rstd", z.rstd)
+    if "rms_norm" not in layout.fused:
+        take("last wide", 5 * z.hidden)
+    if z.split:
+        take("head input", z.whole)
+    gathered.forward(ledger, "head", (HALF * numbers,))
+    take("logits", HALF * numbers, "logits and loss")
+    take("wide logits", SINGLE * numbers, "logits and loss")
+    if shape.model_type == "mistral":  # its forward returns them in float32
+        give("logits")
+    take("softmax", SINGLE * numbers, "logits and loss")
+    take("losses", 4 * SINGLE * tokens, "logits and loss")
+    ledger.end("loss")
+    give("wide logits", "logits", "losses")
+    take("d logits", HALF * numbers, "logits and loss")
+    give("softmax")
+    gathered.backward(ledger, "head")
+    take("gradient of all", z.whole, WORKING)
+    take("d head", HALF * matrix, WORKING)
+    give("head input", "d logits")
+    take("wide d head", SINGLE * matrix, WORKING)
+    give("wide d head", "d head")
+    gathered.end(ledger, "head")
+    take("gradient", z.hidden, WORKING)
+    give("gradient of all", "last norm", "last rstd", "last wide")
+    ledger.end("backward of the head")

@@ -1,0 +1,1 @@
+"""What a step computes and sends, and how long that takes."""

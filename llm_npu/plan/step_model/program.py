@@ -1,0 +1,102 @@
+"""The operations of a step, generated from a model's sizes and a layout, for one rank of a pipeline stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from ..layout import Layout
+from ..shape import ModelShape
+from .operations import Operation
+from .stage import ADAM, CLIP, SINGLE, TRAINER, WIDTH, Software, Stage
+
+
+@lru_cache(1024)
+def micro_batch(
+    shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
+) -> tuple[Operation, ...]:
+    """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations once with
+    ``count`` the number of layers."""
+    parts = Stage(shape, layout, software)
+    layers, last = software.layers(shape, layout)[stage], layout.pipeline_parallel_degree - 1
+    found: list[Operation] = []
+    for make in (parts.layer, parts.recomputed, parts.layer_backward):
+        found += [replace(operation, count=operation.count * layers) for operation in make()]
+    if stage == 0:
+        found += parts.embedding()
+    if stage == last:
+        found += parts.head()
+    if last:
+        payload = parts.spread / parts.tp
+        sends = layout.virtual_pp_degree * (2 if 0 < stage < last else 1)
+        found += [
+            Operation(
+                "pipeline.send",
+                "collective",
+                phase=phase,
+                count=sends,
+                collective="send",
+                payload=payload,
+                group="pp",
+                group_size=last + 1,
+            )
+            for phase in ("forward", "backward")
+        ]
+    weights = parts.weights(stage)
+    if layout.sharding == "stage3" and layout.data_parallel_degree > 1:
+        found += [parts.shard("all_gather", WIDTH * weights, phase) for phase in ("forward", "backward")]
+    # Paddle's stage 2 sums a gradient on its owner, stage 3 on every rank, and both after every micro batch.
+    sums = {"stage2": "reduce", "stage3": "all_reduce"}.get(layout.sharding)
+    if sums and layout.data_parallel_degree > 1:
+        found.append(parts.shard(sums, SINGLE * weights, "backward"))
+    return tuple(found)
+
+
+@lru_cache(1024)
+def once_a_step(
+    shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
+) -> tuple[Operation, ...]:
+    """What stage ``stage`` does once a step: exchange gradients, clip, update, share the new weights."""
+    parts = Stage(shape, layout, software)
+    weights = parts.weights(stage)
+    owned = weights / layout.sharding_degree
+    found = [
+        Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step"),
+        Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step"),
+        Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
+    ]
+    if layout.data_parallel_degree > 1:
+        beside = "backward" if software.overlaps_gradients else ""
+        if not layout.sharding:
+            found.append(parts.shard("all_reduce", SINGLE * weights, "step", beside))
+        elif layout.sharding == "stage1":
+            reduce = "reduce_scatter" if software.scatters else "reduce"
+            found.append(parts.shard(reduce, SINGLE * weights, "step", beside))
+        if layout.sharding in ("stage1", "stage2"):
+            gather = "all_gather" if software.scatters else "broadcast"
+            found.append(parts.shard(gather, WIDTH * weights, "step"))
+    stages = layout.pipeline_parallel_degree
+    if shape.tie_word_embeddings and stages > 1 and stage in (0, stages - 1):
+        table = SINGLE * parts.vocabulary * parts.hidden
+        found.append(
+            Operation(
+                "embedding.all_reduce",
+                "collective",
+                phase="step",
+                collective="all_reduce",
+                payload=table,
+                group="pp",
+                group_size=2,
+            )
+        )
+    return tuple(found)
+
+
+def distinct_stages(shape: ModelShape, layout: Layout, software: Software = TRAINER) -> Sequence[int]:
+    """For every stage the first one that has the same operations."""
+    layers = software.layers(shape, layout)
+    last, first_with = len(layers) - 1, {}
+    return [
+        first_with.setdefault((count, stage == 0, stage == last), stage) for stage, count in enumerate(layers)
+    ]

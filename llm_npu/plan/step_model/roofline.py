@@ -1,0 +1,70 @@
+"""Seconds of one operation on one card.
+
+    matrix product   F / (cube P) + out / M       P peak, F operations, out bytes of the result
+    attention        F / (attention P min(1, D / 128))
+    the others       bytes / M, or / (5 M) for those that the cache has
+
+M is what memory sustains. That a product's result leaves through memory after it was summed is why products
+with a short inner dimension are slow; measured on a 910B2C (README of
+https://github.com/gameofdimension/gpu_benchmark, third party), with cube at 0.93: 6912 x 16384 x 2048 reach
+292 TFLOPS (by this formula 292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301 (302).
+The vector unit takes a row's softmax no faster for smaller heads, hence the last factor of attention.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from llm_npu.core.cards import Card
+
+from .operations import Operation
+
+WIDTH = {"bfloat16": 2, "float16": 2, "float32": 4}
+FULL_HEAD = 128
+
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """What the peaks are multiplied by, 0 to 1.
+
+    ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
+    of a collective and a product, whichever is shorter, that passes unnoticed when both run side by side.
+    ``launch``: seconds between two kernels. ``host``: seconds in which the host prepares one; both assumed.
+    ``error``: relative, of predictions, see docs/planning_validation.md.
+    """
+
+    cube: float
+    attention: float
+    hidden: float
+    launch: float = 3e-6
+    host: float = 2e-5
+    error: float = 0.0
+
+
+def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
+    """Seconds of ``operation``, all ``count`` of it; it is no collective."""
+    memory = memory_seconds(operation, card)
+    once = memory
+    if operation.kind == "matmul":
+        once = operation.flops / (card.peak * efficiencies.cube)
+        once += result_bytes(operation) / card.sustained_bandwidth
+        once = max(once, memory)
+    elif operation.kind == "attention":
+        share = min(1.0, operation.shapes[0][-1] / FULL_HEAD) if operation.shapes else 1.0
+        once = max(operation.flops / (card.peak * efficiencies.attention * share), memory)
+    return operation.count * (once + efficiencies.launch)
+
+
+def memory_seconds(operation: Operation, card: Card) -> float:
+    """Seconds in which ``operation`` reads and writes, once. The cache helps if all of it fits in."""
+    cached = operation.cached if operation.bytes <= card.cache else 0.0
+    return (operation.bytes - cached + cached / card.cache_speedup) / card.sustained_bandwidth
+
+
+def result_bytes(operation: Operation) -> float:
+    """Bytes of the result of the matmul ``operation``: of batch x (m, k) by (k, n), m n each."""
+    if len(operation.shapes) < 2:
+        return 0.0
+    left, right = operation.shapes[:2]
+    return math.prod(left[:-1]) * right[-1] * WIDTH.get(operation.dtype, 2)

@@ -1,0 +1,332 @@
+"""The parts of a model that one rank of a pipeline stage has, each as a list of operations.
+
+Bytes count every reading and writing of a tensor once per kernel that does it. Of what tensor parallelism
+splits they are those of one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..layout import Layout
+from ..shape import ModelShape
+from .operations import Operation
+
+WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
+BLOCK = 128  # attention computes whole blocks of so many queries and keys
+DOCUMENTS = 4  # that a packed sample of the mask "documents" is taken to consist of
+BACKWARD_ATTENTION = 2.5  # five products instead of two: the fused one computes scores again
+
+# Of a chain of kernels: bytes per element that they read and write, how many they are, and the bytes that
+# come from elsewhere or go there. Forward, then backward. Fused: one kernel in bfloat16. Composed: as
+# PaddleNLP's and Megatron's Python does it, the norm and the softmax in float32.
+TRAFFIC = {
+    ("rms_norm", True): ((4, 1, 4), (6, 1, 6)),
+    ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
+    ("swiglu", True): ((6, 1, 6), (10, 1, 10)),  # per element of I
+    ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
+    ("rope", True): ((4, 1, 4), (4, 1, 4)),
+    ("rope", False): ((18, 5, 4), (18, 5, 4)),
+    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, as a dry run of PaddleNLP's model counts
+}
+# Of the logits: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
+LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
+ADAM = 30  # bytes a weight: reads gradient, master weight and two moments, writes these three and the weight
+CLIP = 12  # bytes a weight: a gradient is read for the norm, then scaled
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a training program does that a layout does not say.
+
+    ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
+    keeping them. ``asynchronous``: it lets collectives run beside its products even if the forward pass does
+    not. ``overlaps_gradients``: so do data-parallel collectives. ``stage_layers``: of pipeline stages, None
+    for the layout's. ``scatters``: gradients of shared states, and under sequence parallelism those of the
+    embedding and the head, are reduced in parts, as nobody needs the whole. ``accumulate``: bytes a weight
+    for adding a bfloat16 gradient to one in float32, by way of a float32 copy (18) or not (10).
+    """
+
+    gathers_again: bool = False
+    asynchronous: bool = False
+    overlaps_gradients: bool = False
+    stage_layers: tuple[int, ...] | None = None
+    scatters: bool = False
+    accumulate: int = 18
+
+    def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
+        return self.stage_layers or layout.stage_layers(shape)
+
+
+TRAINER = Software()  # of this project, on PaddleNLP
+
+
+def attended(shape: ModelShape, layout: Layout) -> float:
+    """The share of all pairs of query and key for which attention computes a score."""
+    length = layout.max_seq_length
+
+    def causal(part: int) -> float:
+        blocks = max(1, part // BLOCK)
+        return (blocks + 1) / (2 * blocks)
+
+    if layout.mask == "full":
+        return 1.0
+    if layout.mask == "documents":
+        return causal(length // DOCUMENTS) / DOCUMENTS
+    window = shape.sliding_window
+    if layout.mask == "band" and window and window < length:
+        return min(causal(length), (window * (length - window / 2) + BLOCK * length / 2) / length**2)
+    return causal(length)
+
+
+class Stage:
+    """The sizes that one rank of a stage works with, and the operations made of them."""
+
+    def __init__(self, shape: ModelShape, layout: Layout, software: Software):
+        tp = layout.tensor_parallel_degree
+        self.shape, self.layout, self.software, self.tp = shape, layout, software, tp
+        self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
+        self.tokens = self.batch * self.length
+        self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
+        self.hidden = shape.hidden_size
+        self.query = shape.hidden_size // tp
+        self.key = max(shape.key_value_size // tp, shape.head_dim)
+        self.inner = shape.intermediate_size // tp
+        self.vocabulary = -(-shape.vocab_size // tp)
+        self.spread = self.tokens * self.hidden * WIDTH  # bytes of all ranks' activations
+
+    def matmul(self, name: str, m: int, k: int, n: int, **fields) -> Operation:
+        moved = (m * k + k * n + m * n) * WIDTH
+        return Operation(
+            name, "matmul", flops=2.0 * m * k * n, bytes=moved, shapes=((m, k), (k, n)), **fields
+        )
+
+    def linear_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
+        yield self.matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)
+        yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
+
+    def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
+        """A chain of kernels: ``cost`` as in TRAFFIC, where without the third number nothing is cached."""
+        each, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
+        count = kernels * fields.pop("count", 1)
+        moved, cached = elements * each / kernels, elements * (each - outside) / kernels
+        return Operation(name, "vector", bytes=moved, cached=cached, count=count, **fields)
+
+    def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
+        """Among the tensor-parallel ranks. ``beside``: whether there is a product that it may run beside."""
+        overlapped = self.layout.overlap != "serial" or (backward and self.software.asynchronous)
+        return Operation(
+            f"{name}.{what}",
+            "collective",
+            phase="backward" if backward else "forward",
+            collective=what,
+            payload=self.spread,
+            group="tp",
+            group_size=self.tp,
+            overlaps="matmul" if overlapped and beside else "",
+        )
+
+    def into_columns(self, name: str) -> Iterator[Operation]:
+        if self.tp > 1 and self.layout.sequence_parallel:
+            yield self.collective(name, "all_gather")
+
+    def out_of_rows(self, name: str) -> Iterator[Operation]:
+        if self.tp > 1:
+            yield self.collective(name, "reduce_scatter" if self.layout.sequence_parallel else "all_reduce")
+
+    def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
+        if self.tp > 1 and self.layout.sequence_parallel:
+            # Without a fused kernel the gradient is waited for: both products need it.
+            yield self.collective(name, "all_gather", True, beside=self.layout.overlap != "serial")
+
+    def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
+        """The products of the layer, with what is gathered again beside the first."""
+        sequence = self.layout.sequence_parallel
+        if self.tp > 1 and sequence and self.software.gathers_again:
+            yield self.collective(f"{name}.again", "all_gather", True)
+        yield from self.linear_backward(name, m, k, n, **fields)
+        if self.tp > 1:
+            scattered = sequence and (self.software.scatters or name != "lm_head")
+            yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
+
+    def norm(self, name: str, backward: bool = False) -> Operation:
+        cost = TRAFFIC["rms_norm", "rms_norm" in self.layout.fused][backward]
+        phase = "backward" if backward else "forward"
+        return self.vector(name, self.rows * self.hidden, cost, phase=phase)
+
+    def attention(self, backward: bool = False) -> Iterator[Operation]:
+        shape, phase = self.shape, "backward" if backward else "forward"
+        heads, share = shape.num_attention_heads // self.tp, attended(shape, self.layout)
+        rope = TRAFFIC["rope", "rope" in self.layout.fused][backward]
+        if not backward:
+            yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope)
+        times = BACKWARD_ATTENTION if backward else 1.0
+        scores = float(self.batch * heads * self.length**2)
+        flops = 4.0 * shape.head_dim * scores * times
+        moved = (2 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
+        shapes = (
+            (self.batch, self.length, heads, shape.head_dim),
+            (self.batch, self.length, max(shape.num_key_value_heads // self.tp, 1), shape.head_dim),
+        )
+        if "attention" in self.layout.fused:
+            yield Operation("attention", "attention", flops * share, moved, shapes=shapes, phase=phase)
+        else:
+            for product in range(4 if backward else 2):
+                yield self.matmul(
+                    f"attention.product.{product}",
+                    self.length,
+                    shape.head_dim,
+                    self.length,
+                    count=self.batch * heads,
+                    phase=phase,
+                )
+            yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
+        if backward:
+            yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope, phase="backward")
+
+    def attention_block(self) -> Iterator[Operation]:
+        columns = self.query + 2 * self.key
+        yield from self.into_columns("attention.qkv")
+        yield self.matmul("attention.qkv", self.tokens, self.hidden, columns)
+        if self.shape.attention_bias:
+            yield self.vector("attention.bias", self.tokens * columns, (4, 1))
+        yield self.vector("attention.split", self.tokens * columns, (4, 3))
+        yield from self.attention()
+        yield self.matmul("attention.out", self.tokens, self.query, self.hidden)
+        yield from self.out_of_rows("attention.out")
+
+    def attention_block_backward(self) -> Iterator[Operation]:
+        columns = self.query + 2 * self.key
+        yield from self.out_of_rows_backward("attention.out")
+        yield from self.linear_backward("attention.out", self.tokens, self.query, self.hidden)
+        yield from self.attention(backward=True)
+        yield self.vector("attention.split", self.tokens * columns, (4, 3), phase="backward")
+        if self.shape.attention_bias:
+            yield self.vector("attention.bias", self.tokens * columns, (2, 1), phase="backward")
+        yield from self.into_columns_backward("attention.qkv", self.tokens, self.hidden, columns)
+
+    def experts(self) -> list[tuple[str, int, int, int]]:
+        """Name, rows, inner columns and number of the feed-forward layers."""
+        shape = self.shape
+        if not shape.num_experts:
+            return [("mlp", self.tokens, self.inner, 1)]
+        rows = max(1, self.tokens * shape.experts_per_token // shape.num_experts)
+        found = [("experts", rows, self.inner, shape.num_experts)]
+        if shared := shape.shared_expert_intermediate_size // self.tp:
+            found.append(("shared_expert", self.tokens, shared, 1))
+        return found
+
+    def routing(self, phase: str) -> Iterator[Operation]:
+        """What a mixture of experts does besides its feed-forward layers."""
+        if self.shape.num_experts:
+            routed = self.tokens * self.shape.experts_per_token * self.hidden
+            moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * self.shape.num_experts)
+            yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
+            yield self.matmul("experts.router", self.tokens, self.hidden, self.shape.num_experts, phase=phase)
+
+    def swiglu(self, name: str, rows: int, inner: int, count: int, backward: bool = False) -> Operation:
+        cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
+        phase = "backward" if backward else "forward"
+        return self.vector(f"{name}.swiglu", rows * inner, cost, phase=phase, count=count)
+
+    def feed_forward(self) -> Iterator[Operation]:
+        yield from self.routing("forward")
+        yield from self.into_columns("mlp.up")
+        for name, rows, inner, count in self.experts():
+            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, count=count)
+            yield self.swiglu(name, rows, inner, count)
+            yield self.matmul(f"{name}.down", rows, inner, self.hidden, count=count)
+        yield from self.out_of_rows("mlp.down")
+
+    def feed_forward_backward(self) -> Iterator[Operation]:
+        yield from self.out_of_rows_backward("mlp.down")
+        first, *others = self.experts()
+        for name, rows, inner, count in (*others, first):
+            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, count=count)
+            yield self.swiglu(name, rows, inner, count, backward=True)
+            if name == first[0]:
+                up = (rows, self.hidden, 2 * inner)
+                yield from self.into_columns_backward(f"{name}.up", *up, count=count)
+            else:
+                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, count=count)
+        yield from self.routing("backward")
+
+    def residual(self, backward: bool = False) -> Operation:
+        phase = "backward" if backward else "forward"
+        return self.vector("residual", self.rows * self.hidden, (6, 1), phase=phase)
+
+    def layer(self) -> Iterator[Operation]:
+        yield self.norm("input_norm")
+        yield from self.attention_block()
+        yield self.residual()
+        yield self.norm("post_attention_norm")
+        yield from self.feed_forward()
+        yield self.residual()
+
+    def layer_backward(self) -> Iterator[Operation]:
+        yield from self.feed_forward_backward()
+        yield self.norm("post_attention_norm", backward=True)
+        yield self.residual(backward=True)
+        yield from self.attention_block_backward()
+        yield self.norm("input_norm", backward=True)
+        yield self.residual(backward=True)
+        yield self.vector("accumulate", self.layer_weights(), (self.software.accumulate, 2), phase="backward")
+
+    def recomputed(self) -> Iterator[Operation]:
+        """What the backward pass of a layer does again first."""
+        if not self.layout.recompute:
+            return
+        again = {"full": self.layer, "full_attn": self.attention_block, "core_attn": self.attention}
+        for operation in again[self.layout.recompute_granularity]():
+            yield replace(operation, phase="recompute")
+
+    def layer_weights(self) -> float:
+        """Weights of a decoder layer on one rank."""
+        return self.shape.layer_parameters / self.tp
+
+    def embedding(self) -> Iterator[Operation]:
+        size = self.tokens * self.hidden
+        yield self.vector("embedding", size, (4, 1))
+        if self.tp > 1:
+            parts = self.layout.sequence_parallel and self.software.scatters
+            yield self.collective("embedding", "reduce_scatter" if parts else "all_reduce", beside=False)
+        yield from self.out_of_rows_backward("embedding")
+        table = self.vocabulary * self.hidden
+        yield self.vector("embedding", size, (6, 1), phase="backward")
+        yield self.vector(
+            "embedding.accumulate", table, (WIDTH + self.software.accumulate, 3), phase="backward"
+        )
+
+    def head(self) -> Iterator[Operation]:
+        logits, table = self.tokens * self.vocabulary, self.vocabulary * self.hidden
+        yield self.norm("final_norm")
+        yield from self.into_columns("lm_head")
+        yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary)
+        yield self.vector("loss", logits, LOSS_FORWARD, dtype="float32")
+        yield self.vector("loss", logits, LOSS_BACKWARD, dtype="float32", phase="backward")
+        yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
+        yield self.norm("final_norm", backward=True)
+        yield self.vector("lm_head.accumulate", table, (self.software.accumulate, 2), phase="backward")
+
+    def weights(self, stage: int) -> float:
+        """Weights of the stage on one rank."""
+        stages, tables = self.layout.pipeline_parallel_degree, 0
+        if stages == 1:
+            tables = 1 if self.shape.tie_word_embeddings else 2
+        elif stage in (0, stages - 1):
+            tables = 1
+        layers = self.software.layers(self.shape, self.layout)[stage]
+        return layers * self.layer_weights() + tables * self.vocabulary * self.hidden
+
+    def shard(self, what: str, payload: float, phase: str, overlaps: str = "") -> Operation:
+        return Operation(
+            f"sharding.{what}",
+            "collective",
+            phase=phase,
+            collective=what,
+            payload=payload,
+            group="sharding" if self.layout.sharding else "dp",
+            group_size=self.layout.data_parallel_degree,
+            overlaps=overlaps,
+        )

@@ -1,0 +1,55 @@
+"""Seconds of a collective, by how many cards, in how many servers, and what connects them.
+
+An all-gather or reduce-scatter of V bytes among n cards; whole tensors take twice that:
+
+    full mesh     V / (n B)                     every card sends its piece to all others at once
+    switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s of a card, and latency a
+    halving       (n - 1) / n V / B + log2(n) a the same bytes in fewer steps; n a power of two
+
+The cards of a server do their part first; each then exchanges its share with those in other servers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llm_npu.core.cards import Card, Link
+
+from .operations import Operation
+
+# A reduce-scatter, then all parts to all ranks or to one; or the parts from one, then an all-gather.
+TWICE = ("all_reduce", "reduce", "broadcast")
+
+
+def half(payload: float, cards: int, link: Link) -> float:
+    """Seconds of a reduce-scatter or an all-gather of ``payload`` bytes among ``cards`` cards on ``link``."""
+    if cards == 1:
+        return 0.0
+    bandwidth = link.bandwidth * link.efficiency
+    if link.topology == "full_mesh":
+        return payload / cards / bandwidth + link.latency
+    moved = payload * (cards - 1) / cards / bandwidth
+    steps = math.log2(cards) if cards & (cards - 1) == 0 else cards - 1
+    return moved + steps * link.latency
+
+
+def in_server(size: int, stride: int, link: Link) -> int:
+    """How many of a group's ``size`` ranks, ``stride`` apart, are in one server."""
+    if link.cards is None:
+        return size
+    return max(1, min(size, link.cards // stride))
+
+
+def seconds(operation: Operation, card: Card, stride: int = 1) -> float:
+    """Seconds of the collective ``operation``, once, with its group's ranks ``stride`` apart."""
+    size, payload, link = operation.group_size, operation.payload, card.within_server
+    if size == 1:
+        return 0.0
+    near = in_server(size, stride, link)
+    if operation.collective == "send":
+        # Of all hops between neighbouring stages the slowest holds the pipeline up.
+        links = ([link] if near > 1 else []) + ([card.between_servers] if near < size else [])
+        return max(payload / (used.bandwidth * used.efficiency) + used.latency for used in links)
+    servers = math.ceil(size / near)
+    once = half(payload, near, link) + half(payload / near, servers, card.between_servers)
+    return (2 if operation.collective in TWICE else 1) * once

@@ -1,0 +1,64 @@
+"""The report as plain text."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ..compare import Comparison
+from ..summary import Report
+from . import tables
+from .tables import Table
+
+VIRTUAL = "The virtual NPU on a host CPU wrote this profile: its times say nothing about a card."
+
+
+def write(report: Report, comparison: Comparison | None = None, top: int = 15) -> str:
+    """The whole report; ``comparison`` adds what changed since another profile, ``top`` limits operators."""
+    parts = [heading(report)]
+    if report.virtual:
+        parts.append(VIRTUAL)
+    parts.append(_advice(report))
+    found = tables.of_comparison(comparison, top) if comparison else []
+    if comparison:
+        parts.append(f"before: {comparison.before.directory}\nafter:  {comparison.after.directory}")
+    parts += [table(each) for each in (*found, *tables.of(report, top))]
+    if report.notes:
+        parts.append("Notes\n" + "\n".join(_wrapped(note, "- ") for note in report.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(report: Report) -> str:
+    """One line: the folder and how much is in it."""
+    count = sum(rank.tasks for rank in report.ranks)
+    steps = f", {report.steps} steps" if report.steps else ", steps are not marked"
+    return f"{report.directory}: {len(report.ranks)} ranks, {count} tasks{steps}"
+
+
+def _advice(report: Report) -> str:
+    if not report.advice:
+        return "Advice\nNothing stands out."
+    lines = ["Advice, by the time at stake (all ranks together)"]
+    for number, advice in enumerate(report.advice, 1):
+        lines.append(_wrapped(f"{advice.title}: {tables.text(advice.at_stake)}", f"{number}. "))
+        lines.append(_wrapped(advice.evidence, "   evidence: "))
+        lines.append(_wrapped(advice.cure, "   do: "))
+    return "\n".join(lines)
+
+
+def _wrapped(words: str, mark: str) -> str:
+    return textwrap.fill(words, 110, initial_indent=mark, subsequent_indent="   ", break_long_words=False)
+
+
+def table(table: Table) -> str:
+    """Its title, its rows with aligned columns, and its remark."""
+    rows = [table.columns, *table.rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
+    lines = [table.title]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column < table.words else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(2, "  ".join("-" * width for width in widths))
+    return "\n".join(lines + [table.remark] * bool(table.remark))

@@ -1,0 +1,212 @@
+"""The report's tables: the same rows for the plain text and for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from .. import classes
+from ..compare import Change, Comparison
+from ..measure import PRIORITY
+from ..summary import Report
+from ..times import text
+
+_SHAPES = 40  # characters shown of a cell with shapes
+_STEPS = 40  # rows of a table
+
+
+@dataclass(frozen=True)
+class Table:
+    """A heading, columns and rows of text; the first ``words`` columns are words, the others numbers."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    words: int = 1
+    remark: str = ""
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage."""
+    return f"{100 * part / whole:.1f}%" if whole else ""
+
+
+def of(report: Report, top: int) -> list[Table]:
+    """All tables of a report; ``top`` is the number of operators shown."""
+    tables = [_classes(report), _operators(report, top), _coverage(report), _steps(report), _ranks(report)]
+    return [table for table in (*tables, _memory(report)) if table.rows]
+
+
+def _classes(report: Report) -> Table:
+    window = sum(rank.window for rank in report.ranks)
+    rows = []
+    for name in classes.CLASSES:
+        works = [rank.works[name] for rank in report.ranks]
+        calls, time, alone = (
+            sum(getattr(work, field) for work in works) for field in ("calls", "time", "alone")
+        )
+        if calls:
+            rows.append([name, str(calls), text(time), text(alone), share(alone, window)])
+            if name == classes.COMMUNICATION:
+                total, hidden = (
+                    sum(getattr(rank, at) for rank in report.ranks) for at in ("communication", "hidden")
+                )
+                exposed = total - hidden
+                rows.append(
+                    ["  hidden behind computation", "", text(hidden), "", share(hidden, total) + " of it"]
+                )
+                rows.append(["  exposed", "", text(exposed), "", share(exposed, total) + " of it"])
+    idle = sum(rank.idle for rank in report.ranks)
+    rows.append(["idle", "", "", text(idle), share(idle, window)])
+    known = [rank.launch_bound for rank in report.ranks if rank.launch_bound is not None]
+    if known:
+        rows.append(["  launch-bound", "", "", text(sum(known)), share(sum(known), idle) + " of it"])
+    rows.append(["window", "", "", text(window), "100.0%" if window else ""])
+    remark = "tasks: sum of the durations; time: the part of the window that the class accounts for."
+    if not known:
+        remark += " The profile does not tell when kernels were launched, so idle time is not divided."
+    return Table("Time by class", ["class", "calls", "tasks", "time", "share"], rows, remark=remark)
+
+
+def _operators(report: Report, top: int) -> Table:
+    total = sum(operator.time for operator in report.operators)
+    rows = []
+    for operator in report.operators[:top]:
+        shapes = (
+            operator.shapes if len(operator.shapes) <= _SHAPES else operator.shapes[: _SHAPES - 3] + "..."
+        )
+        rows.append(
+            [
+                operator.name,
+                operator.work,
+                operator.dtypes or "not recorded",
+                shapes,
+                str(operator.calls),
+                text(operator.time),
+                share(operator.time, total),
+                text(operator.time / operator.calls),
+                text(operator.longest),
+            ]
+        )
+    columns = ["operator", "class", "dtypes", "input shapes", "calls", "time", "share", "mean", "longest"]
+    rest = len(report.operators) - top
+    remark = f"{rest} more operators; shapes are those that took longest." if rest > 0 else ""
+    return Table("Top operators", columns, rows, words=4, remark=remark)
+
+
+def _coverage(report: Report) -> Table:
+    rows = []
+    for kind in report.coverage:
+        together = kind.fused_time + kind.unfused_time
+        rows.append(
+            [
+                kind.name,
+                kind.status,
+                ", ".join(kind.parts) or "-",
+                str(kind.fused_calls),
+                text(kind.fused_time),
+                text(kind.unfused_time),
+                share(kind.fused_time, together),
+            ]
+        )
+    if all(kind.status == "did not run" for kind in report.coverage):
+        rows = []  # no Llama
+    columns = ["operator", "state", "runs as", "fused calls", "fused", "unfused", "fused share"]
+    return Table("Fused operators", columns, rows, words=3)
+
+
+def _steps(report: Report) -> Table:
+    columns = ["step", "time", "computing", "communication, exposed", "copy", "idle", "data loading"]
+    steps = [(rank, step) for rank in report.ranks for step in rank.steps]
+    remark = ""
+    if len(steps) > _STEPS:
+        remark = f"The longest {_STEPS} of {len(steps)} steps."
+        steps = sorted(steps, key=lambda pair: -pair[1].time)[:_STEPS]
+    rows = []
+    for rank, step in steps:
+        computing = sum(step.spent[name] for name in classes.COMPUTE)
+        others = [step.spent[name] for name in PRIORITY if name not in classes.COMPUTE]
+        name = f"rank {rank.rank} {step.name}" if len(report.ranks) > 1 else step.name
+        rows.append([name, *map(text, (step.time, computing, *others, step.data_loading))])
+    return Table("Steps", columns, rows, remark=remark)
+
+
+def _ranks(report: Report) -> Table:
+    rows = []
+    if len(report.ranks) > 1:
+        waiting = report.stragglers.waiting if report.stragglers else {}
+        for rank in report.ranks:
+            times = [step.time for step in rank.steps]
+            rows.append(
+                [
+                    str(rank.rank),
+                    text(rank.window),
+                    text(median(times)) if times else "-",
+                    text(rank.computing),
+                    text(rank.hidden),
+                    text(rank.exposed),
+                    text(rank.idle),
+                    text(waiting[rank.rank]) if waiting else "-",
+                ]
+            )
+    columns = ["rank", "window", "median step", "computing", "hidden", "exposed", "idle", "waits for others"]
+    remark = (
+        "waits for others: how much longer its collectives took than on the rank where each was shortest."
+    )
+    return Table("Ranks", columns, rows, remark=remark)
+
+
+def _memory(report: Report) -> Table:
+    rows = []
+    for rank in report.ranks:
+        when, allocated, reserved = rank.memory
+        if len(when):
+            peak = int(np.argmax(allocated))
+            sizes = (allocated[0], allocated.max(), reserved.max(), allocated[-1])
+            mebibytes = [f"{size / 2**20:.1f} MiB" for size in sizes]
+            if not allocated.any():
+                mebibytes = ["not recorded", "not recorded", mebibytes[2], "not recorded"]
+                peak = int(np.argmax(reserved))
+            rows.append([f"rank {rank.rank}", *mebibytes, f"after {text(when[peak])}"])
+    columns = ["memory", "in use at first", "peak in use", "peak reserved", "in use at last", "peak"]
+    return Table("Memory", columns, rows)
+
+
+def of_comparison(comparison: Comparison, top: int) -> list[Table]:
+    """The tables of what changed."""
+    unit = f"per {comparison.unit} and rank" if comparison.unit == "step" else "per rank, whole profile"
+    spent = [
+        _change(change) for change in (*comparison.spent, comparison.total) if change.before or change.after
+    ]
+    operators = [
+        [*_change(change), f"{change.calls_before:g}", f"{change.calls_after:g}"]
+        for change in comparison.operators[:top]
+        if change.difference
+    ]
+    columns = ["before", "after", "difference", "change"]
+    tables = [
+        Table(f"What changed, {unit}", ["class", *columns], spent),
+        Table(f"Operators that changed, {unit}", ["operator", *columns, "calls before", "after"], operators),
+        Table(
+            "Fused operators that changed",
+            ["operator", "before", "after"],
+            [*map(list, comparison.coverage)],
+            words=3,
+        ),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _change(change: Change) -> list[str]:
+    if not change.before:
+        relative = "new"
+    elif not change.after:
+        relative = "gone"
+    elif change.after > 10 * change.before:
+        relative = f"x{change.after / change.before:.0f}"
+    else:
+        relative = f"{100 * change.difference / change.before:+.1f}%"
+    difference = ("+" if change.difference > 0 else "") + text(change.difference)
+    return [change.name, text(change.before), text(change.after), difference, relative]

@@ -1,0 +1,214 @@
+"""Reads timelines in Chrome's format: msprof's, Paddle's, and the two merged into one file."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..times import FARTHEST, nanoseconds
+from . import tasks
+from .chrome_trace import TraceFile
+
+_DEVICE_KINDS = ("Kernel", "Memcpy", "Memset")  # what Paddle calls rows of a device
+_NAME_END = re.compile(r"\[[\d.]+ ?[mun]?s\]$")  # Paddle: "matmul dygraph[0.123 ms]"
+_DEVICE, _COMMUNICATION, _HOST = 1, 2, 3
+
+
+@dataclass
+class Timeline:
+    """What a timeline says. Times are in nanoseconds, of one clock per file."""
+
+    devices: dict[int | None, pd.DataFrame] = field(default_factory=dict)  # tasks.table, by device
+    # The communication layer's tasks, by device
+    collectives: dict[int | None, pd.DataFrame] = field(default_factory=dict)
+    steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
+    data_loading: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64),) * 2  # starts, ends
+    memory: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3  # times, allocated and reserved bytes
+    # Starts of tasks, ascending, and their launches; by device
+    arrows: dict[int | None, tuple[np.ndarray, ...]] = field(default_factory=dict)
+
+
+def read(path: Path, notes: list[str]) -> Timeline:
+    """Reads a whole file. What it leaves out is said in ``notes``. ValueError if it is no Chrome trace."""
+    events = _Events(TraceFile(path))
+    if events.broken_at is not None:
+        notes.append(
+            f"{path.name} ends in the middle of an event: only its first {events.broken_at} events count. "
+            "Was the profiler killed?"
+        )
+    if events.unknown:
+        notes.append(f"{path.name}: {events.unknown} events without a usable time or process were left out.")
+    return events.timeline()
+
+
+class _Events:
+    """The events of a file, in columns."""
+
+    def __init__(self, file: TraceFile):
+        self.unknown = 0
+        self.columns = [array(kind) for kind in "qqqqiiiii"]
+        self.codes: dict[object, int] = {"": 0}
+        self.process_names: dict[object, str] = {}
+        self.process_labels: dict[object, str] = {}
+        self.thread_names: dict[tuple, str] = {}
+        self.departures: dict[object, int] = {}
+        self.arrivals: list[tuple[object, int, int]] = []  # arrow, time, code of the process
+        self.memory: list[tuple[int, int, int]] = []
+        readers = {"X": self._complete, "M": self._metadata, "i": self._instant, "I": self._instant}
+        readers |= {"s": self._departure, "f": self._arrival}
+        for event in file:
+            if reader := readers.get(event.get("ph")) if isinstance(event, dict) else None:
+                try:
+                    reader(event)
+                except (KeyError, ValueError, TypeError, AttributeError):
+                    self.unknown += 1
+        self.broken_at = file.broken_at
+
+    def _code(self, text) -> int:
+        return self.codes.setdefault(text, len(self.codes))
+
+    def _complete(self, event: dict) -> None:
+        name, arguments = event["name"], event.get("args") or {}
+        # Paddle's ts is cut to microseconds; its start_time is exact, but counts from a time of its own.
+        exact = arguments.get("start_time")
+        row = (
+            nanoseconds(event["ts"]),
+            nanoseconds(event["dur"]),
+            nanoseconds(str(exact).removesuffix(" us")) if exact else -1,
+            _whole(arguments.get("correlation id", -1)),
+            self._code(event["pid"]),
+            self._code(event.get("tid", "")),
+            self._code(_NAME_END.sub("", name) if name[-1:] == "]" else name),
+            self._code(event.get("cat", "")),
+            self._code(arguments.get("Task Type", "")),
+        )
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def _metadata(self, event: dict) -> None:
+        arguments = event.get("args") or {}
+        if event["name"] == "process_name":
+            self.process_names[event["pid"]] = str(arguments["name"])
+        elif event["name"] == "process_labels":
+            self.process_labels[event["pid"]] = str(arguments["labels"])
+        elif event["name"] == "thread_name":
+            self.thread_names[event["pid"], event.get("tid", "")] = str(arguments["name"])
+
+    def _instant(self, event: dict) -> None:
+        arguments = event.get("args") or {}
+        if event.get("name") == "[memory]" and "cpu" not in str(arguments.get("place", "")).lower():
+            sizes = _whole(arguments["current_allocated"]), _whole(arguments["current_reserved"])
+            self.memory.append((nanoseconds(event["ts"]), *sizes))
+
+    def _departure(self, event: dict) -> None:
+        if event.get("cat") != "async":  # Paddle's arrows have cut times; it has correlation ids besides
+            self.departures[event.get("cat"), str(event["id"])] = nanoseconds(event["ts"])
+
+    def _arrival(self, event: dict) -> None:
+        if event.get("cat") != "async":
+            arrow = event.get("cat"), str(event["id"])
+            self.arrivals.append((arrow, nanoseconds(event["ts"]), self._code(event["pid"])))
+
+    def timeline(self) -> Timeline:
+        names = list(self.codes)
+        start, duration, exact, correlation, process, thread, name, category, engine = map(
+            np.array, self.columns
+        )
+        if (paddle := exact >= 0).any():
+            start[paddle] = exact[paddle] + (start[paddle] - exact[paddle]).max()
+        role, devices = self._roles(names, process, thread, category)
+        device = devices[process]
+        launched = self._launches(start, correlation, role, category)
+        text = {
+            "stream": _categorical(thread, names),
+            "name": _categorical(name, names),
+            "engine": _categorical(engine, names),
+        }
+
+        def table(rows):
+            words = {column: values[rows] for column, values in text.items()}
+            return tasks.table(start[rows], duration[rows], launched[rows], **words)
+
+        def intervals(rows):
+            rows = np.flatnonzero(rows)
+            rows = rows[np.argsort(start[rows], kind="stable")]
+            return start[rows], start[rows] + duration[rows], name[rows]
+
+        found = Timeline()
+        for place, tables in ((_DEVICE, found.devices), (_COMMUNICATION, found.collectives)):
+            for number in np.unique(device[role == place]):
+                tables[None if number < 0 else int(number)] = table((role == place) & (device == number))
+        steps = intervals(category == self.codes.get("ProfileStep", -1))
+        found.steps = [
+            (str(names[code]), int(begin), int(end)) for begin, end, code in zip(*steps, strict=True)
+        ]
+        found.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
+        if self.memory:
+            found.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
+        known: dict[int, list[tuple[int, int]]] = {}
+        for arrow, when, code in self.arrivals:
+            if arrow in self.departures:
+                known.setdefault(int(devices[code]), []).append((when, self.departures[arrow]))
+        for number, arrows in known.items():
+            found.arrows[None if number < 0 else number] = tuple(np.array(sorted(arrows), dtype=np.int64).T)
+        return found
+
+    def _roles(self, names, process, thread, category) -> tuple[np.ndarray, np.ndarray]:
+        """Where each event happened (_DEVICE, ...; 0: derived rows), and each process's device, or -1."""
+        roles, devices = np.zeros(len(names), np.int8), np.full(len(names), -1, np.int64)
+        for number, name in self.process_names.items():
+            code = self.codes.get(number)
+            if code is None:
+                continue
+            if name == "Ascend Hardware":
+                roles[code] = _DEVICE
+            elif name in ("Communication", "HCCL"):
+                roles[code] = _COMMUNICATION
+            elif name.endswith("(CPU)") or name in ("CANN", "Python", "MsTx"):
+                roles[code] = _HOST
+            label = re.search(r"NPU (\d+)", self.process_labels.get(number, ""))
+            if label := label or re.match(r"Device (\d+) ", name):
+                devices[code] = int(label[1])
+        role = roles[process]
+        kinds = [self.codes[kind] for kind in _DEVICE_KINDS if kind in self.codes]
+        if not (role == _DEVICE).any():  # else the same kernels again, in a file that has both sides
+            role[np.isin(category, kinds) & (role != _HOST)] = _DEVICE
+        # A collective has a row of its own and, again, one per transfer below it ("Plane 0").
+        for (number, row), name in self.thread_names.items():
+            if name.startswith("Plane") and number in self.codes and row in self.codes:
+                below = (process == self.codes[number]) & (thread == self.codes[row])
+                role[below & (role == _COMMUNICATION)] = 0
+        return role, devices
+
+    def _launches(self, start, correlation, role, category) -> np.ndarray:
+        """When each task was launched, by Paddle's correlation ids; -1 without one."""
+        launched = np.full(len(role), -1, np.int64)
+        runtime = (correlation >= 0) & (category == self.codes.get("CudaRuntime", -1))
+        if runtime.any():
+            order = np.argsort(correlation[runtime], kind="stable")
+            ids, times = correlation[runtime][order], start[runtime][order]
+            rows = np.flatnonzero((correlation >= 0) & (role == _DEVICE))
+            at = np.minimum(np.searchsorted(ids, correlation[rows]), len(ids) - 1)
+            same = ids[at] == correlation[rows]
+            launched[rows[same]] = times[at[same]]
+        return launched
+
+
+def _whole(number: object) -> int:
+    """``number``, which may be text, if it fits into 64 bits."""
+    found = int(number)
+    if abs(found) >= FARTHEST:
+        raise ValueError
+    return found
+
+
+def _categorical(codes: np.ndarray, names: list) -> pd.Categorical:
+    """Of ``codes``, places in ``names``: a column with the names as text."""
+    different, positions = np.unique(codes, return_inverse=True)
+    which, words = pd.factorize(np.array([str(names[code]) for code in different], dtype=object))
+    return pd.Categorical.from_codes(which[positions], categories=list(words))

@@ -1,0 +1,247 @@
+"""Attention of PaddleNLP's decoders, by ``paddle_fused.flash_attention``.
+
+Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from functools import partial
+from types import SimpleNamespace
+
+import paddle
+
+import paddle_fused
+from llm_npu.surgery.batch import parts
+from llm_npu.surgery.decoder_mask import additive, mask_of
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.sites import overrides_forward, stock_class
+from llm_npu.surgery.swap import by_name
+from paddle_fused import masks
+
+AS_ATTRIBUTE = ("LlamaAttention", "Qwen2Attention", "Qwen2MoeAttention")  # self.attn_func(...)
+# scaled_dot_product_attention(...)
+AS_GLOBAL = ("LlamaAttentionAuto", "LlamaAttentionNet", "MixtralAttention")
+AS_FUNCTIONAL = ("MistralAttention",)  # F.scaled_dot_product_attention(...), with use_flash_attention
+DECODERS = ("LlamaModel", "MistralModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
+
+
+def example(layer, batch) -> list:
+    share = parts(getattr(layer, "q_proj", None))
+    query, key = (
+        batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
+        for heads in (layer.num_heads, layer.num_key_value_heads)
+    )
+    stock = type(layer).forward.__globals__.get("scaled_dot_product_attention")
+    dropout = layer.config.attention_dropout if stock is not None and _has_dropout(stock) else 0.0
+    mask = masks.causal() if batch.mask is None else batch.mask
+    return [lambda: paddle_fused.flash_attention(query, key, key, mask, dropout=dropout)]
+
+
+@kernel("attention", known_as="npu_fused_attention", operator="flash_attention", example=example)
+def replace(layer) -> Replacement | NotFused | None:
+    for names, change in CHANGES.items():
+        stock = stock_class(layer, names)
+        if stock is not None:
+            return change(layer, stock)
+    return None
+
+
+def _attention_layer(layer, stock) -> Replacement | NotFused:
+    reason = overrides_forward(layer, stock) or _unsupported(layer.config)
+    if reason:
+        return NotFused(reason)
+    calls = {"repeat_kv": keep_heads}
+    if stock.__name__ in AS_FUNCTIONAL:
+        return Replacement(
+            calls={**calls, "F": SimpleNamespace(scaled_dot_product_attention=functional_attention)},
+            attributes={"config": _changed(layer.config, use_flash_attention=True)},
+            arguments=refuse_weights,
+        )
+    if stock.__name__ in AS_ATTRIBUTE:
+        return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
+    name = "scaled_dot_product_attention"
+    return Replacement(calls={**calls, name: in_place_of(stock.forward.__globals__[name])})
+
+
+def refuse_weights(layer, arguments: dict) -> dict:
+    if arguments.get("output_attentions"):
+        raise ValueError(
+            f"output_attentions: the fused attention of a {type(layer).__name__} keeps no weights to return; "
+            "leave it out, or apply the kernels with use_npu_fusion_attention=False."
+        )
+    return arguments
+
+
+def _unsupported(config) -> str | None:
+    if getattr(config, "alibi", False):
+        return "the model has ALiBi, which is added to the scores of every head"
+    if getattr(config, "context_parallel_degree", 1) > 1:
+        return "context parallel attention goes around a ring"
+    if getattr(config, "sep_parallel_degree", 1) > 1:
+        return "its heads are exchanged inside of attention (sep_parallel_degree > 1)"
+    return None
+
+
+def _changed(config, **values):
+    changed = copy.copy(config)
+    for name, value in values.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def keep_heads(states, groups):
+    """In place of ``repeat_kv``: the operator reads each key head for its group of query heads."""
+    return states
+
+
+def in_place_of(stock):
+    """A function with the arguments of PaddleNLP's ``scaled_dot_product_attention``, of one of its models."""
+    names = list(inspect.signature(_function(stock)).parameters)
+    has_dropout = _has_dropout(stock)
+
+    def attention(*args, **kwargs):
+        given = by_name(names, args, kwargs)
+        query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
+        if given["output_attentions"]:
+            return _with_weights(stock, given)
+        dropout = given["config"].attention_dropout if has_dropout else 0.0
+        mask = _mask(given["attention_mask"])
+        training = given.get("training", True)
+        out = paddle_fused.flash_attention(query, key, value, mask, dropout=dropout, training=training)
+        width = out.shape[2] * out.shape[3]  # B and S may be unknown while a program is captured
+        return out.reshape([-1, width] if given.get("sequence_parallel", False) else [0, 0, width])
+
+    return attention
+
+
+def _function(stock):
+    return stock.func if isinstance(stock, partial) else stock
+
+
+def _has_dropout(stock) -> bool:
+    """Whether this ``scaled_dot_product_attention`` of PaddleNLP's drops what the configuration says."""
+    return "attention_dropout" in _function(stock).__code__.co_names
+
+
+def _mask(attention_mask) -> masks.Mask:
+    """What the layer was given: a mask object, nothing, or what pipelines and the auto-parallel models write
+    out: [B, 1, Sq, Skv], 0 where a query sees a key, else far below."""
+    if attention_mask is None:
+        return masks.causal()
+    if isinstance(attention_mask, masks.Mask):
+        return attention_mask
+    if attention_mask.dtype == paddle.bool:
+        raise ValueError(
+            "An attention layer was given a bool mask, which PaddleNLP uses in both senses; accepted: None, "
+            "a mask of paddle_fused.masks, or numbers to add to the scores."
+        )
+    return masks.dense(attention_mask < 0, invalid_rows=True)
+
+
+def _with_weights(stock, given: dict):
+    """The stock function: a fused kernel keeps no attention weights to return."""
+    query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
+    groups = query.shape[2] // key.shape[2]
+    mask = given["attention_mask"]
+    if mask is None or isinstance(mask, masks.Mask):
+        sizes = query.shape[0], query.shape[1], key.shape[1]
+        mask = additive(mask or masks.causal(), *sizes, query.dtype)
+    key, value = (paddle.repeat_interleave(each, groups, axis=2) for each in (key, value))
+    return stock(**{**given, "key_states": key, "value_states": value, "attention_mask": mask})
+
+
+def functional_attention(query, key, value, attn_mask=None, is_causal=False):
+    """In place of ``F.scaled_dot_product_attention``: [B, S, N, D]."""
+    return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
+
+
+def _decoder(layer, stock) -> Replacement | NotFused:
+    if _unsupported(layer.config):
+        return None
+    answers = {  # what the stock forward asks of the mask that it is about to pass on
+        "is_casual_mask": lambda mask: False,
+        "get_env_device": lambda: "cpu",
+        "get_use_casual_mask": lambda: False,
+    }
+    return Replacement(
+        calls=answers,
+        attributes={"_prepare_decoder_attention_mask": keep_mask},
+        arguments=partial(mask_as_object, stock.__name__ == "MistralModel"),
+        is_site=False,
+    )
+
+
+def keep_mask(attention_mask, *of_stock):
+    """In place of ``_prepare_decoder_attention_mask``, which writes it out."""
+    return attention_mask
+
+
+@paddle.jit.not_to_static
+def mask_as_object(is_mistral: bool, layer, arguments: dict) -> dict:
+    """The arguments of a decoder's forward with a mask object for ``attention_mask``.
+
+    Mistral has heads before tokens in its key/value cache, and is causal whatever mask it is given.
+    """
+    tokens = arguments.get("input_ids")
+    query_len = (tokens if tokens is not None else arguments["inputs_embeds"]).shape[1]
+    cache = arguments.get("past_key_values")
+    past = 0
+    if cache is not None and cache[0] is not None:
+        past = cache[0][0].shape[2 if is_mistral else 1]
+    start_rows = arguments.pop("attn_mask_startend_row_indices", None)
+    given = arguments.get("attention_mask")
+    mask = mask_of(given, start_rows, query_len, past + query_len)
+    if is_mistral and not isinstance(given, masks.Mask):
+        mask = mask & masks.causal()
+    return {**arguments, "attention_mask": mask}
+
+
+def _auto_decoder(layer, stock) -> Replacement:
+    """LlamaModelAuto: without a mask of its own it passes None, and the layers are causal."""
+    return Replacement(
+        attributes={"config": _changed(layer.config, use_flash_attention=True)},
+        arguments=refuse_mask,
+        is_site=False,
+    )
+
+
+def refuse_mask(layer, arguments: dict) -> dict:
+    if arguments.get("attention_mask") is not None:
+        raise ValueError(
+            "PaddleNLP's auto-parallel Llama shards masks as tensors, and drops them with flash attention; "
+            "its fused attention is causal. Leave attention_mask out, or use LlamaForCausalLM or "
+            "LlamaForCausalLMNet."
+        )
+    return arguments
+
+
+def _global_layer(layer, stock) -> Replacement:
+    """GlobalOutputNet of LlamaForCausalLMNet, which prepares positions and mask for all layers."""
+    return Replacement(forward=global_outputs, is_site=False)
+
+
+def global_outputs(
+    self, position_ids, attention_mask, seq_length, batch_size, seq_length_with_past, cache_length, emb_dtype
+):
+    if position_ids is None and self.config.sep_parallel_degree > 1:
+        position_ids = paddle.arange(seq_length, dtype="int64").expand((batch_size, seq_length))
+    if attention_mask is not None:
+        attention_mask = mask_of(attention_mask, None, seq_length, seq_length_with_past)
+    return position_ids, attention_mask, None
+
+
+def _pipe_embedding(layer, stock) -> Replacement:
+    """LlamaEmbeddingPipe: where no mask is given it writes one out on npu, which says the opposite (True =
+    keep) of what the operator takes, and elsewhere none: then the layers are causal."""
+    return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
+
+
+CHANGES = {
+    (*AS_ATTRIBUTE, *AS_GLOBAL, *AS_FUNCTIONAL): _attention_layer,
+    DECODERS: _decoder,
+    ("LlamaModelAuto",): _auto_decoder,
+    ("GlobalOutputNet",): _global_layer,
+    ("LlamaEmbeddingPipe",): _pipe_embedding,
+}

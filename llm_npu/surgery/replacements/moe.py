@@ -1,0 +1,122 @@
+"""The mixtures of experts of Mixtral and Qwen2-MoE, by ``paddle_fused``'s operators for them and its swiglu.
+
+    out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
+
+B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
+"""
+
+from __future__ import annotations
+
+import paddle
+import paddle.nn.functional as F
+
+import paddle_fused
+from llm_npu.surgery import experts
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.sites import overrides_forward, stock_class
+
+
+def example(block, batch) -> list:
+    """The permutations; the experts' own layers are sites of ``swiglu``."""
+    router = block.gate
+    width = router.weight.shape[0]
+    top_k = block.top_k if hasattr(block, "top_k") else router.top_k
+    count = batch.rows * batch.length
+    indices = paddle.zeros([count, top_k], dtype="int64")
+    order = paddle.arange(count * top_k, dtype="int32")
+    tokens, rows = batch.empty(count, width), batch.empty(count * top_k, width)
+    probs = batch.empty(count, top_k, dtype="float32")
+    return [
+        lambda: paddle_fused.moe_token_permute(tokens, indices),
+        lambda: paddle_fused.moe_token_unpermute(rows, order, probs),
+    ]
+
+
+@kernel("moe", known_as="npu_fused_moe", operator="fused_moe", example=example)
+def replace(layer) -> Replacement | NotFused | None:
+    """The sparse block of Mixtral or Qwen2-MoE, with the same arguments and results.
+
+    Not fused: experts that are spread over processes or have another activation than SiLU, and gates that
+    drop tokens or choose experts otherwise than by probability.
+    """
+    stock = stock_class(layer, tuple(BLOCKS))
+    if stock is None:
+        return None
+    forward, refuses = BLOCKS[stock.__name__]
+    reason = overrides_forward(layer, stock) or experts.refuses(layer.experts) or refuses(layer)
+    return NotFused(reason) if reason else Replacement(forward=forward)
+
+
+def _refuses_mixtral(block) -> str | None:
+    for number, expert in enumerate(block.experts):
+        activation = type(expert.act_fn).__name__
+        if activation != "SiLUActivation":
+            return f"the activation of experts.{number} is {activation}, not silu"
+    return None
+
+
+def _refuses_qwen2_moe(block) -> str | None:
+    gate = block.gate
+    if block.expert_parallel_degree > 1:
+        return f"tokens go to experts in other processes (expert parallel, {block.expert_parallel_degree})"
+    if gate.drop_tokens:
+        return "the gate drops tokens beyond an expert's capacity (drop_tokens)"
+    if getattr(gate, "scoring_func", "softmax") != "softmax":
+        return f"the gate scores experts by {gate.scoring_func}, not by softmax"
+    if gate.topk_method != "greedy":
+        return f"the gate chooses experts by {gate.topk_method}, not by probability"
+    if not all(expert.fuse_swiglu for expert in block.experts):
+        return f"the activation of the experts is {block.config.hidden_act}, not silu"
+    return None
+
+
+def mixtral(self, hidden_states):
+    """hidden_states [B, S, H] -> the same shape, and the router's logits [T, E]."""
+    tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
+    router_logits = self.gate(tokens)
+    with paddle.amp.auto_cast(False):
+        scores = F.softmax(router_logits.astype("float32"), axis=-1)
+        probs, indices = _chosen(scores, self.top_k, norm_topk_prob=True)
+    # The router's product has the dtype that AMP has products computed in.
+    out = experts.mixture(self.experts, tokens.astype(router_logits.dtype), probs, indices)
+    return out.astype(hidden_states.dtype).reshape(hidden_states.shape), router_logits
+
+
+def qwen2_moe(self, hidden_states):
+    """hidden_states [B, S, H] -> the same shape, and the gate's auxiliary loss.
+
+    ``norm_topk_prob`` is the configuration's, which PaddleNLP 3.0.0b4 does not hand to its gate.
+    """
+    gate = self.gate
+    # The gate stays in float32 when AMP O2 casts a model; outside of auto_cast its input has to follow.
+    logits = F.linear(hidden_states.astype(gate.weight.dtype), gate.weight)
+    shared = self.shared_expert(hidden_states)
+    with paddle.amp.auto_cast(False):
+        scores = F.softmax(logits.astype("float32"), axis=-1).astype(paddle.get_default_dtype())
+        by_token = scores.reshape([-1, gate.num_experts])
+        probs, indices = _chosen(by_token, gate.top_k, self.norm_topk_prob)
+        auxiliary_loss = _auxiliary_loss(gate, scores, by_token, indices)
+    # The shared expert's products have the dtype that AMP has products computed in.
+    tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
+    out = experts.mixture(self.experts, tokens, probs, indices).reshape(hidden_states.shape)
+    return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
+
+
+BLOCKS = {
+    "MixtralSparseMoeBlock": (mixtral, _refuses_mixtral),
+    "Qwen2MoeSparseMoEBlock": (qwen2_moe, _refuses_qwen2_moe),
+}
+
+
+def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:
+    """The top_k experts of each row of scores [T, E]: their probabilities and numbers, both [T, K]."""
+    _, indices = paddle.topk(scores.detach(), top_k, axis=-1)  # paddle-custom-npu has no gradient of topk
+    probs = paddle.take_along_axis(scores, indices, 1, broadcast=False)
+    return probs / probs.sum(-1, keepdim=True) if norm_topk_prob else probs, indices
+
+
+def _auxiliary_loss(gate, scores, by_token, indices):
+    """As the gate computes it: by sequence if the configuration says ``seq_aux``, else of all tokens."""
+    if getattr(gate.config, "seq_aux", False):
+        return gate._cal_seq_aux_loss(scores, gate.top_k, indices)
+    return gate._cal_aux_loss(by_token, F.one_hot(indices, gate.num_experts).sum(1))

@@ -1,0 +1,200 @@
+"""The folder of a checkpoint: whole or not there, verified, rotated.
+
+A checkpoint is written into a hidden folder, flushed to the disk, marked complete, and only then renamed. The
+mark, ``complete.json``, holds the size and the SHA-256 of every file:
+
+    {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
+
+A process killed in the middle of a save leaves a hidden folder, which nothing reads and the next save
+removes. Which checkpoint a run may continue from is decided in ``llm_npu.training.resume``.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from llm_npu.core.atomic import exchange, flush, flush_all, remove, remove_leftovers, unfinished
+from llm_npu.core.ranks import ALONE, Ranks
+from llm_npu.core.untrusted import plain_json
+
+MARK = "complete.json"
+NEWEST = "true"  # as in PaddleNLP's scripts
+IF_ANY = "auto"  # the newest, or a start at step 0: what a command that is restarted says
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def path_of(output_dir: str | Path, step: int) -> Path:
+    """Where the checkpoint of ``step`` is, or will be."""
+    return Path(output_dir) / f"checkpoint-{step}"
+
+
+@contextmanager
+def begun(output_dir: str | Path, step: int) -> Iterator[Path]:
+    """The hidden folder of a new checkpoint; at the end it is removed, unless ``commit`` has renamed it."""
+    final = path_of(output_dir, step)
+    remove_leftovers(final.parent, "checkpoint-*")
+    with unfinished(final) as folder:
+        yield folder
+
+
+def contents(folder: Path) -> list[str]:
+    """The names of the files in ``folder``, in alphabetical order."""
+    return sorted(file.name for file in folder.iterdir() if file.is_file())
+
+
+def described(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]:
+    """Size and SHA-256 of the files ``names``."""
+    return {name: _describe(folder / name) for name in names}
+
+
+def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) -> None:
+    """Mark ``folder``, whose ``files`` are as ``described``, complete, and give it the name ``final``.
+
+    OSError when there is a file that is not among them: nothing would notice its damage.
+    """
+    if unread := sorted(set(contents(folder)) - files.keys()):
+        raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
+    (folder / MARK).write_text(json.dumps({"step": step_of(final), "files": files}, indent=1))
+    flush_all(folder)
+    if (final / MARK).is_file():
+        exchange(folder, final)  # ``folder`` is the old one now, and goes with ``begun``
+    else:
+        if final.exists():  # half removed, or left by a killed stock Trainer
+            shutil.rmtree(final)
+        folder.rename(final)
+    flush(final.parent)
+
+
+def digests(folder: str | Path) -> dict[str, str]:
+    """{file: SHA-256} of a complete checkpoint, as its mark has them."""
+    return {name: each["sha256"] for name, each in _mark(Path(folder))[1].items()}
+
+
+def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
+    """The step of the complete checkpoint ``folder``; ValueError says which file is missing or damaged.
+
+    Many processes share the reading: each must call it.
+    """
+    folder = Path(folder)
+    with ranks.together():
+        return _verify(folder, ranks)
+
+
+def _verify(folder: Path, ranks: Ranks) -> int:
+    if not folder.is_dir():
+        raise ValueError(
+            f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one."
+        )
+    if not (folder / MARK).is_file():
+        raise ValueError(f"{folder} has no {MARK}: it was not written to the end. {_alternative(folder)}")
+    step, files = _mark(folder)
+    for name, wanted in ranks.share(list(files.items())):
+        file = folder / name
+        if not file.is_file():
+            raise ValueError(f"{folder} is corrupt: {name} is missing. {_alternative(folder)}")
+        size = file.stat().st_size
+        if size != wanted.get("bytes"):
+            was = f"{name} has {size} bytes instead of {wanted.get('bytes')}"
+            raise ValueError(f"{folder} is corrupt: {was}. {_alternative(folder)}")
+        if _describe(file) != wanted:
+            raise ValueError(f"{folder} is corrupt: {name} has another SHA-256. {_alternative(folder)}")
+    return step
+
+
+def _mark(folder: Path) -> tuple[int, dict[str, dict]]:
+    """The step, and what is said of each file. ValueError for a mark that says less."""
+    try:
+        mark = plain_json.mapping(folder / MARK)
+        step, files = mark["step"], {name: dict(about) for name, about in mark["files"].items()}
+        if type(step) is int and all(Path(name).name == name and "sha256" in files[name] for name in files):
+            return step, files
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}")
+
+
+def marked_step(folder: Path) -> int:
+    """The step of a complete checkpoint, as its mark has it."""
+    return _mark(folder)[0]
+
+
+def complete(output_dir: str | Path) -> list[Path]:
+    """The checkpoints in ``output_dir`` that carry the mark, oldest first."""
+    folders = (folder for folder in Path(output_dir).glob("checkpoint-*") if _NAME.fullmatch(folder.name))
+    return sorted((folder for folder in folders if (folder / MARK).is_file()), key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a checkpoint in an output folder."""
+    return int(_NAME.fullmatch(folder.name)[1])
+
+
+def to_resume(
+    wanted: str, output_dir: str | Path, ranks: Ranks = ALONE, say: Callable[[str], None] = print
+) -> Path | None:
+    """The verified checkpoint that ``--resume_from_checkpoint wanted`` means, the same on all ``ranks``.
+
+    ``wanted`` is a folder, or ``true`` for the newest complete checkpoint in ``output_dir`` that is not
+    damaged; ``say`` gets a line for each newer one that is. ValueError when there is none, and when the
+    folder that was named is damaged. ``auto`` is ``true``, but None where there is no complete checkpoint.
+    """
+    if wanted.lower() not in (NEWEST, IF_ANY):
+        verify(wanted, ranks)
+        return Path(wanted)
+    found = ranks.from_first([str(folder) for folder in complete(output_dir)])
+    damage = None
+    for folder in map(Path, reversed(found)):
+        try:
+            verify(folder, ranks)
+            return folder
+        except ValueError as error:
+            damage = error
+            if folder != Path(found[0]):
+                say(f"note     {error}")
+    if damage is not None:
+        raise damage
+    if wanted.lower() == IF_ANY:
+        return None
+    raise ValueError(
+        f"{output_dir} holds no complete checkpoint to resume from; "
+        "leave --resume_from_checkpoint out to start at step 0."
+    )
+
+
+def prune(output_dir: str | Path, keep: int | None) -> None:
+    """Remove the oldest complete checkpoints until ``keep`` are left; None or 0 keeps all."""
+    for folder in complete(output_dir)[: -keep if keep else 0]:
+        remove(folder)
+
+
+def clear(output_dir: str | Path, above: int = -1) -> None:
+    """Remove every complete checkpoint of a step after ``above``, the newest first.
+
+    They are of an earlier run, or of one that is now continued from before them: pruning and resuming would
+    take them for this run's newest.
+    """
+    for folder in reversed(complete(output_dir)):
+        if step_of(folder) > above:
+            remove(folder)
+
+
+def _describe(file: Path) -> dict[str, int | str]:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _alternative(folder: Path) -> str:
+    others = [other for other in complete(folder.parent) if other.name != folder.name]
+    return (
+        f"Resume from {others[-1]} instead." if others else "There is no other complete checkpoint beside it."
+    )

@@ -1,0 +1,23 @@
+"""The model that LoRA trained, merged, in a run's output folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import paddle
+from paddlenlp.peft import LoRAModel
+
+from llm_npu.core.atomic import replace, unfinished
+from llm_npu.data.text import chat_template
+from llm_npu.models.paddlenlp import lora, weights
+
+MERGED = "merged"  # the folder in a run's output folder
+
+
+def export(model: LoRAModel, tokenizer, folder: Path) -> None:
+    """Write the merged model and its tokenizer in the Hugging Face layout; ``folder`` appears whole."""
+    with unfinished(folder) as new:
+        with paddle.no_grad(), lora.merged(model):
+            weights.save(lora.unwrapped(model), new)
+        chat_template.save(tokenizer, new)
+        replace(new, folder)

@@ -1,0 +1,156 @@
+"""Who writes which part of a checkpoint: every part once, shared out evenly, into files of whole tensors."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from llm_npu.core.ranks import Ranks
+from llm_npu.core.tensor_file import Whole
+from llm_npu.training.checkpoint.tensors import Held
+
+LARGEST = 5 << 30  # bytes of tensors in one file
+
+
+class Part(NamedTuple):
+    """What one process has to write: ``block`` of ``held`` into ``file``."""
+
+    file: str
+    held: Held
+    block: object
+
+
+@dataclass
+class Plan:
+    """Who writes what. ``files``: {file: {name: Whole}}, the same on all processes; ``parts``: this one's."""
+
+    files: dict[str, dict[str, Whole]]
+    parts: list[Part]
+
+    @classmethod
+    def of(cls, held: Mapping[str, Sequence[Held]], ranks: Ranks) -> Plan:
+        """The plan for {kind: tensors}; each must call it. The files are called after the kinds.
+
+        ValueError when the processes together do not hold a tensor exactly once, replicas aside.
+        """
+        own = {}
+        with ranks.together():
+            own = {
+                (kind, block.name, each.dtype, block.shape, block.offset, block.extent): (each, block)
+                for kind, tensors in held.items()
+                for each in tensors
+                for block in each.blocks
+            }
+        holders: dict[tuple, list[int]] = {}
+        for rank, keys in enumerate(ranks.gather(list(own))):
+            for key in keys:
+                holders.setdefault(key, []).append(rank)
+        wholes = _wholes(holders)
+        files = {kind: _files(kind, wholes.get(kind, {})) for kind in held}
+        file_of = {
+            (kind, name): file for kind in held for file, names in files[kind].items() for name in names
+        }
+        loads, parts = [0] * ranks.size, []
+        for key in sorted(holders):
+            kind, name, *_, extent = key
+            rank = min(holders[key], key=lambda rank: (loads[rank], rank))
+            loads[rank] += math.prod(extent)
+            if rank == ranks.rank:
+                parts.append(Part(file_of[kind, name], *own[key]))
+        return cls({file: tensors for of in files.values() for file, tensors in of.items()}, parts)
+
+    def content(self) -> Iterator[tuple[str, object, np.ndarray]]:
+        """(file, block, values) of this process's parts; a tensor is copied to the host once."""
+        held, array = None, None
+        for part in sorted(self.parts, key=lambda part: (part.file, id(part.held))):
+            if part.held is not held:
+                held, array = part.held, part.held.array()
+            yield part.file, part.block, part.block.of(array)
+
+
+def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Whole]]:
+    """{kind: {name: Whole}} of all that the processes hold."""
+    wholes: dict[str, dict[str, Whole]] = {}
+    boxes: dict[tuple[str, str], list[tuple]] = {}
+    for kind, name, dtype, shape, offset, extent in holders:
+        whole = wholes.setdefault(kind, {}).setdefault(name, Whole(dtype, shape))
+        if whole != Whole(dtype, shape):
+            raise ValueError(f"{name} is {Whole(dtype, shape)} on one process and {whole} on another")
+        boxes.setdefault((kind, name), []).append((offset, extent))
+    for (kind, name), parts in boxes.items():
+        shape = wholes[kind][name].shape
+        elements = sum(math.prod(extent) for _, extent in parts)
+        if elements != math.prod(shape):
+            raise ValueError(
+                f"the processes hold {elements} of the {math.prod(shape)} elements of {name}, of shape "
+                f"{list(shape)}; it cannot be stored"
+            )
+        if pair := _overlapping(parts):
+            one, other = sorted(pair)
+            raise ValueError(
+                f"the processes hold the parts {_range(*one)} and {_range(*other)} of {name}, of shape "
+                f"{list(shape)}, which overlap; it cannot be stored"
+            )
+    return wholes
+
+
+def _overlapping(parts: list[tuple]) -> tuple[tuple, tuple] | None:
+    """Two of the boxes (offset, extent) that share an element, if there are any.
+
+    A fused projection split by elements is in a thousand parts: only neighbours are compared, along the
+    dimension in which the parts are most apart.
+    """
+    dims = len(parts[0][0])
+    if dims == 0:
+        return tuple(parts[:2]) if len(parts) > 1 else None
+    axis = max(range(dims), key=lambda dim: len({offset[dim] for offset, _ in parts}))
+    near: list[tuple] = []
+    for part in sorted(parts, key=lambda part: part[0][axis]):
+        near = [(offset, extent) for offset, extent in near if offset[axis] + extent[axis] > part[0][axis]]
+        for other in near:
+            if _overlap(part, other):
+                return part, other
+        near.append(part)
+    return None
+
+
+def _overlap(one: tuple, other: tuple) -> bool:
+    """Whether two boxes (offset, extent) of one tensor share an element."""
+    return all(max(a, b) < min(a + m, b + n) for a, m, b, n in zip(*one, *other, strict=True))
+
+
+def _range(offset: Sequence[int], extent: Sequence[int]) -> str:
+    """(0, 2), (3, 4) -> "[0:3, 2:6]"."""
+    return f"[{', '.join(f'{begin}:{begin + size}' for begin, size in zip(offset, extent, strict=True))}]"
+
+
+def _files(kind: str, tensors: Mapping[str, Whole]) -> dict[str, dict[str, Whole]]:
+    """{file: {name: Whole}}: one file, or several of at most ``LARGEST`` bytes, named as Hugging Face's."""
+    groups: list[dict[str, Whole]] = [{}]
+    size = 0
+    for name in sorted(tensors):
+        size += tensors[name].bytes
+        if size > LARGEST and groups[-1]:
+            groups.append({})
+            size = tensors[name].bytes
+        groups[-1][name] = tensors[name]
+    if len(groups) == 1:
+        return {f"{kind}.safetensors": groups[0]}
+    return {
+        f"{kind}-{number:05}-of-{len(groups):05}.safetensors": group
+        for number, group in enumerate(groups, start=1)
+    }
+
+
+def index_of(files: Mapping[str, Mapping[str, Whole]]) -> str:
+    """The index of several files of a kind, as Hugging Face's readers take it."""
+    size = sum(whole.bytes for tensors in files.values() for whole in tensors.values())
+    places = {name: file for file, tensors in files.items() for name in tensors}
+    return (
+        json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=2, sort_keys=True) + "\n"
+    )

@@ -1,0 +1,33 @@
+"""``run.json``: the settings of the run that wrote a checkpoint (``llm_npu.training.resume.settings``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from llm_npu.core.untrusted import plain_json
+
+FILE = "run.json"
+
+
+def write(settings: dict[str, dict], folder: Path) -> None:
+    """Add ``run.json`` to the files of a checkpoint."""
+    (folder / FILE).write_text(json.dumps(settings, indent=1) + "\n")
+
+
+def mesh_of(folder: Path) -> dict[str, int]:
+    """The mesh of the run that wrote ``folder``, a checkpoint."""
+    return read(folder)["mesh"]
+
+
+def read(folder: Path) -> dict[str, dict]:
+    """The settings that ``folder``, a checkpoint, was written with. ValueError if it does not say."""
+    try:
+        found = plain_json.mapping(folder / FILE)
+    except FileNotFoundError:
+        raise ValueError(
+            f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
+        ) from None
+    if not all(isinstance(found.get(part), dict) for part in ("fixed", "schedule", "mesh")):
+        raise ValueError(f"{folder / FILE} must say what was fixed, the schedule and the mesh.")
+    return found

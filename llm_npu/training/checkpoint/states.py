@@ -1,0 +1,85 @@
+"""The small states of a checkpoint as JSON: the learning rate schedule, the loss scale, random numbers.
+
+    scheduler.json             {"last_epoch": 100, "last_lr": 0.0018}
+    scaler.json                {"scale": [65536.0], "incr_count": 12, ...}
+    rng_state_<rank>.json      see ``llm_npu.training.checkpoint.random_state``
+
+Numbers come back bit for bit: Python writes as many digits as a float64 needs, and float32 fits into that.
+Checkpoints of earlier releases have the same states in files of ``paddle.save`` (EARLIER), which are read as
+plain data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from llm_npu.core.untrusted import plain_json, plain_pickle
+
+SCHEDULER, SCALER = "scheduler", "scaler"
+EARLIER = {SCHEDULER: "scheduler.pdparams", SCALER: "scaler.pdparams"}
+
+
+def rng_name(rank: int) -> str:
+    """The name of the state of a process's random number generators."""
+    return f"rng_state_{rank}"
+
+
+def file_of(name: str) -> str:
+    """The file of the state ``name``."""
+    return f"{name}.json"
+
+
+def text(state: Mapping) -> str:
+    """``state``, of numbers, text, arrays of numbers and mappings of them, as JSON."""
+    return json.dumps(_plain(state)) + "\n"
+
+
+def read(folder: Path, name: str, trust: bool = False) -> Mapping:
+    """The state ``name`` of the checkpoint ``folder``, of this release or of an earlier one.
+
+    ``trust``: files of ``paddle.save`` may run code. ValueError for a state that is missing or damaged, or
+    asks for more than plain data.
+    """
+    if (folder / file_of(name)).is_file():
+        return plain_json.mapping(folder / file_of(name))
+    earlier = folder / EARLIER.get(name, f"{name}.pth")
+    if not earlier.is_file():
+        raise ValueError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has one.")
+    found = plain_pickle.load(earlier, trust)
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{earlier} must hold a state, not a {type(found).__name__}.")
+    return found
+
+
+def like(found: object, own: object, where: str):
+    """``found`` in the types of ``own``, a state of the same kind. ValueError, with ``where``, else."""
+    if isinstance(own, Mapping):
+        if isinstance(found, Mapping) and own.keys() <= found.keys():
+            return {key: like(found[key], value, f"{where}, {key}") for key, value in own.items()}
+    elif isinstance(own, np.ndarray):
+        values = found.tolist() if isinstance(found, np.ndarray) else found
+        if isinstance(values, list) and len(values) == own.size and all(map(_is_number, values)):
+            return np.array(values, own.dtype).reshape(own.shape)
+    elif isinstance(own, bool) or own is None:
+        if type(found) is type(own):
+            return found
+    elif _is_number(found) and (isinstance(found, int) or not isinstance(own, int)):
+        return found
+    wanted = f"with {', '.join(own)}" if isinstance(own, Mapping) else f"like {own!r:.40}"
+    raise ValueError(f"{where}: {found!r:.40} is no state {wanted}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _plain(value):
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -1,0 +1,220 @@
+"""What a process holds of a model and its optimizer, as parts of whole tensors with names of their own.
+
+The optimizer's states belong to a parameter, and are named after the stock tensors in it:
+
+    model.layers.0.self_attn.q_proj.weight.master           the fp32 weights of a low-precision parameter
+    model.layers.0.self_attn.q_proj.weight.moment1          first moment of Adam, ...
+    model.layers.0.self_attn.q_proj.weight.beta1_pow_acc    beta1 to the power of the step, [1]
+
+Who has which states, and under which names, differs between Paddle's optimizers for many processes:
+
+    sharding stage 1            the parameters that _partition_parameters gave to the rank
+    stage 1 with split_param    a slice of each parameter's elements, in the communication buffers
+    sharding stage 2            the parameters of param2rank
+    sharding stage 3            large parameters: a slice of the elements, fw_storage, in their place
+    everything else             all parameters of the process
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle.base.framework import EagerParamBase
+
+from llm_npu.core.tensor_file import Reader
+from llm_npu.models.paddlenlp import layout
+from llm_npu.models.paddlenlp.layout import Block, Shape
+
+MASTER = "master"
+
+
+@dataclass
+class Held:
+    """A tensor of this process and where its parts stand in whole tensors.
+
+    ``shape`` is that of the array which ``places`` count in: the process's part of the parameter. With
+    ``begin`` the tensor has only the elements of that array from ``begin`` on, row by row, and maybe padding.
+    """
+
+    tensor: paddle.Tensor
+    shape: Shape
+    places: list[Block]
+    begin: int | None = None
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The parts that the tensor really has."""
+        if self.begin is None:
+            return self.places
+        return layout.clipped(self.places, self.shape, self.begin, self.begin + self._count)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.tensor.dtype).removeprefix("paddle.")
+
+    def array(self) -> np.ndarray:
+        """The values on the host; where the tensor has none, anything."""
+        values = layout.local(self.tensor).numpy()
+        if self.begin is None:
+            return values
+        array = np.empty(self.shape, values.dtype)
+        array.reshape(-1)[self._range] = values.reshape(-1)[: self._count]
+        return array
+
+    def fill(self, array: np.ndarray) -> None:
+        """Set the tensor from ``array``, of ``shape`` and any dtype (uint16 is bfloat16)."""
+        if self.begin is not None:
+            values = self.tensor.numpy()
+            part = layout.as_dtype(array.reshape(-1)[self._range], self.tensor.dtype)
+            values.reshape(-1)[: self._count] = part
+        else:
+            values = layout.as_dtype(array, self.tensor.dtype)
+        layout.assign(self.tensor, values)
+
+    @property
+    def _count(self) -> int:
+        """How many elements of the tensor are no padding."""
+        return max(0, min(math.prod(self.tensor.shape), math.prod(self.shape) - self.begin))
+
+    @property
+    def _range(self) -> slice:
+        return slice(self.begin, self.begin + self._count)
+
+
+def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[Held]:
+    """What this process holds of ``parameters``, named as by ``llm_npu.models.paddlenlp.layout.parameters``.
+
+    ``config``: the model's, or None for parameters that are stored under their names as they are (LoRA).
+    """
+    held = []
+    for name, parameter in parameters.items():
+        shape, blocks = layout.blocks(name, parameter, config)
+        if (part := getattr(parameter, "fw_storage", None)) is None:
+            held.append(Held(parameter, shape, blocks))
+        else:
+            held.append(Held(part, shape, blocks, _sharding_rank() * math.prod(part.shape)))
+    return held
+
+
+def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> list[Held]:
+    """What this process holds of the state of ``optimizer`` for ``parameters``, as ``of_parameters``.
+
+    The states are created if the optimizer has made no step yet.
+    """
+    wrappers = list(_wrappers(optimizer))
+    inner = wrappers[-1]
+    updated = {
+        name: found
+        for name, parameter in parameters.items()
+        if not parameter.stop_gradient and (found := _updated(parameter, wrappers)) is not None
+    }
+    maker = next((each for each in wrappers if hasattr(type(each), "_shard_accumulator")), inner)
+    maker._create_accumulators(
+        paddle.static.default_main_program().global_block(), [target for target, _ in updated.values()]
+    )
+    held = []
+    for name, (target, begin) in updated.items():
+        for kind, tensor in _states(inner, target):
+            if tuple(tensor.shape) == (1,) and tuple(target.shape) != (1,):
+                whole = [Block(f"{part}.{kind}", (1,), (0,), (1,), (0,)) for part in layout.parts(name)]
+                held.append(Held(tensor, (1,), whole))
+            else:
+                split = tensor if tensor.is_dist() else parameters[name]
+                shape, blocks = layout.blocks(name, split, config)
+                blocks = [block._replace(name=f"{block.name}.{kind}") for block in blocks]
+                held.append(Held(tensor, shape, blocks, begin))
+    return held
+
+
+def load(folder: Path, kind: str, tensors: list[Held]) -> None:
+    """Set ``tensors`` from the files of ``kind`` in a checkpoint, whatever mesh wrote it.
+
+    ValueError when one is not there or has another shape.
+    """
+    files = sorted(folder.glob(f"{kind}.safetensors")) or sorted(folder.glob(f"{kind}-*.safetensors"))
+    stored = Reader(files)
+    for each in tensors:
+        array = None
+        for block in each.places:
+            if block.name not in stored:
+                raise ValueError(f"{folder} lacks {block.name}, which this run needs.")
+            values = stored[block.name]
+            if values.shape != block.shape:
+                raise ValueError(
+                    f"{folder} has {block.name} of shape {list(values.shape)}, but this run's is "
+                    f"{list(block.shape)}."
+                )
+            if array is None:
+                array = np.empty(each.shape, values.dtype)
+            block.of(array)[...] = values[block.box]
+        if array is not None:
+            each.fill(array)
+
+
+def _wrappers(optimizer) -> Iterator:
+    """The optimizer and those inside it, from the outside to the one that computes."""
+    inside = None
+    while optimizer is not None and optimizer is not inside:
+        yield optimizer
+        inside = optimizer
+        optimizer = vars(inside).get("_inner_opt", vars(inside).get("_optim"))  # stage 3's is its own _optim
+
+
+def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | None:
+    """What the optimizer takes for ``parameter`` here, and its first element if that is a slice; or None."""
+    if (part := getattr(parameter, "fw_storage", None)) is not None:  # stage 3
+        stand_in = EagerParamBase(shape=part.shape, dtype=part.dtype, name=f"slice@{parameter.name}")
+        return stand_in, _sharding_rank() * math.prod(part.shape)
+    for wrapper in wrappers:
+        inside = vars(wrapper)
+        if inside.get("tensor_fusion"):
+            raise ValueError(
+                "--sharding_parallel_config enable_tensor_fusion has one state for many parameters, which "
+                "cannot be stored by name; leave it out."
+            )
+        if "_slice_params" in inside:  # stage 1 with split_param
+            return _slice(parameter, wrapper)
+        if "_rank2params" in inside:  # stage 1
+            return (
+                (parameter, None) if wrapper._param2rank[parameter.name] == wrapper._sharding_rank else None
+            )
+        if "_param2align" in inside and "_param2rank" in inside:  # stage 2
+            return (parameter, None) if wrapper.param2rank[parameter.name] == wrapper._rank else None
+    return parameter, None
+
+
+def _slice(parameter, wrapper) -> tuple[paddle.Tensor, int] | None:
+    wrapper._collect_comm_buffers()
+    for buffer in wrapper._comm_buffer_list:
+        view = buffer._sharding_param_grad_view.get(parameter.name)
+        if view is None:
+            continue
+        if view._param_begin >= view._param_end:
+            return None
+        target = wrapper._slice_params[parameter.name]
+        view.fill_slice_param(target)
+        return target, view._param_begin - view._index
+    raise AssertionError(f"{parameter.name} is in no communication buffer")
+
+
+def _states(inner, target) -> Iterator[tuple[str, paddle.Tensor]]:
+    """(kind, tensor) of everything that the optimizer keeps for ``target``."""
+    master = inner._master_weights.get(target.name)
+    if master is not None:
+        yield MASTER, master
+    for kind, tensors in inner._accumulators.items():
+        tensor = tensors.get(target.name if master is None else master.name)
+        if tensor is not None:
+            yield kind, tensor
+
+
+def _sharding_rank() -> int:
+    from paddle.distributed import fleet
+
+    return fleet.fleet._hcg.get_sharding_parallel_rank()

@@ -1,0 +1,157 @@
+"""The methods of PaddleNLP's Trainer that save and load, with checkpoints that know no mesh.
+
+    model.safetensors, config.json      the weights, as Hugging Face's readers take them
+    tokenizer.json, ...                 the tokenizer
+    optimizer.safetensors               fp32 weights and moments, by the names of the weights
+    scheduler.json                      the learning rate schedule
+    scaler.json                         the loss scale of fp16
+    rng_state_<rank>.json               the random number generators of each process
+    trainer_state.json                  the step, and so the position in the data
+    run.json                            what run it was, on which mesh (``llm_npu.training.resume``)
+    complete.json                       the mark (``llm_npu.training.checkpoint.folder``)
+
+On the same mesh a run continues bit for bit; on another one to rounding, with dropout drawn anew. No file
+runs code when it is read; those of earlier releases do with ``--trust_checkpoint`` only.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu.core.ranks import Ranks
+from llm_npu.data.text import chat_template
+from llm_npu.models.paddlenlp import layout, lora, weights
+from llm_npu.training.checkpoint import run_record, states
+from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
+from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
+from llm_npu.training.checkpoint.tensors import load, of_optimizer, of_parameters
+
+OPTIMIZER = "optimizer"
+
+
+class Checkpointing:
+    """A Trainer with this mixin saves and loads as the head of this file says.
+
+    It has ``settings``, the content of ``run.json``, and a ``recorder`` that learns what was saved.
+    """
+
+    _random_state: dict | None = None  # what a checkpoint of the same mesh holds, until it is set
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        arguments = self.args
+        return Checkpoints(
+            arguments.output_dir, Ranks.of_run(), arguments.save_total_limit, behind=arguments.async_save
+        )
+
+    def wait_for_checkpoints(self) -> None:
+        """The checkpoint that is being written behind the training is complete; OSError if it cannot be."""
+        self._record(self.checkpoints.finish())
+
+    def _save_checkpoint(self, model, metrics=None):
+        ranks = Ranks.of_run()
+        with ranks.together():
+            held = {OPTIMIZER: of_optimizer(self.optimizer, *self._named())}
+            if not isinstance(self.model, lora.LoRAModel):
+                held["model"] = of_parameters(*self._named())
+            files = self._small_files()
+            own = states.file_of(states.rng_name(ranks.rank))
+            state = states.text(as_plain(random_state()))
+        own_files = {own: lambda folder: (folder / own).write_text(state)}
+        self._record(self.checkpoints.save(self.state.global_step, held, files, own_files))
+
+    def _small_files(self) -> Files:
+        """What the first process writes; the values are those of now, whenever they are written."""
+
+        def tokenizer(folder: Path) -> None:
+            chat_template.save(self.tokenizer, folder)
+
+        def model(folder: Path) -> None:
+            if isinstance(self.model, lora.LoRAModel):
+                lora.save(self.model, folder)
+            else:
+                weights.save_config(self.model, folder)
+
+        files = {
+            "config.json": model,
+            run_record.FILE: lambda folder: run_record.write(self.settings, folder),
+            "tokenizer.json": tokenizer,
+            "trainer_state.json": lambda folder: self.state.save_to_json(str(folder / "trainer_state.json")),
+        }
+        texts = {states.SCHEDULER: states.text(self.lr_scheduler.state_dict())}
+        if self.do_grad_scaling:
+            texts[states.SCALER] = states.text(self.scaler.state_dict())
+        for name, text in texts.items():
+            file = states.file_of(name)
+            files[file] = lambda folder, file=file, text=text: (folder / file).write_text(text)
+        return files
+
+    def _load_from_checkpoint(self, resume_from_checkpoint=None):
+        if resume_from_checkpoint is None:
+            return
+        if isinstance(self.model, lora.LoRAModel):
+            lora.load(self.model, resume_from_checkpoint, self.args.trust_checkpoint)
+        else:
+            weights.load(self.model, resume_from_checkpoint)
+        folder = Path(resume_from_checkpoint)
+        # Read here: what is wrong with it is said before anything changes.
+        if run_record.mesh_of(folder) == self.settings["mesh"]:
+            name = states.rng_name(Ranks.of_run().rank)
+            found = states.read(folder, name, self.args.trust_checkpoint)
+            self._random_state = from_plain(found, str(folder / states.file_of(name)))
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        if checkpoint is None or self.args.ignore_load_lr_and_optim:
+            return
+        folder = Path(checkpoint)
+        load(folder, OPTIMIZER, of_optimizer(self.optimizer, *self._named()))
+        self.lr_scheduler.set_state_dict(self._state(folder, states.SCHEDULER, self.lr_scheduler))
+        # The state also holds the next rate of the run before; the schedule may be another now.
+        self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
+        if self.do_grad_scaling:
+            self.scaler.load_state_dict(self._state(folder, states.SCALER, self.scaler))
+        if self.args.offload_optim:
+            self._offload_optimizer()
+
+    def _state(self, folder: Path, name: str, holder):
+        found = states.read(folder, name, self.args.trust_checkpoint)
+        return states.like(found, holder.state_dict(), f"{folder}, {name}")
+
+    def _load_rng_state(self, checkpoint):
+        if checkpoint is not None and self._random_state is not None:
+            set_random_state(self._random_state)
+
+    def _named(self) -> tuple[dict, object]:
+        """The parameters that are trained, by name, and the configuration that their names belong to."""
+        if isinstance(self.model, lora.LoRAModel):
+            return self.model.get_trainable_state_dict(), None
+        return layout.parameters(self.model), self.model.config
+
+    def _record(self, saved: list[Saved]) -> None:
+        for each in saved:
+            self.recorder.saved(each)
+
+
+class WriteBehind(TrainerCallback):
+    """Looks after every step at the checkpoint that is being written behind the training."""
+
+    def __init__(self, trainer: Checkpointing):
+        self._trainer = trainer
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._trainer._record(self._trainer.checkpoints.poll())
+
+
+def export_model(model, folder: str | Path, tokenizer=None) -> None:
+    """Write a model that the processes of the run hold together: weights, configuration and tokenizer.
+
+    In the Hugging Face layout, as the weights of a checkpoint; ``folder`` appears whole. Each process must
+    call it.
+    """
+    files: Files = {"config.json": lambda folder: weights.save_config(model, folder)}
+    if tokenizer is not None:
+        files["tokenizer.json"] = lambda folder: chat_template.save(tokenizer, folder)
+    export(Path(folder), of_parameters(layout.parameters(model), model.config), files, Ranks.of_run())

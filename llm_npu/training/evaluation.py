@@ -1,0 +1,48 @@
+"""The loss over held-out samples: the mean over all labels, whatever batches and processes they are in."""
+
+from __future__ import annotations
+
+import math
+
+from llm_npu.core import ranks
+from llm_npu.data import FirstSamples, Samples
+
+
+def read_by_all(samples: Samples, arguments) -> FirstSamples:
+    """The held-out ``samples`` that an evaluation reads, for PaddleNLP's ``TrainingArguments``."""
+    batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
+    data_ranks = arguments.dataset_world_size
+    most = batches * per_batch * data_ranks if batches > 0 else len(samples)
+    count = min(most, len(samples))
+    whole_batches = arguments.pipeline_parallel_degree > 1
+    return FirstSamples(samples, count, padded_size(count, per_batch, data_ranks, whole_batches))
+
+
+def padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bool) -> int:
+    """How many samples to read so that every process has as many batches as the others; at least ``samples``.
+
+    Some kinds of parallelism communicate in the forward pass, for which all must have a batch.
+    ``whole_batches``: a pipeline takes no smaller last one.
+    """
+    if data_ranks == 1 and not whole_batches:
+        return samples
+    per_round = per_batch * data_ranks
+    return math.ceil(samples / per_round) * per_round
+
+
+class Mean:
+    """A mean over the samples of all processes."""
+
+    def __init__(self):
+        self._total = self._weight = 0.0
+
+    def add(self, mean: float, weight: float) -> None:
+        """A batch of samples of this ``weight`` in all."""
+        if weight:
+            self._total += mean * weight
+            self._weight += weight
+
+    def everywhere(self) -> float:
+        """Collective; the same in every process."""
+        total, weight = ranks.table([self._total, self._weight]).sum(axis=0)
+        return float(total / weight)

@@ -1,0 +1,75 @@
+"""Pictures of a run's records: the loss, and what the hardware did."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from llm_npu.training.metrics.recorder import Recorder
+
+MIB = 2**20
+
+
+def plot_loss(recorder: Recorder, vocab_size: int, file: str | Path) -> None:
+    """Write the loss curve as PNG: training and evaluation loss over the steps, and ln(vocabulary)."""
+    figure, axes = _subplots(figsize=(8, 4.5))
+    axes.plot(*zip(*recorder.losses(), strict=True), linewidth=1, label="training")
+    if evaluations := recorder.eval_losses():
+        axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation (held-out text)")
+    axes.axhline(math.log(vocab_size), ls="--", color="grey", lw=1, label="guessing: ln(vocabulary)")
+    axes.set(xlabel="step", ylabel="loss (nats per token)", ylim=(0, None))
+    axes.legend()
+    axes.grid(alpha=0.3)
+    _save(figure, file)
+
+
+def plot_run(recorder: Recorder, file: str | Path) -> None:
+    """Write speed, norm of the gradients, shares of the time and memory over the steps as one PNG."""
+    records = [record for record in recorder.records if "step_s" in record]
+    figure, ((speed, norm), (waits, memory)) = _subplots(2, 2, figsize=(11, 6.5), sharex=True)
+    _line(speed, records, "tokens_per_s")
+    speed.set(ylabel="tokens/s", ylim=(0, None))
+    if recorder.utilization:  # the same curve on another scale
+        to_mfu = recorder.utilization.of(1.0)
+        percent = speed.secondary_yaxis(
+            "right", functions=(lambda y: 100 * to_mfu * y, lambda y: y / (100 * to_mfu))
+        )
+        percent.set_ylabel("MFU (%)")
+    _line(norm, records, "grad_norm")
+    norm.set(ylabel="norm of the gradients", ylim=(0, None))
+    for name, label in (
+        ("data", "waiting for data"),
+        ("communication", "communicating"),
+        ("exposed", "waiting for communication"),
+    ):
+        _line(waits, records, f"{name}_s", lambda record: 100 / record["step_s"], label)
+    waits.set(ylabel="share of the step (%)", xlabel="step", ylim=(0, None))
+    waits.legend()
+    _line(memory, records, "peak_memory", lambda record: 1 / MIB)
+    memory.set(ylabel="peak memory of a device (MiB)", xlabel="step", ylim=(0, None))
+    for axes in (speed, norm, waits, memory):
+        axes.grid(alpha=0.3)
+    _save(figure, file)
+
+
+def _line(axes, records: list[dict], name: str, scale=lambda record: 1.0, label: str | None = None) -> None:
+    points = [(record["step"], record[name] * scale(record)) for record in records if name in record]
+    if points:
+        axes.plot(*zip(*points, strict=True), linewidth=1, label=label)
+
+
+def _subplots(*grid: int, **options):
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display needed
+    from matplotlib import pyplot  # not above: it takes long, and most of the time nothing is plotted
+
+    return pyplot.subplots(*grid, dpi=120, **options)
+
+
+def _save(figure, file: str | Path) -> None:
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    figure.savefig(file)
+    pyplot.close(figure)

@@ -1,0 +1,102 @@
+"""PaddleNLP's model for a run, of its family: random weights, or those of a local directory."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from pathlib import Path
+
+import paddle
+from paddlenlp.trainer.trainer_utils import set_seed
+from paddlenlp.transformers.configuration_utils import LlmMetaConfig
+
+from llm_npu.config import RunConfig, check_model
+from llm_npu.core import ranks
+from llm_npu.models.paddlenlp import families, lora, presets, stored, weights
+from paddle_fused import virtual_npu
+
+
+def config_for(run):
+    """The ``LlamaConfig``, ``Qwen2Config``, ... of a ``RunConfig``: its model with the run's length.
+
+    PaddleNLP's own fused paths stay off in it: ``llm_npu.surgery`` puts the fused operators in.
+    ValueError as in ``presets.model_config``, for another family than ``--model_type`` names, and for a
+    run that this model cannot do (``config.check_model``).
+    """
+    config = presets.model_config(run.model.model_name_or_path, num_hidden_layers=run.model.num_hidden_layers)
+    if run.model.model_type not in (None, config.model_type):
+        raise ValueError(
+            f"--model_type is {run.model.model_type}, but {run.model.model_name_or_path} is a "
+            f"{config.model_type}; leave --model_type out, or give another --model_name_or_path"
+        )
+    check_model(run, config)
+    LlmMetaConfig.set_llm_config(config, run.training)
+    fuses = families.FAMILIES[config.model_type].fuses_projections
+    config.fuse_attention_qkv = fuses and run.model.fuse_attention_qkv
+    config.fuse_attention_ffn = fuses and run.model.fuse_attention_ffn
+    config.use_fast_layer_norm = run.model.use_fast_layer_norm
+    config.seq_length = run.data.max_seq_length
+    return config
+
+
+def build(run: RunConfig, config, tokenizer, fill: bool = True):
+    """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... of ``config`` in fp32, on the run's device.
+
+    The trainer casts it. Its configuration, which is stored with the weights, gets the ids of the special
+    tokens of ``tokenizer``. Random weights depend on ``--seed`` alone: not on the number of processes, and
+    not on how they share the model. Without ``fill``, weights will be loaded into it. ValueError when the
+    weights of the directory ``--model_name_or_path`` do not fit, and when Paddle's device is not the one that
+    was asked for. With ``--finetuning_type lora`` it comes wrapped (``llm_npu.models.paddlenlp.lora``).
+    """
+    asked, found = run.training.device, paddle.device.get_device()
+    if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP goes on without a word
+        raise ValueError(
+            f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin."
+        )
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(config, name, getattr(tokenizer, name))
+    set_seed(run.training.seed)
+    if max(config.tensor_parallel_degree, config.pipeline_parallel_degree) > 1:
+        model = _part_of_model(run, config, fill)
+    else:
+        paddle.seed(run.training.seed)  # PaddleNLP gives data-parallel processes seeds of their own
+        model = families.new_model(config)
+    if run.model.continue_training:
+        weights.load(model, run.model.model_name_or_path)
+    return lora.wrap(model, run.model) if run.model.finetuning_type == "lora" else model
+
+
+def _part_of_model(run: RunConfig, config, fill: bool):
+    """What this process has of a model that processes share, with the weights that one process would make.
+
+    The first process of every machine makes the whole model, in its device's memory, and writes it into the
+    output folder, where the others read their parts.
+    """
+    if not fill or run.model.continue_training or virtual_npu.is_dry():
+        return families.new_model(config)
+    machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
+    folder = Path(run.training.output_dir) / f".initial-weights-{machine}"
+    if local == 0:
+        whole = copy.deepcopy(config)
+        whole.tensor_parallel_degree = whole.pipeline_parallel_degree = 1
+        whole.sequence_parallel = False
+        folder.mkdir(parents=True, exist_ok=True)
+        paddle.seed(run.training.seed)
+        stored.write(weights.to_stock(families.new_model(whole)), folder)
+    ranks.wait()
+    set_seed(run.training.seed)
+    model = families.new_model(config)
+    weights.from_stock(model, stored.Stored(folder))
+    ranks.wait()
+    if local == 0:
+        shutil.rmtree(folder)
+    return model
+
+
+def load_weights(model, folder: str | Path, trust: bool = False) -> None:
+    """Set them from a checkpoint; ``trust`` as in `lora.load`. ValueError as there and `weights.load`."""
+    if isinstance(model, lora.LoRAModel):
+        lora.load(model, folder, trust)
+    else:
+        weights.load(model, folder)

@@ -1,0 +1,226 @@
+"""Which checkpoint a run may continue from.
+
+A checkpoint holds, in ``run.json``, what the run was that wrote it:
+
+    {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...},
+     "mesh": {"processes": 4, "tensor": 2, "data": 2}}
+
+``fixed`` decides which sample comes next and what the optimizer's state means; it must be the same. The
+``schedule`` may change, the optimizer's settings with it: people lengthen runs and lower weight decay. What
+this run gives counts, as in PaddleNLP. So may the ``mesh``: how many processes, and what they split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from paddlenlp.trainer import TrainerState
+
+from llm_npu.config import ModelArguments, RunConfig
+from llm_npu.core.console import say
+from llm_npu.core.ranks import Ranks, mesh
+from llm_npu.core.untrusted import plain_json
+from llm_npu.data.indexed import with_suffix
+from llm_npu.data.text import chat_template
+from llm_npu.data.text.corpus import Corpus
+from llm_npu.data.text.tokenizer import fingerprint
+from llm_npu.training import checkpoint
+from llm_npu.training.checkpoint import run_record
+
+# What decides the shapes and the order of the parameters, in config.json.
+SHAPING_FIELDS = (
+    "model_type",
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "tie_word_embeddings",
+)
+FIXED = (
+    "seed",
+    "bf16",
+    "fp16",
+    "fp16_opt_level",
+)
+LORA = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target")
+SCHEDULE = (
+    "max_steps",
+    "warmup_steps",
+    "warmup_ratio",
+    "decay_steps",
+    "learning_rate",
+    "min_learning_rate",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "amp_master_grad",
+    "overlap",
+)
+
+
+def requested(arguments, config) -> Path | None:
+    """The checkpoint that the ``TrainingArguments`` ask to resume from, verified; None to start at step 0.
+
+    ValueError when there is none, when it is damaged or of another model than ``config`` (``LlamaConfig``,
+    ...), and when the run would write between the checkpoints of an earlier one, or cannot write at all.
+    """
+    output_dir = Path(arguments.output_dir)
+    _check_folder(output_dir)
+    folder, ranks = None, Ranks.of_run()
+    if arguments.resume_from_checkpoint is not None:
+        tell = say if ranks.first else lambda line: None
+        folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)
+        if folder is not None:  # "auto" finds none where the run has not begun
+            _check_same_model(folder, arguments, config)
+            check_state(folder)
+    earlier = ranks.from_first(checkpoint.complete(output_dir))
+    if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
+        raise ValueError(
+            f"{output_dir} holds {earlier[-1].name} of an earlier run; "
+            "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
+            "or give another --output_dir."
+        )
+    return folder
+
+
+def continues(folder: str | Path | None, output_dir: str | Path) -> bool:
+    """Whether a run from the checkpoint ``folder`` continues the one that wrote those in ``output_dir``."""
+    return folder is not None and Path(folder).resolve().parent == Path(output_dir).resolve()
+
+
+def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict]:
+    """The content of ``run.json``; ``source`` is what ``llm_npu.data.find`` returned."""
+    arguments = run.training
+    fixed = {name: getattr(arguments, name) for name in FIXED}
+    fixed["samples per step"] = (
+        arguments.per_device_train_batch_size
+        * arguments.gradient_accumulation_steps
+        * arguments.dataset_world_size
+    )
+    fixed |= {name: getattr(run.data, name) for name in ("stage", "packing", "reset_attention_mask")}
+    fixed |= {"max_seq_length": run.data.max_seq_length, "split": run.data.split}
+    fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
+    fixed |= {"chat_template": _hash(str(chat_template.source_of(tokenizer)).encode())}
+    fixed |= {"finetuning_type": run.model.finetuning_type} | _adapted(run.model)
+    # Other operators round otherwise, and compute the same.
+    schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
+    schedule |= {name: getattr(run.model, name) for name in ("fuse_attention_qkv", "fuse_attention_ffn")}
+    schedule["lr_scheduler_type"] = arguments.lr_scheduler_type.value
+    return {"fixed": fixed, "schedule": schedule, "mesh": mesh()}
+
+
+def beginning(folder: Path | None, arguments) -> list[str]:
+    """The line that says where a run begins which the ``TrainingArguments`` ask to resume."""
+    if folder is not None:
+        return [f"the run continues from {folder}"]
+    asked = arguments.resume_from_checkpoint is not None
+    return [f"there is no checkpoint in {arguments.output_dir} yet: the run starts at step 0"] * asked
+
+
+def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
+    """A line for each argument of the schedule that differs from the run that wrote ``folder``, a checkpoint.
+
+    ValueError when something differs that must not.
+    """
+    written = run_record.read(folder)
+    for name, value in settings["fixed"].items():
+        was = written["fixed"].get(name)
+        if was != value:
+            raise ValueError(
+                f"{folder} was written with {name} {was}, but this run has {value}; "
+                "resume with the arguments and the data of the run that wrote it."
+            )
+    before = written["schedule"]
+    changed = [
+        f"--{name} is {value}; the run that is continued had {before[name]}"
+        for name, value in settings["schedule"].items()
+        if name in before and before[name] != value  # an earlier version may not have written all of them
+    ]
+    if written["mesh"] != settings["mesh"]:
+        changed.append(
+            f"this run has {_words(settings['mesh'])}; the run that is continued had "
+            f"{_words(written['mesh'])}: losses are the same to rounding, dropout is drawn anew"
+        )
+    return changed
+
+
+def _words(mesh: dict[str, int]) -> str:
+    """{"processes": 4, "tensor": 2} -> "4 processes (tensor 2)"."""
+    degrees = ", ".join(f"{name} {size}" for name, size in mesh.items() if name != "processes")
+    return (
+        f"{mesh.get('processes', 1)} process" + ("es" if mesh else "") + (f" ({degrees})" if degrees else "")
+    )
+
+
+def _data(source: Corpus | Path) -> str:
+    """A hash that tells one data set from another; of a .bin its size only, because it may be very large."""
+    if isinstance(source, Corpus):
+        return source.fingerprint()
+    digest = hashlib.sha256(with_suffix(source, ".idx").read_bytes())
+    digest.update(f"{source.name} {with_suffix(source, '.bin').stat().st_size}".encode())
+    return digest.hexdigest()
+
+
+def _adapted(model: ModelArguments) -> dict[str, object]:
+    """What A and B of LoRA belong to: their sizes, and the weights beside them."""
+    if model.finetuning_type != "lora":
+        return {}
+    found = {name: getattr(model, name) for name in LORA}
+    digest = hashlib.sha256()
+    for file in sorted(Path(model.model_name_or_path).glob("*.safetensors")):
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return found | {"base weights": digest.hexdigest()}
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _check_folder(output_dir: Path) -> None:
+    for path in (output_dir, *output_dir.absolute().parents):
+        if path.exists():
+            if not path.is_dir():
+                raise ValueError(f"--output_dir is {output_dir}, but {path} is a file; give a folder.")
+            return
+
+
+def _check_same_model(folder: Path, arguments, config) -> None:
+    """The optimizer's state belongs to these very parameters: their shapes, their order, their dtype."""
+    written = plain_json.mapping(folder / "config.json")
+    low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
+    asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
+    asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
+    for field, value in asked.items():
+        if written.get(field, False) != value:
+            raise ValueError(
+                f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
+                "resume with the arguments of the run that wrote it."
+            )
+
+
+def check_state(folder: Path) -> None:
+    """PaddleNLP believes what ``trainer_state.json`` says, and reads the checkpoint it calls the best."""
+    file = folder / "trainer_state.json"
+    if not file.is_file():
+        raise ValueError(f"{folder} has no {file.name}, which says how far the run was.")
+    state = plain_json.mapping(file)
+    step = state.get("global_step")
+    known = {field.name: field for field in dataclasses.fields(TrainerState)}
+    if unknown := state.keys() - known.keys():
+        raise ValueError(f"{file} holds {sorted(unknown)[0]!r:.40}, which PaddleNLP's trainer does not have.")
+    if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
+        raise ValueError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
+    if state.get("best_model_checkpoint") is not None:
+        raise ValueError(f"{file} names a best_model_checkpoint, which no run of this project writes.")
+    if not isinstance(state.get("log_history", []), list):
+        raise ValueError(f"{file}: log_history must be a list.")

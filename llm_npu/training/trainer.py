@@ -1,0 +1,332 @@
+"""PaddleNLP's Trainer for pre-training, with checkpoints that are atomic and resume bit for bit.
+
+What is PaddleNLP's stays PaddleNLP's: mixed precision, master weights and gradients, accumulation, clipping,
+recompute, parallelism over processes. Replaced are the parts where an interrupted run would not continue as
+it was, or where a run of several processes would not count as one of a single process does:
+
+- the sampler walks the samples in order, from the number already consumed; the data is shuffled by the seed;
+- checkpoints are those of ``llm_npu.training.checkpoint.training``: whole or not there, and of no mesh;
+- losses are means over all labels of all processes (``llm_npu.training.step``,
+  ``llm_npu.training.evaluation``), and all processes stop after the same step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import paddle
+from paddlenlp.trainer import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from paddlenlp.trainer.trainer_utils import EvalLoopOutput
+from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
+from paddlenlp.utils.batch_sampler import DistributedBatchSampler
+
+from llm_npu.config import DataArguments, RunConfig
+from llm_npu.core import ranks, stopping
+from llm_npu.core.console import is_ours, say
+from llm_npu.core.ranks import Ranks
+from llm_npu.data import Datasets, ShuffledSamples
+from llm_npu.data.collate import Collator
+from llm_npu.models.paddlenlp import lora
+from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
+from llm_npu.training import checkpoint, evaluation, metrics, resume
+from llm_npu.training.checkpoint import merged
+from llm_npu.training.checkpoint.training import Checkpointing, WriteBehind
+from llm_npu.training.metrics import Recorder
+from llm_npu.training.nonfinite import Guard, bad_numbers
+from llm_npu.training.step import Step, StepSync
+from llm_npu.training.step_clock import StepClock
+
+SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
+
+
+def set_max_steps(arguments, samples: Datasets) -> None:
+    """Put the steps that ``num_train_epochs`` are in place of ``max_steps`` -1."""
+    if arguments.max_steps == -1:
+        steps = arguments.num_train_epochs * len(samples.train) / _samples_per_step(arguments)
+        arguments.max_steps = max(1, int(steps))
+
+
+def pretraining(
+    run: RunConfig,
+    model,
+    tokenizer,
+    samples: Datasets,
+    recorder: Recorder,
+    settings: dict[str, dict],
+    mask: str = "dense",
+    kind: Callable[..., PretrainTrainer] | None = None,
+) -> PretrainTrainer:
+    """The trainer of a run, over the shuffled training part of ``samples``.
+
+    ``settings`` (of ``llm_npu.training.resume``) are stored in the checkpoints. ``mask`` is the form of the
+    masks that the model takes: "object" when its attention is fused, else "dense" (``llm_npu.data.collate``).
+    ``kind`` makes the trainer, a ``PretrainTrainer`` by default.
+    """
+    arguments = run.training
+    per_step = _samples_per_step(arguments)
+    drawn = arguments.max_steps * per_step
+    return (kind or PretrainTrainer)(
+        recorder,
+        settings,
+        model=model,
+        args=arguments,
+        train_dataset=ShuffledSamples(samples.train, drawn, arguments.seed, per_step),
+        eval_dataset=evaluation.read_by_all(samples.valid, arguments) if arguments.do_eval else None,
+        data_collator=_collator(run.data, tokenizer, mask),
+        tokenizer=tokenizer,
+    )
+
+
+def _samples_per_step(arguments) -> int:
+    return arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
+
+
+def _collator(data: DataArguments, tokenizer, mask: str) -> Collator:
+    pad = tokenizer.pad_token_id
+    return Collator(
+        padding=data.padding,
+        length=data.max_seq_length if data.padding == "max_length" else None,
+        pad_token_id=tokenizer.eos_token_id if pad is None else pad,
+        mask=mask,
+    )
+
+
+class PretrainTrainer(Checkpointing, Trainer):
+    """Trains a causal language model on the batches that ``llm_npu.data.collate`` makes.
+
+    ``train_dataset[i]`` must depend on i (and a seed) alone. Every label of an optimizer step counts as much,
+    in whichever micro batch it is (``llm_npu.data.order``). ``recorder`` collects what the run measures, and
+    shows it. ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that
+    ended the training early, or None.
+    """
+
+    def __init__(self, recorder: Recorder, settings: dict[str, dict], **kwargs):
+        self.recorder = recorder
+        self.settings = settings
+        self.stop = StopOnSignal()
+        self.micro_batch_losses: list[paddle.Tensor] = []
+        self.step_tokens = 0
+        self.gradient_norm: GradientNorm | ProgramNorm | None = None
+        self.guard = Guard(kwargs["args"].nonfinite, self._bad_numbers, say)
+        self._last_inputs: dict | None = None
+        self.clock = StepClock()
+        together = StepSync(self._own_step, self._listen)
+        callbacks = [LastStep(), together, self.stop, recorder, WriteBehind(self), self.clock]
+        super().__init__(callbacks=callbacks, **kwargs)
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+        self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
+
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+        """As the stock ``train``; ends with a checkpoint of the last step, and with the merged model of LoRA.
+
+        ValueError, OSError: as their text says. What Paddle raises of these kinds is a fault of the program,
+        and comes as the cause of a RuntimeError.
+        """
+        self.add_callback(
+            RemoveStaleCheckpoints(resume.continues(resume_from_checkpoint, self.args.output_dir))
+        )
+        try:
+            result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+            self.keep_results()
+        except (ValueError, OSError) as error:
+            if is_ours(error):
+                raise
+            raise RuntimeError(f"The training failed after step {self.state.global_step}.") from error
+        finally:
+            self.checkpoints.abandon()
+            self.stop.restore()
+            self.recorder.end()
+        return result
+
+    def keep_results(self) -> None:
+        """Ends the training: a checkpoint of its last step, and of LoRA the merged model."""
+        self.wait_for_checkpoints()
+        last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
+        # The first process decides: what the others see of a shared folder may be a little older.
+        if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
+            self._save_checkpoint(self.model)
+            self.wait_for_checkpoints()
+        if isinstance(self.model, lora.LoRAModel) and not self.stop.received and ranks.is_first():
+            merged.export(self.model, self.tokenizer, Path(self.args.output_dir) / merged.MERGED)
+
+    def _own_step(self) -> tuple[float, ...]:
+        """This process's row of the step that has just ended (`Step.of`)."""
+        loss = sum(float(each) for each in self.micro_batch_losses)  # each is divided by their number already
+        norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
+        memory, signal = metrics.peak_memory(), self.stop.pending or 0
+        return loss, self.step_tokens, memory, signal, norm, *self.clock.take()
+
+    def _listen(self, step: Step) -> None:
+        self.recorder.step = step
+        self.stop.agreed = signal.Signals(step.signal) if step.signal else None
+
+    def _wrap_model(self, model, training=True):
+        wrapped = super()._wrap_model(model, training)
+        if training and self.gradient_norm is None:
+            watched = (lambda norm: None) if self.do_grad_scaling else self.guard.check_norm
+            self.gradient_norm = GradientNorm(self.optimizer, watched)
+            self.guard.around(self.optimizer)
+        return wrapped
+
+    def _check_loss_valid(self, loss):
+        """In place of the stock check, which ends the one process that has the bad loss."""
+        if self.do_grad_scaling:
+            return
+        self.guard.check_loss(sum(float(each) for each in self.micro_batch_losses))
+        if not paddle.isfinite(loss).all():
+            loss.set_value(paddle.zeros_like(loss))  # of the steps since the last log
+
+    def _bad_numbers(self) -> str:
+        if self._last_inputs is None:
+            return bad_numbers(self.model, None)
+        with self.autocast_smart_context_manager():
+            return bad_numbers(self.model, self._last_inputs)
+
+    def training_step(self, model, inputs, step_control=0):
+        if step_control == 0:
+            self.micro_batch_losses, self.step_tokens = [], 0
+        self.step_tokens += inputs["num_tokens"]
+        loss = super().training_step(model, inputs, step_control=step_control)
+        self.micro_batch_losses.append(loss)
+        return loss
+
+    def compute_loss(self, model, inputs, return_outputs=False):
+        """The mean loss of a batch, in training times the weight that its labels have in the step."""
+        del inputs["num_tokens"]
+        weight = inputs.pop("loss_weight") / self.args.per_device_train_batch_size
+        self._last_inputs = dict(inputs) if model.training else None
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
+        loss = loss * weight if model.training and weight != 1.0 else loss
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs, **kwargs):
+        """As the stock ``log``, with what the recorder knows of the step, for the trackers of --report_to."""
+        known = self.recorder.records[-1] if self.recorder.records else {}
+        super().log({name: value for name, value in known.items() if name != "step"} | logs, **kwargs)
+
+    def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
+        """The mean loss over all labels; PaddleNLP's is one over batches, and over samples read twice."""
+        mean = evaluation.Mean()
+        self.model.eval()
+        for inputs in dataloader:
+            weight = inputs["loss_weight"]
+            mean.add(self.held_out_loss(inputs), weight)
+            self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+        self.model.train()
+        found = {f"{metric_key_prefix}_loss": mean.everywhere()}
+        return EvalLoopOutput(
+            predictions=None, label_ids=None, metrics=found, num_samples=len(self.eval_dataset)
+        )
+
+    def held_out_loss(self, inputs) -> float:
+        """The mean loss over the labels of a batch; anything where it has none."""
+        return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
+
+    def create_scheduler(self, num_training_steps: int):
+        schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)
+        if schedule is None:
+            return super().create_scheduler(num_training_steps)
+        if self.lr_scheduler is None:
+            self.lr_scheduler = schedule(
+                max_lr=self.args.learning_rate,
+                min_lr=self.args.min_learning_rate,
+                warmup_step=self.args.get_warmup_steps(num_training_steps),
+                decay_step=self.args.decay_steps or num_training_steps,
+                last_epoch=0,
+            )
+        return self.lr_scheduler
+
+    def _get_train_sampler(self):
+        return DistributedBatchSampler(
+            self.train_dataset,
+            batch_size=self.args.per_device_train_batch_size,
+            num_replicas=self.args.dataset_world_size,
+            rank=self.args.dataset_rank,
+            drop_last=True,
+        )
+
+
+class LastStep(TrainerCallback):
+    """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            control.should_log = True
+            control.should_evaluate = args.do_eval
+            control.should_save = True
+
+
+class RemoveStaleCheckpoints(TrainerCallback):
+    """Removes, as the training begins, the checkpoints that it does not continue from, and a merged model.
+
+    ``continued``: those up to the step that it begins at are its own.
+    """
+
+    def __init__(self, continued: bool):
+        self.continued = continued
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if ranks.is_first():
+            checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
+            shutil.rmtree(Path(args.output_dir) / merged.MERGED, ignore_errors=True)
+        ranks.wait()
+
+
+class StopOnSignal(TrainerCallback):
+    """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
+
+    The signals are caught between ``on_train_begin`` and ``restore``. A second one ends the process at
+    once; the checkpoints stay whole even then. paddle.distributed.launch sends SIGTERM up to three times
+    within a second, to one process after the other: of several processes, each takes signals that come so
+    soon after the first for the same one, and all stop after the step in which one of them has received it.
+    """
+
+    REPEATED = 3.0  # seconds
+
+    def __init__(self):
+        self.pending: signal.Signals | None = None  # what this process has received
+        self.agreed: signal.Signals | None = None  # what all processes know of
+        self._before: dict[signal.Signals, object] = {}
+        self._wakeup = -1
+        self._since = 0.0
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The signal that ends the training."""
+        return self.agreed or (self.pending if ranks.count() == 1 else None)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._wakeup = signal.set_wakeup_fd(
+            -1
+        )  # llm_npu.core.stopping need not hear of what this one answers
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._receive)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.received:
+            control.should_save = True
+            control.should_evaluate = False
+            control.should_training_stop = True
+
+    def restore(self) -> None:
+        """Leave the signals to whom they belonged before the training."""
+        if not self._before:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+        signal.set_wakeup_fd(self._wakeup)
+        stopping.reached("after the last step")
+
+    def _receive(self, number, frame):
+        if self._since and (ranks.count() == 1 or time.monotonic() - self._since > self.REPEATED):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._since = self._since or time.monotonic()
+        self.pending = self.pending or signal.Signals(number)

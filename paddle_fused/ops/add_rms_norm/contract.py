@@ -1,0 +1,47 @@
+"""RMSNorm of a sum."""
+
+from paddle_fused.contracts.rule import PARAM_INVALID, Rule, listed
+
+from ..rms_norm.contract import FLOATS
+from ..rms_norm.contract import LIMITS as RMS_NORM_LIMITS
+
+LIMITS = {}
+DTYPES = {"add_rms_norm.dtype": FLOATS}
+
+_ADD_RMS = ("aclnnAddRmsNorm", "add_rms_norm")
+_ADD_RMS_DOC = "hicann/ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md"
+
+RULES = (
+    Rule(
+        "add_rms_norm.dtype",
+        _ADD_RMS,
+        PARAM_INVALID,
+        listed(FLOATS) + ", the same for x, residual and gamma",
+        "Cast them with tensor.astype.",
+        _ADD_RMS_DOC,
+    ),
+    Rule(
+        "add_rms_norm.residual",
+        _ADD_RMS,
+        PARAM_INVALID,
+        "x and residual of the same shape",
+        "Expand one of them: they are not broadcast.",
+        _ADD_RMS_DOC,
+    ),
+    Rule(
+        "add_rms_norm.shape",
+        _ADD_RMS,
+        PARAM_INVALID,
+        f"x of rank 1 to {RMS_NORM_LIMITS['rms_norm.rank']} and gamma of the shape of x's last dimensions",
+        "Pass a gamma that covers the dimensions to normalise over.",
+        _ADD_RMS_DOC,
+    ),
+    Rule(
+        "add_rms_norm.epsilon",
+        _ADD_RMS,
+        PARAM_INVALID,
+        "a number that is not negative, such as 1e-6",
+        "Pass a positive one: it keeps the root away from zero.",
+        _ADD_RMS_DOC,
+    ),
+)

@@ -1,0 +1,258 @@
+"""Attention by flash_attention_npu of paddle-custom-npu, in each of its three public forms.
+
+The operator has CANN's mode 0 only: no mask, its own causal mask from the top left, or a mask that is written
+out, beside which it bounds the band at 65536 tokens. Its scale is 1 / sqrt(D).
+
+Source: PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc. Legend: Sq and Skv queries and keys
+of one sequence, T tokens, D and Dv head sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+import paddle
+
+from paddle_fused import ascend, contracts
+from paddle_fused.devices import is_captured
+from paddle_fused.masks.explain import computed_fraction
+from paddle_fused.masks.intents import Band, Mask
+from paddle_fused.masks.sequences import Sequence
+from paddle_fused.masks.tensors import hidden_tensor
+
+from ..arguments import dtype_name
+from .call import AttentionCall
+from .layout import as_bsnd, as_tokens, from_bsnd
+
+PLUGIN = "flash_attention_npu"
+
+
+class _Request(NamedTuple):
+    """What the operator is asked for."""
+
+    varlen: bool
+    causal: bool = False
+    mask: Mask | None = None
+    mask_shape: tuple[int, int] | None = None
+    is_triangle: bool = False  # the mask hides all keys after the query, so that these blocks are left out
+
+
+def run(query, key, value, bias, call: AttentionCall):
+    request, heads, layout = _request(call), call.heads, call.layout
+    factor = _query_factor(call)
+    query = query if factor == 1 else query * factor
+    if layout == "TND":
+        q, k, v = (query, key, value) if request.varlen else (x.unsqueeze(0) for x in (query, key, value))
+    else:
+        tensors = ((query, heads.query), (key, heads.key), (value, heads.key))
+        arrange = as_tokens if request.varlen else as_bsnd
+        q, k, v = (arrange(x, layout, n) for x, n in tensors)
+    mask = None if request.mask is None else _mask_tensor(request, call)
+    flags = (
+        0.0,
+        request.causal,
+        True,
+        True,
+        request.is_triangle,
+    )  # dropout, ..., return_softmax, is_test, ...
+    out, softmax_max, softmax_sum, *_ = ascend.call(
+        PLUGIN, q, k, v, None, mask, *_form_arguments(call, request, flags)
+    )
+    if layout == "TND":
+        out = out if request.varlen else out.squeeze(0)
+    else:
+        if request.varlen:
+            out = out.reshape([call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim])
+        out = from_bsnd(out, layout)
+    if not call.returns_statistics:  # of sequences their shape is not what the operator declares
+        softmax_max = softmax_sum = None
+    return out, softmax_max, softmax_sum, None
+
+
+def mode(query, key, value, bias, call: AttentionCall) -> str:
+    request = _request(call)
+    kind = "causal" if request.causal else "no mask" if request.mask is None else "full mask"
+    return f"{PLUGIN}, {kind}{', varlen' if request.varlen else ''}"
+
+
+def computed(query, key, value, bias, call: AttentionCall) -> float:
+    """The share of the scores: it leaves out what follows a query, if it is told so, and no more."""
+    request, shapes = _request(call), call.shapes
+    high = 0 if request.causal or request.is_triangle else None
+    whole = (Sequence(shapes.query_len, shapes.key_len),)
+    sequences = call.plan.sequences if request.varlen else whole
+    sequences = tuple(replace(s, low=None, high=high) for s in sequences)
+    plan = replace(call.plan, packed=request.varlen, sequences=sequences, prefix=None)
+    return computed_fraction(plan, shapes)
+
+
+def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
+    return (
+        ascend.refuses(query, key, value, bias, operators=(PLUGIN,))
+        or _refuses_form()
+        or _refuses_tensors(query, bias, call)
+        or _refuses_scale(call)
+        or _refuses_mask(query, call)
+        or _refuses_statistics(query, call)
+    )
+
+
+def _refuses_tensors(query, bias, call) -> str | None:
+    heads = call.heads
+    if dtype_name(query) not in contracts.dtypes("attention.plugin_dtype"):
+        return contracts.reason("attention.plugin_dtype", PLUGIN, f"query is {dtype_name(query)}")
+    if bias is not None:
+        return f"{PLUGIN} has no position bias"
+    if call.dropout > 0:
+        return (
+            f"{PLUGIN} applies dropout in its backward pass but not in its forward pass, so that gradients "
+            "are wrong"
+        )
+    if heads.value_dim != heads.head_dim:
+        came = f"the head sizes are {heads.head_dim} of key and {heads.value_dim} of value"
+        return contracts.reason("attention.plugin_value", PLUGIN, came)
+    return None
+
+
+def _refuses_scale(call) -> str | None:
+    if _query_factor(call) is not None:
+        return None
+    return (
+        f"{PLUGIN} has the scale 1 / sqrt(D) only; {call.scale:g} is not that times a power of two, by "
+        "which the query could be multiplied without rounding"
+    )
+
+
+def _refuses_mask(query, call) -> str | None:
+    if call.plan.zero_rows:
+        return f"{PLUGIN} has no handling of queries that see no key"
+    if is_captured(query) and not (call.shapes.known and (call.plan.sequences or not call.plan.packed)):
+        return f"{PLUGIN} needs lengths that a captured program knows"
+    request = _request(call)
+    if request is None and _form() == "v10" and call.layout == "TND":
+        return f"{PLUGIN} of the plugin that is installed has no varlen form"
+    if request is None:
+        return f"{PLUGIN} shares one mask [longest Sq, longest Skv] among all sequences, and theirs differ"
+    longest = max((max(s.query_len, s.key_len) for s in call.plan.sequences), default=0)
+    if (request.causal or request.mask is not None) and longest - 1 > contracts.limit("attention.band"):
+        return (
+            f"{PLUGIN} lets a masked query see {contracts.limit('attention.band')} tokens before and after "
+            "it only"
+        )
+    return None
+
+
+def _refuses_statistics(query, call) -> str | None:
+    if not call.returns_statistics:
+        return None
+    request = _request(call)
+    if request.varlen:
+        return (
+            f"{PLUGIN} orders the statistics of sequences [N, T, 8] while it gives them the shape [T, N, 8]"
+        )
+    if is_captured(query):
+        return (
+            f"{PLUGIN} declares its statistics with the shape of key and value, which captured programs "
+            "rely on"
+        )
+    return None
+
+
+def _form() -> str | None:
+    """The public form of the operator: tensor13, list13, v10, or None for another."""
+    inputs, attributes = ascend.signature(PLUGIN)
+    if "is_varlen" in attributes:
+        return "tensor13" if len(inputs) == 7 else "list13"
+    return "v10" if "is_triangle_upper_mask" in attributes else None
+
+
+def _refuses_form() -> str | None:
+    if _form() is not None:
+        return None
+    return (
+        f"{PLUGIN} of the plugin that is installed has none of its three known forms: "
+        f"{ascend.signature(PLUGIN)}"
+    )
+
+
+def _form_arguments(call, request: _Request, flags) -> tuple:
+    form = _form()
+    if form == "v10":
+        return flags
+    lengths = (None, None) if form == "tensor13" else ([], [])
+    if request.varlen:
+        lengths = [list(accumulate(lens)) for lens in (call.plan.query_lens, call.plan.key_lens)]
+        if form == "tensor13":
+            lengths = [paddle.to_tensor(ends, dtype="int32") for ends in lengths]
+    return (*lengths, *flags, request.varlen)
+
+
+def _query_factor(call) -> float | None:
+    """What the query is multiplied by for another scale: a power of two, which rounds nothing, or None."""
+    factor = call.scale * math.sqrt(call.heads.head_dim)
+    if not factor:
+        return None
+    power = math.copysign(2.0 ** round(math.log2(abs(factor))), factor)
+    return power if abs(factor / power - 1) < 2.0**-24 else None  # equal in float32, as the operator computes
+
+
+def _request(call: AttentionCall) -> _Request | None:
+    """How the operator can be asked for this mask; None: it cannot."""
+    plan, shapes = call.plan, call.shapes
+    active = [s for s in plan.sequences if s.query_len]
+    if plan.packed and _form() != "v10":
+        if plan.mask == "none":
+            return _Request(True)
+        if plan.full is None and all(s.acts_like(None, 0) for s in active):
+            return _Request(True, causal=True)
+        return _shared_mask(plan, active)
+    if call.layout == "TND" and plan.packed:
+        return None
+    shape = shapes.query_len, shapes.key_len
+    if call.mask is None or (plan.mask == "none" and not plan.packed):
+        return _Request(False)
+    if (
+        not plan.packed
+        and plan.mask == "compressed"
+        and shape[0] == shape[1]
+        and active
+        and active[0].acts_like(None, 0)
+    ):
+        return _Request(False, causal=True)
+    mask = plan.full if call.layout == "TND" else call.mask
+    return _Request(False, False, mask, shape, _hides_what_follows(mask, shape))
+
+
+def _shared_mask(plan, active) -> _Request | None:
+    bands = {(s.low, s.high) for s in active}
+    if len(bands) > 1:
+        return None
+    if plan.full is not None:
+        return _Request(
+            True, False, plan.full, plan.full_shape, _hides_what_follows(plan.full, plan.full_shape)
+        )
+    low, high = min(bands, default=(None, None))
+    shape = max((s.query_len for s in active), default=0), max(plan.key_lens, default=0)
+    mask = Band(None if low is None else -low, high, "top_left")
+    return _Request(True, False, mask, shape, _hides_what_follows(mask, shape))
+
+
+def _hides_what_follows(mask: Mask, shape) -> bool:
+    """Whether a band of the mask hides every key j > i, which next_tokens = 0 leaves out."""
+    for part in mask.parts:
+        if isinstance(part, Band) and part.right is not None:
+            start = shape[1] - shape[0] if part.align == "bottom_right" else 0
+            if start + part.right <= 0:
+                return True
+    return False
+
+
+def _mask_tensor(request: _Request, call):
+    """[Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]; in varlen [longest Sq, longest Skv]."""
+    hidden = hidden_tensor(request.mask, request.mask_shape)
+    if hidden.ndim == 4 and hidden.shape[0] != call.shapes.batch and hidden.shape[1] != 1:
+        return hidden.expand([call.shapes.batch, *hidden.shape[1:]])
+    return hidden

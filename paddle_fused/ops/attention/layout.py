@@ -1,0 +1,123 @@
+"""The five layouts of attention: where heads are, and how to bring one into another.
+
+Legend: B batch, S sequence, T tokens, N heads, D head size, H = N * D.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from paddle_fused import contracts
+
+from ..arguments import check_int
+
+OPERATOR = "flash_attention"
+RANKS = {"BSH": 3, "SBH": 3, "BSND": 4, "BNSD": 4, "TND": 3}
+_HEADS = {"BSND": 2, "BNSD": 1, "TND": 1}  # the dimension of heads where it is a dimension of its own
+
+
+class Heads(NamedTuple):
+    """Numbers of heads and head sizes."""
+
+    query: int
+    key: int
+    head_dim: int
+    value_dim: int
+
+
+def heads_of(
+    layout: str,
+    query_shape,
+    key_shape,
+    value_shape,
+    num_heads: int | None,
+    operator: str = OPERATOR,
+    name: str = "num_heads",
+) -> Heads:
+    """The heads of tensors whose rank fits the layout. Errors: ValueError if H is no number of heads.
+
+    ``name`` is what ``operator`` calls num_heads.
+    """
+    num_heads = None if num_heads is None else check_int(operator, name, num_heads)
+    _check_known(operator, layout, query=query_shape, key=key_shape, value=value_shape)
+    if layout in _HEADS:
+        dim = _HEADS[layout]
+        if num_heads is not None and num_heads != query_shape[dim]:
+            raise ValueError(
+                f"{operator}: {name} is {num_heads}, but query of shape {list(query_shape)} in layout "
+                f"{layout} has {query_shape[dim]} heads. Pass {query_shape[dim]}."
+            )
+        return Heads(query_shape[dim], key_shape[dim], query_shape[-1], value_shape[-1])
+    if num_heads is None:
+        raise ValueError(f"{operator}: layout {layout} needs {name}, the number of query heads.")
+    head_dim, rest = divmod(query_shape[-1], num_heads) if num_heads > 0 else (0, 1)
+    key_heads, key_rest = divmod(key_shape[-1], head_dim) if head_dim else (0, 1)
+    value_dim, value_rest = divmod(value_shape[-1], key_heads) if key_heads else (0, 1)
+    if rest or key_rest or value_rest:
+        raise ValueError(
+            f"{operator}: with {name} {num_heads} the last dimensions of query {list(query_shape)}, key "
+            f"{list(key_shape)} and value {list(value_shape)} are not whole heads: query's is N * "
+            "D, key's Nkv * D, value's Nkv * Dv."
+        )
+    return Heads(num_heads, key_heads, head_dim, value_dim)
+
+
+def _check_known(operator: str, layout: str, **shapes) -> None:
+    dims = (-1,) if layout not in _HEADS else (_HEADS[layout], -1)
+    for name, shape in shapes.items():
+        if any(shape[dim] == -1 for dim in dims):
+            raise ValueError(
+                f"{operator}: {name} has shape {list(shape)} in layout {layout}; accepted: batch and "
+                "sequence may be -1, the numbers of heads and the head sizes must be known. Write them into "
+                "the InputSpec."
+            )
+
+
+def with_heads(x, layout: str, heads: int):
+    """[..., H] -> [..., N, D]; the other layouts as they are."""
+    if layout in _HEADS:
+        return x
+    return x.reshape([*_leading(x), heads, x.shape[-1] // heads])
+
+
+def without_heads(x, layout: str):
+    """Back from [..., N, D]."""
+    return x if layout in _HEADS else x.reshape([*_leading(x), x.shape[2] * x.shape[3]])
+
+
+def _leading(x) -> list[int]:
+    """The first two sizes for reshape: 0 copies one that a captured program does not know."""
+    return [max(0, size) for size in x.shape[:2]]
+
+
+def as_bsnd(x, layout: str, heads: int):
+    """[B, S, N, D] from any layout but TND."""
+    x = with_heads(x, layout, heads)
+    if layout == "SBH":
+        return x.transpose([1, 0, 2, 3])
+    return x.transpose([0, 2, 1, 3]) if layout == "BNSD" else x
+
+
+def as_tokens(x, layout: str, heads: int):
+    """[B * S, N, D] from any layout but TND: one row after the other."""
+    x = as_bsnd(x, layout, heads)
+    return x.reshape([x.shape[0] * x.shape[1], *x.shape[2:]])
+
+
+def from_bsnd(x, layout: str):
+    """Back from [B, S, N, D]."""
+    if layout == "BNSD":
+        return x.transpose([0, 2, 1, 3])
+    if layout == "BSND":
+        return x
+    return without_heads(x.transpose([1, 0, 2, 3]) if layout == "SBH" else x, layout)
+
+
+def check_rank(operator: str, layout: str, shapes: dict) -> None:
+    """The layout exists and every shape has its rank. Errors: ContractError."""
+    if layout not in RANKS:
+        contracts.refuse("attention.layout", operator, f"the layout is {layout!r}")
+    for name, shape in shapes.items():
+        if len(shape) != RANKS[layout]:
+            came = f"{name} has shape {list(shape)} in layout {layout}"
+            contracts.refuse("attention.rank", operator, came)

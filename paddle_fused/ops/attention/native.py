@@ -1,0 +1,116 @@
+"""Attention on the host kernels: pf_flash_attention in the mode that the mask was compiled to.
+
+Legend: B batch, S sequence, T tokens, N heads, D head size.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import accumulate
+
+import paddle
+
+from paddle_fused import native
+from paddle_fused.masks.explain import computed_fraction
+from paddle_fused.masks.tensors import full_mask
+
+from ..arguments import dtype_name
+from .call import AttentionCall
+from .layout import as_tokens, from_bsnd, with_heads, without_heads
+
+_SEEDS = 2**31 - 1  # randint takes no larger bound
+
+
+def run(query, key, value, bias, call: AttentionCall):
+    plan, heads, layout = call.plan, call.heads, call.layout
+    # The kernels know what compressed masks hold.
+    mask = full_mask(plan, call.shapes.batch) if plan.mask == "full" else None
+    prefix = None if plan.prefix is None else paddle.to_tensor(plan.prefix, dtype="int64")
+    query_ends = key_ends = None
+    operator_layout = "TND" if plan.packed else "BSND" if layout == "TND" else layout
+    if plan.packed:
+        query_ends, key_ends = _ends(call)
+        if layout != "TND":
+            query, key, value = (
+                as_tokens(x, layout, n)
+                for x, n in ((query, heads.query), (key, heads.key), (value, heads.key))
+            )
+    elif layout == "TND":
+        query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+    # Drawn here and not by the operator: of two equal calls a program would compute one, as of any function.
+    seed = paddle.randint(0, _SEEDS, [2], dtype="int64") if call.dropout > 0 else None
+    out, softmax_max, softmax_sum, seed_offset = native.call(
+        "pf_flash_attention",
+        *(query, key, value, bias, mask, query_ends, key_ends, prefix, seed),
+        operator_layout,
+        heads.query if operator_layout in ("BSH", "SBH") else 0,
+        call.scale,
+        call.dropout,
+        _operator_mode(plan),
+        plan.pre_tokens,
+        plan.next_tokens,
+    )
+    if plan.mask == "full" and not plan.packed and (plan.zero_rows or not paddle.in_dynamic_mode()):
+        out = _zero_blind_queries(out, mask, operator_layout, heads.query)
+    if plan.packed and layout != "TND":
+        batch, query_len = call.shapes.batch, call.shapes.query_len
+        out = from_bsnd(out.reshape([batch, query_len, heads.query, heads.value_dim]), layout)
+        softmax_max, softmax_sum = (
+            x.reshape([batch, query_len, heads.query, -1]).transpose([0, 2, 1, 3])
+            for x in (softmax_max, softmax_sum)
+        )
+    elif layout == "TND" and not plan.packed:
+        out = out.squeeze(0)
+        softmax_max, softmax_sum = (x.squeeze(0).transpose([1, 0, 2]) for x in (softmax_max, softmax_sum))
+    return out, softmax_max, softmax_sum, seed_offset
+
+
+def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
+    if dtype_name(query) == "float64":
+        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+    return native.refuses(query, key, value, bias)
+
+
+def mode(query, key, value, bias, call: AttentionCall) -> str:
+    return f"pf_flash_attention, sparse_mode {_operator_mode(call.plan)}{', TND' if call.plan.packed else ''}"
+
+
+def computed(query, key, value, bias, call: AttentionCall) -> float:
+    """The share of the scores, counted as CANN counts: in blocks that hold a visible key."""
+    return computed_fraction(call.plan, call.shapes) if call.plan.sequences else 1.0
+
+
+def _operator_mode(plan) -> int:
+    """In mode 5 the operator takes the prefix alone for its mask; the full mask holds the prefix and the
+    rest."""
+    return 1 if plan.sparse_mode == 5 else plan.sparse_mode
+
+
+def _ends(call: AttentionCall):
+    """Cumulative lengths without the leading 0, int64."""
+    if call.plan.sequences:
+        return _constant_ends(call.plan.query_lens), _constant_ends(call.plan.key_lens)
+    return tuple(ends[1:].astype("int64") for ends in (call.cu_seqlens_q, call.cu_seqlens_k))
+
+
+def _constant_ends(lengths: tuple[int, ...]):
+    if paddle.in_dynamic_mode():
+        return _kept_ends(lengths)
+    return paddle.to_tensor(list(accumulate(lengths)), dtype="int64")
+
+
+@lru_cache(maxsize=64)
+def _kept_ends(lengths: tuple[int, ...]):
+    return paddle.to_tensor(list(accumulate(lengths)), dtype="int64", place=paddle.CPUPlace())
+
+
+def _zero_blind_queries(out, mask, layout: str, heads: int):
+    """The kernels give the values' average where a mask hides all keys, and CANN's inner_precise 2 zeros."""
+    blind = mask.all(-1)
+    if blind.ndim == 1:
+        blind = blind.reshape([1, 1, -1])
+    order = {"BSND": [0, 2, 1], "BSH": [0, 2, 1], "SBH": [2, 0, 1], "BNSD": [0, 1, 2]}[layout]
+    blind = blind.transpose(order).unsqueeze(-1)
+    wide = with_heads(out, layout, heads).astype("float32")  # Paddle has no 16-bit `where` on the CPU
+    zeroed = paddle.where(blind, paddle.zeros([], "float32"), wide).astype(out.dtype)
+    return without_heads(zeroed, layout)

@@ -1,0 +1,83 @@
+"""Attention on tensors that are split over processes: by batch and by heads.
+
+Every process computes its sequences and heads, and needs nothing of the others for it. A key head serves its
+query heads, so both are split into as many parts. Layouts that merge heads and head size keep them whole.
+
+Legend: B batch, N heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paddle_fused import masks
+from paddle_fused.masks.intents import Dense, Intersection, Mask
+from paddle_fused.sharding import Layout, Rule, Sharding
+from paddle_fused.sharding.local_map import is_split
+
+from .call import AttentionCall
+from .layout import heads_of
+
+_DIMS = {
+    "BSND": ("batch", None, "heads", None),
+    "BNSD": ("batch", "heads", None, None),
+    "BSH": ("batch", None, None),
+    "SBH": (None, "batch", None),
+    "TND": (None, "heads", None),
+}
+_SCORES = ("batch", "heads", None, None)  # of bias, masks and statistics
+
+
+def rule(query, key, value, bias, call: AttentionCall) -> Rule:
+    tokens = _DIMS[call.layout]
+    statistics = (None, "heads", None) if call.layout == "TND" else _SCORES
+    inputs = {"query": tokens, "key": tokens, "value": tokens, "bias": _SCORES}
+    return Rule(inputs, (tokens, statistics, statistics, None))  # each process draws a seed
+
+
+def localise(layout: Layout, given: dict, part) -> dict:
+    """The call as it is for the parts: their sizes, and the mask of their sequences and heads."""
+    call, query, key, value, bias = (given[name] for name in ("call", "query", "key", "value", "bias"))
+    mask = None if call.mask is None else _part_of(call.mask, layout, part)
+    shapes = masks.shapes_of(call.layout, query.shape, key.shape, call.cu_seqlens_q, call.cu_seqlens_k)
+    own = replace(
+        call,
+        heads=heads_of(call.layout, query.shape, key.shape, value.shape, _num_heads(call), call.operator),
+        mask=mask,
+        shapes=shapes,
+        plan=masks.compile_mask(mask, shapes, may_pack=bias is None),
+    )
+    own.check(bias)
+    return {"call": own}
+
+
+def _num_heads(call: AttentionCall) -> int | None:
+    return call.heads.query if call.layout in ("BSH", "SBH") else None
+
+
+def _part_of(mask: Mask, layout: Layout, part) -> Mask:
+    if isinstance(mask, Intersection):
+        return Intersection(tuple(_part_of(each, layout, part) for each in mask.members))
+    if isinstance(mask, Dense) and is_split(mask.hidden):
+        dims = _SCORES if len(mask.hidden.shape) == 4 else (None, None)
+        return Dense(part("the mask", mask.hidden, dims), mask.invalid_rows)
+    if layout.count("batch") == layout.count("heads") == 1:
+        return mask  # and what has been checked of its values
+    return mask.of_part(layout.own("batch", mask.batch_size or 1), layout.own("heads", mask.heads))
+
+
+def mask_tensors(query, key, value, bias, call: AttentionCall) -> list:
+    return [part.hidden for part in (call.mask.parts if call.mask else ()) if isinstance(part, Dense)]
+
+
+def check_lengths_are_local(operator: str, **lengths) -> None:
+    """Raises ValueError for lengths in a distributed tensor, which Paddle 3.3 cannot read on a device."""
+    for name, ends in lengths.items():
+        if is_split(ends):
+            raise ValueError(
+                f"{operator}: {name} is a distributed tensor; accepted: a list of ints, or a tensor of this "
+                "process. Pass its _local_value()."
+            )
+
+
+SHARDING = Sharding(("query", "key", "value", "bias", "call"), rule, localise, mask_tensors)

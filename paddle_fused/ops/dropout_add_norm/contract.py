@@ -1,0 +1,101 @@
+"""Residual norms with dropout.
+
+Legend: H hidden size (the last dimension).
+"""
+
+from paddle_fused.contracts.rule import Rule, listed
+
+LIMITS = {}
+FLOATS = ("float32", "bfloat16", "float16")
+DTYPES = {"dropout_add_norm.dtype": FLOATS}
+
+_DROPOUT = (
+    "npu_dropout_add_layer_norm",
+    "npu_dropout_add_rms_norm",
+    "dropout_add_layer_norm",
+    "dropout_add_rms_norm",
+)
+_DROPOUT_DOC = "Ascend/MindSpeed docs/ops/npu_dropout_add_layer_norm.md"
+
+RULES = (
+    Rule(
+        "dropout_add_norm.dtype",
+        _DROPOUT,
+        None,
+        listed(FLOATS) + ", the same for x0, rowscale and layerscale",
+        "Cast it with tensor.astype.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.x0",
+        _DROPOUT,
+        None,
+        "x0 of shape [..., H] with H above 0",
+        "Reshape it: the norm is taken over its last dimension.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.residual",
+        _DROPOUT,
+        None,
+        "a residual of x0's shape and of x0's dtype or float32, or none",
+        "Expand or cast it: it is not broadcast.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.weight",
+        _DROPOUT,
+        None,
+        "a weight of shape [H], H the last dimension of x0, and of x0's dtype or float32",
+        "Reshape or cast it.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.bias",
+        _DROPOUT,
+        None,
+        "a bias of weight's shape and dtype, or none",
+        "Reshape or cast it.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.rms_bias",
+        ("npu_dropout_add_rms_norm",),
+        None,
+        "no bias: MindSpeed's code takes one and does not add it",
+        "Pass None, or call paddle_fused.dropout_add_rms_norm, which adds it.",
+        "MindSpeed ops/csrc/cann/npu_dropout_add_layer_norm.cpp",
+    ),
+    Rule(
+        "dropout_add_norm.rowscale",
+        _DROPOUT,
+        None,
+        "rowscale of the shape of x0 without its last dimension",
+        "Reshape it.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.layerscale",
+        _DROPOUT,
+        None,
+        "layerscale of shape [H], H the last dimension of x0",
+        "Reshape it.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.dropout",
+        _DROPOUT,
+        None,
+        "a dropout probability from 0 to 1",
+        "Pass the probability to drop, 0 when not training.",
+        _DROPOUT_DOC,
+    ),
+    Rule(
+        "dropout_add_norm.epsilon",
+        _DROPOUT,
+        None,
+        "a number that is not negative, such as 1e-5",
+        "Pass a positive one: it keeps the root away from zero.",
+        _DROPOUT_DOC,
+    ),
+)

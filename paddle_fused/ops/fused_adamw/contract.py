@@ -1,0 +1,62 @@
+"""Fused AdamW: aclnnApplyAdamWV2."""
+
+from paddle_fused.contracts.rule import PARAM_INVALID, PARAM_NULLPTR, Rule, listed
+
+FLOATS = ("float16", "bfloat16", "float32")
+LIMITS = {}
+DTYPES = {"adamw.dtype": FLOATS, "adamw.step_dtype": ("int64", "float32")}
+
+_ALL = ("aclnnApplyAdamWV2", "npu_apply_fused_adamw_v2", "FusedAdamW")
+_DOC = "hicann/ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md"
+_MINDSPEED = "Ascend/MindSpeed docs/ops/npu_apply_fused_adamw_v2.md"
+
+RULES = (
+    Rule(
+        "adamw.missing",
+        _ALL[:2],
+        PARAM_NULLPTR,
+        "parameter, gradient and both moments as tensors",
+        "Pass all of them; moments are zeros at first.",
+        _DOC,
+    ),
+    Rule(
+        "adamw.dtype",
+        _ALL,
+        PARAM_INVALID,
+        listed(FLOATS) + " for the parameter and for its gradient",
+        "Cast it with tensor.astype.",
+        _DOC,
+    ),
+    Rule(
+        "adamw.moment_dtype",
+        _ALL[:2],
+        PARAM_INVALID,
+        "moments of the parameter's dtype",
+        "Keep them in the dtype that is updated: the master weight's where there is one.",
+        _MINDSPEED,
+    ),
+    Rule(
+        "adamw.shape",
+        _ALL[:2],
+        PARAM_INVALID,
+        "parameter, gradient and moments of one shape",
+        "Reshape them.",
+        _DOC,
+    ),
+    Rule(
+        "adamw.step",
+        _ALL[:2],
+        PARAM_INVALID,
+        f"step with one element, above 0, of dtype {listed(DTYPES['adamw.step_dtype'])}",
+        "Count steps from 1.",
+        _DOC,
+    ),
+    Rule(
+        "adamw.max_grad_norm",
+        _ALL[:2],
+        PARAM_NULLPTR,
+        "max_grad_norm of the parameter's shape with amsgrad",
+        "Pass the running maximum, zeros at first.",
+        _DOC,
+    ),
+)

@@ -1,0 +1,56 @@
+"""Cases of grouped_matmul. T rows, K depth, E experts, N columns."""
+
+import numpy as np
+
+from ..case import OpCase
+from .op import COUNTS, CUMULATIVE, grouped_matmul
+
+
+def _case(sizes, depth, columns, group_list_type, listed=False) -> OpCase:
+    """``listed``: group_list is a list of integers, not a tensor."""
+    sizes, rows = list(map(int, sizes)), int(sum(sizes))
+    group_list = sizes if group_list_type == COUNTS else np.cumsum(sizes).tolist()
+
+    def arrays(random):
+        return {
+            "x": random.standard_normal((rows, depth)),
+            "weight": random.standard_normal((len(sizes), depth, columns)) / np.sqrt(max(1, depth)),
+            "group_list": None if listed else np.array(group_list, np.int64),
+        }
+
+    def golden(arrays):
+        groups = np.split(arrays["x"], np.cumsum(sizes)[:-1])
+        return (np.concatenate([x @ w for x, w in zip(groups, arrays["weight"], strict=True)]),)
+
+    return OpCase(
+        operator="grouped_matmul",
+        name=f"groups {sizes}, [{depth}, {columns}], type {group_list_type}{', a list' if listed else ''}",
+        arrays=arrays,
+        call=lambda t: (
+            grouped_matmul(t["x"], t["weight"], t.get("group_list", group_list), group_list_type),
+        ),
+        golden=golden,
+        gradients=("x", "weight"),
+        flops=2 * rows * depth * columns,
+        bytes=2 * (rows * depth + len(sizes) * depth * columns + rows * columns),
+    )
+
+
+CASES = [
+    _case([3, 0, 5, 1], 32, 48, CUMULATIVE),
+    _case([3, 0, 5, 1], 33, 47, COUNTS),
+    _case([0, 0, 9], 8, 8, CUMULATIVE, listed=True),
+    _case([70], 130, 200, COUNTS),
+    _case([130, 0, 70], 200, 400, CUMULATIVE),
+    _case([1, 1, 1, 1], 1, 1, COUNTS),
+    _case([0, 0], 8, 8, COUNTS),
+]
+
+
+def _draw(random) -> OpCase:
+    sizes = random.integers(0, 6, random.integers(1, 6)) * random.integers(0, 2)
+    depth, columns = int(random.integers(1, 40)), int(random.integers(1, 40))
+    return _case(sizes, depth, columns, int(random.integers(2)), listed=bool(random.integers(2)))
+
+
+DRAW = {"grouped_matmul": _draw}

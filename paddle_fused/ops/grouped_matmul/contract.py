@@ -1,0 +1,169 @@
+"""Grouped matrix product.
+
+Legend: T rows, K depth, E experts, N columns.
+"""
+
+from paddle_fused.contracts.rule import PARAM_INVALID, Rule, listed
+
+LIMITS = {
+    "grouped_matmul.groups": 1024,
+    "grouped_matmul.list": 128,
+    "grouped_matmul.last_dim": 65536,  # below
+}
+FLOATS = ("bfloat16", "float16", "float32")
+DTYPES = {
+    "grouped_matmul.dtype": FLOATS,
+    "grouped_matmul.group_list_dtype": ("int64",),
+}
+
+_GMM = ("aclnnGroupedMatmulV5", "npu_grouped_matmul", "grouped_matmul")
+_GMM_DOC = "Ascend/op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_grouped_matmul.md"
+
+RULES = (
+    Rule(
+        "grouped_matmul.dtype",
+        _GMM,
+        PARAM_INVALID,
+        listed(FLOATS) + ", the same for x and weight",
+        "Cast one of them with tensor.astype.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.shape",
+        _GMM,
+        PARAM_INVALID,
+        "x of shape [T, K] and weight of shape [E, K, N]",
+        "Reshape or transpose them.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.last_dim",
+        _GMM,
+        PARAM_INVALID,
+        f"last dimensions below {LIMITS['grouped_matmul.last_dim']}",
+        "Split the matrix.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.groups",
+        _GMM,
+        PARAM_INVALID,
+        f"up to {LIMITS['grouped_matmul.groups']} groups",
+        "Split the experts.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_list",
+        _GMM,
+        PARAM_INVALID,
+        "group_list int64 of shape [E]",
+        "Pass one for each expert.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_list_type",
+        _GMM,
+        PARAM_INVALID,
+        "group_list_type 0 (cumulative sums) or 1 (counts)",
+        "Name what group_list holds.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_order",
+        _GMM,
+        PARAM_INVALID,
+        "cumulative sums that never decrease (type 0), counts that are not negative (type 1)",
+        "Take the cumulative sum of the counts, or pass type 1.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_total",
+        _GMM,
+        PARAM_INVALID,
+        "groups that hold all T rows together",
+        "End the cumulative sums with T, or cut x to the rows that the groups hold.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.list",
+        ("aclnnGroupedMatmulV5", "npu_grouped_matmul"),
+        PARAM_INVALID,
+        f"lists of 1 to {LIMITS['grouped_matmul.list']} tensors, as many x as weights where x is not grouped",
+        "Join the tensors, or pass a group_list.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.ranks",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "tensors of 2 dimensions; without groups x of 2 to 6, with groups of rows one weight of 3",
+        "Reshape them.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.split_item",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "split_item 2 or 3 (one result); 0 or 1 (one for each weight) with as many x as weights, or with one "
+        "x and a group_list that is a list",
+        "Pass 3, and split the result.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_type",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "group_type 0 (rows of x) or 2 (columns of x) with a group_list tensor, 0 or None with a list, "
+        "-1 or None without group_list",
+        "Pass 0 for a forward pass.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.float32_lists",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "float32 with one x and one weight, where group_list is a tensor",
+        "Stack the weights, or pass group_list as a list.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.group_length",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "more than one group in a list, or in a tensor of counts",
+        "Use matmul for one group.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.act_type",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "act_type 0, as activations belong to quantised products",
+        "Apply the activation to the result.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.output_dtype",
+        ("npu_grouped_matmul",),
+        PARAM_INVALID,
+        "output_dtype None or x's dtype",
+        "Cast the result with tensor.astype.",
+        _GMM_DOC,
+    ),
+    Rule(
+        "grouped_matmul.bias",
+        ("npu_grouped_matmul",),
+        None,
+        "no bias, as in training",
+        "Add it to the result.",
+        "MindSpeed docs/ops/gmm.md",
+    ),
+    Rule(
+        "grouped_matmul.quantised",
+        ("npu_grouped_matmul",),
+        None,
+        "x and weight in floating point, without an argument of quantised products",
+        "Dequantise them.",
+        _GMM_DOC,
+    ),
+)

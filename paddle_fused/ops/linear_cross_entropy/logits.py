@@ -1,0 +1,104 @@
+"""The loss from logits by Paddle's operators, of all tokens or of a few at a time.
+
+T tokens, H hidden, V entries of the vocabulary (or of a block of it).
+"""
+
+from __future__ import annotations
+
+import math
+
+import paddle
+import paddle.nn.functional as F
+from paddle.autograd import PyLayer
+
+from ..arguments import dtype_name
+
+# Fewer tokens at a time would leave a card's matrix units idle.
+SMALLEST_CHUNK = 256
+
+
+def wide(logits):
+    """In the precision of sums and losses."""
+    return logits if dtype_name(logits) == "float64" else logits.astype("float32")
+
+
+class Losses:
+    """loss[t] = log(sum over v of exp(logits[t, v])) - logits[t, labels[t]], 0 for ``ignore_index``."""
+
+    def __init__(self, ignore_index: int):
+        self._ignore_index = ignore_index
+
+    def forward(self, logits, labels):
+        ids = labels.unsqueeze(-1)
+        losses = F.cross_entropy(logits, ids, ignore_index=self._ignore_index, reduction="none")
+        return (losses.squeeze(-1),)
+
+    def backward(self, logits, labels, _found, dlosses):
+        options = (False, True, True, self._ignore_index, -1)  # hard labels, of logits, stable
+        ids = labels.unsqueeze(-1)
+        softmax, _ = paddle._C_ops.cross_entropy_with_softmax(logits, ids, *options)
+        return paddle._C_ops.cross_entropy_with_softmax_grad_(ids, softmax, dlosses.unsqueeze(-1), *options)
+
+
+class Block:
+    """Of the entries of a vocabulary from ``first_ids[0]`` on, in float32 [T, 1]:
+
+    lse[t] = log(sum over v of exp(logits[t, v])),  target[t] = logits[t, labels[t] - first_ids[0]], or 0 if
+    the label is in another block.
+    """
+
+    def __init__(self, first_ids):
+        self._first_ids = first_ids
+
+    def forward(self, logits, labels):
+        largest = logits.detach().max(-1, keepdim=True)
+        lse = largest + (logits - largest).exp().sum(-1, keepdim=True).log()
+        own = labels.unsqueeze(-1) - self._first_ids
+        inside = paddle.logical_and(own >= 0, own < logits.shape[-1])
+        own = paddle.where(inside, own, paddle.zeros_like(own))
+        return lse, paddle.take_along_axis(logits, own, -1) * inside.astype(logits.dtype)
+
+    def backward(self, logits, labels, found, dlse, dtarget):
+        own = labels.unsqueeze(-1) - self._first_ids
+        is_label = paddle.arange(logits.shape[-1], dtype=own.dtype) == own
+        return (logits - found[0]).exp() * dlse + is_label.astype(logits.dtype) * dtarget
+
+
+class Chunks(PyLayer):
+    """``kernel``, of the classes above, on a few tokens at a time; the backward computes the logits again."""
+
+    @staticmethod
+    def forward(ctx, kernel, hidden, weight, labels, transpose_weight):
+        parts = []
+        for rows in _chunks(hidden, weight):
+            logits = wide(paddle.matmul(hidden[rows], weight, transpose_y=transpose_weight))
+            parts.append(kernel.forward(logits, labels[rows]))
+        found = tuple(paddle.concat(list(each)) for each in zip(*parts, strict=True))
+        ctx.save_for_backward(hidden, weight, labels, *found)
+        ctx.options = kernel, transpose_weight
+        return found
+
+    @staticmethod
+    def backward(ctx, *dfound):
+        hidden, weight, labels, *found = ctx.saved_tensor()
+        kernel, transpose_weight = ctx.options
+        dhidden, dweight = [], paddle.zeros(weight.shape, "float32")
+        for rows in _chunks(hidden, weight):
+            logits = wide(paddle.matmul(hidden[rows], weight, transpose_y=transpose_weight))
+            of_rows = ([each[rows] for each in found], *(each[rows] for each in dfound))
+            dlogits = kernel.backward(logits, labels[rows], *of_rows).astype(hidden.dtype)
+            dhidden.append(paddle.matmul(dlogits, weight, transpose_y=not transpose_weight))
+            pair = (dlogits, hidden[rows]) if transpose_weight else (hidden[rows], dlogits)
+            dweight += paddle.matmul(*pair, transpose_x=True).astype("float32")
+        return paddle.concat(dhidden), dweight.astype(weight.dtype), None
+
+
+def _chunks(hidden, weight) -> list[slice]:
+    """Consecutive ranges of the tokens, at least one range."""
+    tokens, size = hidden.shape[0], chunk(hidden, math.prod(weight.shape) // hidden.shape[-1])
+    return [slice(begin, begin + size) for begin in range(0, max(tokens, 1), size)]
+
+
+def chunk(hidden, vocabulary: int) -> int:
+    """So many tokens that their logits are about as large as hidden, which is there anyway."""
+    return max(SMALLEST_CHUNK, math.prod(hidden.shape) // vocabulary)

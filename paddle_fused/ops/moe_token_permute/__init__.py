@@ -1,0 +1,5 @@
+"""Tokens in the order of their experts."""
+
+from paddle_fused.registry import Operator
+
+OPERATORS = (Operator("moe_token_permute", __name__, switch="use_fused_moe"),)

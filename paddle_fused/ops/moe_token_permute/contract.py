@@ -1,0 +1,73 @@
+"""Token permute of mixtures of experts.
+
+Legend: T tokens, H hidden, K experts of a token (top-k).
+"""
+
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+
+LIMITS = {
+    "moe.top_k": 512,
+    "moe.indices": 16777215,  # below: indices are sorted as float32
+}
+FLOATS = ("bfloat16", "float16", "float32")
+DTYPES = {
+    "moe.dtype": FLOATS,
+    "moe.indices_dtype": ("int32", "int64"),
+}
+
+_PERMUTE = ("npu_moe_token_permute", "moe_token_permute")
+_UNPERMUTE = ("npu_moe_token_unpermute", "moe_token_unpermute")
+_PERMUTE_DOC = "hicann/ops-transformer moe/moe_token_permute/docs/aclnnMoeTokenPermute.md"
+_PERMUTE_TILING = "hicann/ops-transformer moe/moe_token_permute/op_host/moe_token_permute_tiling.cpp"
+
+RULES = (
+    Rule(
+        "moe.dtype",
+        (*_PERMUTE, *_UNPERMUTE),
+        PARAM_INVALID,
+        listed(FLOATS),
+        "Cast it with tensor.astype.",
+        _PERMUTE_DOC,
+    ),
+    Rule("moe.tokens", _PERMUTE, INNER_TILING, "tokens of shape [T, H]", "Reshape it.", _PERMUTE_TILING),
+    Rule(
+        "moe.indices_dtype",
+        _PERMUTE,
+        PARAM_INVALID,
+        listed(DTYPES["moe.indices_dtype"]),
+        "Cast it with tensor.astype.",
+        _PERMUTE_DOC,
+    ),
+    Rule(
+        "moe.indices_shape",
+        _PERMUTE,
+        INNER_TILING,
+        "indices of shape [T, K] or [T], T as of tokens",
+        "Reshape it.",
+        _PERMUTE_TILING,
+    ),
+    Rule(
+        "moe.top_k",
+        _PERMUTE,
+        INNER_TILING,
+        f"up to {LIMITS['moe.top_k']} experts for a token",
+        "Lower top-k.",
+        _PERMUTE_TILING,
+    ),
+    Rule(
+        "moe.indices",
+        _PERMUTE,
+        INNER_TILING,
+        f"fewer than {LIMITS['moe.indices']} indices, each from 0 to below {LIMITS['moe.indices']}",
+        "Split the tokens.",
+        _PERMUTE_TILING,
+    ),
+    Rule(
+        "moe.padded_mode",
+        ("npu_moe_token_permute", "npu_moe_token_unpermute"),
+        INNER_TILING,
+        "padded_mode False",
+        "Leave it out.",
+        _PERMUTE_TILING,
+    ),
+)

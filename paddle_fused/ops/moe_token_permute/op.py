@@ -1,0 +1,124 @@
+"""moe_token_permute: the rows of tokens in the order of their experts.
+
+T tokens, H hidden, K experts of a token, M rows that are kept.
+"""
+
+from __future__ import annotations
+
+import paddle
+
+from paddle_fused import ascend, contracts, native
+from paddle_fused.dispatch import Backend, FusedOp
+from paddle_fused.sharding import Rule, Sharding
+
+from ..arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+
+OPERATOR = "moe_token_permute"
+
+
+def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
+    """permuted[sorted_indices[i]] = tokens[i // K],  sorted_indices = argsort(argsort(indices.flatten())).
+
+    The sort is stable: the rows of one expert keep the order of their tokens.
+
+    Args:
+        tokens: [T, H], float32, bfloat16 or float16.
+        indices: [T, K] or [T] (K is 1), int32 or int64: the experts of each token, from 0 on.
+        num_out_tokens: rows to keep. None or 0: all T * K; n > 0: the first n; n < 0: all but the last -n.
+
+    Returns:
+        permuted [M, H], tokens' dtype, and sorted_indices [T * K] int32, which ``moe_token_unpermute`` takes;
+        those of dropped rows are M or more. Gradients flow from permuted to tokens.
+
+    Raises:
+        ValueError: for shapes and dtypes other than these, and what else breaks a rule of CANN: K above 512,
+            16777215 indices or more, an index outside of 0 to 16777214. (On a card the indices are not read
+            back to look.)
+
+    Source: aclnnMoeTokenPermute; torch_npu.npu_moe_token_permute.
+    """
+    check_tokens(tokens, indices)
+    _check_values(indices)
+    if isinstance(num_out_tokens, bool) or not isinstance(num_out_tokens, (int, type(None))):
+        raise ValueError(f"{OPERATOR}: num_out_tokens is {num_out_tokens!r}; accepted: an integer or None.")
+    return MOE_TOKEN_PERMUTE(tokens, indices, num_out_tokens or 0)
+
+
+def check_tokens(tokens, indices) -> None:
+    """Raises ContractError unless the card can sort these tokens, as far as shapes and dtypes tell."""
+    check_ruled_tensor("moe.dtype", OPERATOR, "tokens", tokens)
+    integers = contracts.dtypes("moe.indices_dtype")
+    check_ruled_tensor("moe.indices_dtype", OPERATOR, "indices", indices, integers)
+    check_one_device(OPERATOR, tokens=tokens, indices=indices)
+    if len(tokens.shape) != 2:
+        contracts.refuse("moe.tokens", OPERATOR, f"tokens have shape {list(tokens.shape)}")
+    shape = list(indices.shape)
+    if len(shape) not in (1, 2) or (shape[0] != tokens.shape[0] and -1 not in (shape[0], tokens.shape[0])):
+        came = f"indices have shape {shape} and tokens {list(tokens.shape)}"
+        contracts.refuse("moe.indices_shape", OPERATOR, came)
+    top_k = top_k_of(indices)
+    if top_k == 0 or top_k > contracts.limit("moe.top_k"):
+        contracts.refuse("moe.top_k", OPERATOR, f"indices have shape {shape}")
+    if -1 not in shape and shape[0] * top_k >= contracts.limit("moe.indices"):
+        contracts.refuse("moe.indices", OPERATOR, f"{shape[0] * top_k} indices came")
+
+
+def _check_values(indices) -> None:
+    if not native.can_read(indices) or indices.size == 0:
+        return
+    values = indices.numpy()
+    for value in (values.min(), values.max()):
+        if not 0 <= value < contracts.limit("moe.indices"):
+            contracts.refuse("moe.indices", OPERATOR, f"the index {value} came")
+
+
+def top_k_of(indices) -> int:
+    """The number of experts of a token, by the shape of its indices."""
+    return 1 if len(indices.shape) == 1 else indices.shape[1]
+
+
+def _composed(tokens, indices, num_out_tokens):
+    # The card sorts int64 and not int32.
+    entry_at = paddle.argsort(indices.flatten().astype("int64"), stable=True)
+    sorted_indices = paddle.argsort(entry_at).astype("int32")
+    kept = entry_at[:num_out_tokens] if num_out_tokens else entry_at
+    return paddle.gather(tokens, kept // top_k_of(indices)), sorted_indices
+
+
+def _composed_refuses(tokens, indices, num_out_tokens):
+    return no_16_bit_on_cpu(tokens)
+
+
+def _native(tokens, indices, num_out_tokens):
+    permuted, sorted_indices = native.call("pf_moe_token_permute", tokens, indices, num_out_tokens)
+    # Else Paddle waits for a gradient of it where it is used, and forgets that of tokens.
+    sorted_indices.stop_gradient = True
+    return permuted, sorted_indices
+
+
+def _native_refuses(tokens, indices, num_out_tokens):
+    if dtype_name(tokens) == "float64":
+        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+    return native.refuses(tokens, indices)
+
+
+def _ascend_refuses(tokens, indices, num_out_tokens):
+    if dtype_name(tokens) == "float64":
+        return contracts.reason("moe.dtype", OPERATOR, "tokens are float64")
+    return ascend.refuses(tokens, indices)
+
+
+def _rule(tokens, indices, num_out_tokens) -> Rule:
+    rows = (None, "hidden")  # the order is one of all tokens
+    return Rule({"tokens": rows, "indices": (None,) * len(indices.shape)}, (rows, (None,)))
+
+
+MOE_TOKEN_PERMUTE = FusedOp(
+    OPERATOR,
+    ascend=Backend(
+        _composed, _ascend_refuses, "argsort and gather: the plugin has no operator for mixtures of experts"
+    ),
+    native=Backend(_native, _native_refuses, "pf_moe_token_permute"),
+    composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("tokens", "indices", "num_out_tokens"), _rule),
+)

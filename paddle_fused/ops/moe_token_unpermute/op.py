@@ -1,0 +1,140 @@
+"""moe_token_unpermute: what the experts made of each token, summed in the order of the tokens.
+
+T tokens, H hidden, K experts of a token, M rows that permute kept.
+"""
+
+from __future__ import annotations
+
+import paddle
+
+from paddle_fused import ascend, contracts, native, paddle_release
+from paddle_fused.dispatch import Backend, FusedOp
+from paddle_fused.sharding import Rule, Sharding
+
+from ..arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+
+OPERATOR = "moe_token_unpermute"
+
+
+def moe_token_unpermute(permuted, sorted_indices, probs=None):
+    """out[t] = sum over k < K of probs[t, k] * permuted[sorted_indices[t * K + k]].
+
+    Rows that ``moe_token_permute`` dropped (sorted_indices of M or more) count as zeros. Sums run in float32
+    and are rounded once.
+
+    Args:
+        permuted: [M, H], M up to T * K, float32, bfloat16 or float16.
+        sorted_indices: [T * K] int32, as ``moe_token_permute`` returns them: each of 0 to T * K - 1 once.
+        probs: [T, K], float32, bfloat16 or float16, not necessarily permuted's. None: K is 1 and all are 1.
+
+    Returns:
+        [T, H], permuted's dtype. Gradients flow to permuted and probs.
+
+    Raises:
+        ValueError: for shapes and dtypes other than these, K above 512, and sorted_indices of which one is
+            missing. (On a card they are not read back to look.)
+
+    Source: aclnnMoeTokenUnpermute; torch_npu.npu_moe_token_unpermute.
+    """
+    check_ruled_tensor("moe.dtype", OPERATOR, "permuted", permuted)
+    integers = contracts.dtypes("moe.sorted_indices_dtype")
+    check_ruled_tensor("moe.sorted_indices", OPERATOR, "sorted_indices", sorted_indices, integers)
+    if len(sorted_indices.shape) != 1:
+        came = f"sorted_indices have shape {list(sorted_indices.shape)}"
+        contracts.refuse("moe.sorted_indices", OPERATOR, came)
+    entries = sorted_indices.shape[0]
+    if len(permuted.shape) != 2 or (entries >= 0 and permuted.shape[0] > entries):
+        came = f"permuted has shape {list(permuted.shape)} for {entries} sorted indices"
+        contracts.refuse("moe.permuted", OPERATOR, came)
+    if probs is not None:
+        _check_probs(entries, probs)
+    check_one_device(OPERATOR, permuted=permuted, sorted_indices=sorted_indices, probs=probs)
+    _check_values(sorted_indices)
+    return MOE_TOKEN_UNPERMUTE(permuted, sorted_indices, probs)
+
+
+def _check_probs(entries: int, probs) -> None:
+    check_ruled_tensor("moe.dtype", OPERATOR, "probs", probs)
+    shape = list(probs.shape)
+    fits = len(shape) == 2 and 0 < abs(shape[1]) <= contracts.limit("moe.top_k")
+    if not fits or (-1 not in (entries, *shape) and shape[0] * shape[1] != entries):
+        contracts.refuse("moe.probs", OPERATOR, f"probs has shape {shape} for {entries} sorted indices")
+
+
+def _check_values(sorted_indices) -> None:
+    entries = sorted_indices.shape[0]
+    if not native.can_read(sorted_indices) or entries == 0:
+        return
+    values = sorted_indices.numpy()
+    if values.min() < 0 or values.max() >= entries:
+        wrong = values[(values < 0) | (values >= entries)][0]
+        contracts.refuse("moe.sorted_indices", OPERATOR, f"sorted_indices hold {wrong}, of {entries}")
+
+
+def _composed(permuted, sorted_indices, probs):
+    rows, kept = _restored(permuted, sorted_indices)
+    if probs is None:
+        return rows
+    wide = "float64" if "float64" in (dtype_name(permuted), dtype_name(probs)) else "float32"
+    tokens, top_k = probs.shape
+    weights = probs.astype(wide).unsqueeze(-1)
+    if kept is not None:  # so that not even an infinite weight makes something of a dropped row
+        weights = paddle.where(kept.reshape([tokens, top_k, 1]), weights, paddle.zeros_like(weights))
+    weighted = rows.astype(wide).reshape([tokens, top_k, rows.shape[-1]]) * weights
+    return weighted.sum(1).astype(permuted.dtype)
+
+
+def _restored(permuted, sorted_indices):
+    """permuted[sorted_indices] with zeros for dropped rows, and which were kept; None if all were."""
+    count, width = permuted.shape
+    if count == sorted_indices.shape[0] and count >= 0:
+        return paddle.gather(permuted, sorted_indices), None
+    if count < 0:  # a captured program learns the number when it runs
+        count = paddle.shape(permuted)[0]
+    end = paddle.full([1], count, "int32")
+    with_zeros = paddle_release.concat([permuted, paddle.zeros([1, width], permuted.dtype)])
+    return paddle.gather(with_zeros, paddle.minimum(sorted_indices, end)), sorted_indices < end
+
+
+def _composed_refuses(permuted, sorted_indices, probs):
+    return no_16_bit_on_cpu(permuted, probs)
+
+
+def _native(permuted, sorted_indices, probs):
+    if probs is None:
+        return native.call("pf_moe_token_restore", permuted, sorted_indices)[0]
+    return native.call("pf_moe_token_unpermute", permuted, sorted_indices, probs)[0]
+
+
+def _native_mode(permuted, sorted_indices, probs):
+    return "pf_moe_token_restore" if probs is None else "pf_moe_token_unpermute"
+
+
+def _native_refuses(permuted, sorted_indices, probs):
+    if "float64" in (dtype_name(permuted), probs is not None and dtype_name(probs)):
+        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+    return native.refuses(permuted, sorted_indices, probs)
+
+
+def _ascend_refuses(permuted, sorted_indices, probs):
+    if "float64" in (dtype_name(permuted), probs is not None and dtype_name(probs)):
+        return contracts.reason("moe.dtype", OPERATOR, "permuted or probs is float64")
+    return ascend.refuses(permuted, sorted_indices, probs)
+
+
+def _rule(permuted, sorted_indices, probs) -> Rule:
+    rows = (None, "hidden")
+    return Rule({"permuted": rows, "sorted_indices": (None,), "probs": (None, None)}, (rows,))
+
+
+MOE_TOKEN_UNPERMUTE = FusedOp(
+    OPERATOR,
+    ascend=Backend(
+        _composed,
+        _ascend_refuses,
+        "gather, multiply and sum: the plugin has no operator for mixtures of experts",
+    ),
+    native=Backend(_native, _native_refuses, _native_mode),
+    composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("permuted", "sorted_indices", "probs"), _rule),
+)

@@ -1,0 +1,59 @@
+"""RMSNorm.
+
+Legend: H hidden size (the last dimension).
+"""
+
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+
+LIMITS = {"rms_norm.rank": 8}
+FLOATS = ("float32", "bfloat16", "float16")
+DTYPES = {"rms_norm.dtype": FLOATS}
+
+PLUGIN_RMS_NORM = "rms_norm_npu"
+_RMS = ("aclnnRmsNorm", "npu_rms_norm", "rms_norm", PLUGIN_RMS_NORM)
+_RMS_DOC = "hicann/ops-nn norm/rms_norm/docs/aclnnRmsNorm.md"
+_PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rms_norm_npu.cc"
+
+RULES = (
+    Rule(
+        "rms_norm.dtype",
+        _RMS,
+        PARAM_INVALID,
+        listed(FLOATS),
+        "Cast it with tensor.astype.",
+        _RMS_DOC,
+    ),
+    Rule(
+        "rms_norm.gamma_dtype",
+        ("aclnnRmsNorm", "npu_rms_norm", "rms_norm"),
+        PARAM_INVALID,
+        "gamma of x's dtype, or float32",
+        "Cast gamma with tensor.astype.",
+        _RMS_DOC,
+    ),
+    Rule(
+        "rms_norm.plugin_gamma_dtype",
+        (PLUGIN_RMS_NORM,),
+        PARAM_INVALID,
+        "gamma of x's dtype: the operator makes y with gamma's dtype, and CANN wants x's",
+        "Cast gamma to x's dtype.",
+        _PADDLE,
+    ),
+    Rule(
+        "rms_norm.shape",
+        _RMS,
+        INNER_TILING,
+        f"x of rank 1 to {LIMITS['rms_norm.rank']} and gamma of the shape of x's last dimensions, none of "
+        "them 0",
+        "Pass a gamma that covers the dimensions to normalise over.",
+        _RMS_DOC,
+    ),
+    Rule(
+        "rms_norm.epsilon",
+        _RMS,
+        PARAM_INVALID,
+        "a number that is not negative, such as 1e-6",
+        "Pass a positive one: it keeps the root away from zero.",
+        _RMS_DOC,
+    ),
+)

@@ -1,0 +1,130 @@
+"""RMSNorm. Shapes: ... any leading dimensions, H the normalised one."""
+
+from __future__ import annotations
+
+import paddle
+
+from paddle_fused import ascend, contracts, native
+from paddle_fused.dispatch import Backend, FusedOp
+from paddle_fused.sharding import Dims, Rule, Sharding, numbered
+
+from ..arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
+
+OPERATOR = "rms_norm"
+
+
+def rms_norm(x, weight, epsilon: float = 1e-6):
+    """y = round(x * rstd) * weight,  rstd = 1 / sqrt(mean(x^2 over weight's dimensions) + epsilon).
+
+    round() is to weight's dtype: PaddleNLP's composed form rounds there, and so does the NPU's operator.
+    Arithmetic in float32.
+
+    Args:
+        x: [..., H], float32, bfloat16 or float16; rank 1 to 8.
+        weight: [H], x's dtype or float32. With more dimensions, the norm is taken over x's last ones.
+        epsilon: added to the mean of the squares, not negative.
+
+    Returns:
+        [..., H], x's dtype. Gradients flow to x and weight, and have their dtypes.
+
+    Raises:
+        ContractError: for shapes, dtypes and epsilons other than these; it is a ValueError.
+
+    Source: aclnnRmsNorm; torch_npu.npu_rms_norm.
+    """
+    return rms_norm_and_rstd(OPERATOR, x, weight, epsilon)[0]
+
+
+def rms_norm_and_rstd(operator: str, x, weight, epsilon):
+    """(y, rstd) for the public function ``operator``. rstd: x's rank, 1 where x is normalised, float32."""
+    check_is_tensor(operator, "x", x)
+    check_is_tensor(operator, "weight", weight)
+    check_one_device(operator, x=x, weight=weight)
+    if dtype_name(x) not in FLOATS:
+        contracts.refuse("rms_norm.dtype", operator, f"x is {dtype_name(x)}")
+    if dtype_name(weight) not in (dtype_name(x), "float32"):
+        came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
+        contracts.refuse("rms_norm.gamma_dtype", operator, came)
+    if not covers_last_dimensions(x.shape, weight.shape):
+        came = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
+        contracts.refuse("rms_norm.shape", operator, came)
+    epsilon = check_number(operator, "epsilon", epsilon)
+    if not epsilon >= 0:
+        contracts.refuse("rms_norm.epsilon", operator, f"epsilon is {epsilon}")
+    return RMS_NORM(x, weight, epsilon)
+
+
+def covers_last_dimensions(x, weight) -> bool:
+    """Whether the shape ``weight`` says over which dimensions of the shape ``x`` the norm is taken."""
+    return (
+        1 <= len(weight) <= len(x) <= contracts.limit("rms_norm.rank")
+        and 0 not in weight
+        and same_shape(x[-len(weight) :], weight)
+    )
+
+
+def wide_dtype(*tensors) -> str:
+    """What the composed norms compute in: float32, or float64 where a tensor is."""
+    return "float64" if "float64" in map(dtype_name, tensors) else "float32"
+
+
+def normalised(x, weight, epsilon):
+    """(y, rstd) of the definition, y not rounded yet."""
+    wide = wide_dtype(x, weight)
+    dims = list(range(len(x.shape) - len(weight.shape), len(x.shape)))
+    z = x.astype(wide)
+    rstd = paddle.rsqrt((z * z).mean(dims, keepdim=True) + epsilon)
+    normal = (z * rstd).astype(weight.dtype)
+    return normal.astype(wide) * weight.astype(wide), rstd
+
+
+def _composed(x, weight, epsilon):
+    y, rstd = normalised(x, weight, epsilon)
+    return y.astype(x.dtype), rstd
+
+
+def no_float64(*tensors) -> str | None:
+    """Why neither the host kernels nor the plugin's operators compute on these tensors, if one is float64."""
+    if any(tensor is not None and dtype_name(tensor) == "float64" for tensor in tensors):
+        return "float64 is computed by the composed operator only"
+    return None
+
+
+def _native(x, weight, epsilon):
+    return native.call("pf_rms_norm", x, weight, epsilon)
+
+
+def _native_refuses(x, weight, epsilon):
+    return no_float64(x, weight) or native.refuses(x, weight)
+
+
+def _ascend(x, weight, epsilon):
+    return ascend.call("rms_norm_npu", x, weight, epsilon)
+
+
+def _ascend_refuses(x, weight, epsilon):
+    reason = no_float64(x, weight) or ascend.refuses(x, weight, operators=("rms_norm_npu",))
+    if reason is None and dtype_name(x) != dtype_name(weight):
+        came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
+        reason = contracts.reason("rms_norm.plugin_gamma_dtype", "rms_norm_npu", came)
+    return reason
+
+
+def rows_of(x, weight) -> tuple[Dims, Dims]:
+    """The dimensions of x and weight, of which those before the normalised ones may be split."""
+    normed = (None,) * len(weight.shape)
+    return numbered(len(x.shape) - len(normed)) + normed, normed
+
+
+def _rule(x, weight, epsilon) -> Rule:
+    rows, normed = rows_of(x, weight)
+    return Rule({"x": rows, "weight": normed}, (rows, rows))
+
+
+RMS_NORM = FusedOp(
+    OPERATOR,
+    ascend=Backend(_ascend, _ascend_refuses, "rms_norm_npu"),
+    native=Backend(_native, _native_refuses, "pf_rms_norm"),
+    composed=Backend(_composed),
+    sharding=Sharding(("x", "weight", "epsilon"), _rule),
+)

@@ -1,0 +1,121 @@
+"""Rotary position embedding: aclnnRotaryPositionEmbedding and the plugin's fused_rope over it.
+
+Legend: B batch, S sequence length, N heads, D head size.
+"""
+
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+
+LIMITS = {
+    "rotary.head_dim": 896,  # below
+    "rotary.batch": 1000,  # below
+    "rotary.heads": 1000,  # below
+    "rotary.interleaved_rows": 1000,  # B * N below
+    "rotary.angle_gradient_rows": 1024,  # B * N up to
+    "rotary.plugin_head_dim_multiple": 64,
+}
+FLOATS = ("float32", "bfloat16", "float16")
+MODES = ("half", "interleave")
+DTYPES = {"rotary.dtype": FLOATS}
+
+PLUGIN = "fused_rope"
+_PUBLIC = ("aclnnRotaryPositionEmbedding", "npu_rotary_mul", "rotary_mul", "apply_rotary")
+_ALL = (*_PUBLIC, PLUGIN)
+_LIMITED = _PUBLIC[:2]  # the public functions have no limits of sizes
+_DOC = "hicann/ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md"
+_PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
+
+RULES = (
+    Rule(
+        "rotary.dtype",
+        (*_PUBLIC[:3], PLUGIN),
+        PARAM_INVALID,
+        listed(FLOATS),
+        "Cast it with tensor.astype.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.same_dtype",
+        _ALL,
+        PARAM_INVALID,
+        "cos and sin of x's dtype",
+        "Cast them with tensor.astype.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.mode", _PUBLIC[1:3], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
+    ),
+    Rule(
+        "rotary.layout",
+        _PUBLIC,
+        INNER_TILING,
+        "four dimensions, or three for packed sequences",
+        "Reshape it.",
+        _DOC,
+    ),
+    Rule("rotary.rank", (PLUGIN,), INNER_TILING, "four dimensions", "Reshape it.", _PADDLE),
+    Rule(
+        "rotary.head_dim",
+        (*_LIMITED, PLUGIN),
+        INNER_TILING,
+        f"an even head size below {LIMITS['rotary.head_dim']}",
+        "Rotate a slice of the head with composed operators.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.batch_heads",
+        (*_LIMITED, PLUGIN),
+        INNER_TILING,
+        f"below {LIMITS['rotary.batch']} for batch and below {LIMITS['rotary.heads']} for heads",
+        "Split it.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.interleaved_rows",
+        _LIMITED,
+        INNER_TILING,
+        f"batch times heads below {LIMITS['rotary.interleaved_rows']} in mode interleave",
+        "Split it.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.angles",
+        (*_LIMITED, PLUGIN),
+        INNER_TILING,
+        "cos and sin of one shape, x's S and D and, in mode half, 1 or x's size for batch and heads: "
+        "[1, S, 1, D], [B, S, 1, D] or [B, S, N, D]; in mode interleave [1, S, 1, D]",
+        "Slice or reshape them.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.angle_gradient_rows",
+        _LIMITED,
+        INNER_TILING,
+        f"batch times heads up to {LIMITS['rotary.angle_gradient_rows']} where cos and sin need a gradient",
+        "Detach cos and sin, or split x.",
+        _DOC,
+    ),
+    Rule(
+        "rotary.rotate",
+        ("npu_rotary_mul",),
+        None,
+        "no matrix for the rotation",
+        "Pass rotate=None: a matrix has no gradient, and the modes are these products.",
+        "Ascend/op-plugin docs/context/torch_npu-npu_rotary_mul.md",
+    ),
+    Rule(
+        "rotary.plugin_head_dim",
+        (PLUGIN,),
+        None,
+        f"a head_dim that is a multiple of {LIMITS['rotary.plugin_head_dim_multiple']}",
+        "For other sizes apply the rotation with composed operators (use_fused_rope false).",
+        _PADDLE,
+    ),
+    Rule(
+        "rotary.plugin_angles",
+        (PLUGIN,),
+        None,
+        "cos and sin of one shape, [1, seq_len, 1, head_dim]",
+        "Slice or reshape them.",
+        _PADDLE,
+    ),
+)

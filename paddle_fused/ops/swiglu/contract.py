@@ -1,0 +1,55 @@
+"""SwiGLU."""
+
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+
+LIMITS = {"swiglu.grad_alignment": 64}  # bytes
+FLOATS = ("float32", "bfloat16", "float16")
+DTYPES = {"swiglu.dtype": FLOATS}
+
+_SWIGLU = ("aclnnSwiGlu", "npu_swiglu", "swiglu")
+_SWIGLU_DOC = "hicann/ops-nn activation/swi_glu/docs/aclnnSwiGlu.md"
+_SWIGLU_GRAD_DOC = "hicann/ops-nn activation/swi_glu_grad/docs/aclnnSwiGluGrad.md"
+
+RULES = (
+    Rule("swiglu.dtype", _SWIGLU, PARAM_INVALID, listed(FLOATS), "Cast it with tensor.astype.", _SWIGLU_DOC),
+    Rule(
+        "swiglu.even",
+        _SWIGLU,
+        INNER_TILING,
+        "without y an even size of the dimension that holds both halves",
+        "Pass y, or an x of even width.",
+        "hicann/ops-nn activation/swi_glu/op_host/swi_glu_tiling.cpp",
+    ),
+    Rule(
+        "swiglu.dim",
+        _SWIGLU[:2],
+        PARAM_INVALID,
+        "a dimension that x has",
+        "Pass -1 for the last one.",
+        _SWIGLU_DOC,
+    ),
+    Rule(
+        "swiglu.grad_alignment",
+        ("aclnnSwiGluGrad", "npu_swiglu", "swiglu_grad", "swiglu"),
+        None,
+        f"for a gradient rows of x that are a multiple of {LIMITS['swiglu.grad_alignment']} bytes",
+        "Pad the width, or use composed operators.",
+        _SWIGLU_GRAD_DOC,
+    ),
+    Rule(
+        "swiglu.same_shape",
+        ("swiglu",),
+        None,
+        "x and y of the same shape",
+        "Reshape or expand one of them.",
+        "Paddle phi kernel swiglu",
+    ),
+    Rule(
+        "swiglu.same_dtype",
+        ("swiglu",),
+        None,
+        "x and y of the same dtype",
+        "Cast one of them with tensor.astype.",
+        "Paddle phi kernel swiglu",
+    ),
+)

@@ -1,0 +1,115 @@
+"""SwiGLU. Shapes: ... any leading dimensions, H the width of the result."""
+
+from __future__ import annotations
+
+import paddle.nn.functional as F
+
+from paddle_fused import ascend, contracts, native, paddle_release
+from paddle_fused.dispatch import Backend, FusedOp
+from paddle_fused.sharding import Rule, Sharding, numbered
+
+from ..arguments import (
+    check_one_device,
+    check_tensor,
+    dtype_name,
+    no_16_bit_on_cpu,
+    same_shape,
+    wants_gradient,
+)
+
+OPERATOR = "swiglu"
+
+
+def swiglu(x, y=None):
+    """silu(x) * y with silu(a) = a / (1 + exp(-a)); without y x's last dimension holds both, x before y.
+
+    The host kernels join nothing and split nothing, in either form.
+
+    Args:
+        x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16.
+        y: x's shape and dtype, or None.
+
+    Returns:
+        [..., H], x's dtype. Gradients flow to x and y.
+
+    Raises:
+        ValueError: for shapes and dtypes other than these; without y for an odd last dimension.
+
+    Source: aclnnSwiGlu; torch_npu.npu_swiglu; paddle.incubate.nn.functional.swiglu.
+    """
+    check_tensor(OPERATOR, "x", x)
+    if y is not None:
+        check_tensor(OPERATOR, "y", y)
+        check_one_device(OPERATOR, x=x, y=y)
+        if not same_shape(x.shape, y.shape):
+            contracts.refuse(
+                "swiglu.same_shape", OPERATOR, f"x has shape {list(x.shape)} and y {list(y.shape)}"
+            )
+        if x.dtype != y.dtype:
+            contracts.refuse("swiglu.same_dtype", OPERATOR, f"x is {dtype_name(x)} and y is {dtype_name(y)}")
+    elif len(x.shape) == 0 or (x.shape[-1] >= 0 and x.shape[-1] % 2 != 0):
+        contracts.refuse("swiglu.even", OPERATOR, f"x has shape {list(x.shape)}")
+    return SWIGLU(x, y)
+
+
+def _composed(x, y):
+    gate, up = paddle_release.halves(x) if y is None else (x, y)
+    return F.silu(gate) * up
+
+
+def _composed_refuses(x, y):
+    return no_16_bit_on_cpu(x)
+
+
+def _native(x, y):
+    return native.call("pf_swiglu_halves", x)[0] if y is None else native.call("pf_swiglu", x, y)[0]
+
+
+def _native_refuses(x, y):
+    if dtype_name(x) == "float64":
+        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+    return native.refuses(x, y)
+
+
+def _native_mode(x, y):
+    return "pf_swiglu_halves" if y is None else "pf_swiglu"
+
+
+def _ascend(x, y):
+    return paddle_release.swiglu(x, y)
+
+
+def _ascend_refuses(x, y):
+    reason = ascend.refuses(x, y)
+    if reason is None and dtype_name(x) not in contracts.dtypes("swiglu.dtype"):
+        reason = contracts.reason("swiglu.dtype", OPERATOR, f"x is {dtype_name(x)}")
+    if reason is None and wants_gradient(x, y):
+        # The plugin joins x and y to one tensor, whose rows are what aclnnSwiGluGrad gets.
+        width = (x.shape[-1] if len(x.shape) else 1) * (1 if y is None else 2)
+        row = width * (4 if dtype_name(x) == "float32" else 2)
+        if width >= 0 and row % contracts.limit("swiglu.grad_alignment"):
+            reason = contracts.reason("swiglu.grad_alignment", OPERATOR, f"a row has {row} bytes")
+    return reason
+
+
+def _ascend_mode(x, y):
+    if y is None:
+        return "swiglu of Paddle, aclnnSwiGlu on a card"
+    return "swiglu of Paddle, on a card a copy that joins x and y, then aclnnSwiGlu"
+
+
+def _rule(x, y) -> Rule:
+    if y is None:  # gate and up lie half a row apart
+        rows = (*numbered(len(x.shape) - 1), None)
+        return Rule({"x": rows}, (rows,))
+    every = numbered(len(x.shape))
+    return Rule({"x": every, "y": every}, (every,))
+
+
+SWIGLU = FusedOp(
+    OPERATOR,
+    ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
+    native=Backend(_native, _native_refuses, _native_mode),
+    composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("x", "y"), _rule),
+)

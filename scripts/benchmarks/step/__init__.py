@@ -1,6 +1,0 @@
-"""A training step of a Llama: the same weights, tokens and arithmetic in Paddle and in torch."""
-
-from .size import LlamaSize
-from .training import AdamWSettings
-
-__all__ = ["AdamWSettings", "LlamaSize"]

@@ -1,0 +1,83 @@
+"""Builds wheels of this project, one for each release of Paddle and processor, and checks each.
+
+    python scripts/build_wheels.py --release 3.2.2 3.3.1 --processor x86_64 aarch64 --out dist
+
+A wheel requires exactly the release of Paddle that it was built for, and has the kernels for every
+instruction set that the compiler knows. Its libraries call nothing of Python's, so that it serves every
+Python that Paddle has a wheel for. It is checked in an environment that has only the wheel, that Paddle and
+what Paddle requires: one operator, on the host and on the virtual NPU, against its float64 golden. On the
+processor at hand that is a virtual environment of each Python named by --python. For aarch64 on another
+machine the compiler is a cross compiler, and the check runs on emulated aarch64.
+
+It needs what the extra `test` installs and, to compile for aarch64, the packages g++-aarch64-linux-gnu and
+qemu-user of Debian and Ubuntu. Downloads, environments and compiled files stay in $PADDLE_FUSED_CACHE, by
+default ~/.cache/paddle_fused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from building import wheels
+from building.paddle_there import RELEASES
+from paddle_fused.libraries import SetupError
+
+TIMEOUT = 1800  # seconds for a check, which takes one on a processor and minutes on an emulated one
+
+
+def main(argv: list[str]) -> int:
+    known = sorted({release for releases in RELEASES.values() for release in releases})
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--release", nargs="+", default=None, help=f"of Paddle: {', '.join(known)}; default: all"
+    )
+    parser.add_argument(
+        "--processor",
+        nargs="+",
+        default=[platform.machine()],
+        help=f"{', '.join(RELEASES)}; default: this one",
+    )
+    parser.add_argument(
+        "--python", nargs="+", default=[sys.executable], help="interpreters to check with; default: this one"
+    )
+    parser.add_argument("--out", type=Path, default=Path("dist"), help="folder of the wheels; default: dist")
+    options = parser.parse_args(argv)
+    targets = [
+        wheels.Target(release, processor)
+        for processor in options.processor
+        for release in options.release or RELEASES.get(processor, known)
+    ]
+    try:
+        for target in targets:  # before the first is built, which takes minutes
+            target.check()
+        for target in targets:
+            make(target, options.python, options.out)
+    except SetupError as error:
+        sys.exit(str(error))
+    return 0
+
+
+def make(target: wheels.Target, pythons: list[str], folder: Path) -> None:
+    """Builds one wheel and checks it, saying so in a line for each step."""
+    begin = time.monotonic()
+    # With the Paddle of this Python, whatever checks it: newer files, although the same, mean compiling anew.
+    wheel = wheels.build(target, wheels.environment(target).site, folder)
+    glibc = wheels.check_contents(wheel)
+    seconds = time.monotonic() - begin
+    print(f"{wheel}: built for {target} in {seconds:.0f} s; needs glibc {glibc}", flush=True)
+    for python in pythons[:1] if target.emulated else pythons:
+        begin = time.monotonic()
+        environment = wheels.environment(target, python)
+        wheels.install(environment, wheel)
+        said = wheels.check(environment, target, TIMEOUT)
+        where = f"emulated {target.processor}" if target.emulated else environment.site.parent.name
+        print(f"{wheel.name}: checked on {where}: {said} ({time.monotonic() - begin:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""Degrees that several processes cannot share a run by are refused before Paddle sets anything up.
+
+tests/launch/test_launch.py has two processes that do so.
+"""
+
+import pytest
+
+from llm_npu.config.parallel_checks import DEGREES, OTHER_WAYS, check_parallel
+
+
+def check(processes, **given):
+    others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}
+    others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1}
+    check_parallel(dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | others | given, processes)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"tensor_parallel_degree": 3},
+            "--tensor_parallel_degree 3 does not divide the 4 processes of this run",
+        ),
+        ({"pipeline_parallel_degree": 8}, "or start a multiple of 8 processes"),
+        (
+            {"sharding": "stage1", "sharding_parallel_degree": 3},
+            "--sharding_parallel_degree 3 does not",
+        ),
+        ({"sharding": "stage2", "sharding_degree": 8}, "--sharding_degree 8 does not divide the 4 processes"),
+        (
+            {"tensor_parallel_degree": 2, "sharding": "stage1", "sharding_parallel_degree": 4},
+            "--tensor_parallel_degree 2 times --sharding_parallel_degree 4, 8, does not divide the 4",
+        ),
+        ({"sharding_parallel_degree": 2}, "--sharding_parallel_degree is 2, but --sharding does not say"),
+        ({"sharding": "stage1", "sharding_degree": 2, "sharding_parallel_degree": 2}, "is the old name of"),
+        ({"sharding": "stage3 offload", "tensor_parallel_degree": 2}, "--sharding stage3 does not go with"),
+        ({"sharding": "stage2", "sharding_parallel_degree": 2}, "leave --sharding_parallel_degree out"),
+        ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
+        ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
+        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not share a run so"),
+        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "takes a pipeline of 3 stages or more"),
+        (
+            {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
+            "4 stages take 4 micro batches, or 8 and more; --gradient_accumulation_steps is 6",
+        ),
+        (
+            {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
+            "--overlap auto is for the layers of --tensor_parallel_degree without --enable_auto_parallel",
+        ),
+        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not share"),
+        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this script does not share"),
+        ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not share"),
+    ],
+)
+def test_degrees_that_do_not_fit_are_refused(given, sentence):
+    with pytest.raises(ValueError) as caught:
+        check(4, **given)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    check(1, **given)  # shares nothing
+
+
+@pytest.mark.parametrize(
+    ("processes", "given"),
+    [
+        (4, {}),
+        (4, {"tensor_parallel_degree": 4}),
+        (6, {"tensor_parallel_degree": 3, "pipeline_parallel_degree": 1}),
+        (8, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}),
+        (8, {"tensor_parallel_degree": 4, "sharding": "stage1", "sharding_parallel_degree": 2}),
+        (4, {"sharding": "stage1", "sharding_parallel_degree": 2}),
+        (4, {"sharding": "stage2", "sharding_parallel_degree": 4}),
+        (4, {"sharding": "stage2", "sharding_parallel_degree": 2, "amp_master_grad": False}),
+        (4, {"sharding": "stage2", "tensor_parallel_degree": 2}),
+        (4, {"sharding": "stage3", "tensor_parallel_degree": 2, "enable_auto_parallel": True}),
+        (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
+        (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 4}),
+        (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 10}),
+    ],
+)
+def test_degrees_that_fit(processes, given):
+    check(processes, **given)

@@ -1,0 +1,97 @@
+"""The documents of text, code and .jsonl: which files, in which order, and what is refused."""
+
+import pytest
+
+from llm_npu.config import DataArguments
+from llm_npu.data import find
+from llm_npu.data.text.corpus import corpus, standard_library
+
+SENTENCES = "One two three. Grüße aus Köln — 你好 🙂.\n"
+
+
+def test_documents_of_a_folder(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_bytes(b"no newline at the end")
+    (tmp_path / "b.md").write_bytes("\ufeffGrüße\r\nzwei".encode())
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "sub" / "c.py").write_bytes("# coding: latin-1\n# Grüße\n".encode("latin-1"))
+    (tmp_path / "d.jsonl").write_bytes(b'{"text": "one"}\n\n{"text": ""}\n{"text": "\\u00e9", "id": 4}')
+    (tmp_path / "e.csv").write_text("left out")
+    (tmp_path / ".hidden.txt").write_text("left out")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "f.txt").write_text("left out")
+    found = sorted(corpus(tmp_path).documents())
+    assert found == sorted(
+        ["no newline at the end", "Grüße\nzwei", "# coding: latin-1\n# Grüße\n", "one", "é"]
+    )
+
+
+def test_the_order_of_files_depends_on_their_names_only(tmp_path):
+    names = [f"{number}.txt" for number in range(30)]
+    for root, order in (("one", names), ("two", names[::-1])):
+        (tmp_path / root).mkdir()
+        for name in order:
+            (tmp_path / root / name).write_text(name)
+    one, two = (list(corpus(tmp_path / root).documents()) for root in ("one", "two"))
+    assert one == two != sorted(names)
+    assert corpus(tmp_path / "one").fingerprint() == corpus(tmp_path / "two").fingerprint()
+
+
+def test_the_fingerprint_sees_content_names_and_where_files_end(tmp_path):
+    prints = set()
+    for number, files in enumerate(
+        [{"a": "xy", "b": "z"}, {"a": "x", "b": "yz"}, {"a": "xy", "c": "z"}, {"a": "xy"}]
+    ):
+        root = tmp_path / str(number)
+        root.mkdir()
+        for name, content in files.items():
+            (root / f"{name}.txt").write_text(content)
+        prints.add(corpus(root).fingerprint())
+    assert len(prints) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", b"ok\xff", ["a.txt", "not valid utf-8-sig at byte 2"]),
+        ("a.py", b"# coding: klingon\n", ["a.py", "not valid text"]),
+        ("a.py", b"x = '\xff'\n", ["a.py", "not valid text"]),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": \n', ["a.jsonl, line 2", "not valid JSON"]),
+        ("a.jsonl", b'{"body": "x"}', ["line 1", "a string called text"]),
+        ("a.jsonl", b'{"text": 3}', ["line 1", "a string called text"]),
+        ("a.jsonl", b'["x"]', ["line 1", "a string called text"]),
+        ("a.jsonl", b'{"text": "a\\ud800"}', ["line 1", "not valid Unicode at character 1"]),
+        ("a.jsonl", b'{"text": "\xff"}', ["line 1", "not valid utf-8-sig"]),
+    ],
+)
+def test_files_that_are_no_text_are_refused(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        list(corpus(tmp_path).documents())
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_file_that_opens_and_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "a.txt").symlink_to("/proc/self/mem")  # nothing is mapped at address 0
+    (tmp_path / "a.jsonl").symlink_to("/proc/self/mem")
+    for file in (tmp_path / "a.txt", tmp_path / "a.jsonl"):
+        for read in (lambda source: list(source.documents()), lambda source: source.fingerprint()):
+            with pytest.raises(ValueError, match=f"{file} cannot be read: Input/output error"):
+                read(corpus(file))
+
+
+def test_inputs_that_hold_no_text_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        find(DataArguments(input_dir=str(tmp_path / "none")))
+    with pytest.raises(ValueError, match=r"holds no \.txt"):
+        find(DataArguments(input_dir=str(tmp_path)))
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(ValueError, match=r"the suffix '\.csv'"):
+        find(DataArguments(input_dir=str(tmp_path / "a.csv")))
+
+
+def test_the_default_is_the_standard_library_without_its_tests():
+    source = find(DataArguments())
+    assert source == standard_library()
+    assert 3e6 < sum(file.stat().st_size for file in source.files) <= 4 << 20
+    assert not any({"test", "tests", "site-packages"} & set(file.parts) for file in source.files)

@@ -1,0 +1,38 @@
+"""docs/fine_tuning.md: its example runs, its conversations are read, and its tables name what there is."""
+
+import re
+
+import pytest
+from places import ROOT
+
+from llm_npu.config.value_checks import CHOICES
+from llm_npu.data.text import conversations
+
+pytestmark = pytest.mark.slow
+
+TEXT = (ROOT / "docs" / "fine_tuning.md").read_text()
+
+
+def block(language: str) -> str:
+    return re.search(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)[1]
+
+
+def test_the_example_runs(run_program):
+    result = run_program(block("python"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines() == [
+        "[[0, 1, 2, 3, 4, 5, 0, 1]] documents([[6, 2]])",
+        "[[0, 1, 2, 0, 1, 2, 3]] documents([[3, 4]])",
+    ]
+
+
+def test_the_conversations_are_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text(block("json"))
+    found = [messages for _, messages in conversations.find(str(tmp_path)).conversations()]
+    assert len(found) == 5 and all(messages[-1]["content"] in "45" for messages in found)
+
+
+def test_the_tables_name_every_choice():
+    for name in ("packing", "padding"):
+        table = re.search(rf"\| `--{name}` \|.*?\n\n", TEXT, re.DOTALL)[0]
+        assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(CHOICES[name])

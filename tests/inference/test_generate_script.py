@@ -1,0 +1,87 @@
+"""scripts/generate.py as a user runs it."""
+
+import re
+import shutil
+
+import pytest
+from places import ROOT
+from tiny_models import build
+
+from llm_npu.data.text.corpus import corpus
+from llm_npu.data.text.tokenizer import trained_tokenizer
+from llm_npu.models.paddlenlp import weights
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = ROOT / "scripts/generate.py"
+VOCABULARY = 300
+PROMPTS = ["def ", "for each", "x"]
+SPEED = r"(\d+) tokens in [0-9.]+ s \([0-9.,]+ tokens/s\)"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A Llama of random weights with a tokenizer of bytes."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "text.txt").write_text("def each(x):\n    for y in x:\n        yield y\n" * 20)
+    found = trained_tokenizer(corpus(folder / "text.txt"), VOCABULARY, str(folder / "cache"))
+    weights.save(build("llama", vocab_size=VOCABULARY), found)
+    return found
+
+
+def spoken(done):
+    """The lines after those about device and operators, without the speeds at the end."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rpartition("prefill ")[0].partition("fused operators: ")[2].split("\n", 1)
+
+
+def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
+    batch = tmp_path / "prompts.txt"
+    batch.write_text("\n".join(PROMPTS) + "\n\n")
+    given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    fused = run_python(SCRIPT, checkpoint, "--batch", batch, "--max_new_tokens", "7", "--batch_size", "2")
+    unfused = run_python(SCRIPT, checkpoint, *given, "--max_new_tokens", "7", "--unfused", "--device", "cpu")
+    (operators, text), (none, same) = spoken(fused), spoken(unfused)
+    assert operators == "attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2"
+    assert none == "none (--unfused)"
+    assert text == same and all(prompt in text for prompt in PROMPTS)
+    last = re.fullmatch(rf"prefill {SPEED}, decode {SPEED}", fused.stdout.splitlines()[-1])
+    assert int(last[1]) > 0 and int(last[2]) <= 3 * 6
+    assert "device npu (virtual)" in fused.stdout and "device cpu (cpu)" in unfused.stdout
+
+
+def test_sampling_in_bfloat16(run_python, checkpoint):
+    words = ("--decode", "sampling", "--top_p", "0.9", "--dtype", "bfloat16", "--max_new_tokens", "5")
+    _, text = spoken(run_python(SCRIPT, checkpoint, "--prompt", "def ", *words))
+    assert text.startswith("def ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--prompt", "x", "--top_k", "3"], "--top_k has no effect with --decode greedy; it is for sampling"),
+        (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is not known"),
+        (["--batch", "none.txt"], "No such file or directory: 'none.txt'"),
+        (["--prompt", "x", "--tokenizer", "none"], "is no local directory"),
+        ([], "one of the arguments --prompt --batch is required"),
+    ],
+)
+def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sentence):
+    done = run_python(SCRIPT, checkpoint, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_messages_are_written_by_the_chat_template(run_python, checkpoint, tmp_path):
+    chatting = tmp_path / "chatting"
+    shutil.copytree(checkpoint, chatting)
+    (chatting / "chat_template.jinja").write_text("Q: {{ messages[0].content }} A:")
+    given = ["--max_new_tokens", "5", "--device", "cpu"]
+    asked = run_python(SCRIPT, chatting, "--chat", "--prompt", "2 + 2?", *given)
+    plain = run_python(SCRIPT, chatting, "--prompt", "Q: 2 + 2? A:", *given)
+    assert "".join(spoken(asked)[1:]).strip() == "2 + 2?\n" + plain_text(spoken(plain)[1], "Q: 2 + 2? A:")
+
+
+def plain_text(said, prompt):
+    return said.strip().removeprefix(prompt).strip()

@@ -1,0 +1,381 @@
+"""Who may import whom: scripts, benchmarks -> tools -> layers of llm_npu -> paddle_fused -> operators.
+
+The rules are checked on the source text, so they hold for code that no test runs; each rule is shown to
+notice a violation in a made-up source tree.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+PACKAGES = ("paddle_fused", "llm_npu", "scripts", "benchmarks", "tests")
+SUPPLIED = (
+    "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
+)
+TOP = ("scripts", "benchmarks", "tests")
+# Where the libraries are, and which Paddle there is: for all of paddle_fused.
+GROUND = ("paddle_fused.libraries", "paddle_fused.paddle_release", "paddle_fused.built_for")
+PUBLIC = {
+    f"paddle_fused{name}"
+    for name in (
+        "",
+        ".libraries",
+        ".paddle_release",
+        ".virtual_npu",
+        ".info",
+        ".parity",
+        ".masks",
+        ".compat",
+        ".contracts",
+        ".registry",
+    )
+}
+UNDER_OPERATORS = tuple(
+    f"paddle_fused.{name}"
+    for name in (
+        "libraries",
+        "paddle_release",
+        "built_for",
+        "dispatch",
+        "registry",
+        "contracts",
+        "ascend",
+        "native",
+        "host_memory",
+        "devices",
+        "captured",
+        "sharding",
+    )
+)
+OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
+# The layers of llm_npu, the lowest first: each imports only those before it, and itself.
+LAYERS = tuple(
+    f"llm_npu.{name}"
+    for name in (
+        "device",
+        "core",
+        "patches",
+        "models",
+        "config",
+        "data",
+        "surgery",
+        "launch",
+        "training",
+        "parallel",
+        "inference",
+        "console",
+    )
+)
+# What scripts and users call, and the scripts attach to a run: imported by no layer.
+TOOLS = tuple(
+    f"llm_npu.{name}" for name in ("plan", "profiling", "doctor", "dtypes", "numerics", "acceptance")
+)
+BEFORE_PADDLE = (
+    "paddle_fused",
+    "paddle_fused.contracts",
+    "paddle_fused.virtual_npu",
+    "paddle_fused.virtual_npu.__main__",
+    "llm_npu.device",
+    "llm_npu.doctor.__main__",
+    "llm_npu.doctor.checks",
+    "llm_npu.doctor.probe_program",
+)
+
+
+def below(module: str, *packages: str) -> bool:
+    """Whether ``module`` is one of ``packages`` or inside one."""
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def reason_against(importer: str, imported: str) -> str | None:
+    """Why ``importer`` may not import ``imported``, both modules of this project; None if it may."""
+    if below(importer, "tests"):
+        return None
+    if below(imported, *TOP):
+        siblings = any(below(importer, top) and below(imported, top) for top in TOP)
+        return None if siblings else ", ".join(TOP) + " are at the top, each for itself"
+    if below(importer, "llm_npu", *TOP) and below(imported, "paddle_fused") and imported not in PUBLIC:
+        return "only public modules of paddle_fused are for others"
+    if below(importer, "paddle_fused") and below(imported, "llm_npu"):
+        return "operations know tensors, not models"
+    if below(importer, SUPPLIED):
+        return None if below(imported, SUPPLIED) else "the supplied package stands alone"
+    if below(importer, "paddle_fused.virtual_npu") and not below(
+        imported, "paddle_fused.virtual_npu", *GROUND
+    ):
+        return "the virtual NPU stands alone, but for where its library is and what it is for"
+    if below(importer, *OPERATORS) and not below(imported, *OPERATORS, *UNDER_OPERATORS):
+        return "an operator uses " + ", ".join(UNDER_OPERATORS)
+    if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):
+        return "operators stand on this, not the other way"
+    if below(importer, *LAYERS):
+        if below(imported, *TOOLS):
+            return "the scripts attach the tools; no layer imports them"
+        own, other = (next((r for r in LAYERS if below(m, r)), None) for m in (importer, imported))
+        if other and LAYERS.index(other) > LAYERS.index(own):
+            return f"{other} stands on {own}, not the other way"
+    elif importer.startswith("llm_npu.") and not below(importer, *TOOLS):
+        return "a module of llm_npu stands in a layer or a tool: " + ", ".join((*LAYERS, *TOOLS))
+    return None
+
+
+class Sources:
+    """The Python modules below ``root`` and what each imports."""
+
+    def __init__(self, root: Path):
+        self.files = {}
+        for package in PACKAGES:
+            for path in sorted((root / package).rglob("*.py")):
+                parts = path.relative_to(root).with_suffix("").parts
+                self.files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        self.trees = {module: ast.parse(path.read_bytes()) for module, path in self.files.items()}
+
+    def imports(self, module: str, at_import_time: bool = False) -> set[str]:
+        """Modules that ``module`` imports: this project's as such, others by the dotted name in the source.
+
+        With ``at_import_time`` without those inside functions and those for type checkers only.
+        """
+        found = set()
+        for node in _nodes(self.trees[module], at_import_time):
+            if isinstance(node, ast.Import):
+                found |= {self._resolve(alias.name) for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                origin = self._origin(module, node)
+                found |= {self._resolve(f"{origin}.{alias.name}") for alias in node.names}
+        return found
+
+    def _origin(self, module: str, node: ast.ImportFrom) -> str:
+        if node.level == 0:
+            return node.module
+        levels = node.level - (self.files[module].name == "__init__.py")
+        parts = module.split(".")
+        base = parts[: len(parts) - levels]
+        return ".".join([*base, node.module] if node.module else base)
+
+    def _resolve(self, name: str) -> str:
+        # `from a.b import c` names the module a.b.c if there is such a file, else something inside a.b.
+        candidate = name
+        while candidate:
+            if candidate in self.files:
+                return candidate
+            candidate = candidate.rpartition(".")[0]
+        return name
+
+    def closure(self, modules) -> dict[str, set[str]]:
+        """The project's modules that importing ``modules`` runs, each with what it imports from others."""
+        waiting, reached = list(modules), {}
+        while waiting:
+            module = waiting.pop()
+            if module in reached or module not in self.files:
+                continue
+            imported = self.imports(module, at_import_time=True)
+            reached[module] = {name for name in imported if name not in self.files}
+            parents = [module.rpartition(".")[0]] if "." in module else []
+            waiting += [name for name in imported if name in self.files] + parents
+        return reached
+
+
+def _nodes(tree: ast.AST, at_import_time: bool):
+    for node in ast.iter_child_nodes(tree):
+        if at_import_time:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                continue
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                yield from (inner for branch in node.orelse for inner in [branch, *_nodes(branch, True)])
+                continue
+        yield node
+        yield from _nodes(node, at_import_time)
+
+
+def wrong_imports(sources: Sources) -> list[str]:
+    """One line for each import that breaks a rule."""
+    lines = []
+    for importer in sources.files:
+        for imported in sorted(sources.imports(importer) & sources.files.keys()):
+            if imported != importer and (reason := reason_against(importer, imported)):
+                lines.append(f"{importer} imports {imported}: {reason}")
+    operators = [module for module in sources.files if below(module, "paddle_fused.ops")]
+    read = [m for m in operators if m.endswith("contract") or sources.files[m].name == "__init__.py"]
+    for module, others in sources.closure([*BEFORE_PADDLE, *read]).items():
+        for other in sorted(others):
+            if other.partition(".")[0] not in sys.stdlib_module_names:
+                lines.append(f"{module} imports {other}: it runs before paddle may be imported")
+    return lines
+
+
+def cycles(sources: Sources) -> list[list[str]]:
+    """The groups of modules of which each imports, maybe by way of others, all of its group."""
+    waiting = {module: sources.imports(module) & sources.files.keys() - {module} for module in sources.files}
+    while free := [module for module, imported in waiting.items() if not imported & waiting.keys()]:
+        for module in free:
+            del waiting[module]
+    reached = {module: _reached(module, waiting) for module in waiting}
+    groups = {tuple(sorted(m for m in reached[module] if module in reached[m])) for module in waiting}
+    return [list(group) for group in sorted(groups) if group]
+
+
+def _reached(module: str, imports: Mapping[str, set[str]]) -> set[str]:
+    found, waiting = set(), [module]
+    while waiting:
+        new = imports[waiting.pop()] & imports.keys() - found
+        found |= new
+        waiting += new
+    return found
+
+
+def wrong_includes(csrc: Path) -> list[str]:
+    """One line for each #include that breaks a rule.
+
+    Kernels know only themselves; what uses them knows only their entry points. Checks try parts of either.
+    """
+    lines = []
+    for path in sorted(csrc.rglob("*")):
+        if path.suffix not in (".h", ".cc"):
+            continue
+        file = path.relative_to(csrc).as_posix()
+        for included in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', path.read_text(), re.MULTILINE):
+            first, _, rest = included.partition("/")
+            if file.startswith("kernels/"):
+                if first in ("paddle", "ops", "virtual_npu") or included == "Python.h":
+                    lines.append(f"{file} includes {included}: kernels know pointers only")
+            elif first in ("ops", "virtual_npu") and not file.startswith((f"{first}/", "checks/")):
+                lines.append(f"{file} includes {included}: operators and plugin know nothing of each other")
+            elif first == "kernels" and "/" in rest:
+                lines.append(
+                    f"{file} includes {included}: only the entry points kernels/<op>.h are for others"
+                )
+    return lines
+
+
+@pytest.fixture(scope="module")
+def project():
+    return Sources(ROOT)
+
+
+def test_imports_of_the_project(project):
+    assert wrong_imports(project) == []
+
+
+def test_the_project_has_no_import_cycle(project):
+    assert cycles(project) == []
+
+
+def test_includes_of_the_project():
+    assert (ROOT / "paddle_fused" / "csrc" / "kernels").is_dir()
+    assert wrong_includes(ROOT / "paddle_fused" / "csrc") == []
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A made-up source tree that keeps the rules; the returned function adds a file to it."""
+
+    def add(file: str, text: str = "") -> Path:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return tmp_path
+
+    for package in (
+        "paddle_fused",
+        "paddle_fused/ops",
+        "paddle_fused/ops/rms_norm",
+        "paddle_fused/virtual_npu",
+        "llm_npu",
+        "scripts",
+        "benchmarks",
+        "tests",
+    ):
+        add(f"{package}/__init__.py")
+    for module in (
+        "paddle_fused/dispatch",
+        "paddle_fused/virtual_npu/settings",
+        "llm_npu/surgery/swap",
+        "llm_npu/parallel/trainer",
+        "llm_npu/plan/answer",
+        "scripts/run",
+        "benchmarks/report",
+    ):
+        add(f"{module}.py")
+    add("paddle_fused/ops/rms_norm/op.py", "import paddle\nfrom paddle_fused.dispatch import FusedOp\n")
+    add("paddle_fused/ops/rms_norm/contract.py", "import re\n")
+    add("paddle_fused/virtual_npu/activation.py", "import os\nfrom .settings import SETTINGS\n")
+    add("llm_npu/training/trainer.py", "import paddle\nfrom paddle_fused import virtual_npu, rms_norm\n")
+    add("llm_npu/device.py", "def later():\n    import paddle\n")
+    assert wrong_imports(Sources(tmp_path)) == []
+    return add
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("paddle_fused/ops/swiglu/op.py", "import llm_npu.training.trainer", "not models"),
+        ("paddle_fused/ops/swiglu/op.py", "from ... import virtual_npu", "an operator uses"),
+        ("paddle_fused/dispatch.py", "from .ops.rms_norm import op", "not the other way"),
+        (
+            "paddle_fused/dispatch.py",
+            "def f():\n    from paddle_fused.ops.rms_norm.op import x",
+            "not the other way",
+        ),
+        ("paddle_fused/virtual_npu/settings.py", "from ..ops.rms_norm import op", "stands alone"),
+        ("paddle_fused/virtual_npu/site/paddle_custom_device/a.py", "import paddle_fused", "stands alone"),
+        ("llm_npu/data/rows.py", "from paddle_fused.dispatch import FusedOp", "only public"),
+        ("llm_npu/data/rows.py", "from paddle_fused import dispatch", "only public"),
+        ("scripts/bench.py", "from paddle_fused.virtual_npu.settings import SETTINGS", "only public"),
+        ("llm_npu/data/rows.py", "import scripts.run", "at the top"),
+        ("llm_npu/data/rows.py", "from benchmarks import report", "at the top"),
+        ("scripts/a.py", "from benchmarks.report import table", "each for itself"),
+        ("benchmarks/a.py", "import scripts.run", "each for itself"),
+        ("benchmarks/a.py", "from paddle_fused.dispatch import FusedOp", "only public"),
+        ("llm_npu/training/step.py", "from llm_npu.parallel import trainer", "not the other way"),
+        ("llm_npu/surgery/apply.py", "def f():\n    from ..training.trainer import x", "not the other way"),
+        ("llm_npu/training/step.py", "from llm_npu.plan.answer import answer", "attach the tools"),
+        ("llm_npu/text.py", "from llm_npu.training import trainer", "stands in a layer"),
+        ("llm_npu/device.py", "from paddle.base import core", "before paddle"),
+        ("llm_npu/device.py", "try:\n    import paddlenlp\nexcept ImportError:\n    pass", "before paddle"),
+        ("llm_npu/__init__.py", "from .training.trainer import Trainer", "before paddle"),
+        ("paddle_fused/ops/rms_norm/contract.py", "from .op import rms_norm", "before paddle"),
+        ("paddle_fused/ops/rms_norm/__init__.py", "import paddle", "before paddle"),
+        ("paddle_fused/__init__.py", "from .ops.rms_norm.op import rms_norm", "before paddle"),
+    ],
+)
+def test_wrong_imports_are_noticed(tree, file, text, reason):
+    lines = wrong_imports(Sources(tree(file, text + "\n")))
+    assert lines and all(reason in line for line in lines), lines
+
+
+def test_cycles_are_noticed(tree):
+    tree("scripts/a.py", "from . import b")
+    tree("scripts/b.py", "def f():\n    from scripts.c import x")
+    assert cycles(Sources(tree("scripts/c.py", "import run"))) == []
+    assert cycles(Sources(tree("scripts/c.py", "from .a import y"))) == [
+        ["scripts.a", "scripts.b", "scripts.c"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("kernels/cast.cc", "#include <paddle/phi/api/all.h>", "pointers only"),
+        ("kernels/simd/cast.cc", '#include "virtual_npu/runtime/config.h"', "pointers only"),
+        ("virtual_npu/custom_ops/rope.cc", '#include "kernels/simd/load_store.h"', "entry points"),
+        ("ops/rms_norm.cc", '#include "virtual_npu/bridge/record.h"', "nothing of each other"),
+        ("framework/tensors.cc", '#include "ops/operator.h"', "nothing of each other"),
+    ],
+)
+def test_wrong_includes_are_noticed(tree, file, text, reason):
+    (line,) = wrong_includes(tree(f"csrc/{file}", f'#include "kernels/cast.h"\n{text}\n') / "csrc")
+    assert reason in line
+
+
+def test_what_runs_before_paddle_does_not_import_it(run_python):
+    code = (
+        "import sys, paddle_fused, paddle_fused.virtual_npu, llm_npu.device, llm_npu.config\n"
+        "sys.exit(' '.join(m for m in sys.modules if m.startswith(('paddle.', 'paddlenlp'))) or 0)"
+    )
+    result = run_python("-c", code)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,56 @@
+"""The exit codes in the user's guides are those that the program has."""
+
+import re
+import signal
+
+import pytest
+from places import ROOT
+from test_launch import WAITS, Ranks
+
+from llm_npu.launch import watchdog
+
+PROGRAM = """
+import signal, sys
+from llm_npu.core import console, stopping
+
+stopping.listen("")
+stopping.unshield()
+
+def main(argv):
+    {}
+    return 0
+
+sys.exit(console.run(main, []))
+"""
+LINES = {
+    0: "pass",
+    1: "raise TypeError('a fault')",
+    2: "raise ValueError('bad input')",
+    130: "signal.raise_signal(signal.SIGINT)",
+    143: "signal.raise_signal(signal.SIGTERM)",
+}
+ENDS = {137: signal.SIGKILL, 147: signal.SIGSTOP}
+
+
+@pytest.mark.parametrize("guide", ["guide.md", "guide.zh-CN.md"])
+def test_the_guide_has_them_all(guide):
+    parts = (ROOT / "docs" / guide).read_text(encoding="utf-8").split("\n\n")
+    (table,) = (part for part in parts if "| `147` |" in part)
+    first_cells = re.findall(r"^\| (`\d+`(?:, `\d+`)*) \|", table, re.MULTILINE)
+    codes = [int(code) for cell in first_cells for code in re.findall(r"\d+", cell)]
+    assert sorted(codes) == sorted([*LINES, *ENDS])
+
+
+@pytest.mark.parametrize("code", LINES)
+def test_of_one_process(run_python, code):
+    done = run_python("-c", PROGRAM.format(LINES[code]))
+    assert done.returncode == code
+    assert ("Traceback" in done.stderr) == (code == 1)
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_of_a_lost_rank(tmp_path, monkeypatch, code):
+    monkeypatch.setattr(watchdog, "STOPPED", 0.2)
+    started = Ranks(tmp_path, WAITS, WAITS)
+    started.processes[1].send_signal(ENDS[code])
+    assert started.watch() == code

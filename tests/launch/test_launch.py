@@ -1,0 +1,357 @@
+"""--nproc: several ranks as a person at the terminal sees them, and who is told to end when."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ranks
+import run_inputs
+from places import ROOT
+
+from llm_npu import config, launch
+from llm_npu.device import Device
+from llm_npu.launch import watchdog
+from llm_npu.training import checkpoint, metrics
+
+SCRIPT = ROOT / "scripts/run_llama_npu.py"
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    given = {
+        **run_inputs.inputs(folder),
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 2,
+        "logging_steps": 1,
+        "split": "80,20,0",
+    }
+    return run_inputs.words(given)
+
+
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    """The processes that a launcher has started."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_both_ranks_after_one_checkpoint(start_python, arguments, tmp_path):
+    out = tmp_path / "out"
+    sharing = [
+        "--nproc",
+        "2",
+        "--tensor_parallel_degree",
+        "2",
+        "--max_steps",
+        "100000",
+        "--disable_tqdm",
+        "true",
+    ]
+    process = start_python(SCRIPT, *arguments, *sharing, "--output_dir", out)
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("step 3/"):
+            break
+    assert len(ranks_of(process)) == 2, process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=ranks.PATIENCE)
+    lines += stdout.splitlines(keepends=True)
+    assert process.returncode == 130, stderr
+    assert lines[0].startswith("device   npu (virtual)")  # rank 0 alone, from its first line on
+    assert sum(line.startswith("device") for line in lines) == 1
+    assert any(
+        line == "ranks    2 processes: tensor parallel 2; the parameters are those of one\n" for line in lines
+    )
+    assert sum(line.startswith("dtypes   clean: ") for line in lines) == 2  # before the first step, and after
+    stopped = [line for line in lines if line.startswith("stopped by SIGINT after step ")]
+    (only,) = checkpoint.complete(out)
+    assert stopped and f"after step {checkpoint.verify(only)};" in stopped[0]
+    assert stderr.startswith("VIRTUAL NPU: ") and stderr.count("\n") == 1, stderr
+    assert "step 3/" in (out / "log/workerlog.1").read_text()
+    steps = [record["step"] for record in metrics.read(out / metrics.FILE) if "loss" in record]
+    assert steps == list(range(1, checkpoint.step_of(only) + 1))
+
+
+@pytest.mark.slow
+def test_what_both_ranks_refuse_is_said_once(run_python, arguments, tmp_path):
+    flags = ["--nproc", "2", "--tensor_parallel_degree", "3"]
+    done = run_python(SCRIPT, *arguments, *flags, "--output_dir", tmp_path / "out")
+    assert done.returncode == 2
+    sentence = "error: --tensor_parallel_degree 3 does not divide the 2 processes of this run"
+    assert done.stderr.count("error: ") == done.stderr.count(sentence) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
+    """With --nproc_per_node it sees no plugin, and prepares for gloo; the script puts that right."""
+    begin = [
+        "-m",
+        "paddle.distributed.launch",
+        "--nproc_per_node",
+        "2",
+        "--log_dir",
+        tmp_path / "log",
+        SCRIPT,
+    ]
+    done = run_python(*begin, *arguments, "--max_steps", "2", "--output_dir", tmp_path / "out")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "data parallel 2" in (tmp_path / "log/workerlog.0").read_text()
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (["--nproc", "2", "--device", "cpu"], "Paddle's gloo"),
+        (
+            ["--nproc", "2", "--device", "npu:1"],
+            "npu:1 names one device, but 2 processes take one each",
+        ),
+        (["--nproc", "17"], "17 processes need a device each, but there are 8 virtual NPUs"),
+        (["--nproc", "two"], "--nproc is two; give the number of processes to start"),
+        (["--nproc", "0"], "--nproc is 0; give the number of processes to start"),
+        (["--nproc", "2", "--max_restarts", "-1"], "--max_restarts is -1; give how often"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(run_python, flags, sentence):
+    done = run_python(SCRIPT, *flags)
+    assert done.returncode == 2 and sentence in done.stderr, done.stderr
+    assert done.stdout == ""
+
+
+def test_a_rank_checks_what_its_launcher_says(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    monkeypatch.setenv("PADDLE_LOCAL_SIZE", "2")
+    monkeypatch.setenv("PADDLE_RANK_IN_NODE", "1")
+    for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND", "PADDLE_XCCL_BACKEND"):
+        monkeypatch.setenv(name, "")  # so that what is set below is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PADDLE_DISTRI_BACKEND", "gloo")
+    assert launch.is_rank()
+    device = Device("npu", "virtual", "")
+    launch.join(["--nproc", "2"], device)
+    chosen = {name: os.environ[name] for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND")}
+    assert chosen == {"FLAGS_selected_npus": "1", "PADDLE_DISTRI_BACKEND": "xccl"}
+    with pytest.raises(ValueError, match=r"--nproc is 3, but paddle.distributed.launch has started 2"):
+        launch.join(["--nproc", "3"], device)
+    with pytest.raises(ValueError, match="gloo"):
+        launch.join([], Device("cpu", "cpu", ""))
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
+    with pytest.raises(ValueError, match="2 processes need a card each, but 0 can be seen"):
+        launch.join([], Device("npu", "card", ""))
+
+
+def test_the_number_of_processes_is_read_early(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("nproc: 4\n")
+    assert config.nproc_from([]) == 1
+    assert config.nproc_from([str(file)]) == 4
+    assert config.nproc_from([str(file), "--nproc=2"]) == 2
+
+
+STORE = """
+import os, sys
+from paddle.base import core
+core.TCPStore("127.0.0.1", int(sys.argv[1]), True, 1).set("key", "value")
+os._exit(0)  # past the end of Paddle's threads, which is not what this is about
+"""
+
+
+def test_the_port_of_the_store_is_kept_for_it(run_python):
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(OSError, match="in use"), launch.kept(port):
+            pass
+    with launch.kept(port):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        done = run_python("-c", STORE, port)
+    assert done.returncode == 0, done.stderr
+
+
+class Ranks:
+    """Processes of a line of Python each, watched as ranks are."""
+
+    def __init__(self, folder: Path, *programs: str):
+        self.logs = folder
+        self.processes = []
+        for rank, program in enumerate(programs):
+            with (folder / f"workerlog.{rank}").open("w") as log:
+                command = [sys.executable, "-c", program]
+                nothing = subprocess.DEVNULL
+                self.processes.append(subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log))
+
+    def watch(self) -> int:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return watchdog.Watch(self.logs).until_end(self.processes).code
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+WAITS = "import signal; signal.pause()"
+DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    signal.pause()
+"""
+
+
+def test_the_first_failure_ends_the_others_and_is_shown(tmp_path, capfd):
+    started = Ranks(tmp_path, WAITS, "import sys; print('the reason'); sys.exit(7)", WAITS)
+    assert started.watch() == 7
+    assert [process.returncode for process in started.processes] == [-signal.SIGTERM, 7, -signal.SIGTERM]
+    shown = capfd.readouterr().err
+    assert "rank 1 ended with exit code 7" in shown and "the reason" in shown
+
+
+def test_a_killed_rank_is_named(tmp_path, capfd):
+    started = Ranks(tmp_path, WAITS, "import os; os.kill(os.getpid(), 9)")
+    assert started.watch() == 137
+    assert "rank 1 was killed by SIGKILL" in capfd.readouterr().err
+
+
+def test_a_rank_that_does_not_listen_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(watchdog, "ENDING", 0.5)
+    started = Ranks(tmp_path, DEAF, "import sys; sys.stdin.read(); sys.exit(1)")
+    assert started.watch() == 1
+    assert started.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_a_stopped_rank_is_killed_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(watchdog, "ENDING", 600)
+    started = Ranks(tmp_path, WAITS, "import sys; sys.stdin.read(); sys.exit(1)")
+    started.processes[0].send_signal(signal.SIGSTOP)
+    os.waitpid(started.processes[0].pid, os.WUNTRACED)  # it has stopped
+    assert started.watch() == 1
+    assert started.processes[0].returncode == -signal.SIGKILL
+
+
+def test_a_rank_that_does_not_go_on_is_lost(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(watchdog, "LOOK", 0.05)
+    monkeypatch.setattr(watchdog, "STOPPED", 0.2)
+    started = Ranks(tmp_path, WAITS, WAITS)
+    started.processes[1].send_signal(signal.SIGSTOP)
+    os.waitpid(started.processes[1].pid, os.WUNTRACED)
+    assert started.watch() == 128 + signal.SIGSTOP
+    assert [process.returncode for process in started.processes] == [-signal.SIGTERM, -signal.SIGKILL]
+    assert "rank 1 was stopped, and did not go on within 0.2 seconds" in capfd.readouterr().err
+
+
+def test_the_bound_on_what_a_lost_rank_costs():
+    """All waits of the launcher together, to which a busy machine adds what it takes."""
+    assert watchdog.STOPPED + watchdog.LOOK + watchdog.ENDING < 10 and 2 * watchdog.ENDING < 10
+
+
+RESTARTED = """
+import os, sys
+from pathlib import Path
+
+rank, starts = os.environ["PADDLE_TRAINER_ID"], Path(sys.argv[-1])
+with (starts / rank).open("a") as stream:
+    stream.write("started\\n")
+if rank == "1" and (starts / rank).read_text().count("started") <= {failures}:
+    os.kill(os.getpid(), 9)
+"""
+START = """
+import sys
+from llm_npu import launch
+from llm_npu.device import Device
+
+sys.exit(launch.start(sys.argv[1], sys.argv[2:], Device("npu", "virtual", "")))
+"""
+
+
+@pytest.mark.parametrize(("failures", "code", "starts"), [(1, 0, 2), (9, 137, 3)])
+def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, code, starts):
+    script = tmp_path / "script.py"
+    script.write_text(RESTARTED.format(failures=failures))
+    flags = ["--nproc", "2", "--max_restarts", "2", "--output_dir", str(tmp_path / "out"), str(tmp_path)]
+    arguments = f"import sys; sys.argv[1:] = {[str(script), *flags]}\n"
+    done = run_program(arguments + START)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("rank 1 was killed by SIGKILL") == min(failures, 3)
+    assert [f"restart  {number} of 2" in done.stderr for number in (1, 2)] == [True, failures > 1]
+    assert len((tmp_path / "1").read_text().splitlines()) == starts
+
+
+REFUSES = """
+import atexit, os, signal, sys
+from llm_npu.core import console
+
+def main(argv):
+    if os.environ["PADDLE_TRAINER_ID"] == "0":
+        atexit.register(signal.pause)  # it takes its time to end
+    raise ValueError("the input is bad: give another")
+
+sys.exit(console.run(main, []))
+"""
+
+
+def test_what_a_rank_refuses_is_said_once_though_the_first_is_slow_to_end(run_program, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(REFUSES)
+    arguments = f"import sys; sys.argv[1:] = {[str(script), '--nproc', '2', '--output_dir', str(tmp_path)]}\n"
+    soon = "from llm_npu.launch import watchdog; watchdog.ENDING = 0.5\n"
+    done = run_program(arguments + soon + START)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[1:] == ["error: the input is bad: give another"]  # behind the banner
+
+
+TAKES_THE_KEY = """
+import os
+
+assert os.environ["ACCESS_KEY"]
+print("rank", os.environ["PADDLE_TRAINER_ID"])
+"""
+
+
+def test_the_environment_of_the_ranks_is_written_nowhere(run_program, tmp_path):
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(TAKES_THE_KEY)
+    arguments = f"import sys; sys.argv[1:] = {[str(script), '--nproc', '2', '--output_dir', str(out)]}\n"
+    done = run_program(arguments + START, ACCESS_KEY="open sesame")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "rank 0\n"
+    assert {file.name: file.read_text() for file in (out / "log").iterdir()} == {"workerlog.1": "rank 1\n"}
+
+
+def test_a_restart_needs_checkpoints_to_go_on_from():
+    with pytest.raises(ValueError, match=r"--max_restarts is 2, but .* give both"):
+        config.parse(["--nproc", "2", "--max_restarts", "2"])
+    run = config.parse(["--max_restarts", "2", "--resume_from_checkpoint", "auto"])
+    assert dict(config.ineffective(run))["max_restarts"] == "it is --nproc that starts ranks again"
+
+
+FAILS_AT_A_SIGNAL = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+status = f"/proc/{os.getppid()}/status"
+caught = lambda: int(open(status).read().partition("SigCgt:")[2].split()[0], 16)
+while not caught() >> (signal.SIGTERM - 1) & 1:  # until the watch listens
+    time.sleep(0.01)
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+def test_after_a_signal_a_rank_that_fails_ends_the_others(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(watchdog, "ENDING", 0.5)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an earlier test's handler would pass for the watch's
+    started = Ranks(tmp_path, f"import signal; signal.alarm(300){DEAF}", FAILS_AT_A_SIGNAL)
+    assert started.watch() == 7
+    assert started.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)
+    assert "rank 1 ended with exit code 7" in capfd.readouterr().err
+
+
+def test_all_done_is_done(tmp_path, capfd):
+    assert Ranks(tmp_path, "pass", "pass").watch() == 0
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,214 @@
+"""InternLM2's checkpoints as Llama's and back, against InternLM2 written out in numpy."""
+
+import json
+
+import numpy as np
+import paddle
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from llm_npu.models.paddlenlp import internlm2, pretrained, weights
+from llm_npu.models.paddlenlp.stored import INDEX, Stored
+from llm_npu.surgery import apply_fused_kernels
+from paddle_fused import reset_what_ran, what_ran
+
+HIDDEN, INNER, HEADS, KV_HEADS, LAYERS, VOCABULARY, HEAD = 64, 96, 4, 2, 2, 128, 16
+GROUPS = HEADS // KV_HEADS
+FIELDS = {
+    "architectures": ["InternLM2ForCausalLM"],
+    "auto_map": {"AutoConfig": "configuration_internlm2.InternLM2Config"},
+    "model_type": "internlm2",
+    "bias": False,
+    "vocab_size": VOCABULARY,
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "rope_scaling": {"type": "dynamic", "factor": 2.0},
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+}
+
+
+def random_weights() -> dict[str, np.ndarray]:
+    """Names and shapes of the tensors of InternLM2ForCausalLM, float32."""
+    draw = np.random.default_rng(0)
+    layer = {
+        "attention_norm": (HIDDEN,),
+        "ffn_norm": (HIDDEN,),
+        "attention.wqkv": (KV_HEADS * (GROUPS + 2) * HEAD, HIDDEN),
+        "attention.wo": (HIDDEN, HIDDEN),
+        "feed_forward.w1": (INNER, HIDDEN),
+        "feed_forward.w3": (INNER, HIDDEN),
+        "feed_forward.w2": (HIDDEN, INNER),
+    }
+    shapes = {
+        f"model.layers.{i}.{name}.weight": shape for i in range(LAYERS) for name, shape in layer.items()
+    }
+    shapes |= dict.fromkeys(("model.tok_embeddings.weight", "output.weight"), (VOCABULARY, HIDDEN))
+    shapes |= {"model.norm.weight": (HIDDEN,)}
+    return {
+        name: (draw.standard_normal(shape) * 0.2 + ("norm" in name)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def logits_of(w: dict[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
+    """InternLM2 in float64, from its own names and its own layout of wqkv."""
+    w = {name: array.astype(np.float64) for name, array in w.items()}
+    length = len(ids)
+
+    def norm(x, gamma):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + FIELDS["rms_norm_eps"]) * gamma
+
+    frequency = FIELDS["rope_theta"] ** (-np.arange(0, HEAD, 2) / HEAD)
+    angle = np.tile(np.arange(length)[:, None] * frequency, 2)[:, None]  # [T, 1, D]
+
+    def rotate(x):
+        first, second = np.split(x, 2, axis=-1)
+        return x * np.cos(angle) + np.concatenate([-second, first], -1) * np.sin(angle)
+
+    x = w["model.tok_embeddings.weight"][ids]
+    later = np.triu(np.full((length, length), -np.inf), 1)
+    for i in range(LAYERS):
+        layer = {name.split(f"layers.{i}.")[1]: a for name, a in w.items() if f"layers.{i}." in name}
+        qkv = norm(x, layer["attention_norm.weight"]) @ layer["attention.wqkv.weight"].T
+        qkv = qkv.reshape(length, KV_HEADS, GROUPS + 2, HEAD)  # "b q (h gs d) -> b q h gs d"
+        query = rotate(qkv[:, :, :GROUPS].reshape(length, HEADS, HEAD))
+        key, value = (np.repeat(a, GROUPS, axis=1) for a in (rotate(qkv[:, :, -2]), qkv[:, :, -1]))
+        scores = np.einsum("qnd,knd->nqk", query, key) / np.sqrt(HEAD) + later
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        attention = np.einsum("nqk,knd->qnd", scores / scores.sum(-1, keepdims=True), value)
+        x = x + attention.reshape(length, -1) @ layer["attention.wo.weight"].T
+        y = norm(x, layer["ffn_norm.weight"])
+        gate = y @ layer["feed_forward.w1.weight"].T
+        y = gate / (1 + np.exp(-gate)) * (y @ layer["feed_forward.w3.weight"].T)
+        x = x + y @ layer["feed_forward.w2.weight"].T
+    return norm(x, w["model.norm.weight"]) @ w["output.weight"].T
+
+
+def write(folder, arrays, **changes):
+    """A checkpoint in two files, with a file that is neither weights nor configuration."""
+    folder.mkdir()
+    names = sorted(arrays)
+    files = {
+        "model-1-of-2.safetensors": names[: len(names) // 2],
+        "model-2-of-2.safetensors": names[len(names) // 2 :],
+    }
+    for file, part in files.items():
+        save_file({name: arrays[name] for name in part}, str(folder / file))
+    places = {name: file for file, part in files.items() for name in part}
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    (folder / "config.json").write_text(json.dumps(FIELDS | changes))
+    (folder / "special_tokens_map.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("internlm2") / "own", random_weights())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_there_and_back_is_the_same_bit_for_bit(tmp_path, dtype):
+    arrays = {name: array.astype(dtype) for name, array in random_weights().items()}
+    own = write(tmp_path / "own", arrays)
+    internlm2.to_llama(own, tmp_path / "llama")
+    internlm2.from_llama(tmp_path / "llama", tmp_path / "back")
+    assert sorted(file.name for file in (tmp_path / "back").iterdir()) == sorted(
+        file.name for file in own.iterdir()
+    )
+    for file in own.glob("*.safetensors"):
+        before, after = load_file(file), load_file(tmp_path / "back" / file.name)
+        assert before.keys() == after.keys()
+        for name in before:
+            assert before[name].dtype == after[name].dtype
+            np.testing.assert_array_equal(before[name], after[name], err_msg=name)
+    assert json.loads((tmp_path / "back" / INDEX).read_text())["weight_map"].keys() == arrays.keys()
+    fields = json.loads((tmp_path / "back/config.json").read_text())
+    assert fields == {name: value for name, value in FIELDS.items() if name != "auto_map"}
+
+
+def test_bfloat16_keeps_its_bits(tmp_path):
+    """As uint16, which is how Paddle's ``numpy()`` gives it."""
+    from llm_npu.models.paddlenlp.stored import write as write_stored
+
+    bits = {name: (array.view(np.uint32) >> 16).astype(np.uint16) for name, array in random_weights().items()}
+    (tmp_path / "own").mkdir()
+    write_stored(bits, tmp_path / "own")
+    (tmp_path / "own/config.json").write_text(json.dumps(FIELDS))
+    internlm2.to_llama(tmp_path / "own", tmp_path / "llama")
+    internlm2.from_llama(tmp_path / "llama", tmp_path / "back")
+    back = Stored(tmp_path / "back")
+    assert back.keys() == bits.keys()
+    for name in bits:
+        assert back[name].dtype == np.uint16
+        np.testing.assert_array_equal(back[name], bits[name], err_msg=name)
+
+
+@pytest.mark.parametrize("converted", [False, True], ids=["directly", "converted"])
+@pytest.mark.parametrize("fused", [False, True], ids=["unfused", "fused"])
+def test_the_llama_computes_what_internlm2_does(folder, tmp_path, device, converted, fused):
+    if converted:
+        internlm2.to_llama(folder, tmp_path / "llama")
+    model = pretrained.load_model(tmp_path / "llama" if converted else folder, "float32")
+    if fused:
+        apply_fused_kernels(model, strict=True)
+    ids = np.arange(17) * 37 % VOCABULARY
+    reset_what_ran()
+    with paddle.no_grad():
+        found = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
+    assert ("flash_attention" in {ran.operator for ran in what_ran()}) == fused
+    golden = logits_of(random_weights(), ids)
+    # fp32 sums of up to 96 terms, a dozen in a row: 2^-24 * sqrt(96 * 12) of the largest logit
+    assert np.abs(found - golden).max() < 2**-24 * 34 * np.abs(golden).max() * 4
+
+
+def test_a_trained_llama_goes_back_to_internlm2(folder, tmp_path):
+    model = pretrained.load_model(folder, "float32")
+    weights.save(model, tmp_path)
+    internlm2.from_llama(tmp_path, tmp_path / "back")
+    before, after = Stored(folder), Stored(tmp_path / "back")
+    assert before.keys() == after.keys()
+    assert all((before[name] == after[name]).all() for name in before)
+
+
+def test_what_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"exists already; name a folder that does not"):
+        internlm2.to_llama(folder, tmp_path)
+    with pytest.raises(ValueError, match=r"model_type 'internlm2'; accepted here: 'llama'"):
+        internlm2.from_llama(folder, tmp_path / "new")
+    with pytest.raises(ValueError, match=r"config.json cannot be read"):
+        internlm2.to_llama(tmp_path, tmp_path / "new")
+    biased = write(tmp_path / "biased", {"output.weight": np.zeros((2, 2), np.float32)}, bias=True)
+    with pytest.raises(ValueError, match="has biases"):
+        internlm2.to_llama(biased, tmp_path / "new")
+    other = write(tmp_path / "other", random_weights(), num_key_value_heads=4, num_attention_heads=12)
+    with pytest.raises(
+        ValueError, match=r"wqkv.weight is \[128, 64\], and its rows are no multiple of 4 key"
+    ):
+        internlm2.to_llama(other, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_dtypes_that_the_device_does_not_compute(folder, on_cpu):
+    with pytest.raises(ValueError, match="computes no products in bfloat16"):
+        pretrained.load_model(folder, "bfloat16")
+    with pytest.raises(ValueError, match="dtype is int8; accepted: float32"):
+        pretrained.load_model(folder, "int8")
+
+
+def test_a_llama_without_a_projection_is_refused(folder, tmp_path):
+    internlm2.to_llama(folder, tmp_path / "llama")
+    stored = Stored(tmp_path / "llama")
+    kept = {name: stored[name] for name in stored if "layers.1.self_attn.k_proj" not in name}
+    view = internlm2.AsInternLM2(kept, HEADS, KV_HEADS)
+    with pytest.raises(ValueError, match=r"lacks model.layers.1.self_attn.k_proj.weight"):
+        dict(view)

@@ -1,0 +1,289 @@
+"""PaddleNLP's LoRA: what is trained, what checkpoints hold, and what is exported."""
+
+import errno
+import json
+import pickle
+
+import numpy as np
+import paddle
+import pytest
+from paddlenlp.peft import LoRAModel
+from safetensors.numpy import load_file
+from tiny_models import SIZES
+
+from llm_npu import surgery
+from llm_npu.config import ModelArguments
+from llm_npu.core import atomic
+from llm_npu.data.text.corpus import corpus
+from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
+from llm_npu.models.paddlenlp import lora, weights
+from llm_npu.models.paddlenlp.families import config_class, model_class
+from llm_npu.training.checkpoint import merged
+
+IDS = paddle.to_tensor([[5, 9, 17, 33, 4, 8, 90, 100]])
+PROJECTIONS = ["down_proj", "gate_up_fused_proj", "o_proj", "qkv_proj"]
+MIXTURES = {
+    "mixtral": {"num_local_experts": 2},
+    "qwen2_moe": {
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+    },
+}
+
+
+def llama(seed=0):
+    return model_of("llama", seed, fuse_attention_qkv=True, fuse_attention_ffn=True)
+
+
+def model_of(family, seed=0, **flags):
+    paddle.seed(seed)
+    config = config_class(family).from_dict(SIZES | MIXTURES.get(family, {}))
+    for name, value in flags.items():
+        setattr(config, name, value)
+    model = model_class(family)(config)
+    model.eval()
+    return model
+
+
+def arguments(**given):
+    return ModelArguments(finetuning_type="lora", **{"lora_rank": 4, "lora_alpha": 8, **given})
+
+
+def adapted(model=None, seed=1, **given):
+    """A model with random A and B."""
+    wrapped = lora.wrap(model or llama(), arguments(**given))
+    paddle.seed(seed)
+    for parameter in wrapped.get_trainable_state_dict().values():
+        parameter.set_value(paddle.randn(parameter.shape) * 0.1)
+    wrapped.eval()
+    return wrapped
+
+
+def logits(model):
+    with paddle.no_grad():
+        return model(IDS)[0].numpy()
+
+
+def state(model):
+    return {name: value.numpy().copy() for name, value in lora.unwrapped(model).state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text("to be, or not to be\n" * 9)
+    return load_tokenizer(trained_tokenizer(corpus(text), 270, str(text.parent)))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_training_begins_with_the_model_as_it_is_and_changes_a_and_b_only(fused):
+    model = llama()
+    before = logits(model)
+    model = lora.wrap(model, arguments())
+    if fused:
+        report = surgery.apply_fused_kernels(model, strict=True)
+        assert report.count("attention") == report.count("swiglu") == 2
+    model.eval()
+    np.testing.assert_allclose(logits(model), before, rtol=0, atol=1e-6)
+    trained = [name for name, value in lora.unwrapped(model).state_dict().items() if not value.stop_gradient]
+    assert sorted(trained) == sorted(
+        f"llama.layers.{layer}.{place}.lora_{matrix}"
+        for layer in range(2)
+        for place in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_fused_proj", "mlp.down_proj")
+        for matrix in "AB"
+    )
+    first = state(model)
+    optimizer = paddle.optimizer.AdamW(0.01, parameters=model.parameters())
+    for _ in range(2):  # at first A has no gradient, because B is zero
+        model(IDS, labels=IDS)[0].backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    changed = {name for name, value in state(model).items() if (value != first[name]).any()}
+    assert changed == set(trained)
+
+
+def test_projections_are_chosen_by_name():
+    model = lora.wrap(llama(), arguments(lora_target="o_proj, down_proj"))
+    names = {name.split(".")[-2] for name in model.get_trainable_state_dict()}
+    assert names == {"o_proj", "down_proj"}
+    words = f"'q_proj', but the model has the projections {', '.join(PROJECTIONS)}"
+    with pytest.raises(ValueError, match=words):
+        lora.wrap(llama(), arguments(lora_target="q_proj"))
+
+
+def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path):
+    model = adapted()
+    lora.save(model, tmp_path)
+    again = lora.wrap(llama(), arguments())
+    lora.load(again, tmp_path)
+    theirs = LoRAModel.from_pretrained(llama(), str(tmp_path))
+    for other in (again, theirs):
+        other.eval()
+        assert logits(other).tobytes() == logits(model).tobytes()
+    assert (tmp_path / "config.json").is_file()
+
+
+@pytest.mark.parametrize("family", ["llama", *MIXTURES])
+def test_peft_computes_the_same_weights(tmp_path, family):
+    """W + alpha / rank B A in peft's layout, of every projection, is what is merged here."""
+    model = adapted(llama() if family == "llama" else model_of(family))
+    before = weights.to_stock(lora.unwrapped(model))
+    with lora.merged(model):
+        merged = weights.to_stock(lora.unwrapped(model))
+    lora.save(model, tmp_path)
+    config, adapter = (
+        json.loads((tmp_path / lora.PEFT_CONFIG).read_text()),
+        load_file(tmp_path / lora.PEFT_FILE),
+    )
+    places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
+    assert (
+        config["peft_type"] == "LORA" and config["task_type"] == "CAUSAL_LM" and not config["fan_in_fan_out"]
+    )
+    changed = {name for name in before if (merged[name] != before[name]).any()}
+    assert changed == {f"{place}.weight" for place in places}
+    for place in places:
+        a, b = (adapter[f"base_model.model.{place}.lora_{matrix}.weight"] for matrix in "AB")
+        assert a.shape[0] == b.shape[1] == config["r"]
+        found = before[f"{place}.weight"] + config["lora_alpha"] / config["r"] * (b @ a)
+        np.testing.assert_allclose(merged[f"{place}.weight"], found, rtol=0, atol=1e-6)
+    # peft takes a module whose name is one of the targets, or ends with a dot and one of them
+    modules = [name.removesuffix(".weight") for name in before]
+    taken = {
+        name for name in modules for target in config["target_modules"] if f".{name}".endswith(f".{target}")
+    }
+    assert taken == places
+
+
+def test_what_earlier_releases_wrote_is_loaded_bit_for_bit(tmp_path):
+    model = adapted()
+    paddle.save(model.get_trainable_state_dict(), str(tmp_path / lora.EARLIER_FILE))
+    again = lora.wrap(llama(), arguments())
+    lora.load(again, tmp_path)
+    again.eval()
+    assert logits(again).tobytes() == logits(model).tobytes()
+
+
+def test_code_in_what_earlier_releases_wrote_is_refused(tmp_path):
+    for content, words in (
+        (b"cposix\nsystem\n(Vtouch run\ntR.", r"asks for posix\.system"),
+        (pickle.dumps({"a": [1]}), "more than arrays"),
+        (pickle.dumps([1]), "more than arrays"),
+    ):
+        (tmp_path / lora.EARLIER_FILE).write_bytes(content)
+        with pytest.raises(ValueError, match=words):
+            lora.load(lora.wrap(llama(), arguments()), tmp_path)
+
+
+def test_lora_in_bfloat16_is_read_by_us_and_by_paddlenlp(tmp_path):
+    model = adapted()
+    model.to(dtype="bfloat16")
+    lora.save(model, tmp_path)
+    again = lora.wrap(llama(), arguments())
+    again.to(dtype="bfloat16")
+    lora.load(again, tmp_path)
+    theirs = LoRAModel.from_pretrained(llama().to(dtype="bfloat16"), str(tmp_path))
+    wanted = {name: value.numpy().tobytes() for name, value in model.get_trainable_state_dict().items()}
+    for other in (again, theirs):
+        found = other.get_trainable_state_dict().items()
+        assert {name: value.numpy().tobytes() for name, value in found} == wanted
+
+
+def test_weights_of_other_lora_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no peft_model\.safetensors"):
+        lora.load(adapted(), tmp_path)
+    lora.save(adapted(), tmp_path)
+    with pytest.raises(ValueError, match=r"lora_A is \[64, 4\], but this run's is \[64, 2\]"):
+        lora.load(adapted(lora_rank=2), tmp_path)
+    with pytest.raises(ValueError, match="which has no LoRA in this run"):
+        lora.load(adapted(lora_target="o_proj"), tmp_path)
+    lora.save(adapted(lora_target="o_proj"), tmp_path)
+    with pytest.raises(ValueError, match=r"qkv_proj\.lora_A is missing"):
+        lora.load(adapted(), tmp_path)
+
+
+def test_the_merged_model_computes_the_same_without_lora(tmp_path, tokenizer):
+    model = adapted()
+    expected, before = logits(model), state(model)
+    merged.export(model, tokenizer, tmp_path / "merged")
+    after = state(model)
+    assert all(after[name].tobytes() == value.tobytes() for name, value in before.items())
+    assert logits(model).tobytes() == expected.tobytes()
+
+    plain = llama(seed=7)
+    weights.load(plain, tmp_path / "merged")
+    np.testing.assert_allclose(logits(plain), expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    assert np.abs(logits(llama()) - expected).max() > 1e-2  # LoRA did something
+    assert len(load_tokenizer(tmp_path / "merged")) == len(tokenizer)
+
+
+def test_merging_in_bfloat16_rounds_once():
+    model = adapted(llama().to(dtype="bfloat16"))
+    layer = model.model.llama.layers[0].mlp.down_proj
+    weight, a, b = (each.astype("float64").numpy() for each in (layer.weight, layer.lora_A, layer.lora_B))
+    with lora.merged(model):
+        merged = layer.weight.astype("float64").numpy()
+    exact = weight + 2.0 * (a @ b)
+    nearest = paddle.to_tensor(exact.astype("float32")).astype("bfloat16").astype("float64").numpy()
+    assert (merged == nearest).mean() > 0.999 and np.allclose(merged, exact, rtol=2**-8)
+
+
+def test_an_export_takes_the_place_of_an_earlier_one(tmp_path, tokenizer):
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "old").touch()
+    merged.export(adapted(), tokenizer, tmp_path / "merged")
+    assert not (tmp_path / "merged" / "old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+def test_an_earlier_export_is_there_until_the_new_one_is(tmp_path, tokenizer, monkeypatch):
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "old").touch()
+
+    def no_room(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(atomic, "flush", no_room)  # the last step before the names change
+    with pytest.raises(OSError, match="No space left"):
+        merged.export(adapted(), tokenizer, tmp_path / "merged")
+    assert [path.name for path in tmp_path.rglob("*")] == ["merged", "old"]
+
+
+@pytest.mark.parametrize("error", [None, errno.EINVAL])
+def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, error):
+    """Also where the file system cannot exchange two names."""
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").touch()
+
+    def exchange(one, other, exchanged=atomic.exchange):
+        if error:
+            raise OSError(error, "no such step", str(one))
+        exchanged(one, other)
+
+    monkeypatch.setattr(atomic, "exchange", exchange)
+    with atomic.unfinished(target) as folder:
+        (folder / "new").touch()
+        atomic.replace(folder, target)
+    assert [path.name for path in tmp_path.rglob("*")] == ["target", "new"]
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mistral", *MIXTURES])
+def test_every_family_is_adapted_fused_and_exported(tmp_path, tokenizer, family):
+    model = adapted(model_of(family))
+    assert not any(".experts." in name for name in model.get_trainable_state_dict())
+    surgery.apply_fused_kernels(model, strict=True)
+    model.train()
+    model(IDS, labels=IDS)[0].backward()
+    gradients = {name: value.grad for name, value in lora.unwrapped(model).state_dict().items()}
+    assert {name for name, value in gradients.items() if value is not None} == set(
+        model.get_trainable_state_dict()
+    )
+    model.eval()
+    merged.export(model, tokenizer, tmp_path / "merged")
+    plain = model_of(family, seed=7)
+    weights.load(plain, tmp_path / "merged")
+    surgery.apply_fused_kernels(plain)
+    expected = logits(model)
+    np.testing.assert_allclose(logits(plain), expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -1,0 +1,91 @@
+"""What is asked of a run against what its model is."""
+
+import json
+
+import pytest
+from paddlenlp.trainer.trainer_utils import ShardingOption
+
+from llm_npu import config
+from llm_npu.training.model import config_for
+
+
+def test_a_run_that_the_model_cannot_do_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--max_seq_length is 2048, but llama-tiny has 1024 positions"):
+        config_for(config.parse(["--max_seq_length", "2048"]))
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "rope_scaling": scaling}))
+    packed = ["--model_name_or_path", str(tmp_path), "--packing", "first_fit"]
+    with pytest.raises(ValueError, match=r"dynamic rotary scaling of .* give --padding longest"):
+        config_for(config.parse(packed))
+    config_for(config.parse([*packed, "--padding", "longest"]))
+    with pytest.raises(ValueError, match="names layer 6, but the model has layers 0 to 5"):
+        config_for(config.parse(["--recompute", "--no_recompute_layers", "0", "6"]))
+
+
+def test_lora_does_not_train_weights_that_are_split():
+    run = config.parse([])
+    model = config_for(run)
+    run.model.finetuning_type = "lora"
+    for stage in ("stage1", "stage2"):
+        run.training.sharding = [ShardingOption(stage)]
+        config.check_model(run, model)
+    run.training.sharding = [ShardingOption("stage3")]
+    with pytest.raises(ValueError, match=r"lora keeps whole weights .* give stage1 or stage2"):
+        config.check_model(run, model)
+    for degree in ("tensor_parallel_degree", "pipeline_parallel_degree"):
+        run = config.parse([])
+        run.model.finetuning_type = "lora"
+        setattr(run.training, degree, 2)
+        with pytest.raises(ValueError, match="lora trains with data parallel and sharding only"):
+            config.check_model(run, model)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shared", "sentence"),
+    [
+        ("", {"tensor_parallel_degree": 5}, r"num_\w+ \d+, which is no multiple of it"),
+        ("", {"pipeline_parallel_degree": 7}, "has 6 layers; give 6 or less"),
+        (
+            "",
+            {"pipeline_parallel_degree": 3, "virtual_pp_degree": 4},
+            "is 12, which does not divide the 6 layers of llama-tiny",
+        ),
+        ("--model_type mixtral", {"tensor_parallel_degree": 2}, "the experts of mixtral-tiny are not split"),
+        ("--model_type qwen2_moe", {"tensor_parallel_degree": 2}, "the experts of .* are not split"),
+        ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("--model_type mistral", {"pipeline_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("--packing first_fit", {"pipeline_parallel_degree": 2}, "a pipeline passes no masks"),
+        (
+            "--packing first_fit",
+            {"tensor_parallel_degree": 2, "sequence_parallel": True},
+            "needs rows of one length, so --packing stream",
+        ),
+        (
+            "--max_seq_length 33",
+            {"tensor_parallel_degree": 2, "sequence_parallel": True},
+            "--max_seq_length is 33; give a multiple of 2",
+        ),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_processes_cannot_share_is_refused_before_anything_is_built(
+    flags, shared, sentence, monkeypatch
+):
+    run = config.parse(flags.split())
+    model = config_for(run)
+    monkeypatch.setattr(type(run.training), "world_size", 2)
+    for name, value in shared.items():
+        setattr(run.training, name, value)
+    with pytest.raises(ValueError, match=sentence):
+        config.check_model(run, model)
+
+
+def test_heads_of_all_processes_would_drop_the_same_weights():
+    run = config.parse(["--model_type", "qwen2"])
+    model = config_for(run)
+    run.training.tensor_parallel_degree = 2
+    config.check_model(run, model)
+    model.attention_dropout = 0.1
+    with pytest.raises(ValueError, match=r"qwen2-tiny has attention_dropout 0\.1, but"):
+        config.check_model(run, model)

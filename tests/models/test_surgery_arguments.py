@@ -1,0 +1,127 @@
+"""What fused models are given: masks of every form against the stock model, and what is refused."""
+
+import numpy as np
+import paddle
+import pytest
+from tiny_models import build, prompts
+
+from llm_npu.models.paddlenlp import weights
+from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
+from llm_npu.surgery.known_names import apply_fused_kernel
+from paddle_fused import masks
+
+LENGTH = 12
+
+
+def answers(model, tokens, **given):
+    """Logits of the stock and of the fused model."""
+    found = []
+    for change in (remove_fused_kernels, apply_fused_kernels):
+        change(model)
+        with paddle.no_grad():
+            found.append(model(input_ids=tokens, use_cache=False, **given)[0].numpy())
+    return found
+
+
+@pytest.fixture
+def tokens():
+    return paddle.to_tensor(prompts(LENGTH, LENGTH))
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+def test_a_mask_of_pairs_means_what_it_means_to_the_stock_model(family, rank, tokens):
+    """Two documents that see both ways; Mistral makes every mask causal."""
+    keep = paddle.to_tensor(np.kron(np.eye(2), np.ones((LENGTH // 2, LENGTH // 2))).astype("int64"))
+    keep = keep.expand([2, LENGTH, LENGTH] if rank == 3 else [2, 1, LENGTH, LENGTH])
+    stock, fused = answers(build(family), tokens, attention_mask=keep)
+    np.testing.assert_allclose(fused, stock, atol=1e-4 * np.abs(stock).max())
+
+
+@pytest.mark.parametrize("shape", [[2, LENGTH - 1], [2, LENGTH + 1], [LENGTH]])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+def test_a_mask_of_another_length_is_refused(family, shape, tokens):
+    model = build(family)
+    apply_fused_kernels(model)
+    with pytest.raises(ValueError, match=r"attention_mask has shape .* accepted for 12 tokens"):
+        model(input_ids=tokens, attention_mask=paddle.ones(shape, "int64"))
+
+
+def test_numbers_to_add_to_the_scores_are_refused(tokens):
+    model = build("llama")
+    apply_fused_kernels(model)
+    added = paddle.triu(paddle.full([1, 1, LENGTH, LENGTH], -1e9), 1)
+    with pytest.raises(ValueError, match="numbers below 0"):
+        model(input_ids=tokens, attention_mask=added)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_attention_weights_are_the_stock_models(family, tokens):
+    model, found = build(family), []
+    for change in (remove_fused_kernels, apply_fused_kernels):
+        change(model)
+        found.append(model(input_ids=tokens, output_attentions=True, use_cache=False, return_dict=True))
+    stock, fused = found
+    assert len(fused.attentions) == len(stock.attentions) == 2
+    for ours, theirs in zip(fused.attentions, stock.attentions, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-5)
+
+
+def test_attention_weights_of_mistral_are_refused(tokens):
+    model = build("mistral")
+    apply_fused_kernels(model)
+    with pytest.raises(ValueError, match="keeps no weights"):
+        model(input_ids=tokens, output_attentions=True)
+
+
+@pytest.mark.parametrize("kernels", [["attention"], ["rotary"], "auto"])
+def test_a_layer_with_a_forward_of_its_own_stays_and_works(kernels, tokens):
+    model = build("llama")
+    attention = model.llama.layers[0].self_attn
+
+    class Own(type(attention)):
+        def forward(self, *args, **kwargs):
+            return super().forward(*args, **kwargs)
+
+    attention.__class__ = Own
+    expected = model(input_ids=tokens, use_cache=False)[0].numpy()
+    report = apply_fused_kernels(model, kernels)
+    assert report.reasons(report.operators()[0]) == [
+        "Own has a forward of its own, not that of LlamaAttention"
+    ]
+    found = model(input_ids=tokens, use_cache=False)[0].numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_forward_that_was_replaced_on_the_instance_stays(tokens):
+    model = build("llama")
+    model.llama.norm.forward = lambda hidden: hidden
+    assert apply_fused_kernels(model).reasons("rms_norm") == ["its forward has been replaced on the instance"]
+
+
+def test_mixtures_only_leave_models_without_any_alone():
+    apply_fused_kernel(False, False, False, False, True)
+    try:
+        assert remove_fused_kernels(build("llama")) == 0
+    finally:
+        apply_fused_kernel(*[False] * 5)
+
+
+def test_a_mask_object_goes_to_the_layers_as_it_is(tokens):
+    model = build("mistral")
+    apply_fused_kernels(model)
+    packed = model(input_ids=tokens[:1], attention_mask=masks.documents([5, 7]), use_cache=False)[0]
+    alone = model(input_ids=tokens[:1, :5], use_cache=False)[0]
+    np.testing.assert_allclose(packed[:, :5].numpy(), alone.numpy(), atol=1e-4)
+
+
+def test_a_head_that_only_the_configuration_ties_is_not_lost():
+    model = build("mistral")
+    model.config.tie_word_embeddings = True
+    with pytest.raises(ValueError, match="a head of its own"):
+        weights.to_stock(model)
+
+
+def test_what_is_no_layer_is_refused():
+    with pytest.raises(ValueError, match="model is a NoneType"):
+        apply_fused_kernels(None)

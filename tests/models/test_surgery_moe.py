@@ -1,0 +1,400 @@
+"""The fused mixtures of Mixtral and Qwen2-MoE against a plain loop over the experts, and their training."""
+
+import re
+from itertools import groupby
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddlenlp.peft.lora.lora_layers import LoRALinear
+from paddlenlp.transformers import (
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+)
+from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
+from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeSparseMoEBlock
+from precision import assert_as_accurate_as_composed, values
+
+import paddle_fused
+from llm_npu import patches
+from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
+from llm_npu.surgery.replacements import moe
+
+HIDDEN, EXPERTS = 64, 4
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "num_experts_per_tok": 2,
+}
+MIXTRAL = {**SIZES, "intermediate_size": 96, "num_local_experts": EXPERTS}
+QWEN2_MOE = {
+    **SIZES,
+    "moe_intermediate_size": 96,
+    "shared_expert_intermediate_size": 80,
+    "num_experts": EXPERTS,
+}
+KINDS = {
+    "mixtral": MixtralConfig(**MIXTRAL),
+    "qwen2_moe": Qwen2MoeConfig(**QWEN2_MOE),
+    "qwen2_moe norm_topk_prob": Qwen2MoeConfig(**QWEN2_MOE, norm_topk_prob=True),
+    "qwen2_moe fuse_attention_ffn": Qwen2MoeConfig(**QWEN2_MOE, fuse_attention_ffn=True),
+}
+MODELS = {"mixtral": MixtralForCausalLM, "qwen2_moe": Qwen2MoeForCausalLM}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _unfused_models_run():
+    patches.apply()
+
+
+def block_of(config, dtype="float32", **changes):
+    """A sparse block with random weights, in which experts differ clearly in their probabilities."""
+    paddle.seed(0)
+    paddle.set_default_dtype(dtype)
+    try:
+        kind = MixtralSparseMoeBlock if isinstance(config, MixtralConfig) else Qwen2MoeSparseMoEBlock
+        block = kind(config)
+        for name, value in changes.items():
+            setattr(block, name, value)
+        block.gate.weight.set_value(paddle.randn(block.gate.weight.shape))
+    finally:
+        paddle.set_default_dtype("float32")
+    return block
+
+
+def set_bias(block, bias):
+    """The router's logits get ``bias``: the first feature of ``tokens_of`` is 1."""
+    weight = block.gate.weight.detach().clone().astype("float32")
+    weight[0] = paddle.to_tensor(bias, "float32")
+    block.gate.weight.set_value(weight.astype(block.gate.weight.dtype))
+
+
+def fused(block, hidden):
+    return moe.replace(block).forward(block, hidden)
+
+
+def plain(config, top_k, hidden, weights):
+    """What the block means, every expert multiplying every token, in the dtype of ``hidden`` [B, S, H]."""
+    tokens = hidden.reshape([-1, HIDDEN])
+
+    def expert(name, gate="gate_proj", up="up_proj", down="down_proj"):
+        if f"{name}.gate_up_fused_proj.weight" in weights:
+            both = (tokens @ weights[f"{name}.gate_up_fused_proj.weight"]).chunk(2, -1)
+        else:
+            both = (tokens @ weights[f"{name}.{gate}.weight"], tokens @ weights[f"{name}.{up}.weight"])
+        return (F.silu(both[0]) * both[1]) @ weights[f"{name}.{down}.weight"]
+
+    logits = tokens @ weights["gate.weight"]
+    scores = F.softmax(logits.astype("float64" if hidden.dtype == paddle.float64 else "float32"), -1)
+    chosen = F.one_hot(paddle.topk(scores.detach(), top_k)[1], EXPERTS).sum(1).astype(scores.dtype)
+    probs = scores * chosen
+    mixtral = isinstance(config, MixtralConfig)
+    if mixtral or config.norm_topk_prob:
+        probs = probs / probs.sum(-1, keepdim=True)
+    names = ("w1", "w3", "w2") if mixtral else ()
+    out = sum(
+        probs[:, i : i + 1].astype(hidden.dtype) * expert(f"experts.{i}", *names) for i in range(EXPERTS)
+    )
+    if mixtral:
+        return out.reshape(hidden.shape), logits
+    out = out + F.sigmoid(tokens @ weights["shared_expert_gate.weight"]) * expert("shared_expert")
+    return out.reshape(hidden.shape), (scores.mean(0) * chosen.mean(0)).sum() * EXPERTS
+
+
+def measured(run, hidden, weights) -> dict:
+    """Both results of ``run()``, and the gradients of their sum weighted at random."""
+    results = run()
+    random = np.random.default_rng(1)
+    loss = sum(
+        (result.astype("float64") * paddle.to_tensor(random.standard_normal(result.shape))).sum()
+        for result in results
+    )
+    loss.backward()
+    inputs = {**weights, "hidden": hidden}
+    gradients = {name: tensor.grad.clone() for name, tensor in inputs.items()}
+    for tensor in inputs.values():
+        tensor.clear_gradient()
+    return {"out": results[0], "second": results[1], **gradients}
+
+
+def tokens_of(shape, dtype):
+    array = np.random.default_rng(2).standard_normal((*shape, HIDDEN)).astype(np.float32)
+    array[..., 0] = 1  # the first row of the router's weight is a bias
+    hidden = paddle.to_tensor(array).astype(dtype)
+    hidden.stop_gradient = False
+    return hidden
+
+
+ROUTES = {  # tokens, experts of each, and the router's bias
+    "uneven": ([2, 13], 2, [0, 0, 0, 0]),
+    "an expert without tokens": ([2, 13], 2, [0, 0, 0, -90]),
+    "all tokens on two experts": ([2, 13], 2, [90, 88, 0, 0]),
+    "all tokens on one expert": ([2, 13], 1, [0, 0, 90, 0]),
+    "one token": ([1, 1], 2, [0, 0, 0, 0]),
+}
+
+
+# Paddle's CPU place has no product of bfloat16, not even the router's.
+@pytest.mark.parametrize(("place", "dtype"), [("cpu", "float32"), ("npu", "float32"), ("npu", "bfloat16")])
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_block_equals_the_plain_loop(kind, route, place, dtype):
+    paddle.set_device(place)
+    config, (shape, top_k, bias) = KINDS[kind], ROUTES[route]
+    block = block_of(config, dtype, top_k=top_k)
+    if kind != "mixtral":
+        block.gate.top_k = top_k
+    set_bias(block, bias)
+    weights, hidden = dict(block.named_parameters()), tokens_of(shape, dtype)
+
+    ours = measured(lambda: fused(block, hidden), hidden, weights)
+    yardstick = measured(lambda: plain(config, top_k, hidden, weights), hidden, weights)
+    paddle.set_device("cpu")
+    exact = {
+        name: paddle.to_tensor(values(w), stop_gradient=False)
+        for name, w in [*weights.items(), ("hidden", hidden)]
+    }
+    hidden = exact.pop("hidden")
+    truth = measured(lambda: plain(config, top_k, hidden, exact), hidden, exact)
+
+    assert ours.keys() == truth.keys()
+    for what, names in groupby(sorted(ours), lambda name: re.sub(r"\d+", "*", name)):
+        names = list(names)  # the weights of all experts together
+
+        def joined(found, names=names):
+            return paddle.concat([found[name].flatten() for name in names])
+
+        assert_as_accurate_as_composed(joined(ours), joined(yardstick), joined(truth).numpy(), what)
+
+
+def model_of(kind, **changes):
+    paddle.seed(0)
+    model = MODELS[kind](type(KINDS[kind])(**{**KINDS[kind].to_dict(), **changes}))
+    for name, parameter in model.named_parameters():
+        if name.endswith("gate.weight") and parameter.shape[-1] == EXPERTS:  # PaddleNLP sets Qwen2-MoE's to 1
+            parameter.set_value(paddle.randn(parameter.shape) / 8)
+    return model
+
+
+def batch(seed=3):
+    random = np.random.default_rng(seed)
+    start = random.integers(0, 128, [4, 1])
+    ids = paddle.to_tensor((start + 3 * np.arange(17)) % 128)  # a sequence that can be learnt
+    return {"input_ids": ids[:, :-1], "labels": ids[:, 1:]}
+
+
+def loss_of(model, inputs):
+    result = model(**inputs)
+    return result[0] if isinstance(result, tuple) else result
+
+
+def gradients_of(model, inputs) -> dict:
+    loss = loss_of(model, inputs)
+    loss.backward()
+    found = {name: values(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+    model.clear_gradients()
+    return {"loss": values(loss), **found}
+
+
+def assert_close(ours: dict, theirs: dict, relative: float):
+    assert ours.keys() >= theirs.keys()
+    for name, expected in theirs.items():
+        np.testing.assert_allclose(
+            ours[name], expected, rtol=0, atol=relative * np.abs(expected).max(), err_msg=name
+        )
+
+
+@pytest.mark.parametrize("seq_aux", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_block_gives_what_the_unfused_block_gives(kind, seq_aux, device):
+    config = type(KINDS[kind])(**{**KINDS[kind].to_dict(), "seq_aux": seq_aux})
+    block, hidden = block_of(config), tokens_of([2, 13], "float32")
+    for training in (True, False):
+        block.train() if training else block.eval()
+        out, second = fused(block, hidden)
+        stock_out, stock_second = block(hidden)
+        assert (out.dtype, out.shape, second.dtype, second.shape) == (
+            stock_out.dtype,
+            stock_out.shape,
+            stock_second.dtype,
+            stock_second.shape,
+        )
+        np.testing.assert_allclose(values(out), values(stock_out), atol=1e-5)
+        np.testing.assert_allclose(values(second), values(stock_second), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_model_gives_what_the_unfused_model_gives(kind, device):
+    model, inputs = model_of(kind), batch()
+    names = list(model.state_dict())
+    unfused = gradients_of(model, inputs)
+    report = apply_fused_kernels(model, kernels=["moe"], strict=True)
+    assert (report.count("moe"), list(model.state_dict())) == (2, names)
+    paddle_fused.reset_what_ran()
+    assert_close(gradients_of(model, inputs), unfused, 1e-4)
+    ran = {ran.operator: ran.count for ran in paddle_fused.what_ran()}
+    assert ran == {"moe_token_permute": 2, "swiglu": 2 * EXPERTS, "moe_token_unpermute": 2}
+    remove_fused_kernels(model)
+    assert_close(gradients_of(model, inputs), unfused, 0)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_auxiliary_loss_is_learnt_from(kind):
+    inputs = batch()
+    alone = gradients_of(model_of(kind, router_aux_loss_coef=0.0, output_router_logits=True), inputs)
+    model = model_of(kind, router_aux_loss_coef=0.5, output_router_logits=True)
+    unfused = gradients_of(model, inputs)
+    apply_fused_kernels(model, kernels=["moe"])
+    fused = gradients_of(model, inputs)
+    assert_close(fused, unfused, 1e-4)
+    router = next(name for name in fused if name.endswith(("mlp.gate.weight", "moe.gate.weight")))
+    assert fused["loss"] > alone["loss"] and (fused[router] != alone[router]).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
+def test_40_steps_of_training(kind, device):
+    model, inputs = model_of(kind), batch()
+    apply_fused_kernels(model)
+    optimizer = paddle.optimizer.AdamW(3e-3, parameters=model.parameters())
+    losses = []
+    for _ in range(40):
+        loss = loss_of(model, inputs)
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        losses.append(float(loss))
+    assert np.isfinite(losses).all()
+    means = np.reshape(losses, [4, 10]).mean(1)
+    assert (np.diff(means) < 0).all() and losses[-1] < losses[0] / 3
+
+
+@pytest.mark.parametrize("granularity", ["full", "full_attn"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_recompute_gives_the_same_gradients(kind, granularity):
+    model, inputs = model_of(kind, recompute_granularity=granularity), batch()
+    apply_fused_kernels(model, kernels=["moe"])
+    kept = gradients_of(model, inputs)
+    model.recompute_enable()
+    assert_close(gradients_of(model, inputs), kept, 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_block_is_captured_whole(kind, device):
+    block, hidden = block_of(KINDS[kind]), tokens_of([2, 13], "float32")
+    set_bias(block, [0, 0, 0, -90])  # an expert without tokens, too
+    weights = dict(block.named_parameters())
+    apply_fused_kernels(block, kernels=["moe"])
+    run = measured(lambda: block(hidden), hidden, weights)
+    eager = {name: values(tensor) for name, tensor in run.items()}
+    spec = paddle.static.InputSpec([None, None, HIDDEN], "float32")
+    captured = paddle.jit.to_static(block.forward, input_spec=[spec], full_graph=True)
+    run = measured(lambda: captured(hidden), hidden, weights)
+    assert_close({name: values(tensor) for name, tensor in run.items()}, eager, 1e-5)
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_amp_computes_in_bfloat16_as_the_unfused_model(kind, level, on_npu):
+    model, inputs = model_of(kind), batch()
+    exact = gradients_of(model, inputs)
+    if level == "O2":
+        model = paddle.amp.decorate(model, level="O2", dtype="bfloat16")
+
+    def run():
+        with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
+            return gradients_of(model, inputs)
+
+    unfused = run()
+    apply_fused_kernels(model, kernels=["moe"])
+    paddle_fused.reset_what_ran()
+    fused = run()
+    assert {ran.dtype for ran in paddle_fused.what_ran()} == {"bfloat16"}
+    for name, expected in exact.items():
+        ours, theirs = (np.linalg.norm(found[name] - expected) for found in (fused, unfused))
+        assert ours <= 2 * theirs + np.linalg.norm(expected) / 256, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_of_generation_read_the_weights_of_their_experts_only(kind, device):
+    block, hidden = block_of(KINDS[kind]), tokens_of([1, 2], "float32")
+    expected, _ = fused(block, hidden)
+    with paddle.no_grad():
+        out, _ = fused(block, hidden)
+        assert paddle.equal_all(out, expected)
+        chosen = paddle.topk(hidden.reshape([2, HIDDEN]) @ block.gate.weight, 2)[1].flatten().tolist()
+        for number in set(range(EXPERTS)) - set(chosen):
+            for weight in block.experts[number].parameters():
+                weight.set_value(paddle.full_like(weight, np.nan))
+        assert paddle.equal_all(fused(block, hidden)[0], expected)
+
+
+def test_expert_without_tokens_gets_zeros(device):
+    block, hidden = block_of(KINDS["mixtral"]), tokens_of([2, 13], "float32")
+    set_bias(block, [0, 0, 0, -90])
+    fused(block, hidden)[0].sum().backward()
+    assert all(not weight.grad.any() for weight in block.experts[3].parameters())
+    assert all(weight.grad.any() for weight in block.experts[0].parameters())
+
+
+def _dropping(block):
+    block.gate.drop_tokens = True
+
+
+def _in_groups(block):
+    block.gate.topk_method = "group_limited_greedy"
+
+
+def _expert_parallel(block):
+    block.expert_parallel_degree = 2
+
+
+def _elsewhere(block):
+    block.experts._sub_layers["1"] = None
+
+
+def _tensor_parallel(block):
+    block.experts[0].tensor_parallel_degree = 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_dropping, "drop_tokens"),
+        (_in_groups, "group_limited_greedy"),
+        (_expert_parallel, "expert parallel, 2"),
+        (_elsewhere, "experts.1 is in another process"),
+        (_tensor_parallel, "tensor_parallel_degree is 2"),
+    ],
+)
+def test_what_cannot_be_fused_is_reported(change, words):
+    block = block_of(KINDS["qwen2_moe"])
+    change(block)
+    report = apply_fused_kernels(block, kernels=["moe"])
+    assert report.count("moe") == 0 and words in report.reasons("moe")[0]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_other_activations_are_reported(kind):
+    config = type(KINDS[kind])(**{**KINDS[kind].to_dict(), "hidden_act": "gelu"})
+    report = apply_fused_kernels(block_of(config), kernels=["moe"])
+    assert "not silu" in report.reasons("moe")[0]
+
+
+def test_lora_in_an_expert_is_computed_and_learns(device):
+    block, hidden = block_of(KINDS["qwen2_moe"]), tokens_of([2, 13], "float32")
+    apply_fused_kernels(block, kernels=["moe"])
+    lora = block.experts[2].down_proj = LoRALinear(96, HIDDEN, r=4, bias_attr=False)
+    lora.lora_B.set_value(paddle.randn(lora.lora_B.shape))
+    out, _ = block(hidden)
+    out.sum().backward()
+    assert lora.lora_A.grad.abs().max() > 0
+    remove_fused_kernels(block)
+    np.testing.assert_allclose(values(out), values(block(hidden)[0]), atol=1e-5)

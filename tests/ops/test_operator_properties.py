@@ -1,0 +1,74 @@
+"""What holds for the host kernels of every operator, case by case and bit by bit."""
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_fused import BackendError
+from paddle_fused.parity import Case
+from paddle_fused.registry import all_cases
+
+CASES = all_cases()
+pytestmark = pytest.mark.default_run(each=lambda parameters: parameters["case"].operator)
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def _computed(case, **options):
+    """Outputs and gradients of the host kernels on the CPU place; skips a case that they refuse."""
+    dtype = case.dtypes[-1]
+    try:
+        return Case(case, dtype).compute("native", "cpu", dtype, **options)
+    except BackendError as error:
+        pytest.skip(error.reasons["native"])
+
+
+def _assert_same_bits(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@every_case
+def test_runs_and_threads_give_the_same_bits(case):
+    try:
+        paddle.base.core.set_num_threads(1)
+        one = _computed(case)
+        _assert_same_bits(one, _computed(case))
+    finally:
+        paddle.base.core.set_num_threads(2)
+    _assert_same_bits(one, _computed(case))
+
+
+@every_case
+@pytest.mark.parametrize("full_graph", [True, False])
+def test_a_captured_program_gives_the_same_bits(case, full_graph):
+    plain = _computed(case)
+
+    def captured(call):
+        if full_graph:
+            call = paddle.jit.not_to_static(call)  # Paddle cannot rewrite the source of a lambda
+
+        def program(tensors):
+            return call(tensors)
+
+        return paddle.jit.to_static(program, full_graph=full_graph)
+
+    _assert_same_bits(plain, _computed(case, wrap=captured))
+
+
+def _transposed(tensor):
+    axes = list(range(tensor.ndim))[::-1]
+    return tensor.transpose(axes).contiguous().transpose(axes)
+
+
+def _misaligned(tensor):
+    # One element further than where memory is aligned.
+    flat = paddle.concat([tensor.flatten()[:1], tensor.flatten()]) if tensor.size else tensor
+    return flat[1:].reshape(tensor.shape) if tensor.size else tensor
+
+
+@every_case
+@pytest.mark.parametrize("arrange", [_transposed, _misaligned])
+def test_the_place_in_memory_does_not_matter(case, arrange):
+    plain = _computed(case)
+    _assert_same_bits(plain, _computed(case, arrange=arrange))

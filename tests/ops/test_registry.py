@@ -1,0 +1,50 @@
+"""The registrations of the operators: complete, and what follows them agrees."""
+
+import importlib
+import pkgutil
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import paddle_fused
+from llm_npu.config.fused import FusedArguments
+from llm_npu.surgery.registry import scan
+from paddle_fused import dispatch, ops, registry
+
+
+@pytest.mark.parametrize("operator", registry.operators().values(), ids=lambda operator: operator.name)
+def test_a_registration_names_what_is_there(operator):
+    assert getattr(paddle_fused, operator.public) is operator.function()
+    assert operator.cases() and all(case.operator == operator.name for case in operator.cases())
+    assert operator.draw(np.random.default_rng(0)).operator == operator.name
+
+
+def test_every_folder_has_the_cases_of_its_operators():
+    packages = {
+        module.name for module in pkgutil.iter_modules(ops.__path__, "paddle_fused.ops.") if module.ispkg
+    }
+    assert packages == {operator.package for operator in registry.operators().values()}
+    for package in packages:
+        known = {operator.name for operator in registry.operators().values() if operator.package == package}
+        cases = importlib.import_module(f"{package}.cases")
+        assert {case.operator for case in cases.CASES} == set(cases.DRAW) == known
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="'geglu' is not an operator; there are add_rms_norm, apply_rotary"):
+        registry.find("geglu")
+
+
+def test_what_runs_is_an_operator_or_a_part_of_one():
+    for operator in registry.operators().values():
+        operator.function()
+    # apply_rotary is two calls of rotary_mul; the gradient of a grouped product is one of its own.
+    assert dispatch.OPERATORS.keys() - registry.operators().keys() == {"grouped_matmul_dweight"}
+    assert registry.operators().keys() - dispatch.OPERATORS.keys() == {"apply_rotary"}
+
+
+def test_the_switches_are_those_of_the_surgery_and_of_the_configuration():
+    switches = {operator.switch for operator in registry.operators().values() if operator.switch}
+    assert switches == {kernel.switch for kernel in scan().values()}
+    assert switches <= {field.name for field in fields(FusedArguments)}

@@ -1,0 +1,138 @@
+"""swiglu: what the cases of tests/ops/test_operator_cases.py leave out: views, bad input, dim."""
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_fused import swiglu, use_backend, what_ran
+from paddle_fused.compat import npu_swiglu
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
+
+def gradients(outputs, inputs):
+    return paddle.grad([(outputs * outputs).sum()], inputs)
+
+
+def random(*shape):
+    tensor = paddle.to_tensor(np.random.default_rng(0).standard_normal(shape).astype("float32"))
+    tensor.stop_gradient = False
+    return tensor
+
+
+VIEWS = {
+    "columns": lambda x: (x[:, 3:20], x[:, 20:37]),
+    "every other row": lambda x: (x[::2, :17], x[::2, 17:34]),
+    "columns of another order": lambda x: (x.transpose([1, 0])[:17], x.transpose([1, 0])[17:34]),
+    "every other column": lambda x: (x[:, :34:2], x[:, 1:35:2]),
+    "one row for all": lambda x: (x[:1, :17].expand([6, 17]), x[:, 17:34]),
+    "three dimensions": lambda x: (x.reshape([2, 3, 40])[..., :7], x.reshape([2, 3, 40])[..., 7:14]),
+    "dimensions out of order": lambda x: (
+        x.reshape([2, 3, 40]).transpose([1, 0, 2])[..., :7],
+        x.reshape([2, 3, 40]).transpose([1, 0, 2])[..., 7:14],
+    ),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_equal_dense_tensors_bit_for_bit(view):
+    x = random(6, 40)
+    views = VIEWS[view](x)
+    assert not all(tensor.is_contiguous() for tensor in views)
+    dense = [tensor.detach().clone() for tensor in views]
+    for tensor in dense:
+        tensor.stop_gradient = False
+    with use_backend("native", strict=True):
+        out, expected = swiglu(*views), swiglu(*dense)
+        found, right = gradients(out, list(views)), gradients(expected, dense)
+    np.testing.assert_array_equal(out.numpy(), expected.numpy())
+    for one, other in zip(found, right, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_both_forms_are_the_same_bit_for_bit():
+    x = random(5, 4100)
+    with use_backend("native", strict=True):
+        one, other = swiglu(x), swiglu(x[:, :2050], x[:, 2050:])
+        (found,), (right,) = gradients(one, [x]), gradients(other, [x])
+    np.testing.assert_array_equal(one.numpy(), other.numpy())
+    np.testing.assert_array_equal(found.numpy(), right.numpy())
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0,), (2, 0, 4)])
+def test_no_elements(shape):
+    x = random(*shape)
+    out = swiglu(x)
+    assert list(out.shape) == [*shape[:-1], shape[-1] // 2]
+    assert gradients(out, [x])[0].shape == list(shape)
+    assert swiglu(x, x).shape == list(shape)
+
+
+def test_a_scalar_has_no_halves_but_a_product():
+    x = random()
+    np.testing.assert_allclose(float(swiglu(x, x)), float(paddle.nn.functional.silu(x) * x), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"swiglu: x has shape \[\]; accepted: .* an even size"):
+        swiglu(x)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e30, -1e30])
+def test_extreme_gates(value):
+    x = paddle.to_tensor([value, 1.0])
+    up = paddle.to_tensor([2.0, 2.0])
+    # silu(-inf) is -inf * 0: NaN in the formula, in numpy and here.
+    with np.errstate(all="ignore"):
+        wide = x.numpy().astype(np.float64)
+        expected = (wide / (1 + np.exp(-wide)) * 2).astype(np.float32)
+    np.testing.assert_allclose(swiglu(x, up).numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+def test_torch_npu_s_function_halves_any_dimension(dim):
+    x = random(2, 4, 16)
+    a, b = paddle.split(x, 2, dim)
+    expected = paddle.nn.functional.silu(a) * b
+    np.testing.assert_allclose(npu_swiglu(x, dim).numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def bad_inputs():
+    x = random(4, 8)
+    return {
+        "no tensor": (lambda: swiglu(3.0), "swiglu: x is float; accepted: a paddle tensor"),
+        "integers": (lambda: swiglu(x.astype("int32")), "x is int32; accepted: float32"),
+        "y of another device": (
+            lambda: swiglu(x, x.to("npu:0")),
+            "x is on cpu, y is on npu:0; accepted: one device",
+        ),
+        "y of another rank": (lambda: swiglu(x, x[0]), r"x has shape \[4, 8\] and y \[8\]"),
+    }
+
+
+@pytest.mark.parametrize("case", list(bad_inputs()))
+def test_bad_input(case):
+    call, message = bad_inputs()[case]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_the_host_operators_check_their_memory():
+    x = random(4, 8)
+    swiglu(x)  # loads the operators
+    for name, arguments, message in (
+        ("pf_swiglu", (x, x[:2]), r"gate has shape \[4, 8\] and up \[2, 8\]"),
+        ("pf_swiglu", (x, x.astype("float16")), "up is float16 and gate is float32"),
+        ("pf_swiglu", (x, x.to("npu:0")), "up is on npu:0"),
+        ("pf_swiglu_halves", (x[:, :7],), "accepted: an even last dimension"),
+        ("pf_swiglu_halves", (x.astype("float64"),), "x is float64"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: .*{message}"):
+            paddle._C_ops._run_custom_op(name, *arguments)
+
+
+def test_modes_on_npu_say_what_a_card_does():
+    paddle.set_device("npu:0")
+    x = random(4, 64)
+    swiglu(x)
+    swiglu(x, x)
+    modes = [ran.mode for ran in what_ran() if ran.operator == "swiglu" and ran.backend == "ascend"]
+    assert any("aclnnSwiGlu on a card" in mode for mode in modes)
+    assert any("joins x and y" in mode for mode in modes)

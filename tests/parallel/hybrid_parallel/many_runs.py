@@ -1,0 +1,30 @@
+"""Many runs of scripts/run_llama_npu.py, one after the other, in one process."""
+
+import importlib.util
+
+from places import ROOT
+
+SCRIPT = ROOT / "scripts/run_llama_npu.py"
+
+
+def script():
+    """scripts/run_llama_npu.py as a module."""
+    spec = importlib.util.spec_from_file_location("run_llama_npu", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def forget_groups() -> None:
+    """Let the next run set up groups of its own: a process of PaddleNLP's makes them once.
+
+    Plain data parallel has none, and stands before the others.
+    """
+    from paddle.distributed import fleet, parallel_helper
+    from paddle.distributed.fleet.base import topology
+    from paddle.distributed.fleet.layers.mpu.random import get_rng_state_tracker
+
+    parallel_helper.__dict__["__parallel_ctx__clz__"] = None
+    topology._HYBRID_PARALLEL_GROUP = None
+    fleet.fleet.__dict__.pop("_hcg", None)
+    get_rng_state_tracker().reset()

@@ -1,0 +1,73 @@
+"""One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
+
+program.py FOLDER RANKS first|others TIED ARGUMENTS...    TIED: the model with a tied embedding
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import paddle  # noqa: F401 - which loads the plugin, whose kernels are watched
+import ranks
+from fused_models.rounding import round_otherwise
+
+import paddle_fused
+from hybrid_parallel.many_runs import forget_groups, script
+from hybrid_parallel.methods import Method, methods
+from llm_npu.models.paddlenlp import families
+from paddle_fused import virtual_npu
+
+
+def noted(departure: virtual_npu.Departure, left: set[tuple[str, str]]) -> bool:
+    left.add((departure.kernel, departure.dtype))
+    return False  # it may run
+
+
+@contextmanager
+def roundings_of(method: Method) -> Iterator[None]:
+    """The models that are made meanwhile have other roundings, where the method says so."""
+    stock = families.new_model
+
+    def rounded(config):
+        model = stock(config)
+        round_otherwise(model, method.otherwise)
+        return model
+
+    if method.otherwise is not None:
+        families.new_model = rounded
+    yield
+    families.new_model = stock
+
+
+def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) -> None:
+    run, found = script().main, {}
+    for number, method in enumerate(methods(count, which == "first")):
+        output_dir = folder / f"out-{count}-{number}"
+        print(f"==== {method.key}", flush=True)
+        words = [*arguments, *method.argv(), "--output_dir", str(output_dir)]
+        if method.tied:
+            words += ["--model_name_or_path", tied]
+        if number and method.flags:
+            forget_groups()
+        left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host
+        try:
+            watch = virtual_npu.watch_departures(lambda each, left=left: noted(each, left))
+            with roundings_of(method), watch:
+                code = run(words)
+            assert code == 0, code
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # the other ranks, somewhere in this method, learn at once that this one is gone
+        if int(os.environ["PADDLE_TRAINER_ID"]):
+            continue  # the first rank records what is true of all
+        records = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
+        backends = sorted({each.backend for each in paddle_fused.what_ran()})
+        found[method.key] = {"records": records, "backends": backends, "left the card": sorted(left)}
+    ranks.write(found)
+
+
+main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5], sys.argv[5:])

@@ -1,0 +1,41 @@
+"""Transfers of an interleaved pipeline: each stage sends to and receives from both neighbours in one step.
+
+ring.py FOLDER: what each stage got with the cure of llm_npu.patches.pipeline, and the error without it.
+"""
+
+import paddle
+import paddle.distributed as dist
+import ranks
+from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
+
+from llm_npu.patches import pipeline
+
+SIZES = (5, 3 << 20)  # elements; the larger ones are more than a chunk of the device's
+
+
+def exchange(transfers, size: int) -> list[float]:
+    """The least and the greatest number from the stage before and from the next one."""
+    own = float(dist.get_rank())
+    sent_back, sent_on = paddle.full([size], own + 0.25), paddle.full([size], own + 0.5)
+    from_before, from_next = paddle.empty([size]), paddle.empty([size])
+    transfers(sent_back, from_before, sent_on, from_next, fleet.get_hybrid_communicate_group())
+    return [float(each) for got in (from_before, from_next) for each in (got.min(), got.max())]
+
+
+def main() -> None:
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"pp_degree": int(dist.get_world_size())}
+    fleet.init(is_collective=True, strategy=strategy)
+    p2p_communication.initialize_p2p_groups(fleet.get_hybrid_communicate_group())
+    stock = p2p_communication._batched_p2p_ops
+    pipeline.apply()
+    found = {"cured": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES], "stock": ""}
+    try:
+        exchange(stock, SIZES[0])
+    except RuntimeError as error:
+        found["stock"] = str(error)
+    ranks.write(found)
+
+
+main()

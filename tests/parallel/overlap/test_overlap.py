@@ -1,0 +1,220 @@
+"""llm_npu.parallel.overlap and the plugin's fused operators on real ranks (programs/program.py)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ranks
+from programs import operators
+
+from llm_npu.parallel.overlap.flights import Flights
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).parent / "programs" / "program.py"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What each of two ranks found."""
+    folder = tmp_path_factory.mktemp("overlap")
+    return ranks.run(PROGRAM, 2, folder, "operators", "planning", "layers", "placements", "errors")
+
+
+def check(name: str, found: list[dict]) -> None:
+    for rank, report in enumerate(found):
+        one = report["operators"][name]
+        for what, compared in one["compared"].items():
+            bound = 2 * compared["serial_error"] + compared["rounding"]
+            assert compared["error"] <= bound, (rank, what, compared)
+        if "mc2" in name:  # the same sums in the same order
+            assert set(one["equal"]) == set(one["compared"]), (rank, one)
+
+
+@pytest.mark.parametrize("name", operators.names())
+def test_an_operator_computes_what_the_definition_does(name, found):
+    check(name, found)
+
+
+def test_operators_on_four_ranks(tmp_path):
+    found = ranks.run(PROGRAM, 4, tmp_path, "operators", "errors")
+    for name in operators.names():
+        check(name, found)
+
+
+def test_dimensions_before_the_last_are_kept(found):
+    for report in found:
+        assert report["three dimensions"] == {each.name: [3, True] for each in operators.OPERATORS}
+
+
+def test_automatic_mixed_precision(found):
+    assert [report["mixed precision"] for report in found] == ["paddle.bfloat16"] * 2
+
+
+def test_outputs_in_flight_keep_their_memory(found):
+    assert all(report["kept outputs"] for report in found)
+
+
+class Task:
+    """A collective that fails, or not, when it is waited for."""
+
+    def __init__(self, error: Exception | None = None):
+        self.error, self.waited = error, False
+
+    def wait(self):
+        self.waited = True
+        if self.error is not None:
+            raise self.error
+
+
+def test_after_an_error_the_other_collectives_are_waited_for():
+    tasks = [Task(), Task(OSError("first")), Task(OSError("second")), Task()]
+    with pytest.raises(OSError, match="first"), Flights(None) as flights:
+        for task in tasks:
+            flights._start(None, None, task)
+    assert all(task.waited for task in tasks)
+
+
+def test_all_ranks_plan_the_same(found):
+    one, other = (report["planning"] for report in found)
+    for key in ("settings", "gains", "predicted", "tried", "refused", "kept", "customised", "used"):
+        assert one[key] == other[key], key
+    assert one["kept"]
+    assert len(one["reported"]) == len(one["settings"]) and other["reported"] == []
+
+
+def test_without_trials_the_best_prediction_is_chosen(found):
+    for setting, predicted, tried in found[0]["planning"]["without trials"]:
+        assert predicted[setting] <= 1.01 * min(predicted.values())
+        assert "serial" in predicted and all(time > 0 for time in predicted.values())
+        assert tried == 0
+
+
+def test_the_nearly_best_are_tried_and_the_best_of_them_is_chosen(found):
+    planning = found[0]["planning"]
+    for setting, predicted, tried in zip(
+        *(planning[key] for key in ("settings", "predicted", "tried")), strict=True
+    ):
+        near = [name for name, time in predicted.items() if time <= 1.15 * min(predicted.values())]
+        if len(near) == 1:
+            assert [setting] == near and not tried
+        else:
+            assert sorted(tried) == sorted(near)
+            assert tried[setting] <= 1.01 * min(tried.values())
+
+
+def test_mc2_is_left_out_with_its_reason(found):
+    refused = found[0]["planning"]["refused"]
+    assert "x1 is float32; accepted: float16 or bfloat16" in refused[0]
+    assert refused[2] is None
+
+
+def test_what_one_rank_refuses_is_planned_by_none(tmp_path):
+    found = ranks.run(PROGRAM, 3, tmp_path, "groups that share a rank")
+    _, one, other = (report["groups that share a rank"] for report in found)
+    assert one == other
+    for refused in (one["refused"], one["customised"]):
+        assert "accepted: one communication domain for all of these operators" in refused
+
+
+def test_customised_settings_override_the_model(found):
+    assert found[0]["planning"]["customised"] == ["serial", "serial", "pipelined:3"]
+
+
+def test_forward_and_backward_are_planned(found):
+    used = found[0]["planning"]["used"]
+    assert used[0].endswith("pipelined")
+    assert used[1:] == ["all_gather:8x256x16", "reduce_scatter:16x16x256"]
+
+
+EXPECTED = {
+    "operator, float32": "fused_mm_allreduce: x1 is float32; accepted: float16 or bfloat16",
+    "operator, other world size": "fused_allgather_mm: world_size is 4 and the communication domain has",
+    "operator, second domain": "accepted: one communication domain for all of these operators",
+    "operator, unknown domain": "hcom is nowhere; accepted: the name of a communication domain",
+    "float32": "x1 is float32; accepted: float16 or bfloat16",
+    "second domain": "accepted: one communication domain for all of these operators",
+    "k": "k is 255; accepted: k from 256 up to, but not including, 65535",
+    "k of the gradient": "fused_allgather_mm: k is 9; accepted: k from 256",
+    "dtypes": "replicated_matmul: x is paddle.bfloat16 and weight paddle.float32; accepted: one dtype",
+    "shapes": "replicated_matmul: x has shape [4, 256] and weight [9, 256]; accepted",
+    "rows": "accepted: a first dimension that the ranks divide",
+    "backend": "there is no backend 'fused'; accepted: serial, pipelined, mc2",
+    "chunks": "accepted: auto, serial, mc2, or pipelined with a number of chunks",
+    "too many chunks": "1000 chunks for pipelined; accepted: 1 to 64",
+    "customised shape": "'all_reduce:9' names no shape; accepted: a kind",
+    "customised setting": "there is no backend 'fast'",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_cannot_be_computed_is_refused(name, found):
+    for report in found:
+        assert EXPECTED[name] in report["errors"][name], report["errors"][name]
+
+
+def test_every_error_is_expected(found):
+    assert found[0]["errors"].keys() == EXPECTED.keys()
+
+
+SUMS = 1e-5  # of losses over some steps, where products may be summed in another order
+LAYERS = {
+    "tensor parallel": {"replicated_matmul": 10, "matmul_all_reduce": 4},
+    "sequence parallel": {"all_gather_matmul": 10, "matmul_reduce_scatter": 4},
+}
+
+
+@pytest.mark.parametrize("parallel", LAYERS)
+def test_overlapped_layers_train_as_the_stock_ones(parallel, found):
+    for report in found:
+        losses = report["layers"][parallel]["losses"]
+        assert losses["stock"][-1] < losses["stock"][0]
+        assert losses["undone"] == losses["stock"]
+        for setting in ("pipelined:2", "planned", "customised"):
+            np.testing.assert_allclose(losses[setting], losses["stock"], rtol=SUMS, err_msg=setting)
+
+
+@pytest.mark.parametrize("parallel", LAYERS)
+def test_layers_are_counted_and_given_back(parallel, found):
+    one = found[0]["layers"][parallel]
+    counts = LAYERS[parallel]
+    assert one["summary"] == ", ".join(f"{name} {counts[name]} of {counts[name]}" for name in sorted(counts))
+    assert (one["removed"], one["left"]) == (sum(counts.values()), 0)
+
+
+@pytest.mark.parametrize("parallel", LAYERS)
+def test_lora_over_frozen_projections(parallel, found):
+    for report in found:
+        lora = report["layers"][parallel]["lora"]
+        np.testing.assert_allclose(lora["overlapped"], lora["stock"], rtol=SUMS)
+        assert lora["stock"][-1] < lora["stock"][0]
+        assert sum("LoRA" in kind for kind in lora["kinds"]) == 2
+
+
+@pytest.mark.parametrize("parallel", LAYERS)
+def test_both_surgeries_on_one_model(parallel, found):
+    for report in found:
+        fused, stock = (report["layers"][parallel][key] for key in ("with fused operators", "losses"))
+        assert fused["counts"] == [14, 14, 0]
+        np.testing.assert_allclose(fused["losses"], stock["stock"], rtol=SUMS)
+
+
+@pytest.mark.parametrize(("results", "placement"), [("whole", "Replicate()"), ("split", "Shard(dim=1)")])
+def test_distributed_tensors_choose_the_operator_by_their_placements(results, placement, found):
+    for report in found:
+        one = report["placements"][results]
+        assert one["placement"] == placement
+        assert set(one["errors"]) == {"result", "up", "down"}
+        assert all(error < 1e-5 for error in one["errors"].values()), one
+        assert (one["summary"], one["removed"]) == ("placed.matmul 1 of 1", 1)
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_llama_of_distributed_tensors_trains_as_before(number, tmp_path):
+    for report in ranks.run(PROGRAM.with_name("auto_parallel_llama.py"), number, tmp_path):
+        for one in report.values():
+            assert one["summary"] == "placed.matmul 4 of 4"
+            losses = one["losses"]
+            assert losses["None"][-1] < losses["None"][0]
+            for overlap in ("serial", "pipelined:2"):
+                np.testing.assert_allclose(losses[overlap], losses["None"], rtol=SUMS)

@@ -1,0 +1,218 @@
+"""A folder like a host's with a card, and the ways to break it that the doctor has to name."""
+
+import os
+import stat
+from importlib import metadata
+from pathlib import Path
+
+from llm_npu.doctor import Setup
+from paddle_fused import virtual_npu
+
+PADDLE = metadata.version("paddlepaddle")
+ANOTHER_PADDLE = "3.0.0" if PADDLE != "3.0.0" else "3.1.1"
+CHIP = (
+    "| 0     910B2               | {health}            | 93.6        40                0    / 0             |"
+)
+
+
+def write(file: Path, content: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+    return file
+
+
+def tool(file: Path, output: str) -> None:
+    write(file, f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n").chmod(stat.S_IRWXU)
+
+
+def card_host(tmp_path: Path) -> Path:
+    """A folder like a host's with one card: device nodes, driver, CANN, npu-smi, and paddle-custom-npu."""
+    root = tmp_path / "host"
+    for node in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"):
+        write(root / "dev" / node, "")
+    write(root / "proc/meminfo", "MemTotal: 65000000 kB\nMemAvailable:   64000000 kB\n")
+    ascend = root / "usr/local/Ascend"
+    write(ascend / "driver/version.info", "Version=24.1.rc2\nascendhal_version=7.35.19\n")
+    toolkit = ascend / "ascend-toolkit/latest"
+    parts = [
+        f"{part}_running_version=[7.3.0.1.231:8.0.RC2]" for part in ("runtime", "compiler", "opp", "toolkit")
+    ]
+    write(toolkit / "version.cfg", "# version: 1.0\n" + "\n".join(parts) + "\n")
+    write(toolkit / "lib64/libascendcl.so", "")
+    tool(root / "usr/local/bin/npu-smi", CHIP.format(health="OK"))
+    write(root / "plugin" / virtual_npu.LIBRARY, "not a library")
+    write(root / "plugin/npu/__init__.py", f"full_version  = '{PADDLE}'\ncann_version  = '8.0.RC2'\n")
+    return root
+
+
+def on_card(host, **variables) -> Setup:
+    """A run on that host's card."""
+    environ = {
+        "CUSTOM_DEVICE_ROOT": str(host / "plugin"),
+        "LD_LIBRARY_PATH": str(host / "usr/local/Ascend/ascend-toolkit/latest/lib64"),
+        **variables,
+    }
+    return Setup(environ, "npu:card", output_dir=host / "output", root=host, disk_gb=0.001)
+
+
+def old_cann(host):
+    info = host / "usr/local/Ascend/ascend-toolkit/latest"
+    (info / "version.cfg").unlink()
+    write(info / "x86_64-linux/ascend_toolkit_install.info", "package_name=toolkit\nversion=8.0.RC1\n")
+    return on_card(host, FLAGS_NPU_MC2="1")
+
+
+def old_driver(host):
+    write(host / "usr/local/Ascend/driver/version.info", "Version=23.0.3\n")
+    return on_card(host, FLAGS_NPU_MC2="1")
+
+
+def mixed_cann(host):
+    file = host / "usr/local/Ascend/ascend-toolkit/latest/version.cfg"
+    file.write_text(
+        file.read_text().replace(
+            "opp_running_version=[7.3.0.1.231:8.0.RC2]", "opp_running_version=[7.1:8.0.RC1]"
+        )
+    )
+    return on_card(host)
+
+
+def moved_cann(host):
+    return on_card(host, ASCEND_TOOLKIT_HOME=str(host / "opt/ascend"))
+
+
+def nameless_cann(host):
+    (host / "usr/local/Ascend/ascend-toolkit/latest/version.cfg").unlink()
+    return on_card(host)
+
+
+def no_cann(host):
+    (host / "usr/local/Ascend/ascend-toolkit/latest").rename(host / "elsewhere")
+    return on_card(host)
+
+
+def not_sourced(host):
+    return on_card(host, LD_LIBRARY_PATH="")
+
+
+def other_paddle(host):
+    write(host / "plugin/npu/__init__.py", f"full_version  = '{ANOTHER_PADDLE}'\ncann_version  = '8.0.RC2'\n")
+    return on_card(host)
+
+
+def other_cann(host):
+    write(host / "plugin/npu/__init__.py", f"full_version  = '{PADDLE}'\ncann_version  = '8.0.0'\n")
+    return on_card(host)
+
+
+def missing_node(host):
+    (host / "dev/devmm_svm").unlink()
+    return on_card(host)
+
+
+def hidden_card(host):
+    return on_card(host, ASCEND_RT_VISIBLE_DEVICES="")
+
+
+def ill_card(host):
+    tool(host / "usr/local/bin/npu-smi", CHIP.format(health="Alarm"))
+    return on_card(host)
+
+
+def mute_card(host):
+    write(
+        host / "usr/local/bin/npu-smi",
+        "#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'; exit 1\n",
+    )
+    (host / "usr/local/bin/npu-smi").chmod(stat.S_IRWXU)
+    return on_card(host)
+
+
+def misspelt(host):
+    return on_card(host, HCCL_INTRA_PCIE_EHABLE="1")
+
+
+def unread(host):
+    return on_card(host, MC2="1")
+
+
+def text_for_mc2(host):
+    return on_card(host, FLAGS_NPU_MC2="true")
+
+
+def short_timeout(host):
+    return on_card(host, HCCL_CONNECT_TIMEOUT="10")
+
+
+def other_address(host):
+    return on_card(host, HCCL_IF_IP="192.0.2.1")  # of a network that is reserved for documents
+
+
+def no_address(host):
+    return on_card(host, HCCL_IF_IP="eth0")
+
+
+def no_interface(host):
+    return on_card(host, HCCL_SOCKET_IFNAME="=no-such-interface")
+
+
+def little_memory(host):
+    write(host / "proc/meminfo", "MemAvailable:   500000 kB\n")
+    return on_card(host)
+
+
+def small_container(host):
+    for name, value in (("memory.max", 2**31), ("memory.current", 2**30)):
+        write(host / "sys/fs/cgroup" / name, f"{value}\n")
+    return on_card(host)
+
+
+def read_only(host):
+    return Setup({}, "cpu", output_dir=Path("/proc/no/such/folder"), root=host)
+
+
+def file_in_the_way(host):
+    return Setup({}, "cpu", output_dir=write(host / "file", "") / "output", root=host)
+
+
+def full_disk(host):
+    return Setup({}, "cpu", output_dir=host, root=host, disk_gb=1e9)
+
+
+def many_threads(host):
+    return on_card(host, OMP_NUM_THREADS=str(100 * os.cpu_count()))
+
+
+def no_threads(host):
+    return on_card(host, OMP_NUM_THREADS="all")
+
+
+BROKEN = [
+    (old_cann, "mc2", "error", "CANN 8.0.RC1 cannot run"),
+    (old_driver, "mc2", "error", "the driver 23.0.3 cannot run"),
+    (mixed_cann, "cann", "warning", "of other versions: opp 8.0.RC1"),
+    (moved_cann, "cann", "error", "ASCEND_TOOLKIT_HOME names"),
+    (nameless_cann, "cann", "error", "does not say which version"),
+    (no_cann, "cann", "error", "CANN is not installed"),
+    (not_sourced, "cann", "error", "libascendcl.so is in no folder of LD_LIBRARY_PATH"),
+    (other_paddle, "pairs", "error", f"{ANOTHER_PADDLE}, and paddlepaddle {PADDLE} is installed"),
+    (other_cann, "pairs", "warning", "was built with CANN 8.0.0, and CANN 8.0.RC2 is installed"),
+    (missing_node, "device", "error", "/dev/devmm_svm"),
+    (hidden_card, "device", "error", "hides every card"),
+    (ill_card, "driver", "error", "card 0 (910B2) is Alarm"),
+    (mute_card, "driver", "error", "ret is -8005"),
+    (misspelt, "variables", "warning", "is HCCL_INTRA_PCIE_ENABLE meant?"),
+    (unread, "variables", "warning", "MC2 has no effect: PaddleNLP reads FLAGS_NPU_MC2"),
+    (text_for_mc2, "mc2", "error", "reads it as a number"),
+    (short_timeout, "hccl", "error", "HCCL_CONNECT_TIMEOUT is '10'; accepted: seconds, from 120 to 7200"),
+    (other_address, "hccl", "error", "not an address of this host"),
+    (no_address, "hccl", "error", "'eth0', which is no address"),
+    (no_interface, "hccl", "error", "leaves none of this host's"),
+    (little_memory, "memory", "error", "0.5 GiB of memory are available"),
+    (small_container, "memory", "warning", "1.0 GiB of memory are available"),
+    (read_only, "disk", "error", "cannot be written"),
+    (file_in_the_way, "disk", "error", "cannot be written"),
+    (full_disk, "disk", "warning", "are free in"),
+    (many_threads, "threads", "warning", "threads wait for each other"),
+    (no_threads, "threads", "error", "OMP_NUM_THREADS is 'all'; accepted: 1 or more"),
+]

@@ -1,0 +1,9 @@
+"""PaddleNLP's models with fused operators against the same without: what tests/models/test_fused_models*.py
+use.
+
+families.py    the models, tiny, and the operators that each has
+experts.py     mixtures of experts as a plain loop: what the unfused models compute there
+comparison.py  outputs and gradients, float64 truth, the rule of tests/shared/precision.py
+training.py    training steps, and how far two runs may part
+table.py       the README's table of models and operators
+"""

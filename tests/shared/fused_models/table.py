@@ -1,0 +1,54 @@
+"""The README's table of models and operators: ``python tests/shared/fused_models/table.py`` writes it.
+
+A cell is what ``apply_fused_kernels`` reports for the models of the row; tests/models/test_fused_models.py
+checks every cell that says yes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+SHARED = Path(__file__).resolve().parents[1]
+ROOT = SHARED.parents[1]
+sys.path[:0] = [str(SHARED), str(ROOT)]  # it is a program, too
+
+README = ROOT / "README.md"
+BEGIN, END = "<!-- models x operators: python tests/shared/fused_models/table.py -->\n", "<!-- end -->"
+
+
+def markdown() -> str:
+    """One row for each model, one column for each operator: yes, or - where it has no such part."""
+    from fused_models.comparison import built
+    from fused_models.families import EXPERTS, FAMILIES
+
+    cells: dict[str, dict[str, set[bool]]] = {}
+    for family in FAMILIES:
+        cells.setdefault(family.row, {operator: set() for operator in EXPERTS})
+        for operator in family.operators:
+            built(family, operator)  # which asserts that every site of the operator is fused
+            cells[family.row][operator].add(True)
+    lines = ["| model of PaddleNLP | " + " | ".join(EXPERTS) + " |", "|---|" + "---|" * len(EXPERTS)]
+    for row, found in cells.items():
+        lines.append(f"| {row} | " + " | ".join("yes" if found[o] else "-" for o in EXPERTS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def written() -> str:
+    """The table in the README."""
+    return README.read_text().partition(BEGIN)[2].partition(END)[0]
+
+
+def main() -> int:
+    from paddle_fused import virtual_npu
+
+    virtual_npu.activate()  # before anything imports paddle
+    text = README.read_text()
+    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
+    README.write_text(re.sub(pattern, lambda _: BEGIN + markdown() + END, text, flags=re.DOTALL))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Training steps, and how far two runs of one model may part.
+
+Training is chaotic: one rounding grows from step to step. How far a fused run may part from the unfused one
+is therefore not chosen but measured: the unfused model runs again while the results of its norms, attention
+and feed-forward layers, those that fused operators round in another way, are off by a unit in the last place
+at random. See ``allowed`` for what the fused run may then do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+from precision import ROUNDING
+from roundings import ADAM_EPSILON
+
+from fused_models.comparison import Batch, array, loss_and_logits, random_batch
+from fused_models.families import Family
+
+LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class Run:
+    """Of every step the loss and the gradient's norm; the parameters after the last, as one vector."""
+
+    losses: np.ndarray
+    norms: np.ndarray
+    parameters: np.ndarray
+
+
+def train(family: Family, model, batches, operator: str | None = None) -> Run:
+    """One step of AdamW for each of ``batches``."""
+    model.train()
+    optimizer = paddle.optimizer.AdamW(
+        LEARNING_RATE,
+        parameters=model.parameters(),
+        weight_decay=0.01,
+        epsilon=ADAM_EPSILON,
+        multi_precision=next(iter(model.parameters())).dtype != paddle.float32,
+        grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0),
+    )
+    losses, norms = [], []
+    for batch in batches:
+        loss, _ = loss_and_logits(family, model, batch, operator)
+        loss.backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norms.append(np.sqrt(sum(float(array(g.astype("float32").square().sum())) for g in gradients)))
+        losses.append(float(array(loss)))
+        optimizer.step()
+        optimizer.clear_grad()
+    model.eval()
+    parameters = np.concatenate([array(p).ravel() for p in model.parameters()])
+    return Run(np.array(losses), np.array(norms), parameters)
+
+
+def memorised(steps: int) -> list[Batch]:
+    """Two batches in turn, which are learnt by heart."""
+    pair = [random_batch(seed=1), random_batch(seed=2)]
+    return [pair[step % 2] for step in range(steps)]
+
+
+def assert_tracks(fused: Run, unfused: Run, disturbed: list[Run], dtype: str) -> None:
+    """``fused`` parts from ``unfused`` by no more than ``allowed`` of the ``disturbed`` runs.
+
+    Losses and norms: until every step the furthest so far, plus one rounding of either run, or 4 of float32
+    (tests/shared/roundings.py): in the first steps all disturbed runs may agree by luck. Parameters: the
+    distance.
+    """
+    for what in ("losses", "norms"):
+        plain = getattr(unfused, what)
+        rounding = max(2 * ROUNDING[dtype], 4 * ROUNDING["float32"]) * np.abs(plain)
+        bound = allowed([_furthest(getattr(run, what) - plain) for run in disturbed], rounding)
+        parted = _furthest(getattr(fused, what) - plain)
+        worst = np.argmax(parted / bound)
+        assert np.all(parted <= bound), (
+            f"{what} part by {parted[worst]:.3e} at step {worst}, allowed {bound[worst]:.3e}"
+        )
+    parted, *others = (np.linalg.norm(run.parameters - unfused.parameters) for run in (fused, *disturbed))
+    rounding = ROUNDING[dtype] * np.linalg.norm(unfused.parameters)
+    bound = allowed(others, rounding)
+    assert parted <= bound, f"parameters part by {parted:.3e}, allowed {bound:.3e}"
+
+
+def allowed(distances, rounding):
+    """Twice the largest of ``distances``, or as far beyond it as it is beyond the least, plus ``rounding``.
+
+    Where a choice of experts turns over, equal models part by very different distances.
+    """
+    largest, smallest = np.max(distances, axis=0), np.min(distances, axis=0)
+    return np.maximum(2, (largest + rounding) / (smallest + rounding)) * largest + rounding
+
+
+def _furthest(differences: np.ndarray) -> np.ndarray:
+    return np.maximum.accumulate(np.abs(differences))

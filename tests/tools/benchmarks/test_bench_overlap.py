@@ -1,0 +1,102 @@
+"""python -m benchmarks overlap runs in tiny sizes and verifies; speed is not asserted."""
+
+import pytest
+
+from benchmarks import machine, report
+from benchmarks.overlap import jobs, results
+from benchmarks.overlap.cases import Case, link_speed, rows_for
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = ("-m", "benchmarks", "overlap")
+TINY = (
+    "--quick",
+    "--dtype",
+    "bfloat16",
+    "--width",
+    "256",
+    "--rounds",
+    "1",
+    "--ratios",
+    "1",
+    "--only",
+    "all_gather_matmul*",
+)
+
+
+def check_times(records: list[dict], ways: tuple[str, ...]) -> None:
+    """Every setting of all_gather_matmul in each of these ways has been measured."""
+    times = [record for record in records if record["kind"] == "time"]
+    for way in ways:
+        names = [each["setting"] for each in times if each["way"] == way]
+        assert {"serial", "pipelined:2", "planned", "product", "collective"} <= set(names)
+        assert ("mc2" in names) == (way != "backward")
+    assert all(record["median"] > 0 for record in times)
+    assert all(record["predicted"] > 0 for record in times if record["setting"] == "serial")
+
+
+def test_two_ranks_verify_and_time_every_setting(tmp_path):
+    """One of the jobs of which the script makes its records and its chart."""
+    ways = ("forward", "backward", "backward, frozen")
+    cases = [Case("all_gather_matmul", way, "bfloat16", 128, 256, 256) for way in ways]
+    found = jobs.run({"cases": [case.to_dict() for case in cases], "rounds": 1}, threads=1)
+    made = [machine.facts(threads=1) | {"kind": "machine"}]
+    for case, one in zip(cases, found, strict=True):
+        made += results.records(case, 0.0, None, one, 0.0)
+    report.write(made, tmp_path / "new.jsonl")
+    check_times(report.read(str(tmp_path / "new.jsonl")), ways)
+    results.chart(tmp_path / "new.png", made)
+    assert (tmp_path / "new.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_setting_has_its_record(run_python, tmp_path):
+    file, chart = tmp_path / "new.jsonl", tmp_path / "new.png"
+    done = run_python(*PROGRAM, *TINY, "--json", file, "--chart", chart)
+    assert done.returncode == 0, done.stderr
+    assert chart.stat().st_size > 0
+    check_times(report.read(str(file)), ("forward", "backward", "backward, frozen"))
+
+
+def test_the_figures_of_a_case():
+    case = Case("matmul_all_reduce", "forward", "float32", 1024, 256, 256)
+    seconds = {
+        "serial": [0.2],
+        "pipelined:2": [0.16],
+        "planned": [0.2],
+        "collective": [0.1],
+        "product": [0.1],
+    }
+    seconds |= {"product:2": [0.1]}
+    found = {"seconds": seconds, "choice": "serial", "predicted": {"serial": 0.19, "pipelined:2": 0.15}}
+    records = {record.get("setting"): record for record in results.records(case, 1.0, 0.01, found, 0.01)}
+    two = records["pipelined:2"]
+    assert (two["gain"], two["ideal"], two["bound"]) == pytest.approx((0.2, 0.15, 0.155))
+    assert two["hidden"] == pytest.approx(0.04 / 0.045)
+    assert (two["exposed"], two["predicted"]) == pytest.approx((0.06, 0.15))
+    goals = {
+        goal["goal"]: goal for goal in results.records(case, 1.0, 0.01, found, 0.01) if goal["kind"] == "goal"
+    }
+    assert not goals["the planner's choice / the best setting"]["met"]
+    assert goals["left of what can be hidden"]["value"] == pytest.approx(1 / 9)
+
+
+def test_links_and_rows_are_made_to_measure():
+    case = Case("matmul_reduce_scatter", "forward", "bfloat16", 1000, 256, 512)
+    assert case.sent == 1000 * 512 * 2 // 2
+    assert link_speed(case, 0.1, 0) is None
+    assert link_speed(case, 0.1, 2) == pytest.approx(case.sent / 0.2 / 1e9)
+    assert rows_for(0.1, 0.05, 512) == 1024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--only", "nothing"), "matches nothing"),
+        (("--ratios", "a"), "accepted are numbers"),
+        (("--width", "100"), "multiple of 64"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, said, run_python):
+    done = run_python(*PROGRAM, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -1,0 +1,116 @@
+"""The doctor's checks of files, environment and host: what was broken on purpose is named, with its cure."""
+
+import itertools
+import json
+import os
+
+import pytest
+from doctor_host import BROKEN, card_host, on_card
+
+from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, text
+from llm_npu.doctor.ascend_version import is_before
+from llm_npu.doctor.checks import operators as operator_checks
+
+
+@pytest.fixture
+def host(tmp_path):
+    return card_host(tmp_path)
+
+
+def findings_of(check: str, setup: Setup) -> list[Finding]:
+    from llm_npu.doctor.checks import CHECKS
+
+    return list(CHECKS[check](setup))
+
+
+def problems(check: str, setup: Setup) -> list[tuple[str, str]]:
+    return [(found.level, found.what) for found in findings_of(check, setup) if found.level != "ok"]
+
+
+OF_FILES = ("device", "cann", "driver", "pairs", "mc2", "variables", "hccl", "memory", "disk", "threads")
+
+
+def test_nothing_is_wrong_with_a_whole_host(host):
+    setup = on_card(host, FLAGS_NPU_MC2="1")
+    for check in OF_FILES:
+        assert problems(check, setup) == [], check
+    said = " ".join(found.what for check in OF_FILES for found in findings_of(check, setup))
+    assert "1 Ascend card(s)" in said and "CANN 8.0.RC2" in said and "driver 24.1.rc2" in said
+    assert "1 card(s), 910B2, health OK" in said
+
+
+@pytest.mark.parametrize(
+    ("breaks", "check", "level", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_what_was_broken_on_a_host_is_named(host, breaks, check, level, words):
+    (found,) = [finding for finding in findings_of(check, breaks(host)) if finding.level != "ok"]
+    assert found.level == level and words in found.what, found
+    assert found.cure.endswith(".") or found.cure.endswith(")"), found.cure
+
+
+def test_values_are_warnings_only_where_no_card_reads_them(host):
+    setup = Setup({"HCCL_BUFFSIZE": "0"}, "virtual_npu", root=host)
+    assert problems("hccl", setup) == [("warning", "HCCL_BUFFSIZE is '0'; accepted: megabytes, 1 or more")]
+
+
+@pytest.mark.parametrize("value", ["lo", "=lo", "^eth", "^=eth0", "no-such,lo"])
+def test_names_of_interfaces(host, value):
+    assert problems("hccl", on_card(host, HCCL_SOCKET_IFNAME=value)) == []
+
+
+def test_mc2_on_the_virtual_npu_follows_its_level(host):
+    setup = Setup({"VIRTUAL_NPU_CANN": "7.0.0", "FLAGS_NPU_MC2": "1"}, "virtual_npu", root=host)
+    ((level, what),) = problems("mc2", setup)
+    assert level == "error" and "CANN 7.0.0 cannot run" in what
+    assert problems("mc2", Setup({}, "virtual_npu", root=host)) == []
+
+
+def test_the_order_of_versions():
+    ascending = ["7.0.0", "8.0.RC1", "8.0.RC2.alpha001", "8.0.RC2", "8.0.RC3", "8.0.0", "8.1.RC1", "8.2.RC1"]
+    for before, after in itertools.pairwise(ascending):
+        assert is_before(before, after) and not is_before(after, before)
+    assert is_before("23.0.3", "24.1.RC2") and not is_before("24.1.rc2", "24.1.RC2")
+    assert not is_before("???", "8.0.RC2") and not is_before("8.0.RC2", "???")
+
+
+def test_operators_that_are_missing_or_of_another_form():
+    known = {"inputs": ["x", "gamma"], "attributes": ["epsilon"]}
+    other = {"inputs": ["query", "cos", "sin", "extra"], "attributes": []}
+    found = operator_checks.judged({"rms_norm_npu": known, "fused_rope": other, "fused_mm_allreduce": None})
+    assert [(finding.level, finding.what.split()[0]) for finding in found] == [
+        ("error", "fused_rope"),
+        ("warning", "the"),
+        ("ok", "as"),
+    ]
+    assert "(query, cos, sin, extra)" in found[0].what and "fused_mm_allreduce" in found[1].what
+
+
+def test_text_and_json():
+    found = [Finding("python", "ok", "fine"), Finding("disk", "error", "full", "Make room.")]
+    assert text(found).splitlines() == [
+        "ok       python       fine",
+        "error    disk         full",
+        "                 cure Make room.",
+        "",
+        "1 error, 0 warning, 1 ok",
+    ]
+    content = json.loads(as_json(found))
+    assert content["exit_code"] == exit_code(found) == 1 and exit_code(found[:1]) == 0
+    assert content["findings"][1] == {"check": "disk", "level": "error", "what": "full", "cure": "Make room."}
+
+
+def test_a_check_that_fails_hides_no_other(host, monkeypatch):
+    from llm_npu.doctor import checks
+
+    def fails(setup):
+        raise KeyError("something")
+
+    monkeypatch.setattr(checks, "CHECKS", {"first": fails, "threads": checks.CHECKS["threads"]})
+    first, second = examine(on_card(host))
+    assert first.level == "error" and "KeyError: 'something'" in first.what and second.check == "threads"
+
+
+def test_an_instruction_set_that_nobody_knows():
+    setup = Setup({**os.environ, "PADDLE_FUSED_ISA": "sse9"})
+    ((level, what),) = problems("kernels", setup)
+    assert level == "error" and "PADDLE_FUSED_ISA=sse9 is unknown" in what

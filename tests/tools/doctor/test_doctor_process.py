@@ -1,0 +1,224 @@
+"""python -m llm_npu.doctor as a user runs it, with installations that were broken on purpose."""
+
+import json
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from doctor_host import BROKEN, card_host, write
+from places import ROOT
+
+from paddle_fused import virtual_npu
+
+PADDLE = metadata.version("paddlepaddle")
+
+
+@pytest.fixture
+def host(tmp_path):
+    return card_host(tmp_path)
+
+
+@pytest.fixture
+def doctor(run_python, tmp_path):
+    """A function that runs the doctor in a process of its own: (exit code, {check: problems})."""
+
+    def run(*arguments, options=(), **variables):
+        command = [
+            *options,
+            "-m",
+            "llm_npu.doctor",
+            "--json",
+            "--disk_gb",
+            "0.001",
+            "--timeout",
+            "500",
+            *arguments,
+        ]
+        done = run_python(*command, cwd=tmp_path, **variables)
+        assert done.stderr == "" and done.returncode in (0, 1), done.stderr
+        found: dict[str, list[str]] = {}
+        for each in json.loads(done.stdout)["findings"]:
+            if each["level"] == "error":
+                found.setdefault(each["check"], []).append(each["what"])
+        return done.returncode, found
+
+    return run
+
+
+def package(folder: Path, code: str, version: str | None = None) -> str:
+    """A PYTHONPATH with a package ``paddle`` that does what ``code`` says."""
+    write(folder / "paddle/__init__.py", code)
+    if version is not None:
+        write(folder / "paddle/version/__init__.py", f"full_version = '{version}'\ncommit = 'abcdef'\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "raise ImportError('libphi.so: undefined symbol: _ZN3phi')",
+            "ImportError: libphi.so: undefined symbol",
+        ),
+        ("import os; os.abort()", "was ended by SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
+        ("import os; os._exit(7)", "ended the process with exit code 7"),
+        ("import threading; threading.Event().wait()", "did not come to an end within 1 s"),
+    ],
+    ids=["import error", "abort", "segmentation fault", "exit", "hang"],
+)
+def test_a_paddle_that_cannot_be_imported(doctor, tmp_path, code, words):
+    patience = ("--timeout", "1") if "wait()" in code else ()
+    code, found = doctor(*patience, PYTHONPATH=package(tmp_path / "site", code))
+    assert code == 1
+    (what,) = found["process"]
+    assert what.startswith("import paddle") and words in what
+    assert "operators" not in found  # what cannot be asked then is no finding of its own
+
+
+def test_a_plugin_that_was_built_for_another_paddle(doctor, tmp_path):
+    code, found = doctor(PYTHONPATH=package(tmp_path / "site", "raise ImportError('no')", "3.2.0"))
+    assert code == 1 and "but paddlepaddle 3.2.0" in found["plugin"][0]
+
+
+def test_nothing_is_installed(doctor):
+    code, found = doctor(options=["-S"])
+    assert code == 1
+    assert (
+        "is not installed" in found["packages"][0] and "paddlepaddle is not installed" in found["plugin"][0]
+    )
+    assert "No module named 'paddle'" in found["process"][0]
+    assert "yaml is not installed" in found["variables"][0]
+
+
+def test_packages_of_other_versions(doctor, tmp_path):
+    site = package(tmp_path / "site", "raise ImportError('no')")
+    for name, version in (("paddlenlp", "2.8.0"), ("numpy", "2.3.1")):
+        content = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        write(tmp_path / "site" / f"{name}-{version}.dist-info/METADATA", content)
+    code, found = doctor(PYTHONPATH=site)
+    assert code == 1 and found["packages"] == ["paddlenlp is 2.8.0; needed: paddlenlp==3.0.0b4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "check", "words"),
+    [
+        ("VIRTUAL_NPU_DEVICES", "99", "device", "VIRTUAL_NPU_DEVICES is '99'"),
+        ("VIRTUAL_NPU_DEVICE", "4", "device", "the nearest is VIRTUAL_NPU_DEVICES"),
+    ],
+)
+def test_settings_of_the_virtual_npu(doctor, tmp_path, name, value, check, words):
+    site = package(tmp_path / "site", "raise ImportError('no')")
+    code, found = doctor(PYTHONPATH=site, **{name: value})
+    assert code == 1 and words in found[check][0]
+
+
+# One broken set-up for each check of files, tools, environment and host.
+OF_HOSTS = {check: (breaks, level, words) for breaks, check, level, words in reversed(BROKEN)}
+
+
+@pytest.mark.parametrize("check", OF_HOSTS)
+def test_broken_hosts_are_named_by_the_command(run_python, tmp_path, host, check):
+    assert len(OF_HOSTS) >= 10
+    breaks, level, words = OF_HOSTS[check]
+    setup = breaks(host)
+    options = {"device": setup.device_name, "root": setup.root, "output_dir": setup.output_dir}
+    options["disk_gb"] = setup.disk_gb
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    site = package(tmp_path / "site", "raise ImportError('no')")  # what only Paddle knows is not asked here
+    done = run_python("-m", "llm_npu.doctor", "--json", *given, PYTHONPATH=site, **setup.environ)
+    assert done.stderr == "" and done.returncode == 1, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    named = [each for each in findings if each["check"] == check and each["level"] != "ok"]
+    assert [(each["level"], words in each["what"], bool(each["cure"])) for each in named] == [
+        (level, True, True)
+    ]
+    others = {each["check"] for each in findings if each["check"] in OF_HOSTS and each["level"] != "ok"}
+    assert others - {check} <= {"pairs"}, findings  # an older CANN is another than the plugin's
+
+
+def plugin_library(folder: Path, code: str) -> str:
+    """A folder with a device plugin that is compiled of ``code``."""
+    source, library = write(folder / "plugin.cc", code), folder / "plugin" / virtual_npu.LIBRARY
+    library.parent.mkdir()
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
+    return str(library.parent)
+
+
+PLUGINS = {
+    "undefined symbol": (
+        'extern "C" void of_another_cann(); extern "C" void InitPlugin(void*) { of_another_cann(); }'
+        "void (*kept)() = of_another_cann;",
+        ["with the device plugin import paddle failed: ", "undefined symbol: of_another_cann"],
+    ),
+    "abort": (
+        '#include <cstdlib>\nextern "C" void InitPlugin(void*) { std::abort(); }',
+        ["with the device plugin import paddle was ended by SIGABRT", "; without it, paddle is imported"],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PLUGINS)
+def test_a_plugin_that_was_built_wrong(doctor, tmp_path, host, kind):
+    source, words = PLUGINS[kind]
+    sourced = str(host / "usr/local/Ascend/ascend-toolkit/latest/lib64")
+    variables = {"CUSTOM_DEVICE_ROOT": plugin_library(tmp_path, source), "LD_LIBRARY_PATH": sourced}
+    code, found = doctor("--device", "npu:card", "--root", host, **variables)
+    assert code == 1 and found.keys() == {"process"}, found
+    assert all(word in found["process"][0] for word in words), found
+
+
+@pytest.mark.slow
+def test_a_plugin_that_paddle_cannot_load(doctor, host):
+    variables = {"CUSTOM_DEVICE_ROOT": str(host / "plugin")}
+    code, found = doctor("--device", "npu:card", "--root", host, **variables)
+    assert code == 1
+    (what,) = found["process"]
+    assert what.startswith("with the device plugin import paddle failed") and virtual_npu.LIBRARY in what
+    assert what.endswith("without it, paddle is imported")
+
+
+def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
+    write(tmp_path / "site/paddlenlp/__init__.py", "raise ImportError('cannot import name download')")
+    code, found = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))
+    assert code == 1
+    assert found["process"] == ["import paddlenlp failed: ImportError: cannot import name download"]
+
+
+@pytest.mark.slow
+def test_the_document(run_python):
+    """Its example runs, and its table has every check."""
+    from llm_npu.doctor.checks import CHECKS
+
+    document = (ROOT / "docs/doctor.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    done = run_python("-c", example)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == list(CHECKS)
+
+
+WITHOUT_FRAMEWORKS = """
+import sys
+from llm_npu.doctor.__main__ import main
+code = main(["--json", "--disk_gb", "0.001", "--timeout", "500"])
+loaded = {module.partition(".")[0] for module in sys.modules} & {"paddle", "paddlenlp", "numpy"}
+sys.exit(f"imported: {loaded}" if loaded else code)
+"""
+
+
+def test_a_whole_installation(run_python, tmp_path):
+    done = run_python("-c", WITHOUT_FRAMEWORKS, cwd=tmp_path, VIRTUAL_NPU_FLASH_ATTENTION_ABI="v10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)["findings"]
+    said = {each["check"]: each["what"] for each in found if each["level"] == "ok"}
+    assert f"paddlepaddle {PADDLE}" in said["packages"] and "virtual NPUs on the host CPU" in said["device"]
+    assert "a product came out right on npu:0" in said["process"] and "paddlenlp 3.0.0b4" in said["process"]
+    assert (
+        "flash_attention_npu (10 arguments, without lengths), rms_norm_npu, fused_rope" in said["operators"]
+    )
+    assert "fused_mm_reduce_scatter" in said["operators"] and said["kernels"].startswith(
+        "the host kernels use "
+    )

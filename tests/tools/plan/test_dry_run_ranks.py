@@ -1,0 +1,125 @@
+"""One rank of a dry run stands for all: it calls and sends what it does among real fake_process_group."""
+
+from pathlib import Path
+
+import pytest
+import run_inputs
+from places import ROOT
+
+from llm_npu.launch import fake_process_group
+from llm_npu.plan import journal
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
+ARGUMENTS = {
+    "max_steps": 2,
+    "max_seq_length": 32,
+    "per_device_train_batch_size": 2,
+    "do_eval": "false",
+    "disable_tqdm": "true",
+}
+TENSOR = {"nproc": 2, "tensor_parallel_degree": 2, "sequence_parallel": "true"}
+SHARDED = {"nproc": 2, "sharding": "stage1"}
+PIPELINE = {"nproc": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return run_inputs.inputs(tmp_path_factory.mktemp("inputs"), hidden_size=128)
+
+
+def trained(run_python, folder: Path, inputs, **arguments) -> list[journal.Journal]:
+    """The journals that a run of the script has left, in the order of the ranks."""
+    folder.mkdir()
+    dry = arguments.pop("dry")
+    words = run_inputs.words({**ARGUMENTS, **inputs, **arguments, "output_dir": folder / "out"})
+    done = run_python(
+        SCRIPT, *words, VIRTUAL_NPU_DRY=str(int(dry)), VIRTUAL_NPU_JOURNAL=str(folder / "journal")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = sorted(folder.glob("journal.*"), key=lambda file: int(file.suffix[1:]))
+    return [journal.read(file) for file in files]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stages"),
+    [(TENSOR, 1), (SHARDED, 1), (PIPELINE, 2)],
+    ids=["tensor", "sharding", "pipeline"],
+)
+def test_a_rank_alone_does_what_it_does_among_others(run_python, tmp_path, inputs, arguments, stages):
+    real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)
+    alone = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    assert len(real) == arguments["nproc"] and len(alone) == stages
+    for one, other in zip(real, alone, strict=False):
+        compare(one, other)
+
+
+def compare(real: journal.Journal, alone: journal.Journal) -> None:
+    assert len(alone.steps) == len(real.steps) == ARGUMENTS["max_steps"]
+    for one, other in zip(real.steps, alone.steps, strict=True):
+        assert [(call.name, call.inputs, call.outputs) for call in other.calls] == [
+            (call.name, call.inputs, call.outputs) for call in one.calls
+        ]
+        assert other.collectives == one.collectives != []
+    # The second step: what making the model has left is gone.
+    assert max(c.allocated for c in alone.steps[1].calls) == max(c.allocated for c in real.steps[1].calls)
+    assert {each.group for each in alone.steps[1].collectives} - {""}
+
+
+def test_more_ranks_than_there_could_be_devices(run_python, tmp_path, inputs):
+    """Of 64 ranks, each with half of every layer and a 32nd of the optimizer's state."""
+    arguments = {"nproc": 64, "tensor_parallel_degree": 2, "sharding": "stage1"}
+    (found,) = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    sizes = {each.group: each.ranks for each in found.steps[1].collectives}
+    assert sizes["tp"] == 2 and sizes["sharding"] == 32
+
+
+def test_the_store_answers_for_all_partners():
+    from paddle.base import core
+
+    ranks = 1024
+    server = fake_process_group.FakeStore(ranks)
+    store = core.TCPStore(fake_process_group.LOCAL, server.port, False, ranks, 60)
+    assert store.add("counter", 1) == ranks
+    store.set("own", b"value")
+    assert bytes(store.get("own")) == b"value"
+    assert bytes(store.get("of another rank")) == b""
+    store.wait("of another rank")
+    server.shutdown()
+    server.server_close()
+
+
+def test_seventy_billion_parameters_on_32_ranks(run_python, tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    (text / "words.txt").write_text("a dry run reads text, too. " * 20000)
+    arguments = {
+        "model_name_or_path": "llama2-70b",
+        "data_cache": tmp_path,
+        "max_steps": 1,
+        "max_seq_length": 4096,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 4,
+        "nproc": 32,
+        "tensor_parallel_degree": 8,
+        "sequence_parallel": "true",
+        "pipeline_parallel_degree": 4,
+    }
+    stages = trained(run_python, tmp_path / "dry", {"input_dir": text}, dry=True, **arguments)
+    assert len(stages) == 4
+    hidden, layers, parts = 8192, 20, 8
+    grouped = hidden // 8  # the keys and values of a layer
+    layer = 2 * hidden * hidden + 2 * hidden * grouped + 3 * hidden * 28672
+    for number, stage in enumerate(stages):
+        products = sum(call.flops for call in stage.steps[0].calls if call.kind == "matmul")
+        head = 32000 * hidden if number == 3 else 0
+        assert products == 4 * 6 * 4096 * (layers * layer + head) // parts
+        sizes = {each.group: each.ranks for each in stage.steps[0].collectives}
+        assert (sizes["tp"], sizes["pp"]) == (8, 4)
+        sent = [
+            each for each in stage.steps[0].collectives if each.kind == "send" and each.dtype == "bfloat16"
+        ]
+        neighbours = 1 if number in (0, 3) else 2
+        assert len(sent) == 4 * neighbours  # of every micro batch: activations onwards, gradients back
+        assert {each.bytes for each in sent} == {4096 * hidden // parts * 2}

@@ -1,0 +1,283 @@
+"""Seconds of operations, collectives, pipelines and steps, against single measurements and by hand."""
+
+import dataclasses
+
+import pytest
+
+from llm_npu.core import cards
+from llm_npu.models.paddlenlp.presets import model_config
+from llm_npu.plan import cost
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.memory_model import memory
+from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.step_model import program, schedule, traffic
+from llm_npu.plan.step_model.operations import Operation
+from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
+from llm_npu.plan.step_model.stage import Software
+from llm_npu.training.metrics import flops
+
+CARD = cards.card("910b")
+GUESS = Efficiencies(cube=0.8, attention=0.5, hidden=0.5)
+LLAMA = ModelShape.of("llama2-7b")
+
+
+def matmul(m, n, k):
+    shapes = ((m, k), (k, n))
+    return Operation("x", "matmul", 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n), shapes=shapes)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tflops"),
+    [
+        (6912, 16384, 2048, 291.6),
+        (2304, 5120, 1536, 272.6),
+        (6144, 17920, 2816, 301.3),
+        (14336, 4096, 4096, 317.3),
+    ],
+)
+def test_products_take_as_long_as_measured(m, n, k, tflops):
+    product = matmul(m, n, k)
+    efficiencies = Efficiencies(cube=0.93, attention=0.5, hidden=0.5, launch=0.0)
+    assert product.flops / compute_seconds(product, CARD, efficiencies) / 1e12 == pytest.approx(
+        tflops, rel=0.04
+    )
+
+
+@pytest.mark.parametrize(("ranks", "gigabytes"), [(2, 38), (4, 64), (8, 149)])
+def test_gathering_takes_as_long_as_measured(ranks, gigabytes):
+    gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="tp", group_size=ranks)
+    assert 1 / traffic.seconds(gather, CARD) == pytest.approx(gigabytes, rel=0.13)
+    reduce = dataclasses.replace(gather, collective="all_reduce")
+    assert traffic.seconds(reduce, CARD) == pytest.approx(2 * traffic.seconds(gather, CARD))
+
+
+def test_between_servers_every_card_has_a_port():
+    gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="dp", group_size=4)
+    apart, together = traffic.seconds(gather, CARD, stride=8), traffic.seconds(gather, CARD)
+    assert apart == pytest.approx(1e9 * 3 / 4 / 20e9, rel=0.01) and apart > together
+    # 16 ranks in two servers: the eighth of a server's card crosses.
+    both = dataclasses.replace(gather, group_size=16)
+    alone = traffic.seconds(dataclasses.replace(gather, group_size=8), CARD)
+    assert traffic.seconds(both, CARD) - alone == pytest.approx(1e9 / 8 / 2 / 20e9, rel=0.02)
+    send = dataclasses.replace(gather, collective="send", payload=1e9)
+    assert traffic.seconds(send, CARD, stride=8) == pytest.approx(1 / 20, rel=0.01)
+
+
+def test_a_pipeline_waits_for_its_slowest_hop():
+    near = Operation("x", "collective", collective="send", payload=1e9, group="pp", group_size=2)
+    far = dataclasses.replace(near, group_size=4)  # with four cards each, two of these stages have a server
+    for bandwidth in (5e9, 500e9):
+        link = dataclasses.replace(CARD.between_servers, bandwidth=bandwidth)
+        card = dataclasses.replace(CARD, between_servers=link)
+        within, between = traffic.seconds(near, card, stride=4), traffic.seconds(near, card, stride=8)
+        assert within == traffic.seconds(near, CARD, stride=4) != between
+        assert traffic.seconds(far, card, stride=4) == max(within, between)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "collective", "bytes_a_weight"),
+    [("stage1", "reduce", 0), ("stage2", "reduce", 4), ("stage3", "all_reduce", 4)],
+)
+def test_gradients_are_summed_as_paddle_does_it(sharding, collective, bytes_a_weight):
+    layout = Layout(cards=8, sharding=sharding, global_batch_size=16)
+    weights = sum(memory.weights(LLAMA, layout, 0))
+
+    def sent(operations):
+        found = [one for one in operations if one.collective in ("reduce", "all_reduce", "reduce_scatter")]
+        assert {one.collective for one in found} <= {collective}
+        return sum(one.payload * one.count for one in found)
+
+    assert sent(program.micro_batch(LLAMA, layout)) == pytest.approx(bytes_a_weight * weights, rel=1e-3)
+    assert sent(program.once_a_step(LLAMA, layout)) == pytest.approx((4 - bytes_a_weight) * weights, rel=1e-3)
+
+
+def test_smaller_heads_slow_attention_down():
+    def seconds(heads, size):
+        shape = (1, 4096, heads, size)
+        return compute_seconds(Operation("x", "attention", 1e12, 1e6, shapes=(shape, shape)), CARD, GUESS)
+
+    assert seconds(32, 64) == pytest.approx(2 * seconds(16, 128), rel=0.01)
+    assert seconds(8, 256) == pytest.approx(seconds(16, 128))
+
+
+def simulated(stages, micro_batches):
+    """Seconds of 1F1B, step by step: a forward pass takes a third of a stage's time."""
+    count = len(stages)
+    orders = []
+    for stage in range(count):
+        warm = min(count - 1 - stage, micro_batches)
+        order = [("f", i) for i in range(warm)]
+        for i in range(micro_batches - warm):
+            order += [("f", warm + i), ("b", i)]
+        orders.append(order + [("b", i) for i in range(micro_batches - warm, micro_batches)])
+    done, free = {}, [0.0] * count
+    while any(orders):
+        for stage, order in enumerate(orders):
+            while order:
+                what, i = order[0]
+                before = (what, i, stage - 1) if what == "f" else (what, i, stage + 1)
+                first = stage == (0 if what == "f" else count - 1)
+                if not first and before not in done:
+                    break
+                start = max(free[stage], 0.0 if first else done[before])
+                free[stage] = start + stages[stage] * (1 if what == "f" else 2) / 3
+                done[what, i, stage] = free[stage]
+                order.pop(0)
+    return max(free)
+
+
+@pytest.mark.parametrize(
+    "stages", [[3.0], [3.0] * 4, [3.0, 3.0, 4.0], [5.0, 3.0, 3.0, 3.0], [3.0, 3.0, 3.0, 4.5]]
+)
+def test_a_pipeline_takes_as_long_as_its_simulation(stages):
+    whole, bubble = schedule.pipeline(stages, 16)
+    assert 1 - 1e-9 <= whole / simulated(stages, 16) < 1.07
+    if len(set(stages)) == 1:
+        assert whole == pytest.approx(simulated(stages, 16))
+    assert bubble == pytest.approx(sum(stages) - max(stages))
+    assert schedule.pipeline(stages, 16, 2)[1] == pytest.approx(bubble / 2)
+
+
+# All weights, of the models' cards; those of them that are in no product with a token (embedding
+# tables that are not the head's, norms, biases, the six experts of eight that a token is not sent to);
+# layers, and width of all heads together.
+PUBLISHED = {
+    "llama2-7b": (6_738_415_616, 32_000 * 4096 + 65 * 4096, 32, 4096),
+    "llama3-8b": (8_030_261_248, 128_256 * 4096 + 65 * 4096, 32, 4096),
+    "qwen2-0.5b": (494_032_768, 49 * 896 + 24 * (896 + 2 * 128), 24, 896),
+    "mixtral-8x7b": (46_702_792_704, 32_000 * 4096 + 65 * 4096 + 32 * 6 * 3 * 4096 * 14_336, 32, 4096),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_model_flops_of_published_sizes(name):
+    weights, idle, layers, width = PUBLISHED[name]
+    expected = 6 * (weights - idle) + 12 * layers * width * 4096
+    assert cost.flops_per_token(ModelShape.of(name), 4096) == expected
+    assert flops.flops_per_token(model_config(name), 4096) == expected
+
+
+@pytest.mark.parametrize(("tensor", "stages", "chunks"), [(1, 1, 1), (8, 1, 1), (2, 4, 1), (4, 4, 2)])
+def test_all_ranks_together_compute_the_model(tensor, stages, chunks):
+    layout = Layout(
+        cards=tensor * stages,
+        tensor_parallel_degree=tensor,
+        pipeline_parallel_degree=stages,
+        virtual_pp_degree=chunks,
+        sequence_parallel=tensor > 1,
+        global_batch_size=2 * stages,
+        mask="full",
+    )
+    layout.check(LLAMA)
+    computed = {"matmul": 0.0, "attention": 0.0}
+    for stage in range(stages):
+        for operation in program.micro_batch(LLAMA, layout, stage):
+            if operation.kind in computed:
+                computed[operation.kind] += operation.flops * operation.count * tensor
+    length, tokens = layout.max_seq_length, layout.max_seq_length
+    attention = 14 * LLAMA.num_hidden_layers * LLAMA.hidden_size * length  # two products forward, five back
+    products = cost.flops_per_token(LLAMA, 0)
+    assert computed["matmul"] == pytest.approx(products * tokens)
+    assert computed["attention"] == pytest.approx(attention * tokens)
+
+
+def step(**fields):
+    usual = {
+        "cards": 8,
+        "tensor_parallel_degree": 8,
+        "sequence_parallel": True,
+        "global_batch_size": 16,
+        "overlap": "serial",
+    }
+    return cost.step_time(LLAMA, Layout(**(usual | fields)), CARD, GUESS)
+
+
+@pytest.mark.parametrize("overlap", ["serial", "mc2"])
+def test_a_program_may_gather_again_in_the_backward_pass(overlap):
+    layout = Layout(cards=8, tensor_parallel_degree=8, sequence_parallel=True, overlap=overlap)
+    gathers = {
+        again: sum(
+            operation.count
+            for operation in program.micro_batch(LLAMA, layout, 0, Software(gathers_again=again))
+            if operation.collective == "all_gather" and operation.phase == "backward"
+        )
+        for again in (False, True)
+    }
+    assert gathers[True] - gathers[False] == 2 * LLAMA.num_hidden_layers + 1  # qkv, mlp; and the head
+
+
+def test_a_step_is_the_sum_of_its_parts():
+    for fields in (
+        {},
+        {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 4},
+        {"tensor_parallel_degree": 1, "sequence_parallel": False, "sharding": "stage3", "recompute": True},
+        {"cards": 16, "sharding": "stage1", "overlap": "mc2"},
+        {"fused": frozenset()},
+    ):
+        found = step(**fields)
+        parts = (*found.compute.values(), *found.communication.values(), found.bubble, found.host)
+        assert sum(parts) + found.optimizer == pytest.approx(found.step_time_s)
+        assert min(parts) >= 0
+        tokens = 16 * 4096
+        cards_used = fields.get("cards", 8)
+        assert found.tokens_per_second_per_card == pytest.approx(tokens / found.step_time_s / cards_used)
+        assert 0 < found.mfu < 1
+
+
+def test_what_makes_a_step_faster():
+    slow = step()
+    assert step(overlap="mc2").step_time_s < slow.step_time_s
+    assert step(overlap="mc2").hidden > 0 == slow.hidden
+    for fused in Layout(cards=1).fused - {"moe"}:
+        without = step(fused=Layout(cards=1).fused - {fused})
+        assert without.step_time_s > slow.step_time_s, fused
+    assert step(mask="full").step_time_s > slow.step_time_s > step(mask="documents").step_time_s
+
+
+def test_recompute_is_the_forward_pass_again():
+    layers = {"full": 1.0, "full_attn": 0.45, "core_attn": 0.1}
+    forward = step().step_time_s / 3
+    for granularity, share in layers.items():
+        again = step(recompute=True, recompute_granularity=granularity)
+        assert again.compute["recompute"] < 1.2 * share * forward
+        assert again.step_time_s - step().step_time_s >= again.compute["recompute"] * 0.99
+
+
+def test_pieces_limit_what_the_pipelined_overlap_hides():
+    perfect = dataclasses.replace(GUESS, hidden=1.0)
+    layout = Layout(
+        cards=8, tensor_parallel_degree=8, sequence_parallel=True, global_batch_size=8, overlap="pipelined"
+    )
+    cut = cost.step_time(LLAMA, layout, CARD, perfect)
+    whole = cost.step_time(LLAMA, dataclasses.replace(layout, overlap="mc2"), CARD, perfect)
+    assert cut.hidden == pytest.approx(0.75 * whole.hidden)
+
+
+def test_small_models_wait_for_the_host():
+    small = ModelShape.of("llama-tiny")
+    layout = Layout(cards=1, max_seq_length=128, global_batch_size=4)
+    assert cost.step_time(small, layout, CARD, GUESS).host > 0 == step().host
+
+
+def test_every_figure_of_a_card_has_a_source():
+    data = cards.read("cards.json")
+    for name, found in data["cards"].items():
+        for figure in ("tflops", "memory", "bandwidth"):
+            assert len(found[f"{figure}_source"]) > 10, (name, figure)
+        card = cards.card(name)
+        assert (
+            100e12 < card.peak < 1e15
+            and card.memory >= 32 << 30
+            and card.sustained_bandwidth < card.bandwidth
+        )
+    for name, found in cards.read("links.json")["links"].items():
+        for figure in ("bandwidth", "efficiency", "latency"):
+            assert found[f"{figure}_source"], (name, figure)
+    assert cards.card("910B3") is cards.card("910B3") and cards.card("910b3").name == "ascend910b3"
+
+
+def test_unknown_cards_get_a_sentence():
+    with pytest.raises(ValueError, match=r"--card is 910b9: give one of 910b, 910b1, .*did you mean 910b"):
+        cards.card("910b9")
+    with pytest.raises(ValueError, match=r"--card is empty: give one of 910b, .*910c[^;]*$"):
+        cards.card("")

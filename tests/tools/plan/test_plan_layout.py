@@ -1,0 +1,196 @@
+"""The sizes of a model, and how a run is shared by cards."""
+
+import dataclasses
+import json
+
+import pytest
+
+from llm_npu import config
+from llm_npu.models.paddlenlp.families import FAMILIES, config_class
+from llm_npu.plan.layout import FUSED, Layout
+from llm_npu.plan.shape import DEFAULTS, ModelShape
+
+PRESETS = [
+    "llama2-7b",
+    "llama2-13b",
+    "llama2-34b",
+    "llama2-70b",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3.1-8b",
+    "llama3.1-70b",
+    "llama3.2-1b",
+    "llama3.2-3b",
+    "codellama-34b",
+    "qwen1.5-0.5b",
+    "qwen2-0.5b",
+    "qwen2.5-3b",
+    "mistral-7b",
+    "mixtral-8x7b",
+]
+
+
+def layout(**fields):
+    return Layout(**({"cards": 32, "tensor_parallel_degree": 8, "pipeline_parallel_degree": 4} | fields))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_model_has_a_shape_and_trains_data_parallel(name):
+    shape = ModelShape.of(name)
+    assert shape.name == name
+    Layout(cards=8, max_seq_length=4096).check(shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("llama2-7b", 6738),
+        ("llama2-70b", 68977),
+        ("llama3.2-1b", 1236),
+        ("qwen2-0.5b", 494),
+        ("qwen2.5-3b", 3086),
+        ("mixtral-8x7b", 46703),
+        ("qwen1.5-moe-a2.7b", 14316),
+    ],
+)
+def test_the_parameters_are_those_that_are_published(name, millions):
+    assert ModelShape.of(name).parameters / 1e6 == pytest.approx(millions, rel=1e-3)
+
+
+def test_a_directory_is_read(tmp_path):
+    fields = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 3}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    shape = ModelShape.of(str(tmp_path))
+    assert (shape.hidden_size, shape.head_dim, shape.num_key_value_heads) == (512, 64, 8)
+    (tmp_path / "config.json").write_text(json.dumps(fields | {"hidden_size": 500}))
+    with pytest.raises(ValueError, match="hidden_size 500 is no multiple of num_attention_heads 8"):
+        ModelShape.of(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("llama", {"num_experts": 8, "shared_expert_intermediate_size": 64, "sliding_window": 16}),
+        ("mixtral", {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "num_experts": 3}),
+        ("qwen2", {"sliding_window": 16, "num_local_experts": 4}),
+    ],
+)
+def test_fields_of_other_families_change_nothing(tmp_path, model, fields):
+    own = {"model_type": model, "num_key_value_heads": 8, "hidden_size": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    plain = ModelShape.of(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(own | fields))
+    assert ModelShape.of(str(tmp_path)) == plain
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"model_type": "mistral", "sliding_window": "x"}, "sliding_window is 'x', but must be"),
+        ({"model_type": ["llama"]}, "describes .'llama'., but this script trains"),
+    ],
+)
+def test_a_directory_that_makes_no_model_is_refused(tmp_path, fields, words):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"} | fields))
+    with pytest.raises(ValueError, match=words):
+        ModelShape.of(str(tmp_path))
+
+
+def test_degrees_divide_the_cards_and_the_batch():
+    found = layout(cards=64, global_batch_size=128, per_device_train_batch_size=2)
+    assert (found.data_parallel_degree, found.micro_batches) == (2, 32)
+    assert (found.tokens_per_step, found.sharding_degree) == (128 * 4096, 1)
+    assert dataclasses.replace(found, sharding="stage1").sharding_degree == 2
+    assert layout(cards=64).global_batch_size == 2
+
+
+def test_layers_are_shared_as_paddlenlp_shares_them():
+    shape = ModelShape.of("llama2-70b")
+    assert layout().stage_layers(shape) == (20, 20, 20, 20)
+    ten = dataclasses.replace(shape, num_hidden_layers=10)
+    assert layout().stage_layers(ten) == (2, 3, 3, 2)  # 13 parts: 3, 3, 3, 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"cards": 0}, "--cards is 0, but must be a whole number"),
+        ({"cards": 30}, "times --pipeline_parallel_degree 4 is 32, which does not divide --cards 30"),
+        ({"cards": 64, "global_batch_size": 3}, "--global_batch_size is 3, .* a multiple of 2"),
+        ({"sharding": "stage4"}, "--sharding is 'stage4', but must be one of stage1, stage2, stage3"),
+        ({"sharding": "stage2"}, "stage2 does not go with a pipeline"),
+        ({"pipeline_parallel_degree": 1, "sharding": "stage3"}, "stage3 does not go with tensor parallelism"),
+        ({"overlap": "much"}, "--overlap is 'much'"),
+        ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is no fused operator"),
+        ({"virtual_pp_degree": 2, "global_batch_size": 6}, "groups of so many, .* a step has 6"),
+        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "a pipeline of 3 stages or more"),
+        ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "give --tensor_parallel_degree"),
+    ],
+)
+def test_layouts_that_no_run_can_have_are_refused(fields, words):
+    with pytest.raises(ValueError, match=words):
+        layout(**fields)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "words"),
+    [
+        ("qwen2.5-3b", {}, "num_key_value_heads 2, which is no multiple"),
+        ("qwen2.5-3b", {"tensor_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("mixtral-8x7b", {"pipeline_parallel_degree": 1}, "experts of mixtral-8x7b are not split"),
+        ("llama2-70b", {"max_seq_length": 8192}, "has 4096 positions"),
+        (
+            "llama2-7b",
+            {"pipeline_parallel_degree": 4, "virtual_pp_degree": 16, "global_batch_size": 32},
+            "is 64, which does not divide the 32 layers",
+        ),
+        (
+            "llama2-7b",
+            {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 27, "cards": 27},
+            "not every stage would get one",
+        ),
+    ],
+)
+def test_models_that_cannot_be_shared_so_are_refused(model, fields, words):
+    with pytest.raises(ValueError, match=words):
+        layout(**fields).check(ModelShape.of(model))
+
+
+def test_the_arguments_are_those_of_the_training_script():
+    asked = {"sequence_parallel": True, "sharding": "stage1", "recompute": True, "overlap": "mc2"}
+    asked |= {"fused": FUSED - {"rope"}, "global_batch_size": 64}
+    found = layout(cards=64, **asked).arguments(ModelShape.of("llama2-70b"))
+    assert dict(zip(found[::2], found[1::2], strict=True)) == {
+        "--model_name_or_path": "llama2-70b",
+        "--max_seq_length": "4096",
+        "--per_device_train_batch_size": "1",
+        "--gradient_accumulation_steps": "32",
+        "--tensor_parallel_degree": "8",
+        "--pipeline_parallel_degree": "4",
+        "--sequence_parallel": "true",
+        "--sharding": "stage1",
+        "--recompute": "true",
+        "--recompute_granularity": "full",
+        "--overlap": "mc2",
+        "--use_fused_rope": "false",
+    }
+    run = config.parse(found)
+    assert (run.data.max_seq_length, run.training.gradient_accumulation_steps) == (4096, 32)
+    assert not config.parse([*found, "--overlap", "pipelined:4"]).fused.use_fused_rope
+
+
+def test_what_is_not_fused_is_switched_off():
+    llama, mixtral = ModelShape.of("llama2-7b"), ModelShape.of("mixtral-8x7b")
+    assert "--disable_fused_options" in Layout(cards=1, fused=frozenset({"moe"})).arguments(llama)
+    assert "--use_fused_moe" in Layout(cards=1, fused=FUSED - {"moe"}).arguments(mixtral)
+    assert not any("fused" in word for word in Layout(cards=1, fused=FUSED - {"moe"}).arguments(llama))
+
+
+def test_what_is_not_stated_is_paddlenlp_s_default():
+    for kind, defaults in DEFAULTS.items():
+        found = config_class(kind)()
+        for name, value in defaults.items():
+            expected = found.num_attention_heads if name == "num_key_value_heads" and value is None else value
+            assert getattr(found, name) == expected, (kind, name)
+    assert list(DEFAULTS) == list(FAMILIES)

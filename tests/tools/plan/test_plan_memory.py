@@ -1,0 +1,202 @@
+"""The predicted memory against the virtual device's own peak, in runs of the training script."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import run_inputs
+from places import ROOT
+
+from llm_npu.plan.layout import FUSED, Layout
+from llm_npu.plan.memory_model.memory import peak, shares, weights
+from llm_npu.plan.shape import ModelShape
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
+SIZES = {
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+QWEN2 = {"model_type": "qwen2", "tie_word_embeddings": True}
+MIXTRAL = {"model_type": "mixtral", "intermediate_size": 384, "num_local_experts": 4}
+LLAMA3 = {
+    "max_position_embeddings": 8192,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 512,
+    },
+}
+TP2 = {"cards": 2, "tensor_parallel_degree": 2}
+SP2 = {**TP2, "sequence_parallel": True}
+PP2 = {"cards": 2, "pipeline_parallel_degree": 2, "global_batch_size": 8}
+PP4 = {"cards": 4, "pipeline_parallel_degree": 4, "per_device_train_batch_size": 1, "global_batch_size": 8}
+VPP = {**PP4, "virtual_pp_degree": 2}
+FULL = {"recompute": True}
+STAGE3 = {"cards": 2, "sharding": "stage3"}
+CUT = {"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 2304}  # wide enough to be shared
+CORE = {"recompute": True, "recompute_granularity": "core_attn"}
+ATTENTION = {"recompute": True, "recompute_granularity": "full_attn"}
+
+# name: what differs from the Llama of SIZES, and from a run of 2 rows of 256 tokens on one card
+RUNS = {
+    "plain": ({}, {}),
+    "2 micro batches": ({}, {"global_batch_size": 4}),
+    "recompute": ({}, FULL),
+    "recompute of attention": ({}, ATTENTION),
+    "recompute of its core": ({}, CORE),
+    "nothing fused": ({}, {"fused": frozenset()}),
+    "attention not fused": ({}, {"fused": FUSED - {"attention"}}),
+    "norms not fused": ({}, {"fused": FUSED - {"rms_norm"}}),
+    "tied, with biases": (QWEN2, {}),
+    "mistral": ({"model_type": "mistral"}, {}),
+    "experts": (MIXTRAL, {}),
+    "8192 positions": (LLAMA3, {}),
+    "data parallel": ({}, {"cards": 2}),
+    "sharding stage 1": ({}, {"cards": 2, "sharding": "stage1"}),
+    "sharding stage 2": ({}, {"cards": 2, "sharding": "stage2"}),
+    "tensor parallel": ({}, TP2),
+    "sequence parallel": ({}, SP2),
+    "sequence parallel, recompute": ({}, {**SP2, **FULL}),
+    "sequence parallel, recompute of attention": ({}, {**SP2, **ATTENTION}),
+    "pipeline": ({}, PP2),
+    "pipeline, recompute": ({}, {**PP2, **FULL}),
+    "pipeline of unequal stages": ({"num_hidden_layers": 5}, PP2),
+    "tensor x data": ({}, {**TP2, "cards": 4}),
+    "sequence x sharding": ({}, {**SP2, "cards": 4, "sharding": "stage1"}),
+    "sequence x pipeline": ({}, {**SP2, **PP2, "cards": 4}),
+    "pipeline x sharding": ({}, {**PP2, "cards": 4, "sharding": "stage1", "global_batch_size": 16}),
+    "pipeline of 4 stages": ({}, PP4),
+    "pipeline of 4 stages of 2 parts": ({"num_hidden_layers": 8}, VPP),
+    "pipeline of 4 stages of 4 parts": ({"num_hidden_layers": 16}, {**VPP, "virtual_pp_degree": 4}),
+    "pipeline of 4 stages of 2 parts, recompute": ({"num_hidden_layers": 8}, {**VPP, **FULL}),
+}
+QUICK = ("plain",)  # these run by default
+# Against dry runs: in real ones the virtual device has the copies that stage 3 makes, by assign, on the host.
+DRY_RUNS = {
+    "sharding stage 3 of small weights": ({}, STAGE3),
+    "sharding stage 3": (CUT, STAGE3),
+    "sharding stage 3, recompute": (CUT, {**STAGE3, **FULL}),
+    "sharding stage 3, recompute of attention": (CUT, {**STAGE3, **ATTENTION}),
+    "sharding stage 3, 2 micro batches": (CUT, {**STAGE3, "global_batch_size": 8}),
+    "sharding stage 3 on 4 cards": (CUT, {**STAGE3, "cards": 4}),
+    "sharding stage 3 of separate projections": ({**CUT, "model_type": "qwen2"}, STAGE3),
+}
+
+
+def of_run(name: str, folder: Path) -> tuple[ModelShape, Layout, dict[str, Path]]:
+    fields, differences = {**RUNS, **DRY_RUNS}[name]
+    made = run_inputs.inputs(folder, **{**SIZES, **fields})
+    usual = {"cards": 1, "max_seq_length": 256, "per_device_train_batch_size": 2}
+    return ModelShape.of(str(made["model_name_or_path"])), Layout(**{**usual, **differences}), made
+
+
+def measured(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: Path) -> int:
+    """The most that one device of a run held: of two steps, the second of which has all states."""
+    given = {"input_dir": made["input_dir"], "data_cache": made["data_cache"], "output_dir": folder / "out"}
+    given |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false", "save_strategy": "no"}
+    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(given)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    records = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
+    return max(record["peak_memory"] for record in records if "peak_memory" in record)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
+)
+def test_the_prediction_is_within_3_percent_of_the_device(name, tmp_path):
+    shape, layout, made = of_run(name, tmp_path)
+    layout.check(shape)
+    found = measured(shape, layout, made, tmp_path)
+    assert peak(shape, layout).peak_memory_bytes == pytest.approx(found, rel=0.03)
+
+
+@pytest.mark.parametrize("name", DRY_RUNS)
+def test_the_prediction_is_within_3_percent_of_a_dry_run(name, tmp_path):
+    shape, layout, made = of_run(name, tmp_path)
+    layout.check(shape)
+    assert peak(shape, layout).peak_memory_bytes == pytest.approx(
+        followed(shape, layout, made, tmp_path), rel=0.03
+    )
+
+
+def followed(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: Path) -> int:
+    """As ``measured``, on a device without memory, which holds what it would hold; in MiB, as it says."""
+    given = {"input_dir": made["input_dir"], "data_cache": made["data_cache"], "output_dir": folder / "out"}
+    given |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false"}
+    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(given)]
+    environment = {**os.environ, "VIRTUAL_NPU_DRY": "1"}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (said,) = re.findall(r"^memory +([\d,]+) MiB at the most$", done.stdout, re.MULTILINE)
+    return int(said.replace(",", "")) << 20
+
+
+@pytest.mark.parametrize(
+    ("model", "differences"),
+    [
+        ("llama2-7b", {"cards": 1}),
+        ("llama2-13b", {"cards": 8, "tensor_parallel_degree": 8, "sequence_parallel": True}),
+        ("llama2-13b", {"cards": 32, "tensor_parallel_degree": 8, "sequence_parallel": True,
+                        "sharding": "stage1", "recompute": True}),
+    ],
+)  # fmt: skip
+def test_the_prediction_is_within_3_percent_of_a_dry_run_at_full_size(model, differences, tmp_path):
+    """The program itself on a device without memory, which holds what it would hold at these sizes."""
+    sizes = ModelShape.of(model)
+    made = run_inputs.inputs(tmp_path, **{name: getattr(sizes, name) for name in run_inputs.LLAMA})
+    shape = ModelShape.of(str(made["model_name_or_path"]))
+    layout = Layout(max_seq_length=4096, **differences)
+    assert peak(shape, layout).peak_memory_bytes == pytest.approx(
+        followed(shape, layout, made, tmp_path), rel=0.03
+    )
+
+
+@pytest.mark.parametrize("model", ["llama2-70b", "llama3.2-1b", "qwen2-0.5b", "mixtral-8x7b", "mistral-7b"])
+def test_the_weights_of_all_stages_are_those_of_the_model(model):
+    shape = ModelShape.of(model)
+    assert sum(weights(shape, Layout(cards=1), 0)) == shape.parameters
+    if model == "llama2-70b":
+        layout = Layout(cards=4, pipeline_parallel_degree=4)
+        assert sum(sum(weights(shape, layout, stage)) for stage in range(4)) == shape.parameters
+
+
+def test_weights_go_to_the_card_that_has_fewest():
+    assert shares([1, 5, 2, 2], 2, largest_first=True) == [5]
+    assert shares([1, 5, 2, 2], 2, largest_first=False) == [1, 2, 2]
+
+
+def test_cards_without_weights_change_nothing():
+    shape = ModelShape.of("llama2-7b")
+    assert shares([1, 5, 2], 1_000_000, largest_first=True) == [5]
+    count = len(weights(shape, Layout(cards=1), 0))
+    peaks = [
+        peak(shape, Layout(cards=cards, sharding="stage2", global_batch_size=1_000_000 * count))
+        for cards in (count, 1_000_000)
+    ]
+    assert peaks[0] == peaks[1]
+
+
+def test_the_parts_of_every_moment_add_up():
+    layout = Layout(cards=32, tensor_parallel_degree=8, pipeline_parallel_degree=4, global_batch_size=64)
+    memory = peak(ModelShape.of("llama2-70b"), layout)
+    for stage in memory.stages:
+        assert [moment.phase for moment in stage.moments][:2] == ["between steps", "forward, last layer"]
+        for moment in stage.moments:
+            assert sum(moment.parts.values()) == moment.bytes
+    assert memory.fullest.stage == 0  # 4 micro batches are under way there
+    states = memory.stages[0].moments[0].bytes
+    assert states == pytest.approx(18 * sum(weights(ModelShape.of("llama2-70b"), layout, 0)), rel=0.01)

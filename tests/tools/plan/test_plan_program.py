@@ -1,0 +1,160 @@
+"""The generated operations of a step are those that the real program asks of the device in a dry run."""
+
+from collections import Counter
+
+import pytest
+import run_inputs
+from places import ROOT
+
+from llm_npu.core import cards
+from llm_npu.plan import cost, journal
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.step_model import program
+
+SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
+LENGTH, ROWS = 512, 2
+RUN = {
+    "max_steps": 2,  # the second has no first-time work
+    "max_seq_length": LENGTH,
+    "per_device_train_batch_size": ROWS,
+    "do_eval": "false",
+    "disable_tqdm": "true",
+}
+SIZES = {
+    "hidden_size": 512,
+    "intermediate_size": 1408,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": LENGTH,
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **SIZES)
+
+
+def followed(run_python, tmp_path, inputs, **arguments) -> journal.Step:
+    """The second step of the script's first rank, in a dry run."""
+    words = run_inputs.words({**RUN, **inputs, **arguments, "output_dir": tmp_path / "out"})
+    done = run_python(SCRIPT, *words, VIRTUAL_NPU_DRY="1", VIRTUAL_NPU_JOURNAL=str(tmp_path / "journal"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return journal.read(tmp_path / ("journal.0" if "nproc" in arguments else "journal")).steps[1]
+
+
+def generated(inputs, **fields) -> tuple[list, list]:
+    """The operations of a micro batch and of the rest of the step, of the same run."""
+    shape = ModelShape.of(str(inputs["model_name_or_path"]))
+    sizes = {
+        "max_seq_length": LENGTH,
+        "per_device_train_batch_size": ROWS,
+        "mask": "full",
+    }  # as journals count
+    layout = Layout(**{"cards": 1, **sizes, **fields})
+    layout.check(shape)
+    return program.micro_batch(shape, layout), program.once_a_step(shape, layout)
+
+
+def flops(operations, kind):
+    return sum(one.flops * one.count for one in operations if one.kind == kind)
+
+
+def moved(operations, *names):
+    return sum(one.bytes * one.count for one in operations if one.name.endswith(names))
+
+
+def called(step, *names):
+    return sum(call.bytes for call in step.calls if call.name in names)
+
+
+def sent(collectives) -> Counter:
+    """How often what is sent: (collective, bytes) -> times."""
+    found = Counter()
+    for kind, payload, times in collectives:
+        found[kind, int(payload)] += times
+    return found
+
+
+@pytest.mark.slow
+def test_of_one_rank(run_python, tmp_path, inputs):
+    step = followed(run_python, tmp_path, inputs, gradient_accumulation_steps=2)
+    micro, rest = generated(inputs, global_batch_size=2 * ROWS)
+    for kind in ("matmul", "attention"):
+        assert 2 * flops(micro, kind) == sum(call.flops for call in step.calls if call.kind == kind)
+    same = {
+        "norm": ("rms_norm_npu", "rms_norm_npu_grad"),
+        "swiglu": ("swiglu", "swiglu_grad"),
+        "split": ("split", "concat"),
+    }
+    for ours, theirs in same.items():
+        assert 2 * moved(micro, ours) == pytest.approx(called(step, *theirs), rel=0.01), ours
+    assert moved(rest, "adam") == pytest.approx(called(step, "adamw"), rel=0.1)
+    vectors = sum(one.bytes * one.count for one in micro if one.kind == "vector")
+    counted = sum(call.bytes for call in step.calls if call.kind == "vector")
+    assert 2 * vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.15)
+
+
+@pytest.mark.slow
+def test_recorded_calls_take_as_long_as_generated_operations(run_python, tmp_path):
+    """As docs/planning.md has it, by kind and together; operations large enough not to be all launching."""
+    sizes = {"hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 2048}
+    inputs = run_inputs.inputs(tmp_path, **sizes, num_attention_heads=16, num_key_value_heads=8)
+    step = followed(run_python, tmp_path, inputs, max_seq_length=2048, gradient_accumulation_steps=2)
+    batches = {"max_seq_length": 2048, "global_batch_size": 2 * ROWS}
+    micro, rest = generated(inputs, **batches)
+
+    def seconds(operations) -> dict[str, float]:
+        return cost.tally(operations, Layout(cards=1), cards.card("910b"), cost.fitted()).compute
+
+    found = seconds([*micro, *micro, *rest])
+    recorded = seconds([call.operation() for call in step.calls])
+    differences = {kind: found[kind] / recorded[kind] - 1 for kind in found}
+    stated = {"matmul": 0.01, "attention": 0.0, "vector": -0.14, "optimizer": -0.08}
+    assert differences == pytest.approx(stated, abs=0.02)
+    assert sum(found.values()) / sum(recorded.values()) - 1 == pytest.approx(-0.04, abs=0.02)
+
+
+@pytest.mark.slow
+def test_of_recompute_and_composed_operators(run_python, tmp_path, inputs):
+    for name, fused, arguments in (
+        ("recompute", Layout(cards=1).fused, {"recompute": "true", "recompute_granularity": "full"}),
+        ("composed", frozenset(), {"disable_fused_options": "true"}),
+    ):
+        (tmp_path / name).mkdir()
+        step = followed(run_python, tmp_path / name, inputs, **arguments)
+        micro, rest = generated(inputs, fused=fused, recompute=name == "recompute")
+        for kind in ("matmul", "attention"):
+            counted = sum(call.flops for call in step.calls if call.kind == kind)
+            assert flops(micro, kind) == counted, (name, kind)
+        vectors = sum(one.bytes * one.count for one in micro if one.kind == "vector")
+        counted = sum(call.bytes for call in step.calls if call.kind == "vector")
+        assert vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.25), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequence", [False, True])
+def test_of_tensor_parallel_ranks(run_python, tmp_path, inputs, sequence):
+    parallel = {"tensor_parallel_degree": 2, "sequence_parallel": sequence}
+    words = {"nproc": 2, **parallel, "sequence_parallel": str(sequence).lower()}
+    step = followed(run_python, tmp_path, inputs, **words)
+    micro, _ = generated(inputs, cards=2, **parallel)
+    for kind in ("matmul", "attention"):
+        assert flops(micro, kind) == sum(call.flops for call in step.calls if call.kind == kind)
+    ours = sent((one.collective, one.payload, one.count) for one in micro if one.kind == "collective")
+    whole = LENGTH * ROWS * SIZES["hidden_size"] * 2  # what is smaller: samples, statistics, norms' gradients
+    theirs = sent((one.kind, one.payload, 1) for one in step.collectives if one.payload >= whole)
+    assert ours == theirs
+
+
+@pytest.mark.slow
+def test_of_sharded_ranks(run_python, tmp_path, inputs):
+    step = followed(run_python, tmp_path, inputs, nproc=2, sharding="stage1")
+    _, rest = generated(inputs, cards=2, sharding="stage1")
+    for one in rest:
+        if one.kind == "collective":
+            each = [theirs.payload for theirs in step.collectives if theirs.kind == one.collective]
+            assert sum(each) == pytest.approx(one.payload, rel=1e-3), one.collective
+    # Whole tensors are given to one rank or the other, so that not each updates exactly half.
+    updated = sum(call.bytes for call in step.calls if call.name == "adamw")
+    assert moved(rest, "adam") == pytest.approx(updated, rel=0.25)

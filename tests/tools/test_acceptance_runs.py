@@ -1,0 +1,98 @@
+"""The acceptance of a card from end to end on the virtual NPU, as it is and with planted faults."""
+
+import getpass
+import json
+import os
+import re
+import socket
+
+import pytest
+from places import ROOT
+
+from llm_npu.acceptance.pieces import BY_NAME
+
+pytestmark = pytest.mark.slow
+FAULTS = ROOT / "tests/tools/acceptance_faults"
+
+
+@pytest.fixture
+def accepted(run_python, tmp_path):
+    """A function that runs the script: exit code, result and the page."""
+
+    def run(*arguments, faults: str = ""):
+        planted = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH"), str(ROOT)]))
+        done = run_python(
+            str(ROOT / "scripts/accept_card.py"),
+            *("--device", "virtual_npu", "--cards", "2", "--output_dir", "found", *arguments),
+            cwd=tmp_path,
+            timeout=1500,
+            **({"PYTHONPATH": planted, "ACCEPTANCE_FAULTS": faults} if faults else {}),
+        )
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        print(done.stdout)
+        found = json.loads((tmp_path / "found/result.json").read_text())
+        return done.returncode, found, (tmp_path / "found/index.html").read_text()
+
+    return run
+
+
+def by_name(result: dict) -> dict[str, str]:
+    return {piece["name"]: piece["verdict"] for piece in result["pieces"]}
+
+
+def test_everything_is_as_recorded(accepted, tmp_path):
+    code, result, html = accepted()
+    assert result["differences"] == [] and code == 0
+    assert by_name(result) == {
+        name: "left out" if piece.cards > 2 else "same" for name, piece in BY_NAME.items()
+    }
+    assert sorted(file.name for file in (tmp_path / "found").iterdir()) == ["index.html", "result.json"]
+    names = {socket.gethostname(), getpass.getuser()} - {"root", "localhost"}
+    for text in (html, json.dumps(result)):
+        assert str(tmp_path) not in text and str(ROOT) not in text
+        assert not any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+
+
+def test_every_fault_is_named_and_the_rest_is_done(accepted):
+    code, result, html = accepted(
+        *("--only", "doctor", "operators", "adamw", "training", "profile", "collectives"),
+        faults="missing wrong hangs dies profile",
+    )
+    assert code == 1
+    assert by_name(result) == {
+        "doctor": "same",
+        "operators": "lost",
+        "adamw": "same",
+        "training": "same",
+        "profile": "differs",
+        "collectives": "same",
+    }
+    named = {f"{each['check']} {each['verdict']}": each["what"] for each in result["differences"]}
+
+    def of(operator: str) -> dict[str, str]:
+        return {check: what for check, what in named.items() if check.startswith(operator)}
+
+    assert any("fused_rope" in what for what in of("apply_rotary").values())
+    assert of("flash_attention")
+    assert all("varlen" in what and "wrong" in what for what in of("flash_attention").values())
+    assert any("no progress" in what for check, what in of("swiglu float16").items() if "lost" in check)
+    assert any("SIGSEGV" in what for check, what in of("moe_token_permute").items() if "lost" in check)
+    assert of("report")  # the profile's
+    assert set(named) == {
+        check
+        for operator in (
+            "apply_rotary",
+            "rotary_mul",
+            "flash",
+            "swiglu",
+            "moe_token_permute",
+            "fused_moe",
+            "report",
+        )
+        for check in of(operator)
+    }
+    operators = next(piece for piece in result["pieces"] if piece["name"] == "operators")["checks"]
+    assert {"rms_norm", "grouped_matmul", "linear_cross_entropy", "fused_adamw"} <= {
+        check["check"].split()[0] for check in operators if check["verdict"] == "same"
+    }
+    assert html.index("SIGSEGV") < html.index("<h2 id=")

@@ -1,0 +1,191 @@
+"""Recordings of a step, on the disk and against each other; what rounding alone can do."""
+
+import json
+from contextlib import nullcontext
+
+import numpy as np
+import paddle
+import pytest
+import tiny_models
+
+from llm_npu.config.step_range import steps_of
+from llm_npu.core import console
+from llm_npu.device import Device
+from llm_npu.numerics import dump, reproducible
+from llm_npu.numerics.__main__ import main
+from llm_npu.numerics.comparison import compare
+from llm_npu.numerics.recording import as_float64, recording
+from llm_npu.numerics.rounding import other_roundings
+from llm_npu.numerics.routing import Choices
+from llm_npu.surgery import apply_fused_kernels
+
+
+def recorded(model, seed: int | None = None):
+    """A forward and backward pass of ``model`` on two rows; with other roundings for a ``seed``."""
+    ids = paddle.to_tensor(np.arange(24).reshape(2, 12))
+    roundings = nullcontext() if seed is None else other_roundings(model, seed)
+    with roundings, recording(model) as found:
+        model(input_ids=ids, labels=ids)[0].backward()
+    found.add_weight_gradients(model)
+    model.clear_gradients()
+    return found
+
+
+@pytest.fixture
+def model():
+    return tiny_models.build("llama", "bfloat16").train()
+
+
+def test_a_recording_has_every_layer_in_its_order(model):
+    found = recorded(model)
+    names = list(found)
+    outputs = [name.removeprefix("output/") for name in names if name.startswith("output/")]
+    assert outputs[0] == "llama.embed_tokens"
+    assert outputs.index("llama.layers.1.mlp") < outputs.index("llama.norm") < outputs.index("lm_head")
+    assert outputs.index("llama.layers.0.mlp") < outputs.index("llama.layers.1.mlp")
+    gradients = [name.removeprefix("gradient/") for name in names if name.startswith("gradient/")]
+    assert (
+        gradients.index("lm_head") < gradients.index("llama.norm") and gradients[-1] == "llama.embed_tokens"
+    )
+    weights = {name.removeprefix("weight gradient/") for name in names if name.startswith("weight")}
+    assert weights == {name for name, _ in model.named_parameters()}
+    assert found["output/lm_head"].dtype == np.uint16  # bfloat16
+    plain = recorded(model)
+    assert all(found[name].tobytes() == plain[name].tobytes() for name in names)  # hooks left nothing behind
+
+
+def test_other_roundings_are_small_repeatable_and_gone_afterwards(model):
+    plain, other, again, third = (recorded(model, seed) for seed in (None, 1, 1, 2))
+    assert all(other[name].tobytes() == again[name].tobytes() for name in other)
+    assert other["output/lm_head"].tobytes() != third["output/lm_head"].tobytes()
+    first = as_float64(plain["output/llama.layers.0.input_layernorm"])
+    moved = as_float64(other["output/llama.layers.0.input_layernorm"])
+    assert 0 < np.abs(moved / first - 1).max() <= 2 * 2.0**-7
+    assert compare(recorded(model), plain).differences[-1].same_bits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_fused_and_unfused_part_by_rounding_only(dtype):
+    model = tiny_models.build("llama", dtype)
+    model.train()
+    unfused, *yardsticks = (recorded(model, seed) for seed in (None, 1, 2))
+    apply_fused_kernels(model)
+    comparison = compare(recorded(model), unfused, yardsticks)
+    assert not comparison.parted, "\n".join(comparison.lines())
+    assert not all(each.same_bits for each in comparison.differences)
+    assert "nowhere do they part by more than rounding explains; the furthest is" in comparison.lines()[-1]
+
+    mlp = model.llama.layers[1].mlp
+    forward = mlp.forward
+    mlp.forward = lambda x: forward(x) * 1.2
+    first = compare(recorded(model), unfused, yardsticks).parted[0]
+    assert first.place == "the output of llama.layers.1.mlp" and first.share > 1
+
+
+def test_the_rule():
+    ones = np.ones((2, 3), np.float32)
+    off = ones + np.float32(1e-3)
+    (same,) = compare({"output/a": ones}, {"output/a": ones.copy()}).differences
+    assert same.same_bits and not same.parts and same.share == 0
+    (apart,) = compare({"output/a": off}, {"output/a": ones}).differences
+    assert apart.parts and apart.distance == pytest.approx(1e-3, rel=1e-3)
+    many = np.ones((50, 60), np.float32)
+    (explained,) = compare(
+        {"output/a": many + np.float32(1e-3)}, {"output/a": many}, [{"output/a": many - 6e-4}]
+    ).differences
+    assert not explained.parts and explained.allowed == pytest.approx(1.2e-3, rel=1e-3)
+    for bad in (np.full((2, 3), np.nan, np.float32), np.full((2, 3), np.inf, np.float32), ones[:1]):
+        (found,) = compare({"output/a": bad}, {"output/a": ones}).differences
+        assert found.parts
+    lines = compare({"output/a": off, "gradient/b": ones}, {"output/a": ones}).lines()
+    assert lines[0] == "1 tensors compared, 0 of them are the same bit for bit"
+    assert lines[1] == "1 are in one of both only: gradient/b"
+    assert lines[2].startswith("they part first at the output of a (float32): distance 1.00e-03 of 1.00e+00")
+
+
+def test_a_yardstick_of_few_elements_may_be_near_by_luck():
+    """Two correct ways, that differ from the truth by chance, hardly ever part; a wrong one does."""
+    draw = np.random.default_rng(0)
+    for count in (1, 2, 5, 16):
+        parted = 0
+        for _ in range(500):
+            one, other, *yardsticks = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
+            others = [{"output/a": each} for each in yardsticks]
+            parted += bool(compare({"output/a": one}, {"output/a": other}, others).parted)
+        assert parted <= 1, count
+        wrong = {"output/a": one + np.float32(9)}
+        assert compare(wrong, {"output/a": other}, [{"output/a": one}]).parted
+
+
+def test_experts_are_chosen_as_in_the_first_run():
+    scores = paddle.to_tensor([[0.5, 0.3, 0.2], [0.1, 0.4, 0.5]])
+    near = paddle.to_tensor([[0.3, 0.2, 0.5], [0.1, 0.5, 0.4]], stop_gradient=False)
+    original, choices = paddle.topk, Choices()
+    with choices.kept():
+        _, first = paddle.topk(scores, 2, axis=-1)
+    for _ in range(2):
+        with choices.given():
+            values, indices = paddle.topk(near, k=2)
+        assert indices.tolist() == first.tolist() == [[0, 1], [2, 1]]
+        np.testing.assert_allclose(values.numpy(), [[0.3, 0.2], [0.4, 0.5]], rtol=1e-6)
+        assert (choices.count, choices.otherwise) == (2, 1)
+    values.sum().backward()
+    assert near.grad.tolist() == [[1, 1, 0], [0, 1, 1]]
+    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.given():
+        for _ in range(2):
+            paddle.topk(near, 2)
+    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.given():
+        paddle.topk(near, 1)
+    assert paddle.topk is original
+
+
+def test_dumps_come_back(model, tmp_path):
+    found = recorded(model)
+    dump.write(found, tmp_path / "step-10" / "rank-0")
+    dump.write(found, tmp_path / "step-9" / "rank-0")
+    back = dump.dumps(tmp_path)
+    assert list(back) == ["step-9/rank-0", "step-10/rank-0"]
+    for each in back.values():
+        assert list(each) == list(found)
+        assert all(each[name].tobytes() == found[name].tobytes() for name in found)
+        assert all(each[name].dtype == found[name].dtype for name in found)
+    assert list(dump.dumps(tmp_path / "step-9" / "rank-0")) == ["."]
+    with pytest.raises(ValueError, match="holds no dump of --dump_tensors"):
+        dump.dumps(tmp_path / "nowhere")
+
+
+@pytest.mark.slow
+def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
+    numbers = {"output/a": np.ones(4, np.float32), "weight gradient/w": np.ones(2, np.uint16)}
+    dump.write(numbers, tmp_path / "one")
+    dump.write(numbers, tmp_path / "same")
+    dump.write({**numbers, "output/a": np.full(4, 2, np.float32)}, tmp_path / "other")
+    command = ("-m", "llm_npu.numerics", "compare")
+    other = run_python(*command, "other", "one", "--json", "found.json", cwd=tmp_path)
+    assert other.returncode == 1 and "they part first at the output of a" in other.stdout
+    rows = json.loads((tmp_path / "found.json").read_text())["."]
+    assert [(row["name"], row["parts"]) for row in rows] == [("output/a", True), ("weight gradient/w", False)]
+    monkeypatch.chdir(tmp_path)
+    assert console.run(main, ["compare", "one", "same"]) == 0
+    assert "2 tensors compared, 2 of them are the same bit for bit" in capsys.readouterr().out
+    assert console.run(main, ["compare", "one", "nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("error: nowhere holds no dump")
+
+
+def test_steps_are_one_or_a_range():
+    assert list(steps_of("3")) == [3] and list(steps_of("2:4")) == [2, 3, 4]
+    for text in ("0", "4:2", "a", "1:", "1-2", "", "-1"):
+        with pytest.raises(ValueError, match="--dump_tensors"):
+            steps_of(text)
+
+
+def test_deterministic_sets_what_libraries_read():
+    virtual, card = Device("npu", "virtual", ""), Device("npu", "card", "")
+    assert reproducible.prepare([], virtual, environ := {}) == {} and environ == {}
+    assert reproducible.prepare(["--deterministic", "false"], virtual, {}) == {}
+    for argv in (["--deterministic"], ["--deterministic", "true"], ["--deterministic", "--bf16"]):
+        set_now = reproducible.prepare(argv, virtual, environ := {})
+        assert set_now == environ and "MKL_CBWR" in environ and "HCCL_DETERMINISTIC" not in environ
+    assert "npu_deterministic" in reproducible.prepare(["--deterministic"], card, {})
+    with pytest.raises(ValueError, match="HCCL_DETERMINISTIC=true, but the environment has false"):
+        reproducible.prepare(["--deterministic"], card, {"HCCL_DETERMINISTIC": "false"})

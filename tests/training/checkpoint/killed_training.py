@@ -1,0 +1,67 @@
+"""A program of two ranks that may be killed at any moment: it trains, stores every step, and resumes.
+
+    killed_training.py FOLDER STEPS OUTPUT [behind]
+
+Rank 0 appends {"step", "loss"} of every step to OUTPUT/losses.jsonl, the loss as float.hex(). "resumed" in
+its findings is the step that the run began at.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from paddle_fused import virtual_npu
+
+virtual_npu.activate()
+
+import numpy as np  # noqa: E402
+import paddle  # noqa: E402
+import paddle.distributed as distributed  # noqa: E402
+import ranks as launcher  # noqa: E402
+
+from llm_npu.core.ranks import Ranks  # noqa: E402
+from llm_npu.training.checkpoint import saving, step_of, tensors, to_resume  # noqa: E402
+
+WIDTH, ROWS = 384, 8
+
+
+def main() -> None:
+    folder, steps, output = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    distributed.init_parallel_env()
+    ranks = Ranks.of_run()
+    paddle.seed(7)
+    layers = [paddle.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    model = paddle.nn.Sequential(*(each for layer in layers for each in (layer, paddle.nn.Tanh())))
+    named = dict(model.named_parameters())
+    optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters())
+    checkpoints = saving.Checkpoints(output, ranks, keep=2, behind="behind" in sys.argv)
+    begin = 0
+    found = to_resume("auto", output, ranks)
+    held = {
+        "model": tensors.of_parameters(named, None),
+        "optimizer": tensors.of_optimizer(optimizer, named, None),
+    }
+    if found is not None:
+        begin = step_of(found)
+        for kind in held:
+            tensors.load(found, kind, held[kind])
+    (folder / f"started-{ranks.rank}").touch()
+    for step in range(begin, steps):
+        values = np.random.default_rng([step, ranks.rank]).standard_normal([ROWS, WIDTH]).astype("float32")
+        loss = (model(paddle.to_tensor(values)) - 1).square().mean()
+        loss.backward()
+        for parameter in model.parameters():
+            distributed.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.clear_grad()
+        if ranks.first:
+            with (output / "losses.jsonl").open("a") as stream:
+                stream.write(json.dumps({"step": step, "loss": float(loss).hex()}) + "\n")
+        checkpoints.poll()
+        checkpoints.save(step + 1, held)
+    checkpoints.finish()
+    launcher.write({"resumed": begin})
+
+
+if __name__ == "__main__":
+    main()

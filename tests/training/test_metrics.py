@@ -1,0 +1,181 @@
+"""What a run measures: operations and MFU, the clock of steps, communication, lines and pictures."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import paddle
+import pytest
+import ranks
+import tiny_models
+
+from llm_npu.core import console, peak_flops
+from llm_npu.training import metrics, step_clock
+from llm_npu.training.metrics import Recorder, Utilization, flops_per_token
+from llm_npu.training.step import Step
+from llm_npu.training.step_clock import StepClock, StepTimes
+from paddle_fused import virtual_npu
+
+PROGRAM = Path(__file__).parent / "communication_program.py"
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "mistral", "llama-tied"])
+def test_operations_are_those_of_every_matrix(name):
+    model = tiny_models.build(name)
+    matrices = [
+        (path, parameter.size)
+        for path, parameter in model.named_parameters()
+        if parameter.ndim == 2 and ("embed_tokens" not in path or name == "llama-tied")
+    ]
+    config = model.config
+    attention = 12 * config.num_hidden_layers * config.hidden_size * 32
+    assert flops_per_token(config, 32) == 6 * sum(size for _, size in matrices) + attention
+    assert flops_per_token(config, 0) == flops_per_token(config, 32) - attention
+
+
+def test_a_mixture_counts_the_experts_that_a_token_meets():
+    sizes = {
+        "vocab_size": 100,
+        "hidden_size": 10,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_experts_per_tok": 2,
+    }
+    attention = 2 * 10 * 10 + 2 * 10 * 5
+    mixtral = SimpleNamespace(**sizes, intermediate_size=20, num_local_experts=8)
+    layer = attention + 8 * 10 + 2 * 3 * 10 * 20
+    assert flops_per_token(mixtral, 0) == 6 * (3 * layer + 1000)
+    qwen2 = SimpleNamespace(
+        **sizes,
+        intermediate_size=99,
+        num_experts=8,
+        moe_intermediate_size=20,
+        shared_expert_intermediate_size=30,
+    )
+    layer += 10 + 3 * 10 * 30
+    assert flops_per_token(qwen2, 0) == 6 * (3 * layer + 1000)
+
+
+def test_under_lora_frozen_weights_get_no_gradient():
+    config = tiny_models.build("llama").config
+    weights = flops_per_token(config, 0) / 6
+    assert flops_per_token(config, 0, trained=500) == 4 * (weights + 500) + 2 * 500
+
+
+def test_a_peak_is_a_number_a_card_or_measured():
+    assert peak_flops.stated("312.5") == 312.5 and peak_flops.stated("measured") is None
+    for name, card in peak_flops.CARDS.items():
+        assert peak_flops.stated(name) == card.tflops and "https://" in card.source
+    for text, words in (
+        ("ascend910b", "did you mean ascend910b"),
+        ("0", "above 0"),
+        ("inf", "above 0"),
+        ("nan", "above 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            peak_flops.stated(text)
+
+
+def test_utilization_is_a_share_of_all_devices():
+    assert Utilization(per_token=2e9, peak=1e12, devices=2, source="").of(500) == 0.5
+
+
+def test_the_measured_peak_draws_nothing(device):
+    paddle.seed(1)
+    expected = paddle.rand([4]).tolist()
+    paddle.seed(1)
+    assert 1e6 < metrics.measured_flops("float32") < 1e18
+    assert paddle.rand([4]).tolist() == expected
+
+
+class Ticks:
+    """A clock that shows what it is set to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(step_clock, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def __call__(self, event, seconds: float) -> None:
+        self.now += seconds
+        event(None, None, None)
+
+
+def test_the_clock_tells_waits_for_data_from_work(monkeypatch):
+    after = Ticks(monkeypatch)
+    clock = StepClock()
+    after(clock.on_epoch_begin, 5)
+    after(clock.on_load_data_end, 2)  # the first batch
+    after(clock.on_step_begin, 0)
+    after(clock.on_substep_end, 10)
+    after(clock.on_load_data_end, 3)  # the second
+    after.now += 20
+    assert clock.take() == StepTimes(step=35, data=5, communication=0, exposed=0)
+    after(clock.on_step_end, 0)
+    after(clock.on_save, 100)  # belongs to no step
+    after(clock.on_load_data_end, 50)  # skipped by --skip_data_intervals
+    after(clock.on_load_data_end, 4)
+    after(clock.on_step_begin, 0)
+    after.now += 6
+    assert clock.take() == StepTimes(step=10, data=4, communication=0, exposed=0)
+
+
+def test_a_step_is_as_long_as_its_slowest_process():
+    rows = paddle.to_tensor(
+        [
+            [1.0, 10, 100, 0, 3, 5.0, 1.0, 2.0, 1.0],
+            [3.0, 30, 50, 2, 3, 4.0, 2.0, 4.0, 3.0],
+        ],
+        dtype="float64",
+    ).numpy()
+    step = Step.of(rows, data_ranks=2)
+    assert (step.loss, step.tokens, step.memory, step.signal, step.grad_norm) == (2.0, 40, 100, 2, 3.0)
+    assert step.times == StepTimes(5.0, 2.0, 3.0, 2.0)
+
+
+def recorder(tmp_path, utilization=None):
+    made = Recorder(console.Display(bar=False), utilization)
+    optimizer = SimpleNamespace(get_lr=lambda: 1e-3)
+    arguments = SimpleNamespace(output_dir=tmp_path, logging_steps=1)
+    made.on_train_begin(arguments, SimpleNamespace(global_step=0, max_steps=3), None)
+    for number in (1, 2, 3):
+        made.on_step_begin(None, None, None, optimizer=optimizer)
+        times = StepTimes(2.0, 0.5, 0.0, 0.0)
+        made.step = Step(5.0 / number, 1000 * number, 2**20, times, grad_norm=float(number))
+        made.on_step_end(None, SimpleNamespace(global_step=number), None)
+    return made
+
+
+def test_records_lines_and_pictures(tmp_path, capsys):
+    made = recorder(tmp_path, Utilization(1e9, 1e12, 1, "as given"))
+    last = metrics.read(tmp_path / metrics.FILE)[-1]
+    assert last == made.records[-1]
+    assert last["tokens_per_s"] == 1500 and last["mfu"] == 1.5 and last["data_s"] == 0.5
+    assert made.shares() == {"data": 0.25} and made.tokens_per_s() == 1000
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("step 2/3: "))
+    assert line == (
+        "step 2/3: loss 2.5000  lr 1.00e-03  norm 2.00  1,000 tokens/s  MFU 100.0%  data 25%  1 MiB"
+    )
+    metrics.plot_loss(made, 512, tmp_path / "loss.png")
+    metrics.plot_run(made, tmp_path / "metrics.png")
+    for name in ("loss.png", "metrics.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_communication_is_timed(tmp_path):
+    latency, calls = 20_000, 5  # microseconds
+    found = ranks.run(PROGRAM, 2, tmp_path, calls, VIRTUAL_NPU_LINK_US=str(latency))
+    least = calls * latency * 1e-6
+    for each in found:
+        assert each["before"] == [0.0, 0.0]
+        # Waited for at once, a collective holds the program up from the call to its end.
+        assert each["waited"][0] >= least and each["waited"][1] > 0
+        # Carried out by the caller itself: all of it is exposed.
+        assert each["own"][0] >= least and each["own"][1] >= least
+
+
+def test_one_process_does_not_communicate():
+    before = virtual_npu.communication_time()
+    assert float(paddle.ones([4]).sum()) == 4.0
+    assert virtual_npu.communication_time() == before
+    time = virtual_npu.CommunicationTime
+    assert time(3.0, 2.0).since(time(1.0, 0.5)) == (2.0, 1.5)

@@ -1,0 +1,214 @@
+"""scripts/run_llama_npu.py on conversations, packed text and LoRA: what a user gets, and what is repeated."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+from roundings import ADAM_EPSILON
+from run_inputs import losses
+from safetensors.numpy import load_file
+from test_run_llama import MODEL, SCRIPT, VOCABULARY
+
+from llm_npu.core import console
+from llm_npu.data.text import chat_template
+from llm_npu.data.text.corpus import corpus
+from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
+from llm_npu.models.paddlenlp import lora, weights
+from llm_npu.training import checkpoint
+from llm_npu.training.checkpoint import merged as merged_model
+
+pytestmark = pytest.mark.slow
+
+STEPS = 4
+CONSTANT = ("--lr_scheduler_type", "constant")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a very small Llama of random weights, and a tokenizer."""
+    folder = tmp_path_factory.mktemp("model")
+    text, model = folder / "text", folder / "model"
+    text.mkdir()
+    library = Path(json.__file__).parents[1]
+    for name in ("bisect.py", "copy.py"):
+        shutil.copy(library / name, text)
+    shutil.copytree(trained_tokenizer(corpus(text), VOCABULARY, str(folder)), model)
+    paddle.seed(0)
+    weights.save(LlamaForCausalLM(LlamaConfig(**MODEL, tie_word_embeddings=False)), model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def inputs(model, tmp_path_factory):
+    """The arguments of a fine-tuning of 4 steps on a few sums."""
+    data = tmp_path_factory.mktemp("data")
+    sums = [{"src": f"{a} + {b}?", "tgt": f"It is {a + b}" + "!" * a} for a in range(9) for b in (1, 2, 3)]
+    (data / "sums.jsonl").write_text("".join(json.dumps(each) + "\n" for each in sums))
+    arguments = {
+        "model_name_or_path": model,
+        "stage": "sft",
+        "input_dir": data,
+        "data_cache": data / "cache",
+        "split": "75,25,0",
+        "max_seq_length": 48,
+        "max_steps": STEPS,
+        "learning_rate": 1e-2,
+        "per_device_train_batch_size": 2,
+        "save_steps": 2,
+        "eval_steps": 2,
+    }
+    return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Runs the script's main in this process, which has the virtual NPU: (exit code, stdout, stderr)."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    import run_llama_npu
+
+    def run(*argv):
+        with paddle.utils.unique_name.guard():  # parameters named as in a process of its own
+            status = console.run(run_llama_npu.main, [str(word) for word in argv])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def stored(folder):
+    """{name: bytes} of everything that a LoRA checkpoint holds of the weights and the optimizer."""
+    return {
+        name: array.tobytes()
+        for file in (lora.FILE, "optimizer.safetensors")
+        for name, array in load_file(folder / file).items()
+    }
+
+
+def test_fine_tuning_on_conversations(run, inputs, tmp_path):
+    out = tmp_path / "out"
+    status, said, _ = run(*inputs, "--output_dir", out, "--packing", "true")
+    assert status == 0
+    train, evaluation = losses(out)
+    assert train[STEPS] < train[1] and evaluation[STEPS] < evaluation[2]
+    assert "note     20 conversations in " in said and "which fill" in said
+    assert "the turns are written as User: and Assistant:" in said
+    assert "prompt   '<|begin_of_text|>User: 0 + 1?\\nAssistant:'" in said
+    tokenizer = load_tokenizer(checkpoint.path_of(out, STEPS))
+    assert chat_template.source_of(tokenizer) == chat_template.DEFAULT
+
+
+@pytest.mark.parametrize("precision", ["--bf16", pytest.param("--no_bf16", marks=pytest.mark.slow)])
+def test_a_continued_run_with_lora_is_the_same_bit_for_bit(run, inputs, tmp_path, precision):
+    arguments = [*inputs, "--finetuning_type", "lora", "--lora_dropout", "0.1", precision, *CONSTANT]
+    arguments += ["--packing", "first_fit", "--gradient_accumulation_steps", "2"]
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    assert run(*arguments, "--output_dir", whole)[0] == 0
+    assert run(*arguments, "--output_dir", halves, "--max_steps", STEPS // 2)[0] == 0
+    assert run(*arguments, "--output_dir", halves, "--resume_from_checkpoint")[0] == 0
+    assert losses(halves) == losses(whole)
+    one, other = (checkpoint.path_of(out, STEPS) for out in (whole, halves))
+    assert stored(one) == stored(other) and len(stored(one)) > 20
+    assert {"lora_config.json", "config.json", lora.FILE} <= {file.name for file in one.iterdir()}
+    assert not list(one.glob("model*.safetensors"))  # the base stays where it was
+    merged = [(out / merged_model.MERGED / weights.FILE).read_bytes() for out in (whole, halves)]
+    assert merged[0] == merged[1]
+
+
+def test_the_merged_model_can_be_trained_on(run, inputs, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    status, said, _ = run(*inputs, "--finetuning_type", "lora", "--output_dir", first, *CONSTANT)
+    assert status == 0 and str(first / merged_model.MERGED) in said
+    again = [*inputs, "--output_dir", second, *CONSTANT]
+    again[1] = str(first / merged_model.MERGED)
+    status, said, _ = run(*again, "--max_steps", "1", "--learning_rate", "0", "--eval_steps", "1")
+    assert status == 0 and "no chat template" not in said  # the merged folder has it
+    # In bfloat16 the merged weights are rounded, and x A B is not.
+    assert losses(second)[1][1] == pytest.approx(losses(first)[1][STEPS], rel=1e-2)
+
+
+def test_a_run_with_lora_continues_on_its_own_base_only(run, inputs, model, tmp_path):
+    base, out = tmp_path / "base", tmp_path / "out"
+    shutil.copytree(model, base)
+    arguments = [*inputs, "--output_dir", out, "--finetuning_type", "lora", "--max_steps", "1"]
+    arguments[1] = str(base)
+    assert run(*arguments)[0] == 0
+    arguments += ["--resume_from_checkpoint"]
+    for changed, sentence in (
+        (["--lora_rank", "4"], "lora_rank 8, but this run has 4"),
+        (["--finetuning_type", "full"], "finetuning_type lora, but this run has full"),
+        (["--packing", "length_grouped"], "packing none, but this run has length_grouped"),
+    ):
+        status, _, said = run(*arguments, *changed)
+        assert status == 2 and sentence in said
+    other = LlamaForCausalLM(LlamaConfig(**MODEL, tie_word_embeddings=False))
+    weights.save(other, base)
+    status, _, said = run(*arguments)
+    assert status == 2 and "was written with base weights" in said
+
+
+def test_the_loss_does_not_depend_on_how_a_step_is_cut_into_micro_batches(run, inputs, tmp_path):
+    found = []
+    for size, count in ((4, 1), (1, 4)):
+        out = tmp_path / f"{size}"
+        cut = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", count]
+        cut += ["--adam_epsilon", ADAM_EPSILON]
+        assert run(*inputs, "--output_dir", out, "--no_bf16", "--padding", "longest", *cut)[0] == 0
+        found.append(list(losses(out)[0].values()))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [(), ("--disable_fused_options",)], ids=["fused", "stock"])
+def test_the_held_out_loss_does_not_depend_on_packing(run, inputs, tmp_path, fused):
+    found = []
+    for packing, padding in (
+        ("none", "longest"),
+        ("first_fit", "none"),
+        ("first_fit", "max_length"),
+        ("length_grouped", "longest"),
+    ):
+        out = tmp_path / f"{packing}-{padding}"
+        arguments = [*inputs, "--packing", packing, "--padding", padding, "--no_bf16", *fused]
+        arguments += ["--learning_rate", "0", "--max_steps", "1", "--output_dir", out]
+        assert run(*arguments)[0] == 0
+        found.append(losses(out)[1][1])
+    np.testing.assert_allclose(found, found[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [["--packing", "first_fit"], ["--packing", "length_grouped", "--padding", "longest"],
+     ["--reset_attention_mask"], ["--packing", "false", "--recompute"]],
+    ids=lambda words: words[-1],
+)  # fmt: skip
+def test_text_is_trained_on_document_by_document(run, model, tmp_path, samples):
+    text = tmp_path / "text.jsonl"
+    text.write_text("".join(json.dumps({"text": "to be, " * (1 + n % 7)}) + "\n" for n in range(60)))
+    arguments = ["--model_name_or_path", model, "--input_dir", text, "--data_cache", tmp_path]
+    arguments += [
+        "--split",
+        "8,2,0",
+        "--max_seq_length",
+        "48",
+        "--max_steps",
+        "12",
+        "--learning_rate",
+        "1e-2",
+    ]
+    arguments += ["--per_device_train_batch_size", "2", "--output_dir", tmp_path / "out", *samples]
+    status, said, _ = run(*arguments)
+    assert status == 0
+    train, evaluation = losses(tmp_path / "out")
+    assert train[12] < 0.7 * train[1] and evaluation[12] < 0.7 * train[1]
+    assert "has no effect" not in said
+
+
+def test_bad_conversations_are_one_sentence(run, inputs, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"src": "x", "tgt": "y"}\n{"src": "x"}\n')
+    status, _, said = run(*inputs, "--input_dir", bad, "--output_dir", tmp_path / "out")
+    assert status == 2 and f"{bad}, line 2: src and tgt must be two texts" in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,1 @@
+"""Layers, losses, optimizers and programs of them."""

@@ -1,0 +1,26 @@
+"""What of the sweep, which is of Paddle 3.3, an older release has."""
+
+from __future__ import annotations
+
+from api_sweep.case import Case
+from api_sweep.run import resolve
+from paddle_fused.paddle_release import at_least, before
+
+# From which release on the CPU place computes them.
+SINCE = {
+    "paddle.nn.functional.scaled_dot_product_attention[causal": (3, 3),
+    "paddle.linalg.matrix_norm[nuclear": (3, 1),
+}
+
+
+def is_there(one: Case) -> bool:
+    """Whether this release's CPU place can compute it; before 3.1 kernels crash without elements."""
+    if before(3, 1) and "empty" in one.id:
+        return False
+    if any(one.id.startswith(name) and before(*release) for name, release in SINCE.items()):
+        return False
+    try:
+        resolve(one.api)
+    except AttributeError:
+        return at_least(3, 3)  # where each is: a failure, then
+    return True

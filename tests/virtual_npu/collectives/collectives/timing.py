@@ -1,0 +1,110 @@
+"""What time collectives take over the emulated link; the cost of waiting: ``timing.py FOLDER``, two ranks."""
+
+from __future__ import annotations
+
+import time
+
+import paddle
+import paddle.distributed as dist
+import ranks
+
+MEGABYTE = 1000**2
+SIZE = 4 * MEGABYTE  # bytes that a collective of two ranks takes through each rank's link, one way
+IN_FLIGHT = 4
+REPEATS = 3
+
+
+def vector(size: int) -> paddle.Tensor:
+    return paddle.ones([size // 4])
+
+
+def exchange(one, other) -> None:
+    peer = 1 - dist.get_rank()
+    for task in dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, one, peer), dist.P2POp(dist.irecv, other, peer)]
+    ):
+        task.wait()
+
+
+def one_way(tensor) -> None:
+    dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
+
+
+def collectives() -> dict:
+    """Calls that take SIZE bytes through the link of each of two ranks, one way or both."""
+    one, other, both = vector(SIZE), vector(SIZE), vector(2 * SIZE)
+    return {
+        "all_reduce": lambda: dist.all_reduce(one),
+        "all_gather": lambda: dist.stream.all_gather(both, one),
+        "reduce_scatter": lambda: dist.stream.reduce_scatter(one, both),
+        "broadcast": lambda: dist.broadcast(one, 0),
+        "reduce": lambda: dist.reduce(one, 0),
+        "all_to_all": lambda: dist.stream.alltoall_single(both, vector(2 * SIZE)),
+        "send": lambda: one_way(one),
+        "exchange": lambda: exchange(one, other),
+    }
+
+
+def measured(call) -> dict:
+    """Seconds, and the processor's."""
+    started, computed = time.monotonic(), time.process_time()
+    call()
+    return {"seconds": time.monotonic() - started, "computed": time.process_time() - computed}
+
+
+def overlapped() -> dict:
+    """Rank 1 joins an all_reduce when rank 0, which has called it, has computed something."""
+    one, factor, store = vector(SIZE), paddle.ones([64, 64]), dist.collective._default_store
+    dist.barrier()
+    if dist.get_rank() == 1:
+        store.get("rank 0 has computed")  # waits for it
+    called = time.monotonic()
+    task = dist.all_reduce(one, sync_op=False)
+    product = float(paddle.matmul(factor, factor).sum())
+    done = task.is_completed()
+    store.set("rank 0 has computed", "yes")
+    task.wait()
+    paddle.device.synchronize()
+    seconds = time.monotonic() - called
+    return {"product": product, "done before rank 1 came": done, "sum": float(one.sum()), "seconds": seconds}
+
+
+def in_flight() -> None:
+    """IN_FLIGHT calls at once, which together take SIZE bytes through the link."""
+    parts = [vector(SIZE // IN_FLIGHT) for _ in range(IN_FLIGHT)]
+    for task in [dist.all_reduce(part, sync_op=False) for part in parts]:
+        task.wait()
+    paddle.device.synchronize()
+
+
+def wait_for_a_slow_rank() -> None:
+    store = dist.collective._default_store
+    if dist.get_rank() == 0:
+        store.set("rank 0 is about to wait", "yes")
+    else:
+        store.get("rank 0 is about to wait")  # waits for it
+        time.sleep(1)  # what is measured is what this costs the other rank
+    dist.all_reduce(vector(4))
+
+
+def main() -> None:
+    dist.init_parallel_env()
+    found = {"times": {}}
+    for name, call in collectives().items():
+        call()
+        found["times"][name] = []
+        for _ in range(REPEATS):
+            dist.barrier()
+            found["times"][name].append(measured(call))
+    found["in flight"] = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        found["in flight"].append(measured(in_flight))
+    found["overlapped"] = overlapped()
+    dist.barrier()
+    found["waiting"] = measured(wait_for_a_slow_rank)
+    ranks.write(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Collectives of the virtual NPU: what they compute, in processes of collectives/values.py."""
+
+import functools
+from pathlib import Path
+
+import pytest
+import ranks
+from collectives.values import CHECKS, IN_SUBGROUPS, subgroups
+
+PROGRAMS = Path(__file__).parent / "collectives"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What the ranks of a world of ``n`` found, of all checks or of these, computed once."""
+
+    @functools.cache
+    def run(n: int, *checks: str) -> list[dict]:
+        folder = tmp_path_factory.mktemp(f"collectives_{n}")
+        return ranks.run(PROGRAMS / "values.py", n, folder, *checks, timeout=120 * n)
+
+    return run
+
+
+def check_against_numpy(reports, n, check):
+    groups = ["all", *(subgroups(n) if n > 2 and check in IN_SUBGROUPS else ())]
+    names = [f"{check}, {group}" for group in groups]
+    for report in reports:
+        assert {name: report[name] for name in names} == dict.fromkeys(names, "")
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_equals_numpy(found, check):
+    check_against_numpy(found(2), 2, check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", IN_SUBGROUPS)
+def test_equals_numpy_in_subgroups(found, check):
+    check_against_numpy(found(4, *IN_SUBGROUPS), 4, check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_equals_numpy_on_many_ranks(found, n, check):
+    check_against_numpy(found(n), n, check)

@@ -1,0 +1,94 @@
+"""At least 300 public Paddle APIs on npu equal the CPU place; the cases are in api_sweep.
+
+They and the document are of Paddle 3.3; an older release is tried on those that it has.
+"""
+
+import re
+
+import paddle
+import pytest
+from api_sweep.case import case
+from api_sweep.comparison import disagreement
+from api_sweep.differences import BY_CASE, NOT_ON_CPU
+from api_sweep.document import PATH, document, duplicates, placements_in
+from api_sweep.families import CASES
+from api_sweep.inputs import normal
+from api_sweep.releases import is_there
+from api_sweep.run import resolve, run
+
+from paddle_fused.paddle_release import before
+
+HERE = [one for one in CASES if is_there(one)]
+of_the_document = pytest.mark.skipif(before(3, 3), reason="the document is of Paddle 3.3")
+
+
+@pytest.mark.default_run(sample=100)
+@pytest.mark.parametrize("one", HERE, ids=lambda one: one.id)
+def test_npu_equals_cpu(one):
+    found = disagreement(one)
+    known = BY_CASE.get(one.id)
+    if known is None:
+        assert not found, found
+    else:
+        assert re.search(known.finding, found), (
+            f"listed as different ({known.reason}), but: {found or 'equal'}"
+        )
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in NOT_ON_CPU if is_there(entry.case)], ids=lambda entry: entry.case.id
+)
+def test_nothing_to_compare_to(entry):
+    with pytest.raises(Exception, match=entry.error):
+        run(entry.case, "cpu")
+
+
+def test_enough_public_apis():
+    apis = {one.api for one in HERE}
+    assert len(apis - {one.api for one in HERE if one.id in BY_CASE}) >= 300
+    assert duplicates() == []
+    assert set(BY_CASE) <= {one.id for one in CASES}
+
+
+@of_the_document
+def test_the_apis_are_public():
+    def is_public(api):
+        parent, name = api.rsplit(".", 1)
+        if parent == "paddle.Tensor":
+            return hasattr(paddle.Tensor, name)
+        return name in resolve(parent).__all__
+
+    assert [api for api in sorted({one.api for one in CASES}) if not is_public(api)] == []
+
+
+def _refuse(x, y):
+    raise RuntimeError("no")
+
+
+WRONG_ON_NPU = {
+    r"^outputs\[0\]: 15 of 15 elements differ": lambda x, y: x + y + 2e-6,
+    r"^gradients\[0\]: 15 of 15 elements differ": lambda x, y: x + y + (x - x.detach()),
+    r"^gradients\[1\]: is None": lambda x, y: x + y.detach(),
+    r"^outputs or gradients are on Place\(cpu\)": lambda x, y: (x + y).cpu(),
+    r"^outputs\[0\]: float64\(3, 5\) instead of float32": lambda x, y: (x + y).astype("float64"),
+    r"^outputs\[0\]: float32\(5, 3\) instead of float32": lambda x, y: (x + y).reshape([5, 3]),
+    r"^2 outputs instead of 1": lambda x, y: [x + y, x + y],
+    r"^raises RuntimeError: no": _refuse,
+}
+
+
+@pytest.mark.parametrize("finding", WRONG_ON_NPU)
+def test_the_comparison_finds_what_is_wrong(finding):
+    def add(right, x, y):
+        return WRONG_ON_NPU[finding](x, y) if paddle.get_device().startswith("npu") else right(x, y)
+
+    one = case("add", normal(3, 5), normal(3, 5)).via(add)
+    assert re.search(finding, disagreement(one if finding.startswith("^gradients") else one.forward_only()))
+
+
+@of_the_document
+def test_the_document_is_up_to_date():
+    written = PATH.read_text()
+    placements = placements_in(written)
+    assert set(placements) == {one.api for one in CASES}
+    assert written == document(placements), "run: python tests/virtual_npu/api_sweep/report.py"

@@ -167,6 +167,13 @@ def small_container(host):
     return on_card(host)
 
 
+def small_shm(host):
+    write(
+        host / "proc/mounts", "shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k,inode64 0 0\n"
+    )
+    return on_card(host)
+
+
 def read_only(host):
     return Setup({}, "cpu", output_dir=Path("/proc/no/such/folder"), root=host)
 
@@ -210,6 +217,7 @@ BROKEN = [
     (no_interface, "hccl", "error", "leaves none of this host's"),
     (little_memory, "memory", "error", "0.5 GiB of memory are available"),
     (small_container, "memory", "warning", "1.0 GiB of memory are available"),
+    (small_shm, "shm", "warning", "/dev/shm has 64 MiB"),
     (read_only, "disk", "error", "cannot be written"),
     (file_in_the_way, "disk", "error", "cannot be written"),
     (full_disk, "disk", "warning", "are free in"),

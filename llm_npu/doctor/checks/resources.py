@@ -19,6 +19,7 @@ from ..setup import Setup
 
 GIB = 2**30
 LEAST_MEMORY, ENOUGH_MEMORY = 1.0, 4.0  # GiB: the frameworks alone take about one
+DOCKERS_SHM = 64.0  # MiB of /dev/shm: what docker gives a container that does not ask for more
 PATIENCE = 60.0  # seconds for a process that loads one library
 
 
@@ -85,6 +86,24 @@ def disk(setup: Setup) -> Iterator[Finding]:
         yield ok("disk", what)
 
 
+def shared_memory(setup: Setup) -> Iterator[Finding]:
+    """The size of /dev/shm, through which the workers of a data loader hand over their batches."""
+    mounts = content(setup.root / "proc/mounts")
+    size = re.search(r"^\S+ /dev/shm tmpfs \S*\bsize=(\d+)k", mounts, re.MULTILINE)
+    if size is None:
+        yield ok(
+            "shm", "/dev/shm has no limit of its own" if "/dev/shm" in mounts else "there is no /dev/shm"
+        )
+        return
+    megabytes = int(size[1]) / 1024
+    what = f"/dev/shm has {megabytes:,.0f} MiB"
+    if megabytes <= DOCKERS_SHM:
+        cure = "Start the container with --shm-size=16g, or train with --dataloader_num_workers 0."
+        yield warning("shm", f"{what}: workers of a data loader end with a bus error when it is full", cure)
+    else:
+        yield ok("shm", what)
+
+
 def threads(setup: Setup) -> Iterator[Finding]:
     """OMP_NUM_THREADS against the cores that this process may use."""
     cores, given = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
@@ -121,6 +140,7 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
 CHECKS = {
     "memory": memory,
     "disk": disk,
+    "shm": shared_memory,
     "threads": threads,
     "kernels": instruction_set,
 }

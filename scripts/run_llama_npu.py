@@ -31,14 +31,15 @@ PROMPT = "def __init__(self"
 
 def main(argv: list[str]) -> int:
     # The device decides which plugin Paddle loads, so it is chosen before anything imports Paddle.
-    chosen = device.select(config.device_from(argv))
-    reproducible.prepare(argv, chosen)
-    if launch.is_rank():
-        launch.join(argv, chosen)
-    elif config.nproc_from(argv) > 1 and "--help" not in argv:
-        return launch.start(__file__, argv, chosen, explain.of_rank)
-    if profiled := config.profile_dir_from(argv):
-        profiling.prepare(profiled)
+    early = config.Early.read(argv)
+    chosen = device.select(early.device)
+    reproducible.prepare(early.deterministic, chosen)
+    if early.is_rank:
+        launch.join(early, chosen)
+    elif early.nproc > 1 and "--help" not in argv:
+        return launch.start(__file__, early, chosen, explain.of_rank)
+    if early.profile_dir:
+        profiling.prepare(early.profile_dir)
     console.import_frameworks()
     from llm_npu import data, dtypes, patches, surgery
     from llm_npu.console import summary, why
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
     from llm_npu.training import metrics, model, resume, trainer
 
     patches.apply()
-    if dry := virtual_npu.is_dry():
+    if dry := early.dry:
         fake_process_group.stand_for_all()
     run = config.parse(argv)
     if dry:
@@ -102,7 +103,7 @@ def main(argv: list[str]) -> int:
         from llm_npu.profiling.steps import ProfileSteps
 
         window = config.profile_window(run.training.profile)
-        pretraining.add_callback(ProfileSteps(window, profiled, console.say))
+        pretraining.add_callback(ProfileSteps(window, early.profile_dir, console.say))
     options.attach(pretraining, run, chosen, report)
     if run.training.check_dtypes:
         pretraining.add_callback(dtypes.DtypeCheck(console.say))

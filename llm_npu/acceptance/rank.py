@@ -1,6 +1,6 @@
 """The pieces whose checks need several cards at once: starts this file on them, as the trainer starts.
 
-``rank.py --nproc N --output_dir DIR --what CHECKS --job DIR`` is one of several ranks.
+``rank.py --nproc N --what CHECKS --job DIR`` is one of several ranks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from llm_npu import device, launch
 from llm_npu.acceptance.journal import Journal
 from llm_npu.acceptance.pieces import Job
+from llm_npu.config import Early
 
 TAIL = 4000  # characters of a rank's log
 MEETING = "the meeting of the ranks"
@@ -38,8 +39,9 @@ def _start(job: Job, journal: Journal, what: str) -> None:
     """All ranks write to the piece's journals; a rank that fails ends this process with its exit code."""
     chosen = device.select(job.device_name)
     journal.note("cards", str(cards := power_of_two(job.cards)))
-    arguments = ["--nproc", str(cards), "--output_dir", str(job.folder / "out"), "--what", what]
-    code = launch.start(__file__, [*arguments, "--job", str(job.folder)], chosen)
+    arguments = ("--nproc", str(cards), "--what", what, "--job", str(job.folder))
+    early = Early(arguments, nproc=cards, output_dir=job.folder / "out")
+    code = launch.start(__file__, early, chosen)
     for log in sorted((job.folder / "out" / "log").glob("workerlog.*")):
         print(f"---- {log.name}\n{log.read_text(errors='replace')[-TAIL:]}", flush=True)
     if code:
@@ -52,7 +54,7 @@ def main(argv: list[str]) -> None:
     journal = Journal(folder, int(os.environ["PADDLE_TRAINER_ID"]))
     journal.begins(MEETING)
     chosen = device.select(Job.read(folder / "job.json").device_name)
-    launch.join(argv, chosen)
+    launch.join(Early(tuple(argv), nproc=int(options["--nproc"])), chosen)
     from llm_npu import patches
     from llm_npu.core import console
 

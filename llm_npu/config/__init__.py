@@ -1,6 +1,6 @@
 """The arguments of a run: dataclasses with PaddleNLP's own names, read from the command line or a file.
 
-    device = device_from(argv)      # before paddle is imported: the device decides which plugin is loaded
+    early = Early.read(argv)        # before paddle is imported: the device decides which plugin is loaded
     ...                             # choose the device, then
     run = parse(argv)               # imports paddlenlp
     for name, why in ineffective(run):
@@ -11,8 +11,7 @@ Importing this package imports neither paddle nor paddlenlp.
 """
 
 from .arguments import DataArguments, ModelArguments, RunConfig
-from .device_flag import device_from
-from .early import max_restarts_from, nproc_from, output_dir_from, profile_dir_from
+from .early import Early
 from .fused import FusedArguments
 from .ineffective import ineffective
 from .model_checks import check_model
@@ -23,19 +22,15 @@ from .variables import ineffective_variables
 
 __all__ = [
     "DataArguments",
+    "Early",
     "FusedArguments",
     "ModelArguments",
     "ProfileWindow",
     "RunConfig",
     "check_model",
-    "device_from",
     "ineffective",
     "ineffective_variables",
-    "max_restarts_from",
-    "nproc_from",
-    "output_dir_from",
     "parse",
     "process_count",
-    "profile_dir_from",
     "profile_window",
 ]

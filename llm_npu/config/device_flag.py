@@ -1,29 +1,18 @@
-"""The ``device`` argument, read before paddle or paddlenlp may be imported."""
+"""The names that ``--device`` accepts."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
-
-from .early import given
 
 DEFAULT = "npu"
 NAMES = ("npu", "npu:card", "virtual_npu", "cpu")
 
 
-def device_from(argv: Sequence[str]) -> str:
-    """The device that the arguments ``argv`` (without the program's name) or their file ask for; default npu.
-
-    One of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``virtual_npu``,
-    ``virtual_npu:N``, ``npu:card`` (no fall-back) and ``cpu``; ValueError for anything else.
-    """
-    asked = given(argv, "device")
-    return checked(DEFAULT if asked is None else asked)
-
-
 def checked(device: object) -> str:
-    """``device`` if it is a device's name, else ValueError."""
+    """``device`` if it is one of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``,
+    ``virtual_npu``, ``virtual_npu:N``, ``npu:card`` (no fall-back) and ``cpu``; ValueError for anything else.
+    """
     if isinstance(device, str) and (device in NAMES or re.fullmatch(r"(virtual_)?npu:\d+", device, re.ASCII)):
         return device
     nearest = difflib.get_close_matches(str(device), NAMES, n=1)

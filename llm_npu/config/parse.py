@@ -13,7 +13,8 @@ from llm_npu.models.paddlenlp.presets import TINY, has_weights, is_preset
 
 from .argument_file import as_flags, split_file
 from .arguments import DataArguments, ModelArguments, RunConfig, default_packing, default_padding
-from .device_flag import device_from, paddle_name
+from .device_flag import paddle_name
+from .early import Early
 from .fused import FusedArguments
 from .other_names import translate
 from .parallel_checks import check_parallel, process_count
@@ -30,7 +31,7 @@ def parse(argv: Sequence[str]) -> RunConfig:
     override it. ValueError with one sentence for unknown names (with the nearest known one), values of the
     wrong type and combinations that cannot work. ``--help`` prints the arguments and raises SystemExit(0).
     """
-    device = device_from(argv)
+    device = Early.read(argv).device
     from .training import Parser, PretrainArguments
 
     kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)

@@ -7,6 +7,6 @@
 Importing this package imports no framework.
 """
 
-from .processes import is_rank, join, kept, start
+from .processes import join, kept, start
 
-__all__ = ["is_rank", "join", "kept", "start"]
+__all__ = ["join", "kept", "start"]

@@ -24,9 +24,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from llm_npu import config
+from llm_npu.config import Early
 from llm_npu.core import stopping
 from llm_npu.core.refusal import Sentences
 from llm_npu.device import Device, find_card
@@ -41,12 +40,7 @@ GLOO = (
 )
 
 
-def is_rank() -> bool:
-    """Whether this process is one of several that a launcher has started."""
-    return config.process_count() > 1
-
-
-def join(argv: Sequence[str], device: Device) -> None:
+def join(early: Early, device: Device) -> None:
     """Make this process, one of several, ready to meet the others; before paddle is imported.
 
     A launcher that saw no device plugin has prepared for gloo: its choice is put right. ValueError for the
@@ -54,39 +48,40 @@ def join(argv: Sequence[str], device: Device) -> None:
     """
     if device.kind == "cpu":
         raise ValueError(GLOO)
-    local, asked = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1), config.nproc_from(argv)
+    local, asked = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1), early.nproc
     if asked not in (1, local):
         raise ValueError(
             f"--nproc is {asked}, but paddle.distributed.launch has started {local} processes here; "
             "leave --nproc out, or start the script without the launcher"
         )
-    _check(device, local)
+    _check(early, device, local)
     selected = os.environ.get("PADDLE_RANK_IN_NODE") or os.environ.get("PADDLE_LOCAL_RANK") or "0"
     os.environ.setdefault("FLAGS_selected_npus", selected)
     os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
 
 
-def start(script: str, argv: Sequence[str], device: Device, *explained: Explainer) -> int:
-    """Run ``script argv`` in as many processes as ``--nproc`` asks for; returns their exit code.
+def start(script: str, early: Early, device: Device, *explained: Explainer) -> int:
+    """Run ``script`` with the same arguments in as many processes as ``--nproc`` asks for; returns their exit
+    code.
 
     ``device`` is chosen already (``llm_npu.device.select``), which the processes inherit. When a rank is lost
     or has failed, all start again, as often as ``--max_restarts`` says. ``explained``: as for ``Watch``.
     ValueError for more processes than devices, for the CPU, and for a device that names one id;
     stopping.Stopped when a signal comes before there is a rank.
     """
-    count, output_dir = config.nproc_from(argv), Path(config.output_dir_from(argv)).expanduser()
+    argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
         raise ValueError(GLOO)
-    if virtual_npu.is_dry():
+    if early.dry:
         stopping.unshield()  # the exception ends the process that is waited for
         return fake_process_group.start(script, argv, count)
-    _check(device, count)
+    _check(early, device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"--output_dir is {output_dir}, which is a file; give a folder.")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     (output_dir / "log").mkdir(parents=True, exist_ok=True)
-    restarts, watch = config.max_restarts_from(argv), Watch(output_dir / "log", *explained)
+    restarts, watch = early.max_restarts, Watch(output_dir / "log", *explained)
     stopping.shield()
     for restart in range(restarts + 1):
         controller = _controller(script, argv, count, watch, again=restart > 0)
@@ -117,13 +112,13 @@ def kept(port: int) -> Iterator[None]:
         yield
 
 
-def _check(device: Device, count: int) -> None:
+def _check(early: Early, device: Device, count: int) -> None:
     if ":" in device.name:
         raise ValueError(
             f"--device {device.name} names one device, but {count} processes take one each; give npu, "
             "npu:card or virtual_npu"
         )
-    if device.kind == "virtual" and not virtual_npu.is_dry() and count > virtual_npu.device_count():
+    if device.kind == "virtual" and not early.dry and count > virtual_npu.device_count():
         raise ValueError(
             f"{count} processes need a device each, but there are {virtual_npu.device_count()} virtual NPUs; "
             "VIRTUAL_NPU_DEVICES (at most 16) sets their number"

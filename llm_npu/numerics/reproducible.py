@@ -9,9 +9,8 @@ framework. docs/numerics.md has what is guaranteed.
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 
-from llm_npu.config.early import given
 from llm_npu.device import Device
 
 # The host's matrix products: one order whatever the alignment; as many threads as were asked for.
@@ -21,13 +20,13 @@ CARD = {"npu_deterministic": "true", "HCCL_DETERMINISTIC": "true"}  # paddle-cus
 
 
 def prepare(
-    argv: Sequence[str], device: Device, environ: MutableMapping[str, str] = os.environ
+    deterministic: bool, device: Device, environ: MutableMapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Set what ``--deterministic`` in ``argv`` needs; returns it. Before paddle is imported.
+    """Set what a ``deterministic`` run needs, and return it. Before paddle is imported.
 
     ValueError when the environment has asked for something else already.
     """
-    if not _asked(given(argv, "deterministic")):
+    if not deterministic:
         return {}
     needed = {**HOST, **PADDLE, **(CARD if device.kind == "card" else {})}
     for name, value in needed.items():
@@ -44,8 +43,3 @@ def condition() -> str:
     """Under which condition another run gives the same bits."""
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     return f"deterministic: the same command gives the same bits on this machine with {threads} threads"
-
-
-def _asked(value: object) -> bool:
-    """As PaddleNLP's parser reads a switch: a bare flag, which comes as the next flag or "", is true."""
-    return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0")

@@ -39,7 +39,7 @@ def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
 def test_importing_the_package_imports_no_framework(run_python):
     code = (
         "import sys, llm_npu.config as c\n"
-        "c.device_from(['--device', 'cpu'])\n"
+        "c.Early.read(['--device', 'cpu'])\n"
         "print(sorted({'paddle', 'paddlenlp', 'numpy'} & set(sys.modules)))"
     )
     done = run_python("-c", code)
@@ -50,13 +50,13 @@ def test_importing_the_package_imports_no_framework(run_python):
     "name", ["npu", "npu:0", "npu:12", "npu:card", "virtual_npu", "virtual_npu:3", "cpu"]
 )
 def test_device_is_read_from_flag_and_file(name, tmp_path):
-    assert config.device_from(["--device", name]) == name
-    assert config.device_from([f"--device={name}"]) == name
-    assert config.device_from(["--device", "cpu", "--bf16", "--device", name]) == name
+    assert config.Early.read(["--device", name]).device == name
+    assert config.Early.read([f"--device={name}"]).device == name
+    assert config.Early.read(["--device", "cpu", "--bf16", "--device", name]).device == name
     for file, text in (("a.yaml", f'device: "{name}"\n'), ("a.json", json.dumps({"device": name}))):
         (tmp_path / file).write_text(text)
-        assert config.device_from([str(tmp_path / file)]) == name
-        assert config.device_from([str(tmp_path / file), "--device", "npu:3"]) == "npu:3"
+        assert config.Early.read([str(tmp_path / file)]).device == name
+        assert config.Early.read([str(tmp_path / file), "--device", "npu:3"]).device == "npu:3"
         run = config.parse([str(tmp_path / file)])
         assert run.device == name
         special = {"npu:card": "npu", "virtual_npu": "npu", "virtual_npu:3": "npu:3"}
@@ -68,9 +68,9 @@ def test_device_is_read_from_flag_and_file(name, tmp_path):
 )
 def test_unknown_devices_are_refused(name):
     with pytest.raises(ValueError, match="npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu"):
-        config.device_from(["--device", name])
+        config.Early.read(["--device", name])
     with pytest.raises(ValueError, match="npu:card"):
-        config.device_from(["--device"])
+        config.Early.read(["--device"])
 
 
 @pytest.mark.parametrize(

@@ -132,26 +132,29 @@ def test_a_rank_checks_what_its_launcher_says(monkeypatch):
         monkeypatch.setenv(name, "")  # so that what is set below is undone
         monkeypatch.delenv(name)
     monkeypatch.setenv("PADDLE_DISTRI_BACKEND", "gloo")
-    assert launch.is_rank()
-    device = Device("npu", "virtual", "")
-    launch.join(["--nproc", "2"], device)
+    early = config.Early.read(["--nproc", "2"])
+    assert early.is_rank
+    launch.join(early, Device("npu", "virtual", ""))
     chosen = {name: os.environ[name] for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND")}
     assert chosen == {"FLAGS_selected_npus": "1", "PADDLE_DISTRI_BACKEND": "xccl"}
     with pytest.raises(ValueError, match=r"--nproc is 3, but paddle.distributed.launch has started 2"):
-        launch.join(["--nproc", "3"], device)
+        launch.join(config.Early(("--nproc", "3"), nproc=3), Device("npu", "virtual", ""))
     with pytest.raises(ValueError, match="gloo"):
-        launch.join([], Device("cpu", "cpu", ""))
+        launch.join(config.Early(()), Device("cpu", "cpu", ""))
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
     with pytest.raises(ValueError, match="2 processes need a card each, but 0 can be seen"):
-        launch.join([], Device("npu", "card", ""))
+        launch.join(config.Early(()), Device("npu", "card", ""))
 
 
-def test_the_number_of_processes_is_read_early(tmp_path):
+def test_what_is_read_early(tmp_path):
     file = tmp_path / "run.yaml"
-    file.write_text("nproc: 4\n")
-    assert config.nproc_from([]) == 1
-    assert config.nproc_from([str(file)]) == 4
-    assert config.nproc_from([str(file), "--nproc=2"]) == 2
+    file.write_text("nproc: 4\ndeterministic: true\n")
+    read = config.Early.read
+    assert [read(argv).nproc for argv in ([], [str(file)], [str(file), "--nproc=2"])] == [1, 4, 2]
+    switch = "--deterministic"
+    on = ([switch], [switch, "true"], [switch, "--bf16"], [str(file)])
+    assert all(read(argv).deterministic for argv in on)
+    assert not read([]).deterministic and not read([str(file), switch, "false"]).deterministic
 
 
 STORE = """
@@ -264,9 +267,10 @@ if rank == "1" and (starts / rank).read_text().count("started") <= {failures}:
 START = """
 import sys
 from llm_npu import launch
+from llm_npu.config import Early
 from llm_npu.device import Device
 
-sys.exit(launch.start(sys.argv[1], sys.argv[2:], Device("npu", "virtual", "")))
+sys.exit(launch.start(sys.argv[1], Early.read(sys.argv[2:]), Device("npu", "virtual", "")))
 """
 
 

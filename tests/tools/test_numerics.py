@@ -181,11 +181,9 @@ def test_steps_are_one_or_a_range():
 
 def test_deterministic_sets_what_libraries_read():
     virtual, card = Device("npu", "virtual", ""), Device("npu", "card", "")
-    assert reproducible.prepare([], virtual, environ := {}) == {} and environ == {}
-    assert reproducible.prepare(["--deterministic", "false"], virtual, {}) == {}
-    for argv in (["--deterministic"], ["--deterministic", "true"], ["--deterministic", "--bf16"]):
-        set_now = reproducible.prepare(argv, virtual, environ := {})
-        assert set_now == environ and "MKL_CBWR" in environ and "HCCL_DETERMINISTIC" not in environ
-    assert "npu_deterministic" in reproducible.prepare(["--deterministic"], card, {})
+    assert reproducible.prepare(False, virtual, environ := {}) == {} and environ == {}
+    set_now = reproducible.prepare(True, virtual, environ := {})
+    assert set_now == environ and "MKL_CBWR" in environ and "HCCL_DETERMINISTIC" not in environ
+    assert "npu_deterministic" in reproducible.prepare(True, card, {})
     with pytest.raises(ValueError, match="HCCL_DETERMINISTIC=true, but the environment has false"):
-        reproducible.prepare(["--deterministic"], card, {"HCCL_DETERMINISTIC": "false"})
+        reproducible.prepare(True, card, {"HCCL_DETERMINISTIC": "false"})

@@ -48,8 +48,10 @@ def test_windows_that_cannot_be():
 
 
 def test_folder_before_paddle_is_imported():
-    assert config.profile_dir_from([]) is None
-    assert config.profile_dir_from(["--profile", "steps=1:2", "--output_dir", "out"]) == Path("out/profile")
+    assert config.Early.read([]).profile_dir is None
+    assert config.Early.read(["--profile", "steps=1:2", "--output_dir", "out"]).profile_dir == Path(
+        "out/profile"
+    )
 
 
 @pytest.fixture(scope="module")

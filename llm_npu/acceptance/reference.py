@@ -11,6 +11,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from llm_npu.core import json_rows
+
 FILE = Path(__file__).parent / "data" / "virtual_npu.json"
 # Of a step's figures, those that are held against the recorded ones.
 QUANTITIES = ("loss", "grad_norm")
@@ -22,7 +24,7 @@ def read(file: Path = FILE) -> dict:
 
 
 def write(found: dict, file: Path = FILE) -> None:
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    file.write_text(json_rows.dumps(found), encoding="utf-8")
 
 
 def allowed(recorded: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:

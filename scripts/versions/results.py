@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from llm_npu.core import json_rows
+
 YES, REFUSED, FAILED = "yes", "refused", "failed"
 
 
@@ -51,8 +53,7 @@ class Results:
         handle, name = tempfile.mkstemp(prefix=".unfinished-", dir=self.file.parent)
         try:
             with os.fdopen(handle, "w") as new:
-                json.dump(content, new, indent=1)
-                new.write("\n")
+                new.write(json_rows.dumps(content))
             os.chmod(name, 0o644)
             os.replace(name, self.file)
         except BaseException:

@@ -1,0 +1,26 @@
+"""JSON that reads as a table: a record a line, as far as the line is wide."""
+
+from __future__ import annotations
+
+import json
+
+
+def dumps(value: object, width: int = 240) -> str:
+    """The text of a file: what fits into ``width`` characters is one line, and so is a list of numbers."""
+    return _rows(value, "", width) + "\n"
+
+
+def _rows(value: object, indent: str, width: int) -> str:
+    line = json.dumps(value)
+    if not isinstance(value, (dict, list)) or not value or len(indent) + len(line) <= width:
+        return line
+    inner = indent + " "
+    if isinstance(value, dict):
+        members = (f"{json.dumps(key)}: {_rows(each, inner, width)}" for key, each in value.items())
+        opening, closing = "{}"
+    elif all(type(each) in (int, float) for each in value):
+        return line
+    else:
+        members = (_rows(each, inner, width) for each in value)
+        opening, closing = "[]"
+    return f"{opening}\n" + ",\n".join(inner + each for each in members) + f"\n{indent}{closing}"

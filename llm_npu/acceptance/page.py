@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from llm_npu.profiling.report.pages import html
-from llm_npu.profiling.report.pages.tables import Table
+from llm_npu.profiling.report.pages.table import Table
 
 _BODY = """<style>td.word { white-space: pre-wrap; overflow-wrap: anywhere }
 pre { font-size: 12px; overflow-x: auto }

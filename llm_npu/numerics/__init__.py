@@ -3,7 +3,7 @@
     nan_inf.py        stops at the first NaN or infinity (--check_nan_inf)
     both_ways.py      runs a step with the fused operators and without (--compare_with)
     recording.py      the outputs and gradients of all layers in a step
-    dump.py           such recordings as safetensors files (--dump_tensors)
+    dump.py           such recordings as safetensors files (--dump_tensors), which dumped.py reads
     comparison.py     where two recordings part by more than rounding
     rounding.py       what rounding alone can do: the same model with other roundings
     routing.py        the same experts in every run

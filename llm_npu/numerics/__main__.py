@@ -18,9 +18,8 @@ from llm_npu.core import console
 
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
-    console.import_frameworks()
-    from .comparison import compare
-    from .dump import dumps
+    from .comparison import compare  # not above: --help needs no numpy
+    from .dumped import dumps
 
     if not arguments.roundings > 0:
         raise ValueError(f"--roundings is {arguments.roundings}, but must be above 0")

@@ -19,7 +19,7 @@ import numpy as np
 
 from paddle_fused.parity import ROUNDING
 
-from .recording import GRADIENT, OUTPUT, WEIGHT, as_float64, dtype_of
+from .dumped import GRADIENT, OUTPUT, WEIGHT, as_float64, dtype_of
 
 ROUNDINGS = 32
 FEW = 80

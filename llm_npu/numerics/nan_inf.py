@@ -14,7 +14,8 @@ import re
 import numpy as np
 import paddle
 
-from .recording import as_float64, floats
+from .dumped import as_float64
+from .recording import floats
 
 # Results that are infinite on purpose, or hold nothing yet: masks, and memory before it is written.
 SKIPPED = ("full", "fill_constant", "full_like", "fill_any_like", "where", "masked_fill")

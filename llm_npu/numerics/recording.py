@@ -11,7 +11,7 @@ import paddle
 
 from llm_npu.training.nonfinite import gradient_of
 
-OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"
+from .dumped import GRADIENT, OUTPUT, WEIGHT
 
 
 class Recording(Mapping[str, np.ndarray]):
@@ -87,15 +87,3 @@ def floats(output) -> list[paddle.Tensor]:
     elif not isinstance(output, (tuple, list)):
         return []
     return [tensor for each in output for tensor in floats(each)]
-
-
-def as_float64(array: np.ndarray) -> np.ndarray:
-    """The values of a recorded array; every floating-point dtype fits."""
-    if array.dtype == np.uint16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float64)
-
-
-def dtype_of(array: np.ndarray) -> str:
-    """Paddle's name of the dtype of a recorded array."""
-    return "bfloat16" if array.dtype == np.uint16 else str(array.dtype)

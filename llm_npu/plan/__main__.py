@@ -12,7 +12,7 @@ from pathlib import Path
 from llm_npu.core import cards, console, stopping
 
 from . import answer as answers
-from . import cost, page, table
+from . import cost, table
 from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
 from .shape import ModelShape
 
@@ -161,6 +161,8 @@ def main(argv: list[str] | None = None) -> int:
             if sys.stdout is None and not options.html:
                 raise ValueError("there is no standard output to print to; open it, or give --html FILE")
             if options.html:
+                from . import page  # not above: it draws with matplotlib
+
                 options.html.write_text(page.write(answer), encoding="utf-8")
             print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
             if options.html and not options.json:

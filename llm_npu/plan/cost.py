@@ -95,7 +95,7 @@ def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficienc
         share = min(share, 1 - 1 / PIECES)
     product, waiting = 0.0, []  # seconds of the last product; all-gathers before the next
     for operation in operations:
-        found.kernels += operation.count
+        found.kernels += operation.times
         if operation.kind != "collective":
             spent = compute_seconds(operation, card, efficiencies)
             kind = "recompute" if operation.phase == "recompute" else operation.kind
@@ -105,7 +105,7 @@ def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficienc
                 found.hide(share * sum(min(gather, product) for gather in waiting))
                 waiting = []
             continue
-        spent = operation.count * traffic.seconds(operation, card, apart[operation.group])
+        spent = operation.times * traffic.seconds(operation, card, apart[operation.group])
         if operation.overlaps == "backward":
             found.beside_backward += spent
             continue

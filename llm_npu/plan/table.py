@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from llm_npu.profiling.report.pages import plain
-from llm_npu.profiling.report.pages.tables import Table, share
+from llm_npu.profiling.report.pages.table import Table, share
 
 from .answer import GIB, Answer
 from .layout import Layout
@@ -20,7 +19,7 @@ SOURCE = (
 
 def write(answer: Answer) -> str:
     """The whole answer."""
-    parts = [*sentences(answer), *(plain.table(each) for each in tables(answer))]
+    parts = [*sentences(answer), *(each.text() for each in tables(answer))]
     return "\n\n".join(filter(None, [*parts, command(answer), *notes(answer)])) + "\n"
 
 

@@ -6,7 +6,7 @@ import pytest
 import run_inputs
 from places import ROOT
 
-from llm_npu.numerics import dump
+from llm_npu.numerics import dumped
 from llm_npu.training import metrics
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def test_two_runs_have_the_same_bits_whatever_the_threads(runs):
 
 def test_dumps_of_both_runs_are_equal(runs, run_python):
     (_, out), (_, other) = runs
-    places = dump.dumps(out / "tensors")
+    places = dumped.dumps(out / "tensors")
     assert list(places) == ["step-1/rank-0", "step-2/rank-0"]
     found = run_python("-m", "llm_npu.numerics", "compare", out / "tensors", other / "tensors")
     assert found.returncode == 0, found.stdout + found.stderr

@@ -11,10 +11,10 @@ import tiny_models
 from llm_npu.config.step_range import steps_of
 from llm_npu.core import console
 from llm_npu.device import Device
-from llm_npu.numerics import dump, reproducible
+from llm_npu.numerics import dump, dumped, reproducible
 from llm_npu.numerics.__main__ import main
 from llm_npu.numerics.comparison import compare
-from llm_npu.numerics.recording import as_float64, recording
+from llm_npu.numerics.recording import recording
 from llm_npu.numerics.rounding import other_roundings
 from llm_npu.numerics.routing import Choices
 from llm_npu.surgery import apply_fused_kernels
@@ -58,8 +58,8 @@ def test_other_roundings_are_small_repeatable_and_gone_afterwards(model):
     plain, other, again, third = (recorded(model, seed) for seed in (None, 1, 1, 2))
     assert all(other[name].tobytes() == again[name].tobytes() for name in other)
     assert other["output/lm_head"].tobytes() != third["output/lm_head"].tobytes()
-    first = as_float64(plain["output/llama.layers.0.input_layernorm"])
-    moved = as_float64(other["output/llama.layers.0.input_layernorm"])
+    first = dumped.as_float64(plain["output/llama.layers.0.input_layernorm"])
+    moved = dumped.as_float64(other["output/llama.layers.0.input_layernorm"])
     assert 0 < np.abs(moved / first - 1).max() <= 2 * 2.0**-7
     assert compare(recorded(model), plain).differences[-1].same_bits
 
@@ -143,15 +143,15 @@ def test_dumps_come_back(model, tmp_path):
     found = recorded(model)
     dump.write(found, tmp_path / "step-10" / "rank-0")
     dump.write(found, tmp_path / "step-9" / "rank-0")
-    back = dump.dumps(tmp_path)
+    back = dumped.dumps(tmp_path)
     assert list(back) == ["step-9/rank-0", "step-10/rank-0"]
     for each in back.values():
         assert list(each) == list(found)
         assert all(each[name].tobytes() == found[name].tobytes() for name in found)
         assert all(each[name].dtype == found[name].dtype for name in found)
-    assert list(dump.dumps(tmp_path / "step-9" / "rank-0")) == ["."]
+    assert list(dumped.dumps(tmp_path / "step-9" / "rank-0")) == ["."]
     with pytest.raises(ValueError, match="holds no dump of --dump_tensors"):
-        dump.dumps(tmp_path / "nowhere")
+        dumped.dumps(tmp_path / "nowhere")
 
 
 @pytest.mark.slow

@@ -9,8 +9,10 @@ runtime take more (`llm_npu.plan.answer`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llm_npu.models.paddlenlp.families import FAMILIES
 
@@ -62,9 +64,13 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
     return Memory(tuple(_stage(shape, layout, z, stage, layers[stage]) for stage in shown))
 
 
-def weights(shape: ModelShape, layout: Layout, stage: int) -> list[int]:
+def weights(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ...]:
     """The numbers in each weight that a card of ``stage`` has, in the order of PaddleNLP's parameters."""
-    layers, tensor = layout.stage_layers(shape), layout.tensor_parallel_degree
+    return _weights(shape, layout.tensor_parallel_degree, layout.stage_layers(shape), stage)
+
+
+@lru_cache(1024)  # a search asks for the same stage again and again
+def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int) -> tuple[int, ...]:
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = hidden // tensor
     width = shape.intermediate_size // tensor
@@ -84,7 +90,7 @@ def weights(shape: ModelShape, layout: Layout, stage: int) -> list[int]:
     matrix = shape.vocab_size // tensor * hidden
     first, last = stage == 0, stage == len(layers) - 1
     head = [hidden] + ([] if shape.tie_word_embeddings and first else [matrix])
-    return [matrix] * first + [*layer, hidden, hidden] * layers[stage] + head * last
+    return (*[matrix] * first, *[*layer, hidden, hidden] * layers[stage], *head * last)
 
 
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
@@ -165,16 +171,15 @@ def _under_way(layout: Layout, stage: int) -> int:
 def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gathered) -> None:
     """Weights, gradients, master weights and moments, of the card that has most of them."""
     degree = layout.sharding_degree
-    parts = [gathered.part(size) for size in sizes]
-    owned = parts
+    parts = owned = Counter(map(gathered.part, sizes))
     if layout.sharding in ("stage1", "stage2") and degree > 1:
-        owned = shares(sizes, degree, largest_first=layout.sharding == "stage1")
-    ledger.take("weights", sum(rounded(HALF * size) for size in parts), "weights")
-    wide = sum(rounded(SINGLE * size) for size in owned)
+        owned = Counter(shares(sizes, degree, largest_first=layout.sharding == "stage1"))
+    ledger.take("weights", _allocated(parts, HALF), "weights")
+    wide = _allocated(owned, SINGLE)
     ledger.take("master weights", wide, "master weights")
-    ledger.take("moments", 2 * wide + 2 * CHUNK * len(owned), "optimizer")
+    ledger.take("moments", 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
     if layout.sharding == "stage2" and degree > 1:
-        own = sum(owned)
+        own = sum(size * count for size, count in owned.items())
         buffer = min(own, STAGE_2_BUFFER)
         owners = min(degree, len(sizes))  # a card without weights has no buffer
         gradients = SINGLE * ((owners - 1) * buffer + own)
@@ -183,11 +188,17 @@ def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gath
         if gathered.keeps:
             gradients += sum(SINGLE * gathered.part(size) for size in sizes if gathered.is_cut(size))
     else:
-        gradients = sum(rounded(SINGLE * size) for size in sizes)
+        gradients = _allocated(Counter(sizes), SINGLE)
     ledger.take("gradients", gradients, "gradients")
 
 
-def shares(sizes: Sequence[int], degree: int, largest_first: bool) -> list[int]:
+def _allocated(tensors: Counter[int], width: int) -> int:
+    """Bytes of tensors of ``width`` bytes a number, from how many there are of each size."""
+    return sum(rounded(width * size) * count for size, count in tensors.items())
+
+
+@lru_cache(1024)
+def shares(sizes: tuple[int, ...], degree: int, largest_first: bool) -> list[int]:
     """The weights of the card that gets most, when each goes to the one with fewest numbers so far."""
     degree = min(degree, len(sizes))  # of more cards than weights the others have none
     cards: list[list[int]] = [[] for _ in range(degree)]

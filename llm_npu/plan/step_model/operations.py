@@ -6,8 +6,7 @@ from a model's shape and a layout (``llm_npu.plan.step_model.program``). The cos
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # matmul: products in the cube unit. attention: a fused attention. vector: bound by the vector unit or by
 # device memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
@@ -21,17 +20,8 @@ PHASES = ("forward", "backward", "recompute", "step")
 OVERLAPS = ("", "matmul", "backward")
 
 
-def one_of(what: str, value: str, accepted: tuple[str, ...]) -> None:
-    """ValueError when ``value`` is not among ``accepted``."""
-    if value not in accepted:
-        nearest = difflib.get_close_matches(value, accepted, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"{what} is {value!r}: give one of {', '.join(map(repr, accepted))}{hint}")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One kernel or one collective of one rank, ``count`` times over.
+class Operation(NamedTuple):
+    """One kernel or one collective of one rank, ``times`` over.
 
     ``flops``: multiplications and additions of one run. ``bytes``: read and written in device memory,
     of which ``cached`` only for the kernels before and after: a cache that is large enough has them.
@@ -50,22 +40,9 @@ class Operation:
     dtype: str = "bfloat16"
     shapes: tuple[tuple[int, ...], ...] = ()
     phase: str = "forward"
-    count: int = 1
+    times: int = 1
     collective: str = ""
     payload: float = 0.0
     group: str = ""
     group_size: int = 1
     overlaps: str = ""
-
-    def __post_init__(self) -> None:
-        one_of(f"The kind of operation {self.name}", self.kind, KINDS)
-        one_of(f"The phase of operation {self.name}", self.phase, PHASES)
-        if self.kind == "collective":
-            one_of(f"The collective of operation {self.name}", self.collective, COLLECTIVES)
-            one_of(f"The group of operation {self.name}", self.group, GROUPS)
-            one_of(f"What operation {self.name} overlaps", self.overlaps, OVERLAPS)
-        elif self.collective or self.payload or self.group or self.overlaps:
-            raise ValueError(
-                f"Operation {self.name} of kind {self.kind} names a collective, payload, group or overlap: "
-                "only kind 'collective' has these"
-            )

@@ -17,12 +17,10 @@ def micro_batch(
     shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
 ) -> tuple[Operation, ...]:
     """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations once with
-    ``count`` the number of layers."""
+    ``times`` the number of layers."""
     parts = Stage(shape, layout, software)
     layers, last = software.layers(shape, layout)[stage], layout.pipeline_parallel_degree - 1
-    found: list[Operation] = []
-    for make in (parts.layer, parts.recomputed, parts.layer_backward):
-        found += [replace(operation, count=operation.count * layers) for operation in make()]
+    found = [*_decoder_layers(shape, _of_layers(layout), software, layers)]
     if stage == 0:
         found += parts.embedding()
     if stage == last:
@@ -35,7 +33,7 @@ def micro_batch(
                 "pipeline.send",
                 "collective",
                 phase=phase,
-                count=sends,
+                times=sends,
                 collective="send",
                 payload=payload,
                 group="pp",
@@ -51,6 +49,27 @@ def micro_batch(
     if sums and layout.data_parallel_degree > 1:
         found.append(parts.shard(sums, SINGLE * weights, "backward"))
     return tuple(found)
+
+
+def _of_layers(layout: Layout) -> Layout:
+    """``layout`` with only what decoder layers see of it, so that many layouts of a search share theirs."""
+    return replace(
+        layout,
+        cards=layout.tensor_parallel_degree,
+        pipeline_parallel_degree=1,
+        virtual_pp_degree=1,
+        sharding="",
+        global_batch_size=0,
+    )
+
+
+@lru_cache(1024)
+def _decoder_layers(
+    shape: ModelShape, layout: Layout, software: Software, layers: int
+) -> tuple[Operation, ...]:
+    parts = Stage(shape, layout, software)
+    once = (*parts.layer(), *parts.recomputed(), *parts.layer_backward())
+    return tuple(operation._replace(times=operation.times * layers) for operation in once)
 
 
 @lru_cache(1024)

@@ -43,7 +43,7 @@ class Efficiencies:
 
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
-    """Seconds of ``operation``, all ``count`` of it; it is no collective."""
+    """Seconds of ``operation``, all ``times`` of it; it is no collective."""
     memory = memory_seconds(operation, card)
     once = memory
     if operation.kind == "matmul":
@@ -53,7 +53,7 @@ def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies
     elif operation.kind == "attention":
         share = min(1.0, operation.shapes[0][-1] / FULL_HEAD) if operation.shapes else 1.0
         once = max(operation.flops / (card.peak * efficiencies.attention * share), memory)
-    return operation.count * (once + efficiencies.launch)
+    return operation.times * (once + efficiencies.launch)
 
 
 def memory_seconds(operation: Operation, card: Card) -> float:

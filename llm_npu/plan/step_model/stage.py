@@ -7,7 +7,7 @@ splits they are those of one rank.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..layout import Layout
 from ..shape import ModelShape
@@ -109,9 +109,9 @@ class Stage:
     def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
         """A chain of kernels: ``cost`` as in TRAFFIC, where without the third number nothing is cached."""
         each, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
-        count = kernels * fields.pop("count", 1)
+        times = kernels * fields.pop("times", 1)
         moved, cached = elements * each / kernels, elements * (each - outside) / kernels
-        return Operation(name, "vector", bytes=moved, cached=cached, count=count, **fields)
+        return Operation(name, "vector", bytes=moved, cached=cached, times=times, **fields)
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
         """Among the tensor-parallel ranks. ``beside``: whether there is a product that it may run beside."""
@@ -178,7 +178,7 @@ class Stage:
                     self.length,
                     shape.head_dim,
                     self.length,
-                    count=self.batch * heads,
+                    times=self.batch * heads,
                     phase=phase,
                 )
             yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
@@ -228,28 +228,28 @@ class Stage:
     def swiglu(self, name: str, rows: int, inner: int, count: int, backward: bool = False) -> Operation:
         cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
         phase = "backward" if backward else "forward"
-        return self.vector(f"{name}.swiglu", rows * inner, cost, phase=phase, count=count)
+        return self.vector(f"{name}.swiglu", rows * inner, cost, phase=phase, times=count)
 
     def feed_forward(self) -> Iterator[Operation]:
         yield from self.routing("forward")
         yield from self.into_columns("mlp.up")
         for name, rows, inner, count in self.experts():
-            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, count=count)
+            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, times=count)
             yield self.swiglu(name, rows, inner, count)
-            yield self.matmul(f"{name}.down", rows, inner, self.hidden, count=count)
+            yield self.matmul(f"{name}.down", rows, inner, self.hidden, times=count)
         yield from self.out_of_rows("mlp.down")
 
     def feed_forward_backward(self) -> Iterator[Operation]:
         yield from self.out_of_rows_backward("mlp.down")
         first, *others = self.experts()
         for name, rows, inner, count in (*others, first):
-            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, count=count)
+            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, times=count)
             yield self.swiglu(name, rows, inner, count, backward=True)
             if name == first[0]:
                 up = (rows, self.hidden, 2 * inner)
-                yield from self.into_columns_backward(f"{name}.up", *up, count=count)
+                yield from self.into_columns_backward(f"{name}.up", *up, times=count)
             else:
-                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, count=count)
+                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, times=count)
         yield from self.routing("backward")
 
     def residual(self, backward: bool = False) -> Operation:
@@ -279,7 +279,7 @@ class Stage:
             return
         again = {"full": self.layer, "full_attn": self.attention_block, "core_attn": self.attention}
         for operation in again[self.layout.recompute_granularity]():
-            yield replace(operation, phase="recompute")
+            yield operation._replace(phase="recompute")
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""

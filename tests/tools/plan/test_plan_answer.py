@@ -266,17 +266,6 @@ def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
     assert err.startswith("llm_npu.plan: ") and words in err and err.count("\n") == 1
 
 
-def test_it_runs_without_a_framework(tmp_path):
-    program = (
-        "import sys; from llm_npu.plan.__main__ import main; code = main(sys.argv[1:]); "
-        "assert not {'paddle', 'paddlenlp', 'torch'} & set(sys.modules); sys.exit(code)"
-    )
-    argv = [*PUBLISHED, *DEGREES, "--html", str(tmp_path / "plan.html")]
-    done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "MFU" in done.stdout and (tmp_path / "plan.html").read_text().startswith("<!DOCTYPE html>")
-
-
 @pytest.mark.slow
 def test_it_ends_without_a_traceback(start_python, tmp_path):
     """After Ctrl-C, which comes here while the model's file is read; and with nobody to print to."""

@@ -5,16 +5,16 @@ import dataclasses
 import pytest
 
 from llm_npu.core import cards
+from llm_npu.models.flops import flops_per_token
 from llm_npu.models.paddlenlp.presets import model_config
 from llm_npu.plan import cost
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.memory_model import memory
 from llm_npu.plan.shape import ModelShape
-from llm_npu.plan.step_model import program, schedule, traffic
+from llm_npu.plan.step_model import operations, program, schedule, traffic
 from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
 from llm_npu.plan.step_model.stage import Software
-from llm_npu.training.metrics import flops
 
 CARD = cards.card("910b")
 GUESS = Efficiencies(cube=0.8, attention=0.5, hidden=0.5)
@@ -47,7 +47,7 @@ def test_products_take_as_long_as_measured(m, n, k, tflops):
 def test_gathering_takes_as_long_as_measured(ranks, gigabytes):
     gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="tp", group_size=ranks)
     assert 1 / traffic.seconds(gather, CARD) == pytest.approx(gigabytes, rel=0.13)
-    reduce = dataclasses.replace(gather, collective="all_reduce")
+    reduce = gather._replace(collective="all_reduce")
     assert traffic.seconds(reduce, CARD) == pytest.approx(2 * traffic.seconds(gather, CARD))
 
 
@@ -56,16 +56,16 @@ def test_between_servers_every_card_has_a_port():
     apart, together = traffic.seconds(gather, CARD, stride=8), traffic.seconds(gather, CARD)
     assert apart == pytest.approx(1e9 * 3 / 4 / 20e9, rel=0.01) and apart > together
     # 16 ranks in two servers: the eighth of a server's card crosses.
-    both = dataclasses.replace(gather, group_size=16)
-    alone = traffic.seconds(dataclasses.replace(gather, group_size=8), CARD)
+    both = gather._replace(group_size=16)
+    alone = traffic.seconds(gather._replace(group_size=8), CARD)
     assert traffic.seconds(both, CARD) - alone == pytest.approx(1e9 / 8 / 2 / 20e9, rel=0.02)
-    send = dataclasses.replace(gather, collective="send", payload=1e9)
+    send = gather._replace(collective="send", payload=1e9)
     assert traffic.seconds(send, CARD, stride=8) == pytest.approx(1 / 20, rel=0.01)
 
 
 def test_a_pipeline_waits_for_its_slowest_hop():
     near = Operation("x", "collective", collective="send", payload=1e9, group="pp", group_size=2)
-    far = dataclasses.replace(near, group_size=4)  # with four cards each, two of these stages have a server
+    far = near._replace(group_size=4)  # with four cards each, two of these stages have a server
     for bandwidth in (5e9, 500e9):
         link = dataclasses.replace(CARD.between_servers, bandwidth=bandwidth)
         card = dataclasses.replace(CARD, between_servers=link)
@@ -85,7 +85,7 @@ def test_gradients_are_summed_as_paddle_does_it(sharding, collective, bytes_a_we
     def sent(operations):
         found = [one for one in operations if one.collective in ("reduce", "all_reduce", "reduce_scatter")]
         assert {one.collective for one in found} <= {collective}
-        return sum(one.payload * one.count for one in found)
+        return sum(one.payload * one.times for one in found)
 
     assert sent(program.micro_batch(LLAMA, layout)) == pytest.approx(bytes_a_weight * weights, rel=1e-3)
     assert sent(program.once_a_step(LLAMA, layout)) == pytest.approx((4 - bytes_a_weight) * weights, rel=1e-3)
@@ -153,8 +153,8 @@ PUBLISHED = {
 def test_model_flops_of_published_sizes(name):
     weights, idle, layers, width = PUBLISHED[name]
     expected = 6 * (weights - idle) + 12 * layers * width * 4096
-    assert cost.flops_per_token(ModelShape.of(name), 4096) == expected
-    assert flops.flops_per_token(model_config(name), 4096) == expected
+    assert flops_per_token(ModelShape.of(name), 4096) == expected  # as the planner counts them
+    assert flops_per_token(model_config(name), 4096) == expected  # as a run does, from PaddleNLP's fields
 
 
 @pytest.mark.parametrize(("tensor", "stages", "chunks"), [(1, 1, 1), (8, 1, 1), (2, 4, 1), (4, 4, 2)])
@@ -173,12 +173,34 @@ def test_all_ranks_together_compute_the_model(tensor, stages, chunks):
     for stage in range(stages):
         for operation in program.micro_batch(LLAMA, layout, stage):
             if operation.kind in computed:
-                computed[operation.kind] += operation.flops * operation.count * tensor
+                computed[operation.kind] += operation.flops * operation.times * tensor
     length, tokens = layout.max_seq_length, layout.max_seq_length
     attention = 14 * LLAMA.num_hidden_layers * LLAMA.hidden_size * length  # two products forward, five back
-    products = cost.flops_per_token(LLAMA, 0)
+    products = flops_per_token(LLAMA, 0)
     assert computed["matmul"] == pytest.approx(products * tokens)
     assert computed["attention"] == pytest.approx(attention * tokens)
+
+
+@pytest.mark.parametrize("model", ["llama2-7b", "mixtral-8x7b", "llama3.2-1b"])
+def test_operations_are_of_the_kinds_that_the_cost_model_knows(model):
+    shape = ModelShape.of(model)
+    whole = {"cards": 8, "global_batch_size": 16}
+    for fields in (
+        {"recompute": True, "sharding": "stage3"},
+        {"sharding": "stage2", "fused": frozenset()},
+        {"tensor_parallel_degree": 2, "sequence_parallel": True, "overlap": "mc2", "sharding": "stage1"},
+        {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 4},
+    ):
+        layout = Layout(**whole, **fields)
+        last = layout.pipeline_parallel_degree - 1
+        made = [*program.micro_batch(shape, layout, last), *program.once_a_step(shape, layout, last)]
+        for one in made:
+            assert one.kind in operations.KINDS and one.phase in operations.PHASES, one
+            if one.kind == "collective":
+                assert one.collective in operations.COLLECTIVES and one.group in operations.GROUPS, one
+                assert one.payload and one.overlaps in operations.OVERLAPS, one
+            else:
+                assert not (one.collective or one.payload or one.group or one.overlaps), one
 
 
 def step(**fields):
@@ -197,7 +219,7 @@ def test_a_program_may_gather_again_in_the_backward_pass(overlap):
     layout = Layout(cards=8, tensor_parallel_degree=8, sequence_parallel=True, overlap=overlap)
     gathers = {
         again: sum(
-            operation.count
+            operation.times
             for operation in program.micro_batch(LLAMA, layout, 0, Software(gathers_again=again))
             if operation.collective == "all_gather" and operation.phase == "backward"
         )

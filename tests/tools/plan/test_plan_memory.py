@@ -175,13 +175,13 @@ def test_the_weights_of_all_stages_are_those_of_the_model(model):
 
 
 def test_weights_go_to_the_card_that_has_fewest():
-    assert shares([1, 5, 2, 2], 2, largest_first=True) == [5]
-    assert shares([1, 5, 2, 2], 2, largest_first=False) == [1, 2, 2]
+    assert shares((1, 5, 2, 2), 2, largest_first=True) == [5]
+    assert shares((1, 5, 2, 2), 2, largest_first=False) == [1, 2, 2]
 
 
 def test_cards_without_weights_change_nothing():
     shape = ModelShape.of("llama2-7b")
-    assert shares([1, 5, 2], 1_000_000, largest_first=True) == [5]
+    assert shares((1, 5, 2), 1_000_000, largest_first=True) == [5]
     count = len(weights(shape, Layout(cards=1), 0))
     peaks = [
         peak(shape, Layout(cards=cards, sharding="stage2", global_batch_size=1_000_000 * count))

@@ -57,11 +57,11 @@ def generated(inputs, **fields) -> tuple[list, list]:
 
 
 def flops(operations, kind):
-    return sum(one.flops * one.count for one in operations if one.kind == kind)
+    return sum(one.flops * one.times for one in operations if one.kind == kind)
 
 
 def moved(operations, *names):
-    return sum(one.bytes * one.count for one in operations if one.name.endswith(names))
+    return sum(one.bytes * one.times for one in operations if one.name.endswith(names))
 
 
 def called(step, *names):
@@ -90,7 +90,7 @@ def test_of_one_rank(run_python, tmp_path, inputs):
     for ours, theirs in same.items():
         assert 2 * moved(micro, ours) == pytest.approx(called(step, *theirs), rel=0.01), ours
     assert moved(rest, "adam") == pytest.approx(called(step, "adamw"), rel=0.1)
-    vectors = sum(one.bytes * one.count for one in micro if one.kind == "vector")
+    vectors = sum(one.bytes * one.times for one in micro if one.kind == "vector")
     counted = sum(call.bytes for call in step.calls if call.kind == "vector")
     assert 2 * vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.15)
 
@@ -127,7 +127,7 @@ def test_of_recompute_and_composed_operators(run_python, tmp_path, inputs):
         for kind in ("matmul", "attention"):
             counted = sum(call.flops for call in step.calls if call.kind == kind)
             assert flops(micro, kind) == counted, (name, kind)
-        vectors = sum(one.bytes * one.count for one in micro if one.kind == "vector")
+        vectors = sum(one.bytes * one.times for one in micro if one.kind == "vector")
         counted = sum(call.bytes for call in step.calls if call.kind == "vector")
         assert vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.25), name
 
@@ -141,7 +141,7 @@ def test_of_tensor_parallel_ranks(run_python, tmp_path, inputs, sequence):
     micro, _ = generated(inputs, cards=2, **parallel)
     for kind in ("matmul", "attention"):
         assert flops(micro, kind) == sum(call.flops for call in step.calls if call.kind == kind)
-    ours = sent((one.collective, one.payload, one.count) for one in micro if one.kind == "collective")
+    ours = sent((one.collective, one.payload, one.times) for one in micro if one.kind == "collective")
     whole = LENGTH * ROWS * SIZES["hidden_size"] * 2  # what is smaller: samples, statistics, norms' gradients
     theirs = sent((one.kind, one.payload, 1) for one in step.collectives if one.payload >= whole)
     assert ours == theirs

@@ -49,20 +49,6 @@ def test_errors_of_the_published_runs(found):
         assert np.median(errors) <= 0.10 and errors.max() <= 0.20
 
 
-def test_the_page_says_what_hangs_on_the_runs_in_doubt(found):
-    """With MC2 as the scripts name it, LLaMA3 8B alone is beyond the goal."""
-    doubtful = {
-        one.point.name
-        for one, other in zip(found.everywhere, found.scripted, strict=True)
-        if one.point.layout != other.point.layout
-    }
-    late = {"InternLM2 20B", "LLaMA3 8B", "LLaMA3.1 70B", "Qwen1.5 110B", "CodeQwen1.5 7B", "Qwen2 72B"}
-    assert doubtful == late
-    assert [one.point.name for one in found.scripted if abs(one.error) > 0.20] == ["LLaMA3 8B"]
-    written = PAGE.read_text(encoding="utf-8")
-    assert "is missed by 2.4 points, by 1 of the eight" in written and "+22.4 %" in written
-
-
 def test_nine_of_ten_runs_are_within_the_stated_error(found):
     within = [abs(one.time_error) <= found.efficiencies.error + 5e-4 for one in found.everywhere]
     assert 0.9 <= np.mean(within) < 1
@@ -107,12 +93,6 @@ def test_published_runs_are_those_of_the_source():
             assert len(run["stage_layers"]) == run["pipeline_parallel"]
     assert "use_mc2 = False" in data["what"]  # why mc2 is not mc2_in_script
     assert sum(run["goal"] for run in data["points"]) == 8
-
-
-def test_the_command_prints_the_tables(found, capsys):
-    command.main([])
-    printed = capsys.readouterr().out
-    assert printed.count("**") == 16 and "the eight, from the other seven" in printed
 
 
 def test_the_command_writes_data_page_and_chart(found, tmp_path):

@@ -23,7 +23,8 @@ from llm_npu.data.text.tokenizer import encode, load_tokenizer, trained_tokenize
 from llm_npu.models.paddlenlp import internlm2, presets
 from llm_npu.models.paddlenlp.stored import Stored
 from llm_npu.models.paddlenlp.stored import write as write_weights
-from llm_npu.numerics.dump import Dumped, write
+from llm_npu.numerics.dump import write
+from llm_npu.numerics.dumped import Dumped
 from llm_npu.plan import journal
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.pages import plain

@@ -44,7 +44,7 @@ _FOOT = """</body>
 def page(body: str, title: str, **values: object) -> str:
     """The page that the Jinja template ``body`` makes of ``values``.
 
-    ``show(table)`` and ``figure(plot)`` in it are a ``tables.Table`` and a ``plots.Plot``.
+    ``show(table)`` and ``figure(plot)`` in it are a ``table.Table`` and a ``plots.Plot``.
     """
     from jinja2 import Environment, StrictUndefined
 

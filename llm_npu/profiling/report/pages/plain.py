@@ -7,7 +7,6 @@ import textwrap
 from ..compare import Comparison
 from ..summary import Report
 from . import tables
-from .tables import Table
 
 VIRTUAL = "The virtual NPU on a host CPU wrote this profile: its times say nothing about a card."
 
@@ -21,7 +20,7 @@ def write(report: Report, comparison: Comparison | None = None, top: int = 15) -
     found = tables.of_comparison(comparison, top) if comparison else []
     if comparison:
         parts.append(f"before: {comparison.before.directory}\nafter:  {comparison.after.directory}")
-    parts += [table(each) for each in (*found, *tables.of(report, top))]
+    parts += [each.text() for each in (*found, *tables.of(report, top))]
     if report.notes:
         parts.append("Notes\n" + "\n".join(_wrapped(note, "- ") for note in report.notes))
     return "\n\n".join(parts) + "\n"
@@ -47,18 +46,3 @@ def _advice(report: Report) -> str:
 
 def _wrapped(words: str, mark: str) -> str:
     return textwrap.fill(words, 110, initial_indent=mark, subsequent_indent="   ", break_long_words=False)
-
-
-def table(table: Table) -> str:
-    """Its title, its rows with aligned columns, and its remark."""
-    rows = [table.columns, *table.rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
-    lines = [table.title]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column < table.words else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(2, "  ".join("-" * width for width in widths))
-    return "\n".join(lines + [table.remark] * bool(table.remark))

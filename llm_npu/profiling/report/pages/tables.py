@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -12,25 +11,10 @@ from ..compare import Change, Comparison
 from ..measure import PRIORITY
 from ..summary import Report
 from ..times import text
+from .table import Table, share
 
 _SHAPES = 40  # characters shown of a cell with shapes
 _STEPS = 40  # rows of a table
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading, columns and rows of text; the first ``words`` columns are words, the others numbers."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    words: int = 1
-    remark: str = ""
-
-
-def share(part: float, whole: float) -> str:
-    """A percentage."""
-    return f"{100 * part / whole:.1f}%" if whole else ""
 
 
 def of(report: Report, top: int) -> list[Table]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from llm_npu.models.paddlenlp.families import FAMILIES
+
 DEVIATION = 0.02  # of the weights
 
 
@@ -42,6 +44,7 @@ class ModelSize:
 
     def fields(self) -> dict[str, object]:
         """Those of config.json."""
+        family = FAMILIES[self.family]
         fields = {
             "vocab_size": self.vocabulary,
             "hidden_size": self.hidden,
@@ -52,17 +55,12 @@ class ModelSize:
             "max_position_embeddings": max(self.length, self.prompt + self.new_tokens),
             "seq_length": self.length,
             "use_cache": False,  # training; generation asks for it
-            "fuse_attention_qkv": self.family in ("llama", "qwen2", "qwen2_moe"),
-            "fuse_attention_ffn": self.family in ("llama", "qwen2", "qwen2_moe"),
+            **dict.fromkeys(("fuse_attention_qkv", "fuse_attention_ffn"), family.fuses_projections),
         }
-        if self.experts:
-            fields |= {
-                "num_local_experts": self.experts,
-                "num_experts": self.experts,
-                "num_experts_per_tok": self.experts_per_token,
-                "moe_intermediate_size": self.intermediate,
-                "shared_expert_intermediate_size": self.intermediate,
-            }
+        if experts := family.experts:
+            sizes = filter(None, (experts.size, experts.shared))
+            fields |= dict.fromkeys(sizes, self.intermediate)
+            fields |= {experts.number: self.experts, experts.per_token: self.experts_per_token}
         return fields
 
     def fill(self, parameters: dict) -> None:
@@ -82,16 +80,12 @@ class ModelSize:
         return np.random.default_rng(2).integers(3, self.vocabulary, (self.batch, self.prompt))
 
 
-SIZES = {
-    size.family: size
-    for size in (
-        ModelSize("llama", layers=12, key_value_heads=12),  # 110 million parameters
-        ModelSize("qwen2"),
-        ModelSize("mistral"),
-        ModelSize("mixtral", intermediate=1024, experts=8, experts_per_token=2),
-        ModelSize("qwen2_moe", intermediate=512, experts=16, experts_per_token=4),
-    )
+SPECIAL = {
+    "llama": {"layers": 12, "key_value_heads": 12},  # 110 million parameters
+    "mixtral": {"intermediate": 1024, "experts": 8, "experts_per_token": 2},
+    "qwen2_moe": {"intermediate": 512, "experts": 16, "experts_per_token": 4},
 }
+SIZES = {family: ModelSize(family, **SPECIAL.get(family, {})) for family in FAMILIES}
 QUICK = {
     name: replace(
         size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.paddlenlp.families import FAMILIES, titles
 
 from .arguments import RunConfig
 
@@ -17,7 +17,7 @@ def check_model(run: RunConfig, config) -> None:
             f"give {positions} or less"
         )
     window = getattr(config, "sliding_window", None)
-    if config.model_type in ("mistral", "mixtral") and window and length > window:
+    if FAMILIES[config.model_type].windowed and window and length > window:
         raise ValueError(
             f"--max_seq_length is {length}, but {run.model.model_name_or_path} has a sliding window of "
             f"{window} tokens, which PaddleNLP does not compute; give {window} or less"
@@ -64,9 +64,10 @@ def _check_parallel(run: RunConfig, config) -> None:
             f"--packing {run.data.packing}"
         )
     if stages > 1 and not family.pipeline:
+        cut = titles(lambda each: each.pipeline)
         raise ValueError(
-            f"--pipeline_parallel_degree is {stages}, but this script cuts Llama into stages only; "
-            "leave it out, or train a Llama"
+            f"--pipeline_parallel_degree is {stages}, but this script cuts {cut} into stages only; leave it "
+            f"out, or train a {cut}"
         )
     if stages > 1 and (run.data.packing != "stream" or run.data.reset_attention_mask):
         raise ValueError(

@@ -25,6 +25,8 @@ import paddle_fused
 from llm_npu import device as devices
 from llm_npu.core.atomic import publish, unfinished
 from llm_npu.core.untrusted import plain_json
+from llm_npu.models.paddlenlp import families
+from llm_npu.models.paddlenlp.families import FAMILIES
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
 
@@ -69,8 +71,8 @@ def export(
     elif dtype is not None:
         raise ValueError("dtype is for the folder of a checkpoint; a model is exported as it is")
     about, kernels = _about(model, backend, shape), applied_kernels(model)
-    if model.config.model_type == "mistral":
-        model = _as_llama(model)
+    if other := FAMILIES[model.config.model_type].exported_as:
+        model = _as(other, model)
     ours = not applied_kernels(model)
     if ours:
         surgery.apply_fused_kernels(model, kernels or "auto")
@@ -210,18 +212,19 @@ def _tables(self, x, seq_len=None):
     return self.cos_cached.cast(x.dtype), self.sin_cached.cast(x.dtype)
 
 
-def _as_llama(model):
-    """A Mistral as a Llama, which computes the same: lengths in PaddleNLP's Mistral cannot stay unknown."""
-    from llm_npu.models.paddlenlp import families, weights
+def _as(family: str, model):
+    """``model`` in the classes of another family, which computes the same."""
+    from llm_npu.models.paddlenlp import weights
     from llm_npu.models.paddlenlp.stock_config import SHARED_FIELDS
 
     if any(".lora_" in name for name in model.state_dict()):
-        raise ValueError("This Mistral has LoRA layers, which would be lost; merge them before the export.")
+        name = FAMILIES[model.config.model_type].name
+        raise ValueError(f"This {name} has LoRA layers, which would be lost; merge them before the export.")
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
-    llama = families.model_class("llama")(families.config_class("llama")(**fields))
-    llama.to(dtype=next(iter(model.parameters())).dtype)
-    weights.from_stock(llama, weights.to_stock(model))
-    return llama
+    other = families.model_class(family)(families.config_class(family)(**fields))
+    other.to(dtype=next(iter(model.parameters())).dtype)
+    weights.from_stock(other, weights.to_stock(model))
+    return other
 
 
 def _logits(model):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import paddle
 
+from llm_npu.models.paddlenlp.families import FAMILIES
+
 # What users call a strategy -> what PaddleNLP's ``generate`` calls it.
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
 BEAMS = 4
@@ -125,7 +127,7 @@ def ends_of(config, tokenizer) -> list[int]:
 
 def positions(config) -> int:
     """How many tokens a row may have: the positions, and no more than a window; PaddleNLP computes none."""
-    windowed = config.model_type in ("mistral", "mixtral") or getattr(config, "use_sliding_window", False)
+    windowed = FAMILIES[config.model_type].windowed or getattr(config, "use_sliding_window", False)
     window = getattr(config, "sliding_window", None) if windowed else None
     return min(config.max_position_embeddings, window or config.max_position_embeddings)
 

@@ -10,6 +10,8 @@ becomes 4 N + 2 N_trained. Source: PaLM, arXiv 2204.02311, appendix B.
 
 from __future__ import annotations
 
+from .paddlenlp.families import FAMILIES
+
 
 def flops_per_token(config, length: int, trained: int | None = None) -> float:
     """F for rows of ``length`` tokens; without its attention term for 0.
@@ -27,10 +29,17 @@ def _weights_of_layer(config, heads: int, head_dim: int) -> int:
     hidden = config.hidden_size
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
     attention = 2 * hidden * head_dim * (heads + key_value_heads)
-    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
-    if not experts:
+    if (mixture := _mixture(config)) is None:
         return attention + 3 * hidden * config.intermediate_size
-    size = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
-    shared = getattr(config, "shared_expert_intermediate_size", None)
+    experts, size, shared = mixture
     router = hidden * experts + (hidden if shared else 0)
-    return attention + router + 3 * hidden * (config.num_experts_per_tok * size + (shared or 0))
+    return attention + router + 3 * hidden * (config.num_experts_per_tok * size + shared)
+
+
+def _mixture(config) -> tuple[int, int, int] | None:
+    """The number of experts, the size of one and that of a shared one; None for a dense model."""
+    for family in FAMILIES.values():
+        if family.experts and (number := getattr(config, family.experts.number, None)):
+            size = getattr(config, family.experts.size, None) or config.intermediate_size
+            return number, size, getattr(config, family.experts.shared or "", None) or 0
+    return None

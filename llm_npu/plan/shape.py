@@ -2,67 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 
 from llm_npu.models.paddlenlp import presets
-from llm_npu.models.paddlenlp.families import FAMILIES, check_sizes
-
-# What PaddleNLP's configuration classes take for fields that are not stated: LlamaConfig, Qwen2Config, ...
-LLAMA = {
-    "vocab_size": 32000,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": None,  # as many as attention heads
-    "max_position_embeddings": 2048,
-    "tie_word_embeddings": False,
-}
-DEFAULTS: Mapping[str, Mapping[str, object]] = {
-    "llama": LLAMA,
-    "qwen2": LLAMA
-    | {
-        "vocab_size": 151936,
-        "intermediate_size": 22016,
-        "num_key_value_heads": 32,
-        "max_position_embeddings": 32768,
-        "attention_dropout": 0.0,
-    },
-    "mistral": LLAMA
-    | {
-        "intermediate_size": 14336,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-        "sliding_window": 4096,
-    },
-    "mixtral": LLAMA
-    | {
-        "intermediate_size": 14336,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-        "sliding_window": None,
-        "attention_dropout": 0.0,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    },
-    "qwen2_moe": LLAMA
-    | {
-        "vocab_size": 151936,
-        "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "max_position_embeddings": 8192,
-        "attention_dropout": 0.0,
-        "moe_intermediate_size": 1408,
-        "shared_expert_intermediate_size": 5632,
-        "num_experts": 60,
-        "num_experts_per_tok": 4,
-    },
-}
+from llm_npu.models.paddlenlp.checks import check_sizes
+from llm_npu.models.paddlenlp.families import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -132,20 +77,25 @@ class ModelShape:
     def of(cls, name_or_path: str) -> ModelShape:
         """Of a preset, or of a directory with a config.json. ValueError as ``presets.model_config``."""
         stated = presets.fields_of(name_or_path)
-        kind = stated["model_type"]
+        family = FAMILIES[stated["model_type"]]
         # A file may have fields that its family does not read, such as the experts of another one.
-        found = {name: stated.get(name, value) for name, value in DEFAULTS[kind].items()}
+        found = {name: stated.get(name, value) for name, value in family.defaults.items()}
         if found["num_key_value_heads"] is None:
             found["num_key_value_heads"] = found["num_attention_heads"]
-        check_sizes(SimpleNamespace(model_type=kind, **found), name_or_path)
+        check_sizes(family, SimpleNamespace(**found), name_or_path)
         window = found.get("sliding_window")
         if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 0):
             raise ValueError(
                 f"{name_or_path}: sliding_window is {window!r}, but must be a whole number or null"
             )
-        if experts := FAMILIES[kind].experts:
-            found["num_experts"] = found[experts]
-            found["experts_per_token"] = found["num_experts_per_tok"]
-            found["intermediate_size"] = found.get("moe_intermediate_size", found["intermediate_size"])
-        found |= {"name": name_or_path, "model_type": kind, "attention_bias": kind.startswith("qwen2")}
+        if experts := family.experts:
+            found["num_experts"] = found[experts.number]
+            found["experts_per_token"] = found[experts.per_token]
+            found["intermediate_size"] = found[experts.size]
+            found["shared_expert_intermediate_size"] = found[experts.shared] if experts.shared else 0
+        found |= {
+            "name": name_or_path,
+            "model_type": family.model_type,
+            "attention_bias": family.attention_bias,
+        }
         return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})

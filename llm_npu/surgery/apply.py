@@ -10,18 +10,7 @@ import paddle
 from . import swap
 from .registry import Kernel, NotFused, Replacement, find, scan
 from .report import Report, Row
-
-# What is known to work, for the message to those whose model has no site; the kernels name their own classes.
-MODELS = (
-    "LlamaForCausalLM",
-    "LlamaForCausalLM3DAuto",
-    "LlamaForCausalLMNet",
-    "LlamaForCausalLMPipe",
-    "MistralForCausalLM",
-    "MixtralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen2MoeForCausalLM",
-)
+from .sites import MODELS
 
 
 def apply_fused_kernels(

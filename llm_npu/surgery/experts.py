@@ -1,4 +1,4 @@
-"""The experts of PaddleNLP's mixtures, one layer each, on the tokens that chose them.
+"""Feed-forward layers, and the experts of PaddleNLP's mixtures on the tokens that chose them.
 
 T tokens, H hidden, E experts, K experts of a token.
 """
@@ -8,7 +8,12 @@ from __future__ import annotations
 import paddle
 
 import paddle_fused
+from llm_npu.models.paddlenlp.families import FAMILIES
 from paddle_fused import paddle_release
+
+# (gate, up, down) of the families, and the projection that holds gate and up.
+PROJECTIONS = tuple(dict.fromkeys(family.projections for family in FAMILIES.values()))
+BOTH = "gate_up_fused_proj"
 
 
 def refuses(experts) -> str | None:
@@ -51,14 +56,20 @@ def mixture(experts, tokens, probs, indices):
     made = []
     for expert, part in zip(experts, paddle.split(rows, sizes)):  # noqa: B905 (to_static knows no strict)
         if learns or part.shape[0] > 0:
-            made.append(_expert(expert, part))
+            made.append(feed_forward(expert, part))
     return paddle_fused.moe_token_unpermute(paddle.concat(made), sorted_indices, probs)
 
 
-def _expert(expert, rows):
-    """down(silu(gate(rows)) * up(rows)), under PaddleNLP's names for these projections."""
-    if hasattr(expert, "gate_up_fused_proj"):
-        return expert.down_proj(paddle_fused.swiglu(expert.gate_up_fused_proj(rows)))
-    if hasattr(expert, "w1"):
-        return expert.w2(paddle_fused.swiglu(expert.w1(rows), expert.w3(rows)))
-    return expert.down_proj(paddle_fused.swiglu(expert.gate_proj(rows), expert.up_proj(rows)))
+def feed_forward(self, x):
+    """down(silu(gate(x)) * up(x)), the forward of a feed-forward layer ``self``."""
+    gate, up, down = projections(self)
+    return down(paddle_fused.swiglu(gate(x)) if up is None else paddle_fused.swiglu(gate(x), up(x)))
+
+
+@paddle.jit.not_to_static
+def projections(layer) -> tuple:
+    """The gate, up and down projections of a feed-forward layer; up is None where gate holds both."""
+    gate, up, down = next(names for names in PROJECTIONS if hasattr(layer, names[2]))
+    if hasattr(layer, BOTH):
+        return getattr(layer, BOTH), None, getattr(layer, down)
+    return getattr(layer, gate), getattr(layer, up), getattr(layer, down)

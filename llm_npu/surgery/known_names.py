@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import paddle
 from paddlenlp.transformers.utils import InitTrackerMeta
 
-from .apply import MODELS, NoSite, applied_kernels, apply_fused_kernels
+from .apply import NoSite, applied_kernels, apply_fused_kernels
 from .registry import Kernel, find, scan
+from .sites import MODELS
 
 
 def scan_all_kernels() -> dict[str, Kernel]:

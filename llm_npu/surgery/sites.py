@@ -1,22 +1,40 @@
-"""Which layers are sites of an operator: PaddleNLP's classes, by name, without importing their modules."""
+"""Which layers compute an operator: the classes of the model families, by name, without importing them."""
 
 from __future__ import annotations
 
-PACKAGE = "paddlenlp.transformers"
+from typing import NamedTuple
+
+from llm_npu.models.family import Family
+from llm_npu.models.paddlenlp.families import FAMILIES
+
+# {package of a library of models: its families}.
+LIBRARIES = {"paddlenlp.transformers": FAMILIES}
+# The classes of models that have such layers.
+MODELS = sorted(name for families in LIBRARIES.values() for each in families.values() for name in each.models)
 
 
-def stock_class(layer, names) -> type | None:
-    """PaddleNLP's class among ``names`` that ``layer`` is of, or derived from; None if there is none."""
+class Site(NamedTuple):
+    """A layer's class in its family's record: ``stock``, which the layer is of or derived from; ``way``."""
+
+    stock: type
+    way: str
+    family: Family
+
+    def overridden(self, layer) -> str | None:
+        """The reason to leave a layer whose class brings a forward of its own."""
+        if "forward" in layer.__dict__:
+            return "its forward has been replaced on the instance"
+        if type(layer).forward is self.stock.forward:
+            return None
+        return f"{type(layer).__name__} has a forward of its own, not that of {self.stock.__name__}"
+
+
+def site(layer, operator: str) -> Site | None:
+    """The site of ``operator`` that ``layer`` is; None for any other layer."""
     for kind in type(layer).__mro__:
-        if kind.__name__ in names and kind.__module__.startswith(PACKAGE):
-            return kind
+        for package, families in LIBRARIES.items():
+            if kind.__module__.startswith(package):
+                for family in families.values():
+                    if way := family.layers.get(operator, {}).get(kind.__name__):
+                        return Site(kind, way, family)
     return None
-
-
-def overrides_forward(layer, stock: type) -> str | None:
-    """The reason to leave a layer whose class brings a forward of its own."""
-    if "forward" in layer.__dict__:
-        return "its forward has been replaced on the instance"
-    if type(layer).forward is stock.forward:
-        return None
-    return f"{type(layer).__name__} has a forward of its own, not that of {stock.__name__}"

@@ -1,10 +1,15 @@
 """Named models and local directories with a config.json."""
 
 import json
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from llm_npu import config
+from llm_npu.models.flops import flops_per_token
 from llm_npu.models.paddlenlp.families import FAMILIES, model_class, new_model
 from llm_npu.models.paddlenlp.presets import (
     ALIASES,
@@ -15,8 +20,11 @@ from llm_npu.models.paddlenlp.presets import (
     model_config,
     model_type,
 )
+from llm_npu.plan.shape import ModelShape
+from llm_npu.surgery.registry import scan
 from llm_npu.training.model import config_for
 
+PADDLENLP = Path(find_spec("paddlenlp").origin).parent / "transformers"
 LLAMA = {
     "model_type": "llama",
     "vocab_size": 512,
@@ -35,27 +43,6 @@ def directory(path, **fields):
     written = {name: value for name, value in (LLAMA | fields).items() if value is not None}
     (path / "config.json").write_text(json.dumps(written))
     return str(path)
-
-
-def parameters(model) -> int:
-    """Embedding and head; per layer q, k, v, o, the feed-forward part and two norms."""
-    hidden = model.hidden_size
-    key_value = hidden * model.num_key_value_heads // model.num_attention_heads
-    layer = 2 * hidden * (hidden + key_value) + feed_forward(model) + 2 * hidden
-    if model.model_type.startswith("qwen2"):
-        layer += hidden + 2 * key_value  # biases of q, k and v
-    matrices = 1 if model.tie_word_embeddings else 2
-    return matrices * model.vocab_size * hidden + model.num_hidden_layers * layer + hidden
-
-
-def feed_forward(model) -> int:
-    hidden = model.hidden_size
-    if model.model_type == "mixtral":
-        return model.num_local_experts * (3 * hidden * model.intermediate_size + hidden)
-    if model.model_type == "qwen2_moe":
-        shared = 3 * hidden * model.shared_expert_intermediate_size + hidden
-        return model.num_experts * (3 * hidden * model.moe_intermediate_size + hidden) + shared
-    return 3 * hidden * model.intermediate_size
 
 
 @pytest.mark.parametrize(
@@ -88,7 +75,9 @@ def feed_forward(model) -> int:
     ],
 )
 def test_presets_have_the_published_number_of_parameters(name, millions):
-    assert parameters(model_config(name)) / 1e6 == pytest.approx(millions, rel=1e-3)
+    shape = ModelShape.of(name)
+    assert shape.parameters / 1e6 == pytest.approx(millions, rel=1e-3)
+    assert flops_per_token(shape, 1) == flops_per_token(model_config(name), 1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -96,7 +85,17 @@ def test_the_formula_counts_what_paddlenlp_builds(family):
     model = config_for(config.parse(["--model_type", family, "--num_hidden_layers", "1"]))
     built = model_class(family)(model)
     assert type(built).__name__ == f"{FAMILIES[family].name}ForCausalLM"
-    assert sum(int(parameter.size) for parameter in built.parameters()) == parameters(model)
+    shape = replace(ModelShape.of(TINY[family]), num_hidden_layers=1)
+    assert sum(int(parameter.size) for parameter in built.parameters()) == shape.parameters
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.model_type)
+def test_the_classes_of_a_family_are_paddlenlps(family):
+    """Also those of layers that the surgery changes, which a misspelt name would leave as they are."""
+    source = "".join(file.read_text() for file in (PADDLENLP / family.model_type).glob("modeling*.py"))
+    classes = set(re.findall(r"^class (\w+)", source, re.MULTILINE))
+    assert classes >= {*family.models, *(name for layers in family.layers.values() for name in layers)}
+    assert family.layers.keys() <= scan().keys()
 
 
 def test_every_family_has_a_tiny_preset_and_the_others_lead_to_their_family():
@@ -105,7 +104,7 @@ def test_every_family_has_a_tiny_preset_and_the_others_lead_to_their_family():
     for family, name in TINY.items():
         run = config.parse(["--model_type", family])
         assert (run.model.model_name_or_path, config_for(run).model_type) == (name, family)
-        assert parameters(config_for(run)) < 12e6
+        assert ModelShape.of(name).parameters < 12e6
 
 
 def test_the_padding_token_of_a_mistral_is_learnt():
@@ -246,11 +245,7 @@ def test_the_run_decides_fused_projections_and_length(tmp_path):
     argv = ["--model_name_or_path", directory(tmp_path / "m"), "--max_seq_length", "32"]
     llama = config_for(config.parse([*argv, "--fuse_attention_qkv", "false"]))
     assert llama.seq_length == 32
-    assert (llama.fuse_attention_qkv, llama.fuse_attention_ffn, llama.use_fast_layer_norm) == (
-        False,
-        True,
-        False,
-    )
+    assert not llama.fuse_attention_qkv and llama.fuse_attention_ffn and not llama.use_fast_layer_norm
     config_for(config.parse([*argv, "--device", "cpu"]))
     with pytest.raises(ValueError, match=r"--max_seq_length is 65, but .* has 64 positions"):
         config_for(config.parse([*argv[:2], "--max_seq_length", "65"]))

@@ -1,1 +1,5 @@
-"""PaddleNLP's models: families, presets, weights in the stock layout, LoRA."""
+"""PaddleNLP's models: families, presets, weights in the Hugging Face layout, LoRA."""
+
+from .families import internlm2
+
+__all__ = ["internlm2"]

@@ -26,13 +26,18 @@ from typing import NamedTuple
 import numpy as np
 import paddle
 
+from .families import FAMILIES
+
 Shape = tuple[int, ...]
+
+# {name of a fused projection: names in the stock layout}, of all families.
+FUSED = {name: parts for family in FAMILIES.values() for name, parts in family.fused_projections.items()}
 
 
 class Block(NamedTuple):
     """``array[local : local + extent]`` is ``stock[offset : offset + extent]``, of ``shape`` as a whole.
 
-    ``turned``: the array holds it transposed. ``offset`` and ``extent`` count in the stock tensor ``name``.
+    ``transposed``: the array holds the transpose. ``offset`` and ``extent`` count in the stock tensor.
     """
 
     name: str
@@ -40,11 +45,11 @@ class Block(NamedTuple):
     offset: Shape
     extent: Shape
     local: Shape
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def local_extent(self) -> Shape:
-        return self.extent[::-1] if self.turned else self.extent
+        return self.extent[::-1] if self.transposed else self.extent
 
     @property
     def box(self) -> tuple[slice, ...]:
@@ -54,7 +59,7 @@ class Block(NamedTuple):
     def of(self, array: np.ndarray) -> np.ndarray:
         """The view of the block in a process's array, in the orientation of the stock tensor."""
         view = array[_box(self.local, self.local_extent)]
-        return view.T if self.turned else view
+        return view.T if self.transposed else view
 
 
 class Patch(NamedTuple):
@@ -128,10 +133,9 @@ def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
 
 def parts(name: str) -> list[str]:
     """The stock names of what the parameter ``name`` holds."""
-    if "qkv_proj" in name:
-        return [name.replace("qkv_proj", part) for part in ("q_proj", "k_proj", "v_proj")]
-    if "gate_up_fused_proj" in name:
-        return [name.replace("gate_up_fused_proj", part) for part in ("gate_proj", "up_proj")]
+    for fused, stock in FUSED.items():
+        if fused in name:
+            return [name.replace(fused, part) for part in stock]
     return [name]
 
 
@@ -148,7 +152,7 @@ def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list
             if all(a < b for a, b in zip(low, high, strict=True)):
                 moved = tuple(a - b for a, b in zip(low, block.local, strict=True))
                 size = tuple(b - a for a, b in zip(low, high, strict=True))
-                if block.turned:
+                if block.transposed:
                     moved, size = moved[::-1], size[::-1]
                 offset = tuple(a + b for a, b in zip(block.offset, moved, strict=True))
                 found.append(block._replace(offset=offset, extent=size, local=low))
@@ -196,7 +200,7 @@ def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Blo
         extent = (*patch.extent[:-1], high - low)
         local = (*patch.local[:-1], patch.local[-1] + low - left)
         if config is not None and is_linear(part, len(whole)):
-            yield Block(part, shape[::-1], offset[::-1], extent[::-1], local, turned=True)
+            yield Block(part, shape[::-1], offset[::-1], extent[::-1], local, transposed=True)
         else:
             yield Block(part, shape, offset, extent, local)
 
@@ -243,7 +247,7 @@ def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
         return shape, [Patch((0,) * len(shape), (0,) * len(shape), shape)]
     axis = tensor.split_axis
     whole = (*shape[:axis], shape[axis] * degree, *shape[axis + 1 :])
-    if "gate_up_fused_proj" in name and axis == len(shape) - 1:
+    if len(parts(name)) == 2 and axis == len(shape) - 1:
         half = shape[-1] // 2
         extent, zeros = (*shape[:-1], half), (0,) * (len(shape) - 1)
         return whole, [

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from llm_npu.core.untrusted import plain_json
 
-from .families import SIZES, model_class
+from .checks import SIZES
+from .families import CONVERSIONS, FAMILIES, model_class
 
 FILE = "config.json"
 
@@ -27,29 +28,26 @@ SHARED_FIELDS = (
     "pad_token_id",
 )
 
-# Kinds of rope_scaling in Hugging Face's Llama -> rope_scaling_type in PaddleNLP's. Both read llama3.
-SCALINGS = {"linear": "linear", "dynamic": "dynamic_ntk"}
-
 
 def model_type(folder: str | Path) -> str | None:
     """The ``model_type`` in the config.json of ``folder``; None where there is no such file or field."""
     try:
-        return plain_json.mapping(Path(folder) / FILE).get("model_type")
+        found = plain_json.mapping(Path(folder) / FILE).get("model_type")
     except (OSError, ValueError):
         return None
+    return found if isinstance(found, str) else None
 
 
 def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields of a config.json as PaddleNLP's configurations take them; an InternLM2 becomes a Llama.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
-    ``torch_dtype``. ValueError for an InternLM2 with biases.
+    ``torch_dtype``. ValueError for a model that cannot be converted.
     """
-    from . import internlm2  # not above: numpy is not needed to read arguments
-
     fields = dict(fields)
-    if fields.get("model_type") == internlm2.MODEL_TYPE:
-        fields = internlm2.llama_config(fields)
+    named = fields.get("model_type")
+    if isinstance(named, str) and named in CONVERSIONS:
+        fields = CONVERSIONS[named].fields(fields)
     rope = fields.pop("rope_parameters", None)
     if isinstance(rope, dict):
         scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
@@ -59,20 +57,19 @@ def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
         kind = scaling.get("rope_type") or scaling.get("type")
         if kind == "default":
             fields["rope_scaling"] = None
-        elif fields.get("model_type") == "llama" and kind in SCALINGS:
+        elif own := isinstance(kind, str) and _scalings(fields.get("model_type")).get(kind):
             del fields["rope_scaling"]
-            fields |= {"rope_scaling_type": SCALINGS[kind], "rope_scaling_factor": scaling.get("factor", 1.0)}
+            fields |= {"rope_scaling_type": own, "rope_scaling_factor": scaling.get("factor", 1.0)}
         else:
             fields["rope_scaling"] = {**scaling, "rope_type": kind}  # PaddleNLP does not look for "type"
     return fields
 
 
 def save(config, folder: Path, dtype: str) -> None:
-    """Write config.json with what Hugging Face's reader needs and PaddleNLP leaves out or calls otherwise.
+    """Write config.json with what Hugging Face's reader needs and PaddleNLP omits or names otherwise.
 
     ``config``: a ``LlamaConfig``, ``Qwen2Config``, ...; ``dtype``: of the weights.
     """
-
     config.save_pretrained(str(folder))
     file = folder / FILE
     written = json.loads(file.read_text())
@@ -82,10 +79,15 @@ def save(config, folder: Path, dtype: str) -> None:
         torch_dtype=dtype,
         hidden_act="silu",
         **{field: getattr(config, field) for field in SHARED_FIELDS},
+        **FAMILIES[config.model_type].stated,
     )
-    if config.model_type == "llama":
-        written.update(attention_bias=False, mlp_bias=False)
-    kinds = {own: stock for stock, own in SCALINGS.items()}
+    kinds = {own: stock for stock, own in _scalings(config.model_type).items() if own}
     if kind := kinds.get(getattr(config, "rope_scaling_type", None)):
         written["rope_scaling"] = {"rope_type": kind, "factor": config.rope_scaling_factor}
     file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+
+
+def _scalings(model_type: object) -> Mapping[str, str | None]:
+    """``Family.rope_scalings``; none for an unknown family."""
+    known = isinstance(model_type, str) and model_type in FAMILIES
+    return FAMILIES[model_type].rope_scalings if known else {}

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from . import internlm2, layout, stock_config
+from . import layout, stock_config
+from .families import CONVERSIONS
 from .stored import FILE, Stored, write
 
 __all__ = ["FILE", "from_stock", "load", "save", "to_stock"]
@@ -40,9 +41,9 @@ def load(model, folder: str | Path) -> None:
     ValueError for files that cannot be read, and for weights that are missing, unknown or of another shape.
     """
     stored = Stored(folder)
-    if stock_config.model_type(folder) == internlm2.MODEL_TYPE:
+    if conversion := CONVERSIONS.get(stock_config.model_type(folder)):
         config = model.config
-        stored = internlm2.AsLlama(stored, config.num_attention_heads, config.num_key_value_heads)
+        stored = conversion.arrays(stored, config.num_attention_heads, config.num_key_value_heads)
     from_stock(model, stored)
 
 

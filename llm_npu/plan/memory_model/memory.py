@@ -225,7 +225,7 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     gathered.forward(ledger, "head", (HALF * numbers,))
     take("logits", HALF * numbers, "logits and loss")
     take("wide logits", SINGLE * numbers, "logits and loss")
-    if shape.model_type == "mistral":  # its forward returns them in float32
+    if FAMILIES[shape.model_type].logits_in_float32:
         give("logits")
     take("softmax", SINGLE * numbers, "logits and loss")
     take("losses", 4 * SINGLE * tokens, "logits and loss")

@@ -1,5 +1,16 @@
 """Attention of PaddleNLP's decoders, by ``paddle_fused.flash_attention``.
 
+Ways of a class (``Family.layers``):
+
+    attn_func               its forward calls ``self.attn_func``
+    function                its forward calls ``scaled_dot_product_attention`` of its module
+    F                       with ``use_flash_attention`` it calls ``F.scaled_dot_product_attention``
+    decoder                 makes the mask of all layers
+    causal decoder          the same, causal whatever mask it is given, with heads before tokens in its cache
+    decoder without mask    passes None to layers that are causal
+    inputs of all layers    makes positions and mask for them
+    first stage             of a pipeline
+
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
 """
 
@@ -16,15 +27,9 @@ import paddle_fused
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import overrides_forward, stock_class
+from llm_npu.surgery.sites import Site, site
 from llm_npu.surgery.swap import by_name
 from paddle_fused import masks
-
-AS_ATTRIBUTE = ("LlamaAttention", "Qwen2Attention", "Qwen2MoeAttention")  # self.attn_func(...)
-# scaled_dot_product_attention(...)
-AS_GLOBAL = ("LlamaAttentionAuto", "LlamaAttentionNet", "MixtralAttention")
-AS_FUNCTIONAL = ("MistralAttention",)  # F.scaled_dot_product_attention(...), with use_flash_attention
-DECODERS = ("LlamaModel", "MistralModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
 
 
 def example(layer, batch) -> list:
@@ -41,28 +46,25 @@ def example(layer, batch) -> list:
 
 @kernel("attention", known_as="npu_fused_attention", operator="flash_attention", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    for names, change in CHANGES.items():
-        stock = stock_class(layer, names)
-        if stock is not None:
-            return change(layer, stock)
-    return None
+    found = site(layer, "attention")
+    return None if found is None else WAYS[found.way](layer, found)
 
 
-def _attention_layer(layer, stock) -> Replacement | NotFused:
-    reason = overrides_forward(layer, stock) or _unsupported(layer.config)
+def _attention_layer(layer, found: Site) -> Replacement | NotFused:
+    reason = found.overridden(layer) or _unsupported(layer.config)
     if reason:
         return NotFused(reason)
     calls = {"repeat_kv": keep_heads}
-    if stock.__name__ in AS_FUNCTIONAL:
+    if found.way == "F":
         return Replacement(
             calls={**calls, "F": SimpleNamespace(scaled_dot_product_attention=functional_attention)},
             attributes={"config": _changed(layer.config, use_flash_attention=True)},
             arguments=refuse_weights,
         )
-    if stock.__name__ in AS_ATTRIBUTE:
+    if found.way == "attn_func":
         return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
     name = "scaled_dot_product_attention"
-    return Replacement(calls={**calls, name: in_place_of(stock.forward.__globals__[name])})
+    return Replacement(calls={**calls, name: in_place_of(found.stock.forward.__globals__[name])})
 
 
 def refuse_weights(layer, arguments: dict) -> dict:
@@ -157,7 +159,7 @@ def functional_attention(query, key, value, attn_mask=None, is_causal=False):
     return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
 
 
-def _decoder(layer, stock) -> Replacement | NotFused:
+def _decoder(layer, found: Site) -> Replacement | None:
     if _unsupported(layer.config):
         return None
     answers = {  # what the stock forward asks of the mask that it is about to pass on
@@ -168,7 +170,7 @@ def _decoder(layer, stock) -> Replacement | NotFused:
     return Replacement(
         calls=answers,
         attributes={"_prepare_decoder_attention_mask": keep_mask},
-        arguments=partial(mask_as_object, stock.__name__ == "MistralModel"),
+        arguments=partial(mask_as_object, found.way == "causal decoder"),
         is_site=False,
     )
 
@@ -179,26 +181,26 @@ def keep_mask(attention_mask, *of_stock):
 
 
 @paddle.jit.not_to_static
-def mask_as_object(is_mistral: bool, layer, arguments: dict) -> dict:
+def mask_as_object(is_causal: bool, layer, arguments: dict) -> dict:
     """The arguments of a decoder's forward with a mask object for ``attention_mask``.
 
-    Mistral has heads before tokens in its key/value cache, and is causal whatever mask it is given.
+    ``is_causal``: a ``causal decoder``.
     """
     tokens = arguments.get("input_ids")
     query_len = (tokens if tokens is not None else arguments["inputs_embeds"]).shape[1]
     cache = arguments.get("past_key_values")
     past = 0
     if cache is not None and cache[0] is not None:
-        past = cache[0][0].shape[2 if is_mistral else 1]
+        past = cache[0][0].shape[2 if is_causal else 1]
     start_rows = arguments.pop("attn_mask_startend_row_indices", None)
     given = arguments.get("attention_mask")
     mask = mask_of(given, start_rows, query_len, past + query_len)
-    if is_mistral and not isinstance(given, masks.Mask):
+    if is_causal and not isinstance(given, masks.Mask):
         mask = mask & masks.causal()
     return {**arguments, "attention_mask": mask}
 
 
-def _auto_decoder(layer, stock) -> Replacement:
+def _auto_decoder(layer, found: Site) -> Replacement:
     """LlamaModelAuto: without a mask of its own it passes None, and the layers are causal."""
     return Replacement(
         attributes={"config": _changed(layer.config, use_flash_attention=True)},
@@ -217,7 +219,7 @@ def refuse_mask(layer, arguments: dict) -> dict:
     return arguments
 
 
-def _global_layer(layer, stock) -> Replacement:
+def _global_layer(layer, found: Site) -> Replacement:
     """GlobalOutputNet of LlamaForCausalLMNet, which prepares positions and mask for all layers."""
     return Replacement(forward=global_outputs, is_site=False)
 
@@ -232,16 +234,16 @@ def global_outputs(
     return position_ids, attention_mask, None
 
 
-def _pipe_embedding(layer, stock) -> Replacement:
+def _pipe_embedding(layer, found: Site) -> Replacement:
     """LlamaEmbeddingPipe: where no mask is given it writes one out on npu, which says the opposite (True =
     keep) of what the operator takes, and elsewhere none: then the layers are causal."""
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 
-CHANGES = {
-    (*AS_ATTRIBUTE, *AS_GLOBAL, *AS_FUNCTIONAL): _attention_layer,
-    DECODERS: _decoder,
-    ("LlamaModelAuto",): _auto_decoder,
-    ("GlobalOutputNet",): _global_layer,
-    ("LlamaEmbeddingPipe",): _pipe_embedding,
+WAYS = {
+    **dict.fromkeys(("attn_func", "function", "F"), _attention_layer),
+    **dict.fromkeys(("decoder", "causal decoder"), _decoder),
+    "decoder without mask": _auto_decoder,
+    "inputs of all layers": _global_layer,
+    "first stage": _pipe_embedding,
 }

@@ -2,6 +2,11 @@
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
+Ways of a class (``Family.layers``):
+
+    router                    ``gate`` is a linear layer, and the K probabilities add up to 1 (Mixtral)
+    gate and shared expert    ``gate`` is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
+
 B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
 """
 
@@ -13,7 +18,7 @@ import paddle.nn.functional as F
 import paddle_fused
 from llm_npu.surgery import experts
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import overrides_forward, stock_class
+from llm_npu.surgery.sites import site
 
 
 def example(block, batch) -> list:
@@ -39,15 +44,15 @@ def replace(layer) -> Replacement | NotFused | None:
     Not fused: experts that are spread over processes or have another activation than SiLU, and gates that
     drop tokens or choose experts otherwise than by probability.
     """
-    stock = stock_class(layer, tuple(BLOCKS))
-    if stock is None:
+    found = site(layer, "moe")
+    if found is None:
         return None
-    forward, refuses = BLOCKS[stock.__name__]
-    reason = overrides_forward(layer, stock) or experts.refuses(layer.experts) or refuses(layer)
+    forward, refuses = WAYS[found.way]
+    reason = found.overridden(layer) or experts.refuses(layer.experts) or refuses(layer)
     return NotFused(reason) if reason else Replacement(forward=forward)
 
 
-def _refuses_mixtral(block) -> str | None:
+def _refuses_routed(block) -> str | None:
     for number, expert in enumerate(block.experts):
         activation = type(expert.act_fn).__name__
         if activation != "SiLUActivation":
@@ -55,7 +60,7 @@ def _refuses_mixtral(block) -> str | None:
     return None
 
 
-def _refuses_qwen2_moe(block) -> str | None:
+def _refuses_gated(block) -> str | None:
     gate = block.gate
     if block.expert_parallel_degree > 1:
         return f"tokens go to experts in other processes (expert parallel, {block.expert_parallel_degree})"
@@ -70,7 +75,7 @@ def _refuses_qwen2_moe(block) -> str | None:
     return None
 
 
-def mixtral(self, hidden_states):
+def routed(self, hidden_states):
     """hidden_states [B, S, H] -> the same shape, and the router's logits [T, E]."""
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
     router_logits = self.gate(tokens)
@@ -82,7 +87,7 @@ def mixtral(self, hidden_states):
     return out.astype(hidden_states.dtype).reshape(hidden_states.shape), router_logits
 
 
-def qwen2_moe(self, hidden_states):
+def gated(self, hidden_states):
     """hidden_states [B, S, H] -> the same shape, and the gate's auxiliary loss.
 
     ``norm_topk_prob`` is the configuration's, which PaddleNLP 3.0.0b4 does not hand to its gate.
@@ -102,10 +107,7 @@ def qwen2_moe(self, hidden_states):
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 
-BLOCKS = {
-    "MixtralSparseMoeBlock": (mixtral, _refuses_mixtral),
-    "Qwen2MoeSparseMoEBlock": (qwen2_moe, _refuses_qwen2_moe),
-}
+WAYS = {"router": (routed, _refuses_routed), "gate and shared expert": (gated, _refuses_gated)}
 
 
 def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:

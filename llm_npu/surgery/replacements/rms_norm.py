@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import overrides_forward, stock_class
-
-CLASSES = (
-    "LlamaRMSNorm",
-    "LlamaRMSNormAuto",
-    "LlamaRMSNormNet",
-    "MistralRMSNorm",
-    "MixtralRMSNorm",
-    "Qwen2RMSNorm",
-    "Qwen2MoeRMSNorm",
-)
+from llm_npu.surgery.sites import site
 
 
 def example(layer, batch) -> list:
@@ -25,12 +15,11 @@ def example(layer, batch) -> list:
 
 @kernel("rms_norm", known_as="npu_fused_rmsnorm", operator="rms_norm", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    stock = stock_class(layer, CLASSES)
-    if stock is None:
+    found = site(layer, "rms_norm")
+    if found is None:
         return None
-    if reason := overrides_forward(layer, stock):
-        return NotFused(reason)
-    return Replacement(forward=forward)
+    reason = found.overridden(layer)
+    return NotFused(reason) if reason else Replacement(forward=forward)
 
 
 def forward(self, hidden_states):

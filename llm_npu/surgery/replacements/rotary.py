@@ -1,31 +1,25 @@
-"""Rotary position embedding of PaddleNLP's attention layers, by ``paddle_fused.apply_rotary``."""
+"""Rotary position embedding of PaddleNLP's attention layers, by ``paddle_fused.apply_rotary``.
+
+Ways of a class (``Family.layers``):
+
+    tokens first    attention whose tables are [1, P, 1, D] and whose queries are [B, S, N, D]
+    heads first     attention whose tables are [P, D] and whose queries are [B, N, S, D]
+    decoder         makes positions 0, 1, 2, ... where none are given, and passes anything else on as it is
+"""
 
 from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import overrides_forward, stock_class
-
-# Attention whose rotary tables are [1, P, 1, D] and whose queries are [B, S, N, D].
-TOKENS_FIRST = (
-    "LlamaAttention",
-    "LlamaAttentionAuto",
-    "LlamaAttentionNet",
-    "MixtralAttention",
-    "Qwen2Attention",
-    "Qwen2MoeAttention",
-)
-HEADS_FIRST = ("MistralAttention",)  # tables [P, D], queries [B, N, S, D]
-# Decoders that make up positions 0, 1, 2, ... where none are given, and pass anything else on as it is.
-DECODERS = ("LlamaModel", "MixtralModel", "Qwen2Model", "Qwen2MoeModel")
+from llm_npu.surgery.sites import site
 
 
 def example(layer, batch) -> list:
     rows, length, size = batch.rows, batch.length, layer.head_dim
     share = parts(getattr(layer, "q_proj", None))
     heads = layer.num_heads // share, layer.num_key_value_heads // share
-    if stock_class(layer, HEADS_FIRST):
+    if site(layer, "rotary").way == "heads first":
         q, k = (batch.empty(rows, n, length, size) for n in heads)
         cos, sin = (batch.table(length, size) for _ in range(2))
         return [lambda: rotate_heads_first(q, k, cos, sin, batch.positions())]
@@ -37,14 +31,14 @@ def example(layer, batch) -> list:
 
 @kernel("rotary", known_as="npu_fused_rope", operator="apply_rotary", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    if stock_class(layer, DECODERS):
-        return Replacement(arguments=name_positions, is_site=False)
-    stock = stock_class(layer, (*TOKENS_FIRST, *HEADS_FIRST))
-    if stock is None:
+    found = site(layer, "rotary")
+    if found is None:
         return None
-    if reason := overrides_forward(layer, stock):
+    if found.way == "decoder":
+        return Replacement(arguments=name_positions, is_site=False)
+    if reason := found.overridden(layer):
         return NotFused(reason)
-    if stock.__name__ in HEADS_FIRST:
+    if found.way == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})
     if not getattr(layer.config, "rope", True):
         return NotFused("the model has no rotary embedding")

@@ -15,22 +15,10 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 from paddle.distributed import fleet
-from paddlenlp.transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2MoeConfig,
-    Qwen2MoeForCausalLM,
-)
 from paddlenlp.transformers.llama import modeling_auto, modeling_network
 
-DENSE = ("attention", "rms_norm", "rotary", "swiglu")
-EXPERTS = (*DENSE, "moe")
+from llm_npu.models.paddlenlp import families
+
 POSITIONS = 64
 VOCABULARY = 128
 
@@ -65,17 +53,32 @@ LLAMA3_SCALING = {
 
 @dataclass(frozen=True, eq=False)  # so that it is a key of caches
 class Family:
-    """``row``: the README's row. ``settings``: of its configuration. ``operators``: those it has.
-    ``criterion``: makes the loss where the model does not. ``prepare``: called before the model is built."""
+    """A row of tests: a model of a family, ``settings`` of its configuration, ``row`` of the README's table.
+
+    ``other``: a class of the model for auto-parallel, and ``criterion``, which makes its loss. ``prepare`` is
+    called before the model is built.
+    """
 
     name: str
-    row: str
-    model: type
-    config: type
+    model_type: str
     settings: Mapping[str, object]
-    operators: tuple[str, ...] = DENSE
+    row: str = ""
+    other: type | None = None
     criterion: Callable | None = None
     prepare: Callable[[], None] = lambda: None
+
+    @property
+    def model(self) -> type:
+        return self.other or families.model_class(self.model_type)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(families.FAMILIES[self.model_type].layers)
+
+    @property
+    def title(self) -> str:
+        """The row of the README's table."""
+        return self.row or families.FAMILIES[self.model_type].title
 
     def __str__(self) -> str:
         return self.name
@@ -88,7 +91,7 @@ class Family:
     def build(self, dtype: str = "float32", **attributes):
         """The model on the current device, in evaluation mode; ``attributes`` of its configuration."""
         self.prepare()
-        config = self.config(**{**SIZES, **self.settings})
+        config = families.config_class(self.model_type)(**{**SIZES, **self.settings})
         for name, value in attributes.items():
             setattr(config, name, value)
         model = self.model(config)
@@ -131,68 +134,49 @@ def one_process_mesh() -> dist.ProcessMesh:
     return dist.ProcessMesh([[0]], dim_names=["dp", "mp"])
 
 
-def _set_mesh() -> None:
-    fleet.auto.set_mesh(one_process_mesh())
-
-
-def _llama(name: str, row: str, **settings) -> Family:
-    return Family(name, row, LlamaForCausalLM, LlamaConfig, {**MANY_HEADS, **settings})
-
-
-def _scaled(kind: str) -> Family:
-    return _llama(
-        f"llama-{kind}", "Llama, scaled rotary embedding", rope_scaling_type=kind, rope_scaling_factor=2.0
-    )
-
-
-LLAMA, QWEN2 = "Llama 1, 2 and 3", "Qwen2"
+LLAMA, SCALED = "Llama 1, 2 and 3", "Llama, scaled rotary embedding"
 FAMILIES = (
-    _llama("llama", LLAMA),
-    _llama("llama-gqa", LLAMA, **GROUPED_HEADS),
-    _llama("llama-tied", LLAMA, tie_word_embeddings=True),
-    _llama("llama-joined", LLAMA, **GROUPED_HEADS, fuse_attention_qkv=True, fuse_attention_ffn=True),
-    _scaled("linear"),
-    _scaled("ntk"),
-    _scaled("dynamic_ntk"),
-    _llama("llama-llama3", "Llama, scaled rotary embedding", rope_scaling=LLAMA3_SCALING),
-    Family("qwen2", QWEN2, Qwen2ForCausalLM, Qwen2Config, GROUPED_HEADS),
-    Family("qwen2-tied", QWEN2, Qwen2ForCausalLM, Qwen2Config, {**MANY_HEADS, "tie_word_embeddings": True}),
-    Family("mistral", "Mistral", MistralForCausalLM, MistralConfig, {**GROUPED_HEADS, "sliding_window": 4}),
+    Family("llama", "llama", MANY_HEADS, LLAMA),
+    Family("llama-gqa", "llama", GROUPED_HEADS, LLAMA),
+    Family("llama-tied", "llama", {**MANY_HEADS, "tie_word_embeddings": True}, LLAMA),
     Family(
-        "qwen2-moe", "Qwen2-MoE", Qwen2MoeForCausalLM, Qwen2MoeConfig, {**GROUPED_HEADS, **QWEN2_MOE}, EXPERTS
+        "llama-joined",
+        "llama",
+        {**GROUPED_HEADS, "fuse_attention_qkv": True, "fuse_attention_ffn": True},
+        LLAMA,
     ),
-    Family(
-        "qwen2-moe-normed",
-        "Qwen2-MoE",
-        Qwen2MoeForCausalLM,
-        Qwen2MoeConfig,
-        {**MANY_HEADS, **QWEN2_MOE, "norm_topk_prob": True},
-        EXPERTS,
+    *(
+        Family(
+            f"llama-{kind}",
+            "llama",
+            {**MANY_HEADS, "rope_scaling_type": kind, "rope_scaling_factor": 2.0},
+            SCALED,
+        )
+        for kind in ("linear", "ntk", "dynamic_ntk")
     ),
-    Family(
-        "mixtral",
-        "Mixtral",
-        MixtralForCausalLM,
-        MixtralConfig,
-        {**GROUPED_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2},
-        EXPERTS,
-    ),
+    Family("llama-llama3", "llama", {**MANY_HEADS, "rope_scaling": LLAMA3_SCALING}, SCALED),
+    Family("qwen2", "qwen2", GROUPED_HEADS),
+    Family("qwen2-tied", "qwen2", {**MANY_HEADS, "tie_word_embeddings": True}),
+    Family("mistral", "mistral", {**GROUPED_HEADS, "sliding_window": 4}),
+    Family("qwen2-moe", "qwen2_moe", {**GROUPED_HEADS, **QWEN2_MOE}),
+    Family("qwen2-moe-normed", "qwen2_moe", {**MANY_HEADS, **QWEN2_MOE, "norm_topk_prob": True}),
+    Family("mixtral", "mixtral", {**GROUPED_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
     Family(
         "llama-auto",
+        "llama",
+        GROUPED_HEADS,
         "Llama of modeling_auto",
         modeling_auto.LlamaForCausalLM3DAuto,
-        LlamaConfig,
-        GROUPED_HEADS,
-        criterion=modeling_auto.LlamaPretrainingCriterion3DAuto,
-        prepare=_set_mesh,
+        modeling_auto.LlamaPretrainingCriterion3DAuto,
+        prepare=lambda: fleet.auto.set_mesh(one_process_mesh()),
     ),
     Family(
         "llama-network",
+        "llama",
+        GROUPED_HEADS,
         "Llama of modeling_network",
         modeling_network.LlamaForCausalLMNet,
-        LlamaConfig,
-        GROUPED_HEADS,
-        criterion=modeling_network.LlamaPretrainingCriterionNet,
+        modeling_network.LlamaPretrainingCriterionNet,
     ),
 )
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -21,17 +21,19 @@ BEGIN, END = "<!-- models x operators: python tests/shared/fused_models/table.py
 def markdown() -> str:
     """One row for each model, one column for each operator: yes, or - where it has no such part."""
     from fused_models.comparison import built
-    from fused_models.families import EXPERTS, FAMILIES
+    from fused_models.families import FAMILIES
 
-    cells: dict[str, dict[str, set[bool]]] = {}
+    operators = dict.fromkeys(operator for family in FAMILIES for operator in family.operators)
+    rows: dict[str, set[str]] = {}
     for family in FAMILIES:
-        cells.setdefault(family.row, {operator: set() for operator in EXPERTS})
         for operator in family.operators:
             built(family, operator)  # which asserts that every site of the operator is fused
-            cells[family.row][operator].add(True)
-    lines = ["| model of PaddleNLP | " + " | ".join(EXPERTS) + " |", "|---|" + "---|" * len(EXPERTS)]
-    for row, found in cells.items():
-        lines.append(f"| {row} | " + " | ".join("yes" if found[o] else "-" for o in EXPERTS) + " |")
+            rows.setdefault(family.title, set()).add(operator)
+    lines = ["| model of PaddleNLP | " + " | ".join(operators) + " |", "|---|" + "---|" * len(operators)]
+    for title, found in rows.items():
+        lines.append(
+            f"| {title} | " + " | ".join("yes" if each in found else "-" for each in operators) + " |"
+        )
     return "\n".join(lines) + "\n"
 
 

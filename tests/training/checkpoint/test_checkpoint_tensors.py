@@ -57,7 +57,7 @@ def test_a_fused_projection_is_three_stock_tensors():
     assert all((count == 1).all() for count in times.values())
 
 
-def test_biases_and_embeddings_are_not_turned():
+def test_biases_and_embeddings_are_not_transposed():
     array = np.arange(16.0)
     made, _ = stock(blocks("model.layers.0.self_attn.qkv_proj.bias", 16), array)
     # G = 2 query heads of size 2, a key, a value; twice

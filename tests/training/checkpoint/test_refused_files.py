@@ -21,7 +21,7 @@ from llm_npu.core import tensor_file
 from llm_npu.core.untrusted import memory, plain_json
 from llm_npu.data import answers
 from llm_npu.data.text import chat_template
-from llm_npu.models.paddlenlp import families, presets
+from llm_npu.models.paddlenlp import checks, families, presets
 from llm_npu.models.paddlenlp.stored import Stored
 from llm_npu.profiling.report.reading import chrome_trace
 from llm_npu.training import checkpoint, resume
@@ -260,7 +260,7 @@ def test_models_larger_than_the_machine(refused, tmp_path, sizes):
 
 
 def test_numbers_that_are_none(refused, tmp_path):
-    for field in families.NUMBERS:
+    for field in checks.NUMBERS:
         for value in ("1e-5", -1.0, [1], True, float("nan"), float("inf")):
             (tmp_path / "config.json").write_text(json.dumps(fields_of("llama") | {field: value}))
             refused(field, presets.model_config, str(tmp_path))

@@ -23,11 +23,14 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from llm_npu.core.atomic import publish, unfinished
 from llm_npu.core.untrusted import plain_json
+from llm_npu.models.family import Conversion
+
+if TYPE_CHECKING:  # reading arguments needs no numpy
+    import numpy as np
 
 MODEL_TYPE = "internlm2"
 CONFIG_FILE = "config.json"
@@ -50,7 +53,7 @@ LLAMA_ONLY = ("attention_bias", "mlp_bias", "head_dim")  # fields that InternLM2
 WEIGHT_FILES = (".safetensors", ".safetensors.index.json", ".bin", ".pdparams")
 
 
-class _View(Mapping[str, np.ndarray]):
+class _View(Mapping):
     """The arrays of ``stored`` under the names, and in the layout, of the other kind of checkpoint.
 
     ``stored``: {name: array}. ``num_heads`` and ``num_key_value_heads`` as in config.json.
@@ -105,6 +108,8 @@ class AsInternLM2(_View):
         return [name.replace(query, FUSED) if query in name else _renamed(name, LLAMA_NAMES)]
 
     def __getitem__(self, name):
+        import numpy as np
+
         source = self.sources[name]
         if FUSED not in name:
             return self.stored[source]
@@ -174,7 +179,7 @@ def _read_config(folder: Path, model_type: str) -> dict[str, object]:
 
 
 def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: type[_View]) -> None:
-    from .stored import Stored, write  # they import paddle
+    from ..stored import Stored, write  # they import paddle
 
     if target.exists():
         raise ValueError(f"{target} exists already; name a folder that does not")
@@ -196,3 +201,6 @@ def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: ty
         write(view, new, files)
         (new / CONFIG_FILE).write_text(json.dumps(converted, indent=2, sort_keys=True) + "\n")
         publish(new, target)
+
+
+CONVERSION = Conversion(MODEL_TYPE, fields=llama_config, arrays=AsLlama)

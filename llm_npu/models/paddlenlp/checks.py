@@ -1,0 +1,113 @@
+"""Configurations that make no model, or one that PaddleNLP's classes would compute otherwise, are refused.
+
+PaddleNLP's classes read some fields of config.json and ignore others. A field that asks for something that a
+class does not compute is refused here, with the field's name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from llm_npu.models.family import Family
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+)
+NUMBERS = ("rms_norm_eps", "rope_theta", "initializer_range")
+LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, whatever its sizes
+
+
+def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None:
+    """ValueError when the fields of ``file``, a config.json, ask for what PaddleNLP's class lacks."""
+    library = f"PaddleNLP's {family.name}"
+    for name in family.absent:
+        if fields.get(name):
+            raise ValueError(f"{file} sets {name}, which {library} does not have")
+    if fields.get("decoder_sparse_step", 1) != 1:
+        raise ValueError(
+            f"{file} has decoder_sparse_step {fields['decoder_sparse_step']}, but {library} has experts in "
+            "every layer"
+        )
+    activation = fields.get("hidden_act", "silu")
+    if activation != "silu":
+        raise ValueError(f"{file} asks for hidden_act {activation}, but {library} is trained with silu only")
+    scaling = fields.get("rope_scaling")
+    rule = (scaling.get("rope_type") or scaling.get("type")) if isinstance(scaling, dict) else scaling
+    if rule not in (None, "default", *family.rope_scalings):
+        accepted = f"reads {', '.join(family.rope_scalings)} only" if family.rope_scalings else "has none"
+        raise ValueError(f"{file} asks for rope_scaling {rule}, but {library} {accepted}")
+    head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
+    if head_dim and hidden and heads and head_dim * heads != hidden:
+        raise ValueError(
+            f"{file} has head_dim {head_dim}, but {library} has hidden_size / num_attention_heads = "
+            f"{hidden} / {heads}"
+        )
+
+
+def check_sizes(family: Family, config, name: str) -> None:
+    """ValueError when the sizes of a ``LlamaConfig``, ``Qwen2Config``, ... do not make a model."""
+    for size in (*SIZES, *family.expert_fields):
+        value = getattr(config, size)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name}: {size} is {value!r}, but must be a whole number of 1 or more")
+    for field in NUMBERS:
+        value = getattr(config, field, 1.0)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise ValueError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
+    for whole, part in (
+        ("hidden_size", "num_attention_heads"),
+        ("num_attention_heads", "num_key_value_heads"),
+    ):
+        if getattr(config, whole) % getattr(config, part):
+            raise ValueError(
+                f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
+            )
+    if config.hidden_size // config.num_attention_heads % 2:
+        raise ValueError(f"{name}: the head size must be even, because the rotary embedding rotates pairs")
+    if family.experts:
+        chosen, number = (
+            (field, getattr(config, field)) for field in (family.experts.per_token, family.experts.number)
+        )
+        if chosen[1] > number[1]:
+            raise ValueError(f"{name}: {chosen[0]} {chosen[1]} is more than {number[0]} {number[1]}")
+
+
+def check_memory(family: Family, config) -> None:
+    """ValueError when the weights are more than the machine's memory: it would be at a standstill first.
+
+    The allocator of a card reports its own, and the weights of a dry run take none.
+    """
+    import paddle
+
+    from paddle_fused import virtual_npu
+
+    on_host = virtual_npu.is_active() or paddle.device.get_device() == "cpu"
+    if virtual_npu.is_dry() or not on_host:
+        return
+    parts = max(config.tensor_parallel_degree, 1) * max(config.pipeline_parallel_degree, 1)
+    needed = least_bytes(family, config) // parts
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > has:
+        raise ValueError(
+            f"the weights of this {family.name} need {needed >> 30:,} GiB, and this machine has "
+            f"{has >> 30:,}; is its config.json right?"
+        )
+
+
+def least_bytes(family: Family, config) -> int:
+    """A lower bound on the bytes of the model in float32: its large matrices and its layers."""
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    experts = getattr(config, family.experts.number) if family.experts else 1
+    inner = getattr(config, family.experts.size if family.experts else "intermediate_size")
+    tables = 2 * config.max_position_embeddings * (hidden // config.num_attention_heads)
+    layer = 2 * hidden * hidden + experts * 3 * hidden * inner + tables
+    return 4 * (config.vocab_size * hidden + layers * layer) + layers * experts * LAYER_OBJECTS

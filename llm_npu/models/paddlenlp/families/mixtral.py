@@ -1,0 +1,42 @@
+"""Mixtral: a mixture of experts in every layer."""
+
+from llm_npu.models.family import TINY_SIZES, Experts, Family
+
+from . import mistral
+
+FAMILY = Family(
+    "mixtral",
+    "Mixtral",
+    "Mixtral",
+    models=("MixtralForCausalLM",),
+    layers={
+        "attention": {"MixtralAttention": "function", "MixtralModel": "decoder"},
+        "rms_norm": {"MixtralRMSNorm": "forward"},
+        "rotary": {"MixtralAttention": "tokens first", "MixtralModel": "decoder"},
+        "swiglu": {"MixtralMLP": "forward"},
+        "moe": {"MixtralSparseMoeBlock": "router"},
+    },
+    defaults=mistral.DEFAULTS
+    | {
+        "sliding_window": None,
+        "attention_dropout": 0.0,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    absent=("tie_word_embeddings",),
+    experts=Experts("num_local_experts"),
+    projections=("w1", "w3", "w2"),
+    presets={
+        "mixtral-tiny": TINY_SIZES
+        | {
+            "intermediate_size": 384,
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+        },
+        # Mixtral of experts, arXiv 2401.04088, table 1.
+        "mixtral-8x7b": {"max_position_embeddings": 32768},
+    },
+    aliases={"mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b"},
+)

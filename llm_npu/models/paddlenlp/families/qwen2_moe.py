@@ -1,0 +1,52 @@
+"""Qwen2-MoE: a mixture of small experts and a shared one in every layer; Qwen1.5-MoE."""
+
+from llm_npu.models.family import TINY_SIZES, Experts, Family
+
+from . import llama
+
+FAMILY = Family(
+    "qwen2_moe",
+    "Qwen2Moe",
+    "Qwen2-MoE",
+    models=("Qwen2MoeForCausalLM",),
+    layers={
+        "attention": {"Qwen2MoeAttention": "attn_func", "Qwen2MoeModel": "decoder"},
+        "rms_norm": {"Qwen2MoeRMSNorm": "forward"},
+        "rotary": {"Qwen2MoeAttention": "tokens first", "Qwen2MoeModel": "decoder"},
+        "swiglu": {"Qwen2MoeMLP": "act_fn"},
+        "moe": {"Qwen2MoeSparseMoEBlock": "gate and shared expert"},
+    },
+    defaults=llama.DEFAULTS
+    | {
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_position_embeddings": 8192,
+        "attention_dropout": 0.0,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+    },
+    absent=("use_sliding_window", "mlp_only_layers", "tie_word_embeddings"),
+    experts=Experts("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"),
+    fused_projections=llama.FUSED_PROJECTIONS,
+    attention_bias=True,
+    presets={
+        "qwen2-moe-tiny": TINY_SIZES
+        | {
+            "moe_intermediate_size": 128,
+            "shared_expert_intermediate_size": 384,
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 4,
+            "num_experts": 8,
+            "num_experts_per_tok": 4,
+        },
+        # The released Qwen1.5-MoE-A2.7B, whose sizes are the defaults of PaddleNLP's configuration.
+        "qwen1.5-moe-a2.7b": {},
+    },
+    aliases={"Qwen/Qwen1.5-MoE-A2.7B": "qwen1.5-moe-a2.7b"},
+)

@@ -5,7 +5,9 @@ Everything that would end the build is found here, before anything is built, dow
 
 from __future__ import annotations
 
+import re
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import build_meta
@@ -16,9 +18,22 @@ from paddle_fused.libraries import SetupError
 from . import native, paddle_there
 
 
+def _check_python() -> None:
+    """SetupError for a Python that is not supported: pip says so only after it has downloaded everything."""
+    project = Path("pyproject.toml").read_text()
+    oldest, beyond = map(int, re.search(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"', project, re.M).groups())
+    major, minor = sys.version_info[:2]
+    if major != 3 or not oldest <= minor < beyond:
+        raise SetupError(
+            f"Python is {major}.{minor}; accepted: 3.{oldest} to 3.{beyond - 1}.",
+            f"Make an environment with one of these (python3.{beyond - 2} -m venv .venv), and install there.",
+        )
+
+
 def _requirements() -> list[str]:
     """What a build needs beside what pyproject.toml names."""
     try:
+        _check_python()
         missing = paddle_there.paddle_there() is None
         wanted = native.is_wanted()
     except SetupError as error:
@@ -29,12 +44,12 @@ def _requirements() -> list[str]:
 
 def get_requires_for_build_wheel(config_settings=None):
     """Of ``pip install .``."""
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *_requirements()]
+    return [*_requirements(), *build_meta.get_requires_for_build_wheel(config_settings)]
 
 
 def get_requires_for_build_editable(config_settings=None):
     """Of ``pip install -e .``."""
-    return [*build_meta.get_requires_for_build_editable(config_settings), *_requirements()]
+    return [*_requirements(), *build_meta.get_requires_for_build_editable(config_settings)]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

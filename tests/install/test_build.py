@@ -77,6 +77,16 @@ def paddle_of(folder, version):
 ASK = "from building import backend; print(backend.get_requires_for_build_wheel())"
 
 
+@pytest.mark.parametrize("version", ["3.9.18", "3.13.0", "4.0.0"])
+def test_another_python_is_refused_before_anything_is_downloaded(source, version):
+    numbers = tuple(map(int, version.split(".")))
+    done = run(source, "-c", f"import sys; from building import backend; sys.version_info = {numbers}; {ASK}")
+    assert done.returncode != 0
+    major_minor = version.rpartition(".")[0]
+    assert done.stderr.startswith(f"Python is {major_minor}; accepted: 3.10 to 3.12.")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("version", ["2.6.2", "3.0.0rc1", "3.0.0.dev20250101", "3.4.0", "0.0.0"])
 def test_another_paddle_is_refused_before_anything_is_built(source, tmp_path, version):
     done = run(source, "-c", ASK, PYTHONPATH=paddle_of(tmp_path, version))

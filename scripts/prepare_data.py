@@ -6,17 +6,17 @@
 The pair is in the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl),
 each with an end-of-text token after it. Without --tokenizer_name_or_path, a byte-level BPE is trained on the
 text. PREFIX-tokenizer holds the tokenizer that made the ids, where the training script finds it. Output
-appears complete or not at all. Bad input is exit status 2.
+appears complete or not at all. Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C
+and 143 after SIGTERM.
 """
 
 import argparse
 import shutil
-import signal
 import sys
 from pathlib import Path
 
+from llm_npu.core import console
 from llm_npu.core.atomic import unfinished
-from llm_npu.core.console import import_frameworks
 from llm_npu.data import documents
 from llm_npu.data.indexed import move_indexed, open_indexed, with_suffix, write_indexed
 from llm_npu.data.text.corpus import corpus
@@ -27,10 +27,8 @@ def prepare(args):
     source = corpus(args.input_dir.expanduser())
     prefix = args.output_prefix.expanduser()
     folder = args.tokenizer_name_or_path or trained_tokenizer(source, args.vocab_size, args.data_cache)
-    import_frameworks()
+    console.import_frameworks()
     tokenizer = load_tokenizer(folder)
-    # Not earlier: Paddle takes the signal over when it is imported. unfinished() cleans up on exit.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with unfinished(prefix) as new:
         write_indexed(new / "pair", documents(source, tokenizer), len(tokenizer))
         copy_tokenizer(folder, new / "tokenizer")
@@ -53,7 +51,7 @@ def replace(prefix, pair, tokenizer):
     move_indexed(pair, prefix)
 
 
-def main():
+def main(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -64,16 +62,10 @@ def main():
         "--vocab_size", type=int, default=8192, help="tokens of the tokenizer trained without one"
     )
     parser.add_argument("--data_cache", help="folder for trained tokenizers (default: $LLM_NPU_CACHE)")
-    args = parser.parse_args()
-    try:
-        prepare(args)
-    except (ValueError, OSError) as error:
-        print(f"prepare_data.py: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    args = parser.parse_args(argv)
+    prepare(args)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main, sys.argv[1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.core import cards
+from llm_npu.core import cards, stopping
 from paddle_fused import virtual_npu
 
 from . import journal, process, reference
@@ -61,7 +60,7 @@ def main(argv: Sequence[str], scripts: Path, description: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     result = Result(chosen.kind, count)
     print(f"device   {result.label}, {count} used", flush=True)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # not without its processes
+    stopping.subscribe(stopping.stop)  # its processes end with it
     scrubber, began = Scrubber(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="acceptance-", ignore_cleanup_errors=True) as work:
         for piece in [piece for piece in PIECES if piece.name in (options.only or BY_NAME)]:

@@ -10,7 +10,6 @@ import contextlib
 import io
 import os
 import re
-import signal
 import sys
 import traceback
 import warnings
@@ -51,7 +50,6 @@ def import_frameworks() -> None:
     from paddlenlp.utils.log import logger
 
     logger.set_level("ERROR")
-    signal.signal(signal.SIGTERM, stopping.stop)
     stopping.unshield()
 
 

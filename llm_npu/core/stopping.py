@@ -1,14 +1,15 @@
-"""Ctrl-C and SIGTERM where no step is under way: the process ends with one sentence.
+"""Ctrl-C and SIGTERM: the one place that handles signals.
 
     listen("before the first step")    the first thing that a script does
-    shield()                           such a signal ends the process at once: nothing has been begun
+    shield()                           such a signal ends the process at once: nothing has begun yet
     unshield()                         such a signal raises ``Stopped``, so that everything is cleaned up
+    subscribe(handler)                 such a signal is ``handler``'s, until the subscription is undone
 
-The exit code is 128 + the signal's number. A script that listens is shielded until paddle is imported.
-Afterwards Python raises the exception between two lines of Python: a process that is in foreign code (which
-waits for another rank, or trains a tokenizer) is ended ``GRACE`` seconds later, as it is. While steps are
-trained the signals are the trainer's (``llm_npu.training.trainer.StopOnSignal``); the process that starts
-ranks hands them on (``llm_npu.launch.watchdog``).
+The exit code is 128 + the signal's number, and the process says one sentence. A script that listens is
+shielded until paddle is imported. Afterwards Python raises the exception between two lines of Python: a
+process that is in foreign code (it waits for another rank, or trains a tokenizer) ends ``GRACE`` seconds
+later, as it is. Two subscribe: the trainer, which ends after the step (``llm_npu.training.stop_on_signal``),
+and the process that has started ranks, which passes the signals on (``llm_npu.launch.watchdog``).
 
 Importing this module imports no framework.
 """
@@ -21,6 +22,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 1.0  # seconds; llm_npu.launch.watchdog leaves three to the ranks
@@ -52,6 +54,19 @@ def listen(moment: str) -> None:
     threading.Thread(target=_end_if_deaf, args=(reader,), daemon=True).start()
     for number in _answered():
         signal.signal(number, stop)
+
+
+def subscribe(handler: Callable) -> Callable[[], None]:
+    """Both signals are for ``handler(number, frame)`` until the function that is returned is called."""
+    wakeup = signal.set_wakeup_fd(-1)  # ``_end_if_deaf`` need not hear of what another answers
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+
+    def unsubscribe() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+
+    return unsubscribe
 
 
 def reached(moment: str) -> None:
@@ -102,21 +117,36 @@ def shield() -> None:
     if _waiting is None:
         held_back = {*_answered(), _WAKE}
         signal.pthread_sigmask(signal.SIG_BLOCK, held_back)
-        _waiting = threading.Thread(target=_end_at_once, args=(held_back,), daemon=True)
+        _waiting = threading.Thread(target=_end_when_signalled, args=(held_back,), daemon=True)
         _waiting.start()
 
 
 def unshield() -> None:
-    """Let the handlers that Python knows of answer again, whichever ones a library has put in their place."""
+    """Let the handlers that Python knows of answer again, whichever ones a library has put in their place.
+
+    ``stop`` answers a SIGTERM that had no handler: a library may have become one.
+    """
     global _waiting
     if _waiting is None:
         return
     for number in _answered():
-        signal.signal(number, signal.getsignal(number))
+        handler = signal.getsignal(number)
+        signal.signal(number, stop if handler is signal.SIG_DFL else handler)
     signal.pthread_kill(_waiting.ident, _WAKE)
     _waiting.join()
     _waiting = None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS, _WAKE})
+
+
+def hold_back() -> None:
+    """For a process that is about to become another program: signals wait until that one listens."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def end_at_once(number: int) -> None:
+    """End the process as the signal does where nobody handles it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _answered() -> list[signal.Signals]:
@@ -127,7 +157,7 @@ def _repeated(number: int, frame) -> None:
     """Nothing to do: the process is about to end."""
 
 
-def _end_at_once(held_back: set[signal.Signals]) -> None:
+def _end_when_signalled(held_back: set[signal.Signals]) -> None:
     number = signal.sigwait(held_back)
     if number != _WAKE:
         end(number)

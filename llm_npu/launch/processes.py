@@ -187,6 +187,6 @@ def _become_rank() -> None:
 
     A signal that stops the rank waits until its script listens (``llm_npu.core.stopping``).
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, stopping.SIGNALS)
+    stopping.hold_back()
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from llm_npu.core import refusal
+from llm_npu.core import refusal, stopping
 
 ENDING = 3.0  # seconds that the other ranks have to end by themselves when one has failed
 LOOK = 0.5  # seconds between two looks at the ranks that run
@@ -59,8 +59,7 @@ class Watch:
         self.received: int | None = None
         self.failed: int | None = None  # the first rank that did
         self.stopped: int | None = None  # or the one that was stopped, and did not go on
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.forward)
+        stopping.subscribe(self.forward)
 
     def until_end(self, processes: Sequence) -> End:
         """Wait for all; the exit code is that of the rank that failed first, else of rank 0."""

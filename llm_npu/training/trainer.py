@@ -12,10 +12,8 @@ it was, or where a run of several processes would not count as one of a single p
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
 from llm_npu.config import DataArguments, RunConfig
-from llm_npu.core import ranks, stopping
+from llm_npu.core import ranks
 from llm_npu.core.console import is_ours, say
 from llm_npu.core.ranks import Ranks
 from llm_npu.data import Datasets, ShuffledSamples
@@ -40,6 +38,7 @@ from llm_npu.training.metrics import Recorder
 from llm_npu.training.nonfinite import Guard, bad_numbers
 from llm_npu.training.step import Step, StepSync
 from llm_npu.training.step_clock import StepClock
+from llm_npu.training.stop_on_signal import StopOnSignal
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -276,57 +275,3 @@ class RemoveStaleCheckpoints(TrainerCallback):
             checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
             shutil.rmtree(Path(args.output_dir) / merged.MERGED, ignore_errors=True)
         ranks.wait()
-
-
-class StopOnSignal(TrainerCallback):
-    """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
-
-    The signals are caught between ``on_train_begin`` and ``restore``. A second one ends the process at
-    once; the checkpoints stay whole even then. paddle.distributed.launch sends SIGTERM up to three times
-    within a second, to one process after the other: of several processes, each takes signals that come so
-    soon after the first for the same one, and all stop after the step in which one of them has received it.
-    """
-
-    REPEATED = 3.0  # seconds
-
-    def __init__(self):
-        self.pending: signal.Signals | None = None  # what this process has received
-        self.agreed: signal.Signals | None = None  # what all processes know of
-        self._before: dict[signal.Signals, object] = {}
-        self._wakeup = -1
-        self._since = 0.0
-
-    @property
-    def received(self) -> signal.Signals | None:
-        """The signal that ends the training."""
-        return self.agreed or (self.pending if ranks.count() == 1 else None)
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self._wakeup = signal.set_wakeup_fd(
-            -1
-        )  # llm_npu.core.stopping need not hear of what this one answers
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._receive)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self.received:
-            control.should_save = True
-            control.should_evaluate = False
-            control.should_training_stop = True
-
-    def restore(self) -> None:
-        """Leave the signals to whom they belonged before the training."""
-        if not self._before:
-            return
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
-        signal.set_wakeup_fd(self._wakeup)
-        stopping.reached("after the last step")
-
-    def _receive(self, number, frame):
-        if self._since and (ranks.count() == 1 or time.monotonic() - self._since > self.REPEATED):
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        self._since = self._since or time.monotonic()
-        self.pending = self.pending or signal.Signals(number)

@@ -131,7 +131,7 @@ def test_bad_input_is_one_sentence_status_2_and_no_output(
     )
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-    assert last.startswith("prepare_data.py: ")
+    assert last.startswith("error: ")
     assert words in last
     assert not (tmp_path / "out").exists() or names(tmp_path / "out") == []
 

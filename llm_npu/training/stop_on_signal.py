@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM while steps are trained: the run ends after the current step, with a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from paddlenlp.trainer import TrainerCallback
+
+from llm_npu.core import ranks, stopping
+
+
+class StopOnSignal(TrainerCallback):
+    """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
+
+    It has the signals from ``on_train_begin`` to ``restore``. A second one ends the process at once; the
+    checkpoints stay whole even then. paddle.distributed.launch sends SIGTERM up to three times within a
+    second, to one process after the other: of several processes, each takes signals that come so soon after
+    the first for the same one, and all stop after the step in which one of them has received it.
+    """
+
+    REPEATED = 3.0  # seconds
+
+    def __init__(self):
+        self.pending: signal.Signals | None = None  # what this process has received
+        self.agreed: signal.Signals | None = None  # what all processes know of
+        self._unsubscribe: Callable[[], None] | None = None
+        self._since = 0.0
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The signal that ends the training."""
+        return self.agreed or (self.pending if ranks.count() == 1 else None)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._unsubscribe = stopping.subscribe(self._receive)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.received:
+            control.should_save = True
+            control.should_evaluate = False
+            control.should_training_stop = True
+
+    def restore(self) -> None:
+        """Leave the signals to whom they belonged before the training."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+            stopping.reached("after the last step")
+
+    def _receive(self, number, frame):
+        if self._since and (ranks.count() == 1 or time.monotonic() - self._since > self.REPEATED):
+            stopping.end_at_once(number)
+        self._since = self._since or time.monotonic()
+        self.pending = self.pending or signal.Signals(number)

@@ -12,115 +12,59 @@ checkpoint of the last finished step. docs/guide.md has those of ranks that are 
 """
 
 import sys
-from functools import partial
 
 if __name__ == "__main__":
     from llm_npu.core import stopping
 
     stopping.listen("before the first step")  # early: Ctrl-C and SIGTERM may come while the rest is imported
 
-import paddle_fused
-from llm_npu import config, device, launch, profiling
+from llm_npu import device, launch, profiling
+from llm_npu.config import Early
 from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.numerics import reproducible
-from paddle_fused import virtual_npu
-
-PROMPT = "def __init__(self"
 
 
 def main(argv: list[str]) -> int:
-    # The device decides which plugin Paddle loads, so it is chosen before anything imports Paddle.
-    early = config.Early.read(argv)
+    # The device decides which plugin Paddle loads: it is chosen before anything imports Paddle, and so is all
+    # else that Paddle, its plugin and the libraries below read from the environment.
+    early = Early.read(argv)
     chosen = device.select(early.device)
     reproducible.prepare(early.deterministic, chosen)
-    if early.is_rank:
-        launch.join(early, chosen)
-    elif early.nproc > 1 and "--help" not in argv:
+    if early.starts_ranks:
         return launch.start(__file__, early, chosen, explain.of_rank)
+    launch.join(early, chosen)
     if early.profile_dir:
         profiling.prepare(early.profile_dir)
+
     console.import_frameworks()
-    from llm_npu import data, dtypes, patches, surgery
-    from llm_npu.console import summary, why
-    from llm_npu.core import ranks
-    from llm_npu.data.text import tokenizer
-    from llm_npu.inference import generate
-    from llm_npu.launch import fake_process_group
-    from llm_npu.models.paddlenlp import lora
-    from llm_npu.numerics import options
-    from llm_npu.parallel import overlap, pipeline_trainer
-    from llm_npu.plan import dry_run
-    from llm_npu.training import metrics, model, resume, trainer
+    from llm_npu import config, patches
+    from llm_npu.training.run import Run
 
     patches.apply()
-    if dry := early.dry:
-        fake_process_group.stand_for_all()
-    run = config.parse(argv)
-    if dry:
-        dry_run.check(run)
-    asked = model.config_for(run)
-    kind = None
-    if run.training.enable_auto_parallel:
-        from llm_npu.parallel.trainer import ParallelTrainer, for_one_device
+    launch.meet(early)
+    run = Run(config.parse(argv), early, chosen)
+    run.attach(*features())
+    run.build()
+    run.train()
+    return run.report()
 
-        asked = for_one_device(asked)
-        kind = partial(ParallelTrainer, explains=run.training.explain_parallel)
-    elif run.training.pipeline_parallel_degree > 1:
-        kind = pipeline_trainer.PipelineTrainer
-    continued = resume.requested(run.training, asked)
-    text = data.find(run.data)
-    tokens = tokenizer.tokenizer_for(run.model, text, asked.vocab_size, run.data.data_cache)
-    samples = data.load(run.data, text, tokens, asked.vocab_size, need_valid=run.training.do_eval)
-    trainer.set_max_steps(run.training, samples)
-    settings = resume.settings(run, text, tokens)
-    notes = resume.beginning(continued, run.training)
-    notes += resume.changes(continued, settings) if continued else []
-    network = model.build(run, asked, tokens, fill=not continued)
-    if continued:
-        model.load_weights(network, continued, run.training.trust_checkpoint)
-    switches = run.fused.switches()
-    report = surgery.apply_fused_kernels(network, **switches) if any(switches.values()) else None
-    if run.training.overlap and run.training.tensor_parallel_degree > 1:
-        overlapped = overlap.apply_overlap(network, overlap.chooser(run.training.overlap, console.say))
-        notes += [f"overlap: {overlapped.summary()}"]
-    if run.training.deterministic:
-        notes.append(reproducible.condition())
-    summary.start(run, chosen, network, report, samples, [*notes, dry_run.NOTE] if dry else notes)
 
-    prompt = data.first_question(text, tokens) if run.data.stage == "sft" else PROMPT
-    # scripts/generate.py writes text with what several processes have trained.
-    alone = ranks.count() == 1 and not dry
-    before = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
-    speed = metrics.utilization(run, network)
-    recorder = metrics.Recorder(console.Display(bar=not run.training.disable_tqdm), speed)
-    mask = "object" if report and report.count("attention") else "dense"
-    pretraining = trainer.pretraining(run, network, tokens, samples, recorder, settings, mask, kind)
-    dry_run.follow(pretraining)
-    if report:
-        pretraining.add_callback(why.WhyLog(pretraining, report, switches))
-    if run.training.profile:
-        from llm_npu.profiling.steps import ProfileSteps
+def features() -> list:
+    """What a run may have besides its training, in the order in which it speaks; the arguments decide."""
+    from llm_npu.console.results import Results
+    from llm_npu.console.summary import Summary
+    from llm_npu.console.why import Why
+    from llm_npu.dtypes.callback import DtypeFeature
+    from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
+    from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
+    from llm_npu.plan.dry_run import DryRun, Journal
+    from llm_npu.profiling.steps import Profile
 
-        window = config.profile_window(run.training.profile)
-        pretraining.add_callback(ProfileSteps(window, early.profile_dir, console.say))
-    options.attach(pretraining, run, chosen, report)
-    if run.training.check_dtypes:
-        pretraining.add_callback(dtypes.DtypeCheck(console.say))
-    paddle_fused.reset_what_ran()
-    if chosen.kind == "virtual":
-        virtual_npu.reset_kernel_record()
-    pretraining.train(resume_from_checkpoint=continued and str(continued))
-    launches = virtual_npu.kernel_record() if chosen.kind == "virtual" else []
-    ran = paddle_fused.what_ran()
-    if pretraining.stop.received:
-        return summary.stopped(pretraining)
-    if dry:
-        return dry_run.report(pretraining)
-
-    after = generate.continuation(lora.unwrapped(network), tokens, prompt) if alone else None
-    summary.finish(pretraining, chosen, launches, ran, prompt, before, after)
-    return 0
+    split = [AutoParallel(), Pipeline(), Overlap()]
+    said = [Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]
+    observed = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
+    return [*split, *said, *observed]
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ def _write_rank(folder: Path, rank: int, count: int, slow: bool, choose: random.
         ]
         timeline.write("[" + ",\n".join(map(json.dumps, meta)))
         for number in range(count):
-            kind, engine, mean, dtypes, shapes = step[number % len(step)]
+            operator = step[number % len(step)]
+            _, engine, mean, *_ = operator
             length = round(1000 * mean * choose.uniform(0.9, 1.1))
             gap = round(1000 * choose.choice((0, 0, 0.5, 1, 6)))
             collective = engine == "HCCL"
@@ -80,9 +81,7 @@ def _write_rank(folder: Path, rank: int, count: int, slow: bool, choose: random.
             if slow and collective:
                 length -= round(length / 3)
             now += gap
-            _write_task(
-                table, timeline, number, kind, engine, now, length + longer, gap, dtypes, shapes, rank
-            )
+            _write_task((table, timeline), rank, number, operator, now, length + longer, gap)
             # Every other collective runs beside the next operators.
             now += length // 4 if collective and number % 2 else length + longer
             if (number + 1) % len(step) == 0:
@@ -91,7 +90,8 @@ def _write_rank(folder: Path, rank: int, count: int, slow: bool, choose: random.
     _write_paddle(folder, borders)
 
 
-def _write_task(table, timeline, number, kind, engine, start, length, gap, dtypes, shapes, rank) -> None:
+def _write_task(files, rank: int, number: int, operator: tuple, start: int, length: int, gap: int) -> None:
+    (table, timeline), (kind, engine, _, dtypes, shapes) = files, operator
     collective = engine == "HCCL"
     name = f"{kind}_517_{number}_1" if collective else f"aclnn{kind}_{kind}_{kind}"
     begin, duration = _microseconds(start), _microseconds(length)

@@ -57,6 +57,11 @@ class Early:
             dry=virtual_npu.is_dry(),
         )
 
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether this process is to start others, which do the work."""
+        return self.nproc > 1 and not self.is_rank and "--help" not in self.argv
+
 
 def _given(argv: Sequence[str]) -> dict[str, object]:
     """{argument: value} of the flags in ``argv`` and of their file; what follows a bare flag is its value."""

@@ -1,6 +1,6 @@
 """Why the fused operators run as they do: a table before the first step, and its proof after it.
 
-    trainer.add_callback(why.WhyLog(trainer, report, run.fused.switches()))
+    run.attach(why.Why())
 
 The table asks the dispatcher; the proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
 virtual NPU, the device's own record of its kernels: what the dispatcher notes does not prove what the device
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -21,10 +21,10 @@ from paddlenlp.trainer import TrainerCallback
 import paddle_fused
 from llm_npu.core import ranks
 from llm_npu.core.console import say
-from llm_npu.surgery import Report
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import Line, explain, grouped, table
 from llm_npu.surgery.names import ranges
+from llm_npu.training.run import Feature, Run
 from paddle_fused import masks, virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
 
@@ -34,34 +34,42 @@ KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu)\b")
 T = TypeVar("T")
 
 
+class Why(Feature):
+    """The table and its proof, for a run with fused operators."""
+
+    def takes_part(self, run: Run) -> bool:
+        return any(run.arguments.fused.switches().values())
+
+    def on_trainer(self, run: Run) -> None:
+        run.trainer.add_callback(WhyLog(run))
+
+
 class WhyLog(TrainerCallback):
     """Says the table when the training begins, and whether it was right when the first step has ended.
 
-    ``report`` and ``switches``: of ``surgery.apply_fused_kernels``. The record of what ran must be empty when
-    the training begins. All processes of the run have one.
+    The record of what ran must be empty when the training begins. All processes of the run have one.
     """
 
-    def __init__(self, trainer, report: Report, switches: Mapping[str, bool]):
-        self._trainer, self._report, self._switches = trainer, report, switches
+    def __init__(self, run: Run):
+        self._run = run
         self._announced: list[Line] | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
-        trainer = self._trainer
-        lines = explain(trainer.model, self._report, batch_of(trainer), self._switches)
+        run = self._run
+        lines = explain(run.model, run.fused, batch_of(run.trainer), run.arguments.fused.switches())
         self._announced = grouped(lines)  # of this process, which is what it can prove
-        _say(table(grouped(dict.fromkeys(chain(*_of_all_ranks(lines))))))
+        _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._announced is not None:
             launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
             found = proof(self._announced, paddle_fused.what_ran(), launches)
-            _say(by_rank(_of_all_ranks(found)))
+            _say(by_rank(self._of_all_ranks(found)))
         self._announced = None
 
-
-def _of_all_ranks(own: T) -> list[T]:
-    """In their order; all processes must call it. A dry run has one process at a time."""
-    return [own] if virtual_npu.is_dry() else ranks.gathered(own)
+    def _of_all_ranks(self, own: T) -> list[T]:
+        """In their order; all processes must call it. A dry run has one process at a time."""
+        return [own] if self._run.early.dry else ranks.gathered(own)
 
 
 def by_rank(found: Sequence[list[str]]) -> list[str]:

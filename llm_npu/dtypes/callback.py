@@ -7,6 +7,8 @@ from collections.abc import Callable
 from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core import ranks
+from llm_npu.core.console import say
+from llm_npu.training.run import Feature, Run
 from paddle_fused import virtual_npu
 
 from .audit import audit
@@ -57,3 +59,13 @@ class DtypeCheck(TrainerCallback):
         self._say(f"dtypes   {first}")
         for line in others:
             self._say(f"         {line}")
+
+
+class DtypeFeature(Feature):
+    """``--check_dtypes``, which is on by default."""
+
+    def takes_part(self, run: Run) -> bool:
+        return run.arguments.training.check_dtypes
+
+    def on_trainer(self, run: Run) -> None:
+        run.trainer.add_callback(DtypeCheck(say))

@@ -7,6 +7,6 @@
 Importing this package imports no framework.
 """
 
-from .processes import join, kept, start
+from .processes import join, kept, meet, start
 
-__all__ = ["join", "kept", "start"]
+__all__ = ["join", "kept", "meet", "start"]

@@ -41,11 +41,13 @@ GLOO = (
 
 
 def join(early: Early, device: Device) -> None:
-    """Make this process, one of several, ready to meet the others; before paddle is imported.
+    """Make this process, if it is one of several, ready to meet the others; before paddle is imported.
 
     A launcher that saw no device plugin has prepared for gloo: its choice is put right. ValueError for the
     CPU, for a device that names one id, and when ``--nproc`` is another number than the launcher's.
     """
+    if not early.is_rank:
+        return
     if device.kind == "cpu":
         raise ValueError(GLOO)
     local, asked = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1), early.nproc
@@ -58,6 +60,12 @@ def join(early: Early, device: Device) -> None:
     selected = os.environ.get("PADDLE_RANK_IN_NODE") or os.environ.get("PADDLE_LOCAL_RANK") or "0"
     os.environ.setdefault("FLAGS_selected_npus", selected)
     os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
+
+
+def meet(early: Early) -> None:
+    """Once paddle is imported: the one process of a dry run goes on without the others."""
+    if early.dry:
+        fake_process_group.stand_for_all()
 
 
 def start(script: str, early: Early, device: Device, *explained: Explainer) -> int:

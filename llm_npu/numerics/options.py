@@ -1,24 +1,57 @@
-"""Adds to a trainer what its arguments ask for: --check_nan_inf, --compare_with, --dump_tensors."""
+"""What --deterministic, --compare_with, --dump_tensors and --check_nan_inf add to a run."""
 
 from __future__ import annotations
 
-from llm_npu.config import RunConfig
 from llm_npu.config.step_range import steps_of
 from llm_npu.core.console import say
-from llm_npu.device import Device
+from llm_npu.training.run import Feature, Run
 
 from .both_ways import CompareWith
 from .dump import Dump
 from .nan_inf import NonFiniteCheck
+from .reproducible import condition
 
 
-def attach(trainer, run: RunConfig, device: Device, report) -> None:
-    """``report`` of ``surgery.apply_fused_kernels``; None when nothing is fused."""
-    training = run.training
-    if training.compare_with:
-        trainer.add_callback(CompareWith(trainer, training.compare_with, run.fused.switches(), report, say))
-    if training.dump_tensors:
-        trainer.add_callback(Dump(trainer.model, training.output_dir, steps_of(training.dump_tensors)))
-    if training.check_nan_inf:
-        check = NonFiniteCheck(trainer.model, operators=device.kind != "card", backward=not training.fp16)
-        trainer.training_step = check.around(trainer.training_step)
+class Deterministic(Feature):
+    """``--deterministic``: under which condition another run gives the same bits."""
+
+    def takes_part(self, run: Run) -> bool:
+        return run.early.deterministic
+
+    def on_model(self, run: Run) -> None:
+        run.notes.append(condition())
+
+
+class Comparison(Feature):
+    """``--compare_with``: the first step both ways."""
+
+    def takes_part(self, run: Run) -> bool:
+        return bool(run.arguments.training.compare_with)
+
+    def on_trainer(self, run: Run) -> None:
+        way, switches = run.arguments.training.compare_with, run.arguments.fused.switches()
+        run.trainer.add_callback(CompareWith(run.trainer, way, switches, run.fused, say))
+
+
+class TensorDump(Feature):
+    """``--dump_tensors``: outputs and gradients of some steps."""
+
+    def takes_part(self, run: Run) -> bool:
+        return bool(run.arguments.training.dump_tensors)
+
+    def on_trainer(self, run: Run) -> None:
+        training = run.arguments.training
+        steps = steps_of(training.dump_tensors)
+        run.trainer.add_callback(Dump(run.model, training.output_dir, steps))
+
+
+class NanInfCheck(Feature):
+    """``--check_nan_inf``: the first operator with a result that is not finite."""
+
+    def takes_part(self, run: Run) -> bool:
+        return run.arguments.training.check_nan_inf
+
+    def on_trainer(self, run: Run) -> None:
+        backward = not run.arguments.training.fp16
+        check = NonFiniteCheck(run.model, operators=run.device.kind != "card", backward=backward)
+        run.trainer.training_step = check.around(run.trainer.training_step)

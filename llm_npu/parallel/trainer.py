@@ -66,12 +66,11 @@ def _nothing(*_arguments, **_options) -> None:
 class ParallelTrainer(PretrainTrainer):
     """Data, schedule, records and checkpoints are those of the other runs; the model is split by its plan.
 
-    ``explains``: prints the placements before the first step, and what it has sent after it.
+    With ``--explain_parallel`` it prints the placements before the first step, and then what that has sent.
     """
 
-    def __init__(self, *args, explains: bool = False, **kwargs):
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.explains = explains
         self.session: Session | None = None
         self.resumes: str | None = None
         self.micro_batches: list[tuple[np.ndarray, np.ndarray]] = []  # of the step, until the last has come
@@ -95,7 +94,7 @@ class ParallelTrainer(PretrainTrainer):
                 self.gradient_norm = GradientNorm(self.optimizer, self.guard.check_norm)
                 self.guard.around(self.optimizer)
             self._load_optimizer_and_scheduler(self.resumes)
-            if self.explains:
+            if self.args.explain_parallel:
                 say(explain(self.session))
                 self.add_callback(FirstStep(self.session))
         return self.optimizer

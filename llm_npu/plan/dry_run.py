@@ -16,12 +16,12 @@ import paddle
 from paddle.distributed import fleet
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu.config import RunConfig
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
 from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
 from llm_npu.plan import journal
+from llm_npu.training.run import Feature, Run
 from paddle_fused import paddle_release, virtual_npu
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints would mean nothing"
@@ -30,32 +30,61 @@ FOLDER = "dry_run"
 TERA = 1e12
 
 
-def check(run: RunConfig) -> None:
-    """ValueError for what would go by measured times: nothing takes any here."""
-    if run.training.overlap == "auto":
-        raise ValueError(
-            "--overlap auto chooses by times that it measures, and a dry run (VIRTUAL_NPU_DRY=1) computes "
-            "nothing; name the way: serial, mc2 or pipelined:N"
-        )
-    if run.training.peak_tflops == MEASURED:
-        raise ValueError(
-            "--peak_tflops measured times products, and a dry run (VIRTUAL_NPU_DRY=1) computes none; "
-            "leave it out"
-        )
+class Journal(Feature):
+    """Marks the steps in the journal, if one is kept (VIRTUAL_NPU_JOURNAL)."""
+
+    def takes_part(self, run: Run) -> bool:
+        return virtual_npu.journal_file() is not None
+
+    def on_trainer(self, run: Run) -> None:
+        run.trainer.add_callback(StepMarks())
 
 
-def follow(trainer) -> None:
-    """Marks the steps of ``trainer`` in the journal, if one is kept; a dry run keeps nothing of its steps.
+class DryRun(Feature):
+    """Keeps nothing of the steps, and says what they take (VIRTUAL_NPU_DRY)."""
 
-    To be called before the training.
-    """
-    if virtual_npu.journal_file() is not None:
-        trainer.add_callback(StepMarks())
-    if virtual_npu.is_dry():
+    def takes_part(self, run: Run) -> bool:
+        return run.early.dry
+
+    def configure(self, run: Run) -> None:
+        """ValueError for what would go by measured times: nothing takes any here."""
+        training = run.arguments.training
+        if training.overlap == "auto":
+            raise ValueError(
+                "--overlap auto chooses by times that it measures, and a dry run (VIRTUAL_NPU_DRY=1) "
+                "computes nothing; name the way: serial, mc2 or pipelined:N"
+            )
+        if training.peak_tflops == MEASURED:
+            raise ValueError(
+                "--peak_tflops measured times products, and a dry run (VIRTUAL_NPU_DRY=1) computes none; "
+                "leave it out"
+            )
+
+    def on_model(self, run: Run) -> None:
+        run.notes.append(NOTE)
+
+    def on_trainer(self, run: Run) -> None:
+        trainer = run.trainer
         trainer.remove_callback(type(trainer.recorder))
         trainer.add_callback(NothingToKeep())
         trainer.keep_results = lambda: None
         trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # whose checkpoints stay
+
+    def report(self, run: Run) -> None:
+        """Of a pipeline, a process of each stage speaks."""
+        virtual_npu.flush_journal()
+        say()
+        if ranks.count() > 1:
+            say(f"rank     {ranks.number()} of {ranks.count()}, which stands for those that do the same")
+        say(
+            f"dry run  {run.trainer.state.global_step} steps followed, and nothing computed: there is no loss"
+        )
+        say(f"memory   {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))} at the most")
+        file = virtual_npu.journal_file()
+        if file is not None:
+            for line in _journalled(journal.read(file)):
+                say(line)
+            say(f"files    {file}")
 
 
 class StepMarks(TrainerCallback):
@@ -98,22 +127,6 @@ class NothingToKeep(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         control.should_log = control.should_evaluate = control.should_save = False
-
-
-def report(trainer) -> int:
-    """Says what the run takes; returns the exit code. Of a pipeline, a process of each stage speaks."""
-    virtual_npu.flush_journal()
-    say()
-    if ranks.count() > 1:
-        say(f"rank     {ranks.number()} of {ranks.count()}, which stands for those that do the same")
-    say(f"dry run  {trainer.state.global_step} steps followed, and nothing computed: there is no loss")
-    say(f"memory   {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))} at the most")
-    file = virtual_npu.journal_file()
-    if file is not None:
-        for line in _journalled(journal.read(file)):
-            say(line)
-        say(f"files    {file}")
-    return 0
 
 
 def _journalled(found: journal.Journal) -> list[str]:

@@ -8,9 +8,22 @@ from pathlib import Path
 
 from paddlenlp.trainer import TrainerCallback
 
-from llm_npu.config import ProfileWindow
+from llm_npu.config import ProfileWindow, profile_window
 from llm_npu.core import ranks
+from llm_npu.core.console import say
 from llm_npu.profiling.capture import Capture
+from llm_npu.training.run import Feature, Run
+
+
+class Profile(Feature):
+    """``--profile``: some optimizer steps are recorded."""
+
+    def takes_part(self, run: Run) -> bool:
+        return bool(run.arguments.training.profile)
+
+    def on_trainer(self, run: Run) -> None:
+        window = profile_window(run.arguments.training.profile)
+        run.trainer.add_callback(ProfileSteps(window, run.early.profile_dir, say))
 
 
 class ProfileSteps(TrainerCallback):

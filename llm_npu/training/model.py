@@ -14,7 +14,6 @@ from paddlenlp.transformers.configuration_utils import LlmMetaConfig
 from llm_npu.config import RunConfig, check_model
 from llm_npu.core import ranks
 from llm_npu.models.paddlenlp import families, lora, presets, stored, weights
-from paddle_fused import virtual_npu
 
 
 def config_for(run):
@@ -73,7 +72,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     The first process of every machine makes the whole model, in its device's memory, and writes it into the
     output folder, where the others read their parts.
     """
-    if not fill or run.model.continue_training or virtual_npu.is_dry():
+    if not fill or run.model.continue_training:
         return families.new_model(config)
     machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
     folder = Path(run.training.output_dir) / f".initial-weights-{machine}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import paddle
@@ -23,12 +22,9 @@ from paddlenlp.trainer.trainer_utils import EvalLoopOutput
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
-from llm_npu.config import DataArguments, RunConfig
 from llm_npu.core import ranks
 from llm_npu.core.console import is_ours, say
 from llm_npu.core.ranks import Ranks
-from llm_npu.data import Datasets, ShuffledSamples
-from llm_npu.data.collate import Collator
 from llm_npu.models.paddlenlp import lora
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.training import checkpoint, evaluation, metrics, resume
@@ -41,58 +37,6 @@ from llm_npu.training.step_clock import StepClock
 from llm_npu.training.stop_on_signal import StopOnSignal
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
-
-
-def set_max_steps(arguments, samples: Datasets) -> None:
-    """Put the steps that ``num_train_epochs`` are in place of ``max_steps`` -1."""
-    if arguments.max_steps == -1:
-        steps = arguments.num_train_epochs * len(samples.train) / _samples_per_step(arguments)
-        arguments.max_steps = max(1, int(steps))
-
-
-def pretraining(
-    run: RunConfig,
-    model,
-    tokenizer,
-    samples: Datasets,
-    recorder: Recorder,
-    settings: dict[str, dict],
-    mask: str = "dense",
-    kind: Callable[..., PretrainTrainer] | None = None,
-) -> PretrainTrainer:
-    """The trainer of a run, over the shuffled training part of ``samples``.
-
-    ``settings`` (of ``llm_npu.training.resume``) are stored in the checkpoints. ``mask`` is the form of the
-    masks that the model takes: "object" when its attention is fused, else "dense" (``llm_npu.data.collate``).
-    ``kind`` makes the trainer, a ``PretrainTrainer`` by default.
-    """
-    arguments = run.training
-    per_step = _samples_per_step(arguments)
-    drawn = arguments.max_steps * per_step
-    return (kind or PretrainTrainer)(
-        recorder,
-        settings,
-        model=model,
-        args=arguments,
-        train_dataset=ShuffledSamples(samples.train, drawn, arguments.seed, per_step),
-        eval_dataset=evaluation.read_by_all(samples.valid, arguments) if arguments.do_eval else None,
-        data_collator=_collator(run.data, tokenizer, mask),
-        tokenizer=tokenizer,
-    )
-
-
-def _samples_per_step(arguments) -> int:
-    return arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.dataset_world_size
-
-
-def _collator(data: DataArguments, tokenizer, mask: str) -> Collator:
-    pad = tokenizer.pad_token_id
-    return Collator(
-        padding=data.padding,
-        length=data.max_seq_length if data.padding == "max_length" else None,
-        pad_token_id=tokenizer.eos_token_id if pad is None else pad,
-        mask=mask,
-    )
 
 
 class PretrainTrainer(Checkpointing, Trainer):

@@ -138,12 +138,12 @@ def test_a_rank_checks_what_its_launcher_says(monkeypatch):
     chosen = {name: os.environ[name] for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND")}
     assert chosen == {"FLAGS_selected_npus": "1", "PADDLE_DISTRI_BACKEND": "xccl"}
     with pytest.raises(ValueError, match=r"--nproc is 3, but paddle.distributed.launch has started 2"):
-        launch.join(config.Early(("--nproc", "3"), nproc=3), Device("npu", "virtual", ""))
+        launch.join(config.Early((), nproc=3, is_rank=True), Device("npu", "virtual", ""))
     with pytest.raises(ValueError, match="gloo"):
-        launch.join(config.Early(()), Device("cpu", "cpu", ""))
+        launch.join(config.Early((), is_rank=True), Device("cpu", "cpu", ""))
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
     with pytest.raises(ValueError, match="2 processes need a card each, but 0 can be seen"):
-        launch.join(config.Early(()), Device("npu", "card", ""))
+        launch.join(config.Early((), is_rank=True), Device("npu", "card", ""))
 
 
 def test_what_is_read_early(tmp_path):

@@ -323,15 +323,15 @@ def test_errors_that_are_meant_for_the_user():
 
 
 def test_the_launches_that_are_reported_are_the_trainings(run_here, inputs, tmp_path, monkeypatch):
-    from llm_npu.console import summary
+    from llm_npu.console.results import Results
     from llm_npu.inference import generate
 
     reported = []
-    finish = summary.finish
+    report = Results.report
     monkeypatch.setattr(
-        summary,
-        "finish",
-        lambda *arguments: (reported.append(sum(r.calls for r in arguments[2])), finish(*arguments)),
+        Results,
+        "report",
+        lambda self, run: (reported.append(sum(r.calls for r in run.launches)), report(self, run)),
     )
     arguments = [*inputs, "--max_steps", "2", "--output_dir"]
     assert run_here(*arguments, tmp_path / "with")[0] == 0

@@ -224,9 +224,7 @@ def _global_layer(layer, found: Site) -> Replacement:
     return Replacement(forward=global_outputs, is_site=False)
 
 
-def global_outputs(
-    self, position_ids, attention_mask, seq_length, batch_size, seq_length_with_past, cache_length, emb_dtype
-):
+def global_outputs(self, position_ids, attention_mask, seq_length, batch_size, seq_length_with_past, *_):
     if position_ids is None and self.config.sep_parallel_degree > 1:
         position_ids = paddle.arange(seq_length, dtype="int64").expand((batch_size, seq_length))
     if attention_mask is not None:

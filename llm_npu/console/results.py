@@ -1,0 +1,138 @@
+"""What a run says after its training."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from llm_npu import data
+from llm_npu.core import ranks
+from llm_npu.core.console import mib, say
+from llm_npu.inference import generate
+from llm_npu.models.paddlenlp import lora
+from llm_npu.training import checkpoint, metrics
+from llm_npu.training.checkpoint import merged
+from llm_npu.training.run import Feature, Run
+from paddle_fused.virtual_npu import KernelRecord
+
+PROMPT = "def __init__(self"
+SHOWN_KERNELS = 5
+
+
+class Results(Feature):
+    """Says losses, speed, memory, what ran, a text from before and after, and the files; draws the curves.
+
+    Of several processes the first one speaks, without a text: scripts/generate.py writes it with what several
+    processes have trained.
+    """
+
+    def takes_part(self, run: Run) -> bool:
+        return not run.early.dry
+
+    def on_model(self, run: Run) -> None:
+        self._prompt = PROMPT
+        if run.arguments.data.stage == "sft":
+            self._prompt = data.first_question(run.text, run.tokenizer)
+        self._before = self._continuation(run)
+
+    def report(self, run: Run) -> None:
+        after = self._continuation(run)
+        if not ranks.is_first():
+            return
+        recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
+        newest = checkpoint.complete(output_dir)[-1]
+        if not recorder.losses():
+            say(f"no step was trained; files: {newest}")
+            return
+        lines = [*_losses(run), *_speed(recorder), f"memory   {mib(metrics.peak_memory())} at the most"]
+        lines += _ran(run.ran)
+        if run.trainer.args.deterministic:
+            lines += _bits(newest)
+        if after is not None:
+            lines += [f"prompt   {self._prompt!r}", f"before   {self._before!r}", f"after    {after!r}"]
+        files = [newest, output_dir / metrics.FILE, *_pictures(run)]
+        if (output_dir / merged.MERGED).is_dir():
+            files.append(output_dir / merged.MERGED)
+        lines.append(f"files    {', '.join(map(str, files))}")
+        if run.device.kind == "virtual":
+            lines += _virtual(run.launches)
+        for line in ["", *lines]:
+            say(line)
+
+    def _continuation(self, run: Run) -> str | None:
+        """Of the prompt; None with several processes."""
+        if ranks.count() > 1:
+            return None
+        return generate.continuation(lora.unwrapped(run.model), run.tokenizer, self._prompt)
+
+
+def _losses(run: Run) -> list[str]:
+    """At the first step, over the last ones, and over held-out samples."""
+    recorder, guessing = run.trainer.recorder, math.log(run.model.config.vocab_size)
+    losses, evaluations = recorder.losses(), recorder.eval_losses()
+    (first, first_loss), (last, _) = losses[0], losses[-1]
+    return [
+        f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), guessing)}",
+        f"         (mean of the last steps up to {last}; guessing is ln(vocabulary) = {guessing:.3f})",
+        *[f"held out {_share(loss, guessing)}" for _, loss in evaluations[-1:]],
+    ]
+
+
+def _pictures(run: Run) -> list[Path]:
+    """Draws them; their files."""
+    recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
+    pictures = [output_dir / "loss.png", output_dir / "metrics.png"]
+    metrics.plot_loss(recorder, run.model.config.vocab_size, pictures[0])
+    metrics.plot_run(recorder, pictures[1])
+    return pictures
+
+
+def _speed(recorder: metrics.Recorder) -> list[str]:
+    """Tokens a second, the share of the peak, and what the steps waited for."""
+    speed, shares = recorder.tokens_per_s(), recorder.shares()
+    lines = [f"speed    {speed:,.0f} tokens/s (median step)"]
+    if recorder.utilization:
+        lines.append(f"MFU      {100 * recorder.utilization.of(speed):.3g} % of {recorder.utilization}")
+    waits = f"waits    {shares['data']:.1%} of the time for data"
+    if "exposed" in shares:
+        waits += f", {shares['exposed']:.1%} for communication, which took {shares['communication']:.1%}"
+    return [*lines, waits]
+
+
+def _ran(ran: list) -> list[str]:
+    """Which backend computed each fused operator; beside the first one asked, why that one did not."""
+    lines = []
+    for each in ran:
+        lines.append(
+            f"ran      {each.operator} {each.dtype}: {each.backend} {each.mode}, {each.count:,} calls"
+        )
+        lines += [f"           not {backend}: {reason}" for backend, reason in each.refused.items()]
+        lines += [f"           before it {note}" for note in each.resharded]
+    return lines
+
+
+def _bits(folder: Path) -> list[str]:
+    """What two runs can be compared by: the digests of the weights and of the optimizer's state."""
+    found = checkpoint.digests(folder)
+    names = [name for name in found if name.endswith(("safetensors", lora.FILE))]
+    return [f"bits     {name}: SHA-256 {found[name]}" for name in names]
+
+
+def _share(loss: float, guessing: float) -> str:
+    return f"{loss:.3f}, {loss / guessing:.0%} of guessing"
+
+
+def _virtual(records: list[KernelRecord]) -> list[str]:
+    """That no card was involved, and what a card would leave to its host."""
+    lines = ["This ran on the virtual NPU, on the host CPU: its speed says nothing about a card."]
+    away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
+    if not away:
+        return [*lines, "On a card, every kernel launch of this training would stay on the NPU."]
+    total, launches = sum(r.calls for r in records), sum(r.calls for r in away)
+    names = ", ".join(f"{r.name} {r.dtype} ({r.calls:,})" for r in away[:SHOWN_KERNELS])
+    more = ", ..." if len(away) > SHOWN_KERNELS else ""
+    return [
+        *lines,
+        f"On a card, {launches:,} of {total:,} kernel launches of this training would leave the NPU "
+        f"for a CPU: {names}{more}.",
+    ]

@@ -1,0 +1,163 @@
+"""A run of training: what it is made of, in the order in which it is made.
+
+    run = Run(arguments, early, device)
+    run.attach(Overlap(), Summary(), ...)     # features; each takes part if the arguments ask for it
+    run.build()
+    run.train()
+    return run.report()                       # the exit code
+
+A run knows the parts that every training has. All else comes in as a ``Feature``.
+"""
+
+from __future__ import annotations
+
+import paddle_fused
+from llm_npu import data, surgery
+from llm_npu.config import Early, RunConfig
+from llm_npu.core.console import Display, say
+from llm_npu.data.collate import Collator
+from llm_npu.data.text.tokenizer import tokenizer_for
+from llm_npu.device import Device
+from llm_npu.training import evaluation, metrics, model, resume
+from llm_npu.training.trainer import PretrainTrainer
+from paddle_fused import virtual_npu
+from paddle_fused.virtual_npu import KernelRecord
+
+
+class Feature:
+    """What a run may have besides its training, such as a profile.
+
+    It comes in by the methods that it overrides. Each is called once, in the order below; features that come
+    in at the same place do so in the order in which they were attached.
+    """
+
+    def takes_part(self, run: Run) -> bool:
+        """Whether the arguments ask for it; nothing is built yet."""
+        return True
+
+    def configure(self, run: Run) -> None:
+        """The model's configuration is known, and may be changed, as may the kind of trainer."""
+
+    def on_model(self, run: Run) -> None:
+        """The model is there, with its weights and its fused operators."""
+
+    def on_trainer(self, run: Run) -> None:
+        """The trainer is there, and takes callbacks."""
+
+    def report(self, run: Run) -> None:
+        """The training has ended by itself."""
+
+
+class Run:
+    """One training, from its arguments to its report.
+
+    ``notes``: lines for the start of the run. ``trainer_kind`` makes the trainer. After ``build`` there are
+    ``model``, its ``model_config``, the ``tokenizer``, the ``samples`` and the ``text`` that they were made
+    of, the ``trainer``, and ``fused``, the report of the fused operators: None where none is wanted. After
+    ``train``, ``ran`` and ``launches`` have what computed the training: ``paddle_fused.what_ran``, and the
+    kernels of a virtual device.
+    """
+
+    def __init__(self, arguments: RunConfig, early: Early, device: Device):
+        self.arguments, self.early, self.device = arguments, early, device
+        self.features: list[Feature] = []
+        self.notes: list[str] = []
+        self.trainer_kind: type[PretrainTrainer] = PretrainTrainer
+        self.fused: surgery.Report | None = None
+        self.ran: list = []
+        self.launches: list[KernelRecord] = []
+
+    def attach(self, *features: Feature) -> None:
+        """Let those of the ``features`` come in that the arguments ask for."""
+        self.features += [feature for feature in features if feature.takes_part(self)]
+
+    def build(self) -> None:
+        """Make everything that the training needs. ValueError for what cannot be trained."""
+        self.model_config = model.config_for(self.arguments)
+        for feature in self.features:
+            feature.configure(self)
+        self.checkpoint = resume.requested(self.arguments.training, self.model_config)
+        self._read_data()
+        self._make_model()
+        for feature in self.features:
+            feature.on_model(self)
+        self.trainer = self._trainer()
+        for feature in self.features:
+            feature.on_trainer(self)
+
+    def train(self) -> None:
+        """All steps, from the first or from that of the checkpoint."""
+        paddle_fused.reset_what_ran()
+        if self.device.kind == "virtual":
+            virtual_npu.reset_kernel_record()
+        self.trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        self.ran = paddle_fused.what_ran()
+        if self.device.kind == "virtual":
+            self.launches = virtual_npu.kernel_record()
+
+    def report(self) -> int:
+        """Say how the training has ended; the exit code."""
+        if signal := self.trainer.stop.received:
+            step = self.trainer.state.global_step
+            say(f"stopped by {signal.name} after step {step}; continue with --resume_from_checkpoint")
+            return 128 + signal
+        for feature in self.features:
+            feature.report(self)
+        return 0
+
+    def _read_data(self) -> None:
+        arguments, training = self.arguments, self.arguments.training
+        vocab_size = self.model_config.vocab_size
+        self.text = data.find(arguments.data)
+        self.tokenizer = tokenizer_for(arguments.model, self.text, vocab_size, arguments.data.data_cache)
+        self.samples = data.load(
+            arguments.data, self.text, self.tokenizer, vocab_size, need_valid=training.do_eval
+        )
+        if training.max_steps == -1:
+            steps = training.num_train_epochs * len(self.samples.train) / samples_per_step(training)
+            training.max_steps = max(1, int(steps))
+        self.settings = resume.settings(arguments, self.text, self.tokenizer)
+        self.notes += resume.beginning(self.checkpoint, training)
+        if self.checkpoint:
+            self.notes += resume.changes(self.checkpoint, self.settings)
+
+    def _make_model(self) -> None:
+        fill = not self.checkpoint and not self.early.dry
+        self.model = model.build(self.arguments, self.model_config, self.tokenizer, fill)
+        if self.checkpoint:
+            model.load_weights(self.model, self.checkpoint, self.arguments.training.trust_checkpoint)
+        switches = self.arguments.fused.switches()
+        if any(switches.values()):
+            self.fused = surgery.apply_fused_kernels(self.model, **switches)
+
+    def _trainer(self) -> PretrainTrainer:
+        """Trains on the shuffled training part of the samples."""
+        training, samples = self.arguments.training, self.samples
+        per_step = samples_per_step(training)
+        drawn = training.max_steps * per_step
+        speed = metrics.utilization(self.arguments, self.model)
+        return self.trainer_kind(
+            metrics.Recorder(Display(bar=not training.disable_tqdm), speed),
+            self.settings,
+            model=self.model,
+            args=training,
+            train_dataset=data.ShuffledSamples(samples.train, drawn, training.seed, per_step),
+            eval_dataset=evaluation.read_by_all(samples.valid, training) if training.do_eval else None,
+            data_collator=self._collator(),
+            tokenizer=self.tokenizer,
+        )
+
+    def _collator(self) -> Collator:
+        """Attention that is fused takes masks as objects."""
+        asked, pad = self.arguments.data, self.tokenizer.pad_token_id
+        return Collator(
+            padding=asked.padding,
+            length=asked.max_seq_length if asked.padding == "max_length" else None,
+            pad_token_id=self.tokenizer.eos_token_id if pad is None else pad,
+            mask="object" if self.fused and self.fused.count("attention") else "dense",
+        )
+
+
+def samples_per_step(training) -> int:
+    """Of all processes, for PaddleNLP's ``TrainingArguments``."""
+    return training.train_batch_size * training.gradient_accumulation_steps * training.dataset_world_size

@@ -13,7 +13,7 @@ CHOSEN = "from paddle_fused import libraries; print(libraries.PACKAGE, libraries
 LOAD = "import paddle_fused; paddle_fused.load_operators()"
 ENV = ("-m", "paddle_fused.virtual_npu", "--env")
 NOTHING = ("-S", "-E")  # no site-packages and no PYTHONPATH
-SOURCE = "paddle_fused/csrc/kernels/cast.cc"
+SOURCE = "paddle_fused/csrc/kernels/elementwise/cast.cc"
 
 
 @pytest.fixture
@@ -162,9 +162,14 @@ def test_the_digest_is_of_what_is_compiled(clone):
         (package / other).write_text("something else")
     assert libraries.sources_digest(package) == before
     seen = {before}
-    compiled = "csrc/kernels/cast.cc", "csrc/CMakeLists.txt", "contracts/rule.py", "ops/swiglu/contract.py"
+    compiled = (
+        "csrc/kernels/elementwise/cast.cc",
+        "csrc/CMakeLists.txt",
+        "contracts/rule.py",
+        "ops/swiglu/contract.py",
+    )
     for file in (*compiled, "data/npu_kernels.json"):
         (package / file).write_text("something else")
         seen.add(libraries.sources_digest(package))
-    (package / "csrc/kernels/cast.cc").rename(package / "csrc/kernels/other.cc")
+    (package / "csrc/kernels/elementwise/cast.cc").rename(package / "csrc/kernels/elementwise/other.cc")
     assert len({*seen, libraries.sources_digest(package)}) == 7

@@ -4,14 +4,14 @@
 #include <string>
 
 #include "checks/checks.h"
-#include "kernels/adam.h"
-#include "kernels/cast.h"
-#include "kernels/elementwise.h"
-#include "kernels/gelu.h"
-#include "kernels/rotary.h"
-#include "kernels/squared_norm.h"
-#include "kernels/swiglu.h"
-#include "kernels/unscale.h"
+#include "kernels/optimizers/adam.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/gelu.h"
+#include "kernels/attention/rotary.h"
+#include "kernels/optimizers/squared_norm.h"
+#include "kernels/elementwise/swiglu.h"
+#include "kernels/optimizers/unscale.h"
 
 namespace paddle_fused::checks {
 namespace {

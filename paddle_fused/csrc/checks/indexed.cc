@@ -2,9 +2,9 @@
 #include <string>
 
 #include "checks/checks.h"
-#include "kernels/embedding.h"
-#include "kernels/moe.h"
-#include "kernels/strided.h"
+#include "kernels/indexing/embedding.h"
+#include "kernels/indexing/moe.h"
+#include "kernels/elementwise/contiguous.h"
 
 namespace paddle_fused::checks {
 namespace {

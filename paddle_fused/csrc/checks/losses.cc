@@ -3,8 +3,8 @@
 #include <string>
 
 #include "checks/checks.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/linear_cross_entropy.h"
+#include "kernels/losses/cross_entropy.h"
+#include "kernels/losses/linear_cross_entropy.h"
 
 namespace paddle_fused::checks {
 namespace {

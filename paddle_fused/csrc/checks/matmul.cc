@@ -1,11 +1,11 @@
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 
 #include "checks/checks.h"
-#include "kernels/grouped_matmul.h"
+#include "kernels/matmul/grouped_matmul.h"
 
 namespace paddle_fused::checks {
 namespace {

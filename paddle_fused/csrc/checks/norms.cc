@@ -2,8 +2,8 @@
 #include <string>
 
 #include "checks/checks.h"
-#include "kernels/dropout_add_norm.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norms/dropout_add_norm.h"
+#include "kernels/norms/rms_norm.h"
 
 namespace paddle_fused::checks {
 namespace {

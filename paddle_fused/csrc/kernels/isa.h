@@ -1,7 +1,8 @@
 // Run-time choice of the instruction set.
 //
-// A kernel is written once, width-agnostic, in kernels/simd/<op>.cc. That file is compiled for every target into
-// namespace paddle_fused::kernels::PF_TARGET and hands out a table of function pointers; kernels/<op>.cc picks one.
+// A kernel is written once, width-agnostic, in kernels/<room>/simd/<op>.cc. That file is compiled for every target into
+// namespace paddle_fused::kernels::PF_TARGET and hands out a table of function pointers; kernels/<room>/<op>.cc picks
+// one.
 // Code in simd/ must not call inline functions of the standard library: the linker keeps one copy of each, and that
 // copy may have been compiled for a wider machine than the one at hand.
 #pragma once
@@ -10,15 +11,15 @@
 
 namespace paddle_fused::kernels {
 
-// From the narrowest to the widest; kNeon is of aarch64, the others of x86-64. The last two are AVX-512 but for products in bfloat16, matmul and attention: by
-// AVX512_BF16, which multiplies pairs, or by AMX, which multiplies tiles.
+// From the narrowest to the widest; kNeon is of aarch64, the others of x86-64. The last two are AVX-512 but for products
+// of bfloat16 in matmul and attention: by AVX512_BF16, which multiplies pairs, or by AMX, which multiplies tiles.
 enum class Isa { kBaseline, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kNeon,       Isa::kAvx2,
                             Isa::kAvx512,   Isa::kAvx512Bf16, Isa::kAmx};
 
 // The widest instruction set that this machine and this library have, or the one named by the environment variable
-// PADDLE_FUSED_ISA (baseline, neon, avx2, avx512, avx512_bf16, amx), read once. Throws std::invalid_argument if that name is
-// unknown, or the machine or this library lacks it.
+// PADDLE_FUSED_ISA (baseline, neon, avx2, avx512, avx512_bf16, amx), read once. Throws std::invalid_argument if that name
+// is unknown, or the machine or this library lacks it.
 PF_EXPORT Isa active_isa();
 PF_EXPORT const char* isa_name(Isa isa);
 

@@ -1,9 +1,11 @@
 # How the host kernels are compiled, for the library and for the check program (../checks). Nothing is compiled for the
-# machine at hand: simd/*.cc is compiled once per instruction set, each time into a namespace of its own (PF_TARGET), and
-# those that multiply, with bfloat16/*.cc, once more for each that has products of bfloat16 (PF_BFLOAT16_PRODUCTS).
+# machine at hand: <room>/simd/*.cc is compiled once per instruction set, each time into a namespace of its own
+# (PF_TARGET), and those that multiply, with bfloat16/*.cc, once more for each that has products of bfloat16
+# (PF_BFLOAT16_PRODUCTS).
 option(PADDLE_FUSED_HOST_ISAS_ONLY "Leave out the instruction sets beyond AVX2 that this machine lacks" OFF)
-file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cc)
-file(GLOB simd_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/simd/*.cc)
+file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cc ${CMAKE_CURRENT_LIST_DIR}/*/*.cc)
+list(FILTER kernel_sources EXCLUDE REGEX "/bfloat16/")
+file(GLOB simd_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/simd/*.cc)
 set(kernel_flags -O3 -Wall -fno-math-errno -fno-trapping-math -fvisibility=hidden)
 set(targets baseline)
 set(sources_baseline ${simd_sources})
@@ -39,7 +41,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(sources_avx2 ${simd_sources})
   set(sources_avx512 ${simd_sources})
   file(GLOB product_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/bfloat16/*.cc
-       ${CMAKE_CURRENT_LIST_DIR}/simd/attention_*.cc)
+       ${CMAKE_CURRENT_LIST_DIR}/attention/simd/attention_*.cc)
   set(sources_avx512_bf16 ${product_sources})
   set(sources_amx ${product_sources})
   set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)

@@ -3,7 +3,7 @@
 // AMSGrad, master where the weights are kept in float32 beside a parameter of 16 bits. The step is counted by the powers
 // of beta, which are those of Paddle's own optimizers. Betas close to 1 come as their distance from it: attributes are
 // single precision.
-#include "kernels/adam.h"
+#include "kernels/optimizers/adam.h"
 
 #include "ops/operator.h"
 

@@ -1,7 +1,7 @@
 // pf_add_rms_norm(x, residual, weight; epsilon) -> (y, sum, rstd): kernels/rms_norm with the addition before it, over
 // the dimensions that weight has. x, residual and weight have one dtype, as aclnnAddRmsNorm wants it.
-#include "kernels/cast.h"
-#include "kernels/rms_norm.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/norms/rms_norm.h"
 #include "ops/operator.h"
 #include "ops/rms_norm_shapes.h"
 

@@ -8,7 +8,7 @@
 //
 // The operator draws no random numbers: `seed` holds the Philox key and counter of the call. So it is a function of its
 // arguments, the gradient finds the same mask, and recomputation, which restores Paddle's generators, does too.
-#include "kernels/dropout_add_norm.h"
+#include "kernels/norms/dropout_add_norm.h"
 
 #include <string>
 

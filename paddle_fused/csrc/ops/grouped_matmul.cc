@@ -3,7 +3,7 @@
 //   x [T, K], weight [E, K, N], group_list [E] int64 -> out [T, N]; out[r] = x[r] weight[g] for the rows r of group g
 // pf_grouped_matmul_dweight(x, dout, group_list; group_list_type) -> dweight [E, K, N]: x_g^T dout_g for each group.
 // group_list_type: 0 cumulative sums, 1 counts. The groups hold all T rows.
-#include "kernels/grouped_matmul.h"
+#include "kernels/matmul/grouped_matmul.h"
 
 #include "ops/operator.h"
 

@@ -10,7 +10,7 @@
 // float32. The vocabulary comes in G equal blocks, and first_ids holds the id of each block's first entry: where the
 // vocabulary is split over devices, a device learns from its part of first_ids which entries its part of weight holds.
 // `vocabulary` is the size of the whole one, for the check of the labels; -1 if a captured program does not know it.
-#include "kernels/linear_cross_entropy.h"
+#include "kernels/losses/linear_cross_entropy.h"
 
 #include <algorithm>
 

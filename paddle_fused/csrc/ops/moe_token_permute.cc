@@ -3,7 +3,7 @@
 // num_out_tokens: 0 keeps all T * K rows, n > 0 the first n, n < 0 all but the last -n.
 #include <algorithm>
 
-#include "kernels/moe.h"
+#include "kernels/indexing/moe.h"
 #include "ops/operator.h"
 
 namespace paddle_fused::ops {

@@ -2,8 +2,8 @@
 //   permuted [M, H], sorted_indices [T * K] int32, probs [T, K] -> out [T, H], the dtype of permuted
 // pf_moe_token_restore(permuted, sorted_indices) -> out [T * K, H]: the same without probs, where K is 1.
 // Entries of sorted_indices from M on were dropped and count as zeros.
-#include "kernels/cast.h"
-#include "kernels/moe.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/indexing/moe.h"
 #include "ops/operator.h"
 
 namespace paddle_fused::ops {

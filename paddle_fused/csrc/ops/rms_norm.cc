@@ -1,8 +1,8 @@
 // pf_rms_norm(x, weight; epsilon) -> (y, rstd): kernels/rms_norm as an operator, over the dimensions that weight has.
 // weight has x's dtype or float32, and y x's; weight's gradient is summed in float32 and has weight's dtype.
-#include "kernels/rms_norm.h"
+#include "kernels/norms/rms_norm.h"
 
-#include "kernels/cast.h"
+#include "kernels/elementwise/cast.h"
 #include "ops/operator.h"
 #include "ops/rms_norm_shapes.h"
 

@@ -3,7 +3,7 @@
 // x: [., ., ., D], or [., ., D] for packed sequences; cos, sin: of x's rank, each leading dimension x's or 1.
 // angle_gradients: cos or sin want a gradient; without, theirs are zeros. They are outputs all the same, because
 // under auto-parallel Paddle's backward pass wants one for each input.
-#include "kernels/rotary.h"
+#include "kernels/attention/rotary.h"
 
 #include "ops/operator.h"
 

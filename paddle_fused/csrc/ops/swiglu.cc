@@ -1,6 +1,6 @@
 // pf_swiglu(gate, up) -> y and pf_swiglu_halves(x) -> y, x's last dimension holding gate and up: kernels/swiglu as
 // operators. Neither joins or splits anything.
-#include "kernels/swiglu.h"
+#include "kernels/elementwise/swiglu.h"
 
 #include "ops/operator.h"
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "kernels/bfloat16/tile_product.h"
-#include "kernels/simd/attention_panels.h"
+#include "kernels/attention/simd/attention_panels.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {

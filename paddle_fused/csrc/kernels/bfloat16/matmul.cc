@@ -1,5 +1,5 @@
 #include "kernels/bfloat16/tile_product.h"
-#include "kernels/matmul_table.h"
+#include "kernels/matmul/matmul_table.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {

@@ -8,7 +8,7 @@
 #include "framework/paddle_release.h"
 #include "paddle/phi/backends/device_manager.h"
 #include "paddle/phi/core/distributed/auto_parallel/reshard/reshard_utils.h"
-#include "virtual_npu/bridge/transfers.h"
+#include "virtual_npu/observe/transfers.h"
 
 namespace virtual_npu {
 namespace {

@@ -13,7 +13,7 @@
 #include "paddle/phi/core/distributed/auto_parallel/reshard/reshard_function_registry.h"
 #include "paddle/phi/core/distributed/auto_parallel/reshard/reshard_utils.h"
 #include "virtual_npu/bridge/mesh_axis.h"
-#include "virtual_npu/bridge/transfers.h"
+#include "virtual_npu/observe/transfers.h"
 
 namespace paddle::experimental {
 phi::DenseTensor Trans2Contiguous(const phi::DenseTensor& tensor);  // its header is not in the wheel

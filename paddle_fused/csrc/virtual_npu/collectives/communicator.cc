@@ -6,8 +6,8 @@
 
 #include "virtual_npu/collectives/collective.h"
 #include "virtual_npu/collectives/source_line.h"
-#include "virtual_npu/dry/journal.h"
-#include "virtual_npu/dry/partners.h"
+#include "virtual_npu/observe/journal.h"
+#include "virtual_npu/dry/fake_process_group.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/communication_time.h"
 #include "virtual_npu/runtime/config.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "virtual_npu/collectives/deadlock.h"
-#include "virtual_npu/collectives/patience.h"
+#include "virtual_npu/collectives/watchdog.h"
 #include "virtual_npu/runtime/config.h"
 
 namespace virtual_npu {

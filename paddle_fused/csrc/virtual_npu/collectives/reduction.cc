@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cast.h"
-#include "kernels/elementwise.h"
+#include "kernels/elementwise/cast.h"
+#include "kernels/elementwise/elementwise.h"
 #include "virtual_npu/collectives/call.h"
 
 namespace virtual_npu {

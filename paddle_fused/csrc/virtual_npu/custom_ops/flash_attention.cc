@@ -15,9 +15,9 @@
 #include <string>
 
 #include "framework/paddle_release.h"
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
-#include "virtual_npu/dry/known.h"
+#include "virtual_npu/dry/known_values.h"
 
 namespace virtual_npu {
 namespace {

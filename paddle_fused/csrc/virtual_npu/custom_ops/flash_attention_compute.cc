@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "paddle/phi/core/generator.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/custom_ops/flash_attention.h"

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "framework/paddle_release.h"
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
 #include "virtual_npu/custom_ops/mm_traffic.h"
 

@@ -6,7 +6,7 @@
 // A pipeline: while a chunk of rows is multiplied, the chunks before it are summed on the communication stream.
 // Differs from upstream where that is a defect: shapes and dtypes are inferred as they come out.
 #include "framework/paddle_release.h"
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
 #include "virtual_npu/custom_ops/mm_traffic.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cast.h"
+#include "kernels/elementwise/cast.h"
 #include "virtual_npu/element_type.h"
 #include "paddle/common/ddim.h"
 

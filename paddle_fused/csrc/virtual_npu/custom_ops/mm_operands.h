@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 #include "virtual_npu/custom_ops/checks.h"
 
 namespace virtual_npu {

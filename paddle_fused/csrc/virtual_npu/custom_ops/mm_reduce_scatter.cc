@@ -6,7 +6,7 @@
 // There is no bias. A pipeline: a chunk is some rows of every rank's part; while one is multiplied, the ones before it
 // are summed and scattered on the communication stream.
 #include "framework/paddle_release.h"
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
 #include "virtual_npu/custom_ops/mm_traffic.h"
 

@@ -1,6 +1,6 @@
 // my_add_n(X, Y, Z) -> X + Y + Z, paddle-custom-npu's example of an operator that a graph pass puts in. No gradient.
 #include "framework/paddle_release.h"
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 
 namespace virtual_npu {

@@ -4,11 +4,11 @@
 // y is allocated with gamma's dtype while aclnnRmsNorm wants y to have x's, so of CANN's combinations only those with
 // equal dtypes of x and gamma can be asked for through this operator; the others are refused. dgamma is float32 always.
 #include "framework/paddle_release.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norms/rms_norm.h"
 
 #include <algorithm>
 
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/element_type.h"
 

@@ -4,8 +4,8 @@
 // and once for the keys. cos and sin get no gradient.
 // Legend: B batch, S sequence length, N heads, D head size.
 #include "framework/paddle_release.h"
-#include "kernels/rotary.h"
-#include "virtual_npu/bridge/record.h"
+#include "kernels/attention/rotary.h"
+#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/element_type.h"
 

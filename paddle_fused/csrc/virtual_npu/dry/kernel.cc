@@ -7,11 +7,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "kernels/idle.h"
+#include "kernels/no_compute_guard.h"
 #include "paddle/phi/core/dense_tensor.h"
 #include "paddle/phi/core/enforce.h"
 #include "virtual_npu/bridge/views.h"
-#include "virtual_npu/dry/known.h"
+#include "virtual_npu/dry/known_values.h"
 
 namespace virtual_npu {
 namespace dry {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "virtual_npu/dry/journal.h"
+#include "virtual_npu/observe/journal.h"
 #include "virtual_npu/profiler/task.h"
 #include "virtual_npu/runtime/stream.h"
 

@@ -6,7 +6,7 @@
 
 #include "paddle/phi/common/data_type.h"
 #include "paddle/phi/core/tensor_base.h"
-#include "virtual_npu/bridge/record.h"
+#include "virtual_npu/observe/record.h"
 
 namespace virtual_npu {
 namespace profiler {

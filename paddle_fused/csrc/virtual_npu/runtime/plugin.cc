@@ -9,7 +9,7 @@
 #include "paddle/phi/backends/device_ext.h"
 #include "virtual_npu/bridge/install.h"
 #include "virtual_npu/collectives/interface.h"
-#include "virtual_npu/dry/known.h"
+#include "virtual_npu/dry/known_values.h"
 #include "virtual_npu/profiler/interface.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"

@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/losses/cross_entropy.h"
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+// In whole registers of any target.
+constexpr int64_t cross_entropy_row(int64_t classes) { return (classes + 31) / 32 * 32; }
+
+// Indexed by ElementType. Row r is the one of outer index r / inner and inner index r % inner; `row` is scratch for
+// cross_entropy_row(classes) floats. stream: softmax passes by the caches.
+struct CrossEntropyTable {
+  void (*forward[3])(const CrossEntropyProblem& problem, const void* x, int64_t r, float* row, bool stream,
+                     void* softmax, void* loss);
+  void (*backward[3])(const CrossEntropyProblem& problem, const void* softmax, const void* dloss, int64_t r, void* dx);
+};
+PF_DECLARE_TABLE(CrossEntropyTable, cross_entropy_table)
+
+}  // namespace paddle_fused::kernels

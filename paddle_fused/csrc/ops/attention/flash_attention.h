@@ -1,0 +1,66 @@
+// One call of pf_flash_attention, checked and as the kernels take it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels/attention/attention.h"
+#include "ops/attention/attention_layout.h"
+#include "ops/operator.h"
+
+namespace paddle_fused::ops::flash_attention {
+
+using OptionalTensor = paddle::optional<Tensor>;
+
+constexpr char kOp[] = "pf_flash_attention";
+
+// An optional input, or none if it has no elements.
+inline OptionalTensor given(const OptionalTensor& x) { return x && x->numel() > 0 ? x : OptionalTensor(); }
+
+// Inputs and attributes as registered in flash_attention.cc.
+struct Call {
+  Tensor query, key, value;
+  OptionalTensor bias, mask, query_ends, key_ends, prefix;
+  std::string layout;
+  int64_t num_heads;
+  float scale, dropout;
+  int sparse_mode;
+  int64_t pre_tokens, next_tokens;
+};
+
+// Everything that the kernels' problem points to. It stays where it was made: the problem points into it.
+class Problem {
+ public:
+  explicit Problem(const Call& call);  // refuses what the kernels cannot serve
+  Problem(const Problem&) = delete;
+
+  const AttentionLayout& layout() const { return layout_; }
+  const AttentionSizes& sizes() const { return sizes_; }
+  bool empty() const;              // no query or no key: the output is zero, and so are the gradients
+  bool covers_all_tokens() const;  // false: the tensors have tokens behind the last sequence
+
+  kernels::AttentionProblem kernel{};
+  Tensor query, key, value;  // with a dense last dimension
+
+ private:
+  void read_sequences(const Call& call);
+  void read_bands(const Call& call);
+  void read_bias(const Tensor& bias);
+  void read_mask(const Tensor& mask);
+
+  const AttentionLayout& layout_;
+  const AttentionSizes sizes_;
+  std::vector<int64_t> query_ends_, kv_ends_;
+  std::vector<kernels::AttentionBand> bands_;
+  Tensor bias_, mask_;
+};
+
+// The tensor itself when its last dimension is dense, a dense copy otherwise.
+Tensor with_dense_rows(const Tensor& x);
+
+// A tensor of the layout as the kernels take it; merged layouts have heads of `head_dim`.
+kernels::AttentionInput input_of(const AttentionLayout& layout, const Tensor& x, int64_t head_dim);
+kernels::AttentionOutput output_of(const AttentionLayout& layout, Tensor* x, int64_t head_dim);
+kernels::AttentionBiasGrad bias_grad_of(Tensor* bias_grad);  // nullptr: not wanted
+kernels::SoftmaxStatistics statistics_of(const Problem& problem, const Tensor& max, const Tensor& sum);
+
+}  // namespace paddle_fused::ops::flash_attention

@@ -1,0 +1,250 @@
+#include <algorithm>
+
+#include "ops/attention/attention_sparse_modes.h"
+#include "ops/attention/flash_attention.h"
+#include "paddle/common/ddim.h"
+
+namespace paddle_fused::ops::flash_attention {
+namespace {
+
+std::vector<int64_t> read_lengths(const char* name, const Tensor& x) {
+  check_places(kOp, {{name, x}});
+  if (x.dtype() != DataType::INT64 || x.shape().size() != 1)
+    refuse(kOp, std::string(name) + " is " + text(x.dtype()) + " of shape " + text(x.shape()) +
+                    "; accepted: int64 with one dimension.");
+  const Tensor values = dense(x);
+  return {values.data<int64_t>(), values.data<int64_t>() + values.numel()};
+}
+
+void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t tokens) {
+  const std::string came = std::string(name) + " is " + text(ends);
+  if (!std::is_sorted(ends.begin(), ends.end()) || (!ends.empty() && ends.front() < 0))
+    refuse(kOp, came + "; accepted: cumulative lengths, which never decrease (for lengths 3, 2: [3, 5]).");
+  if (!ends.empty() && ends.back() > tokens)
+    refuse(kOp, came + ", but the tensor has " + std::to_string(tokens) +
+                    " tokens; its last element must not be beyond them.");
+}
+
+std::vector<SegmentLengths> lengths_of(const std::vector<int64_t>& query_ends, const std::vector<int64_t>& kv_ends) {
+  std::vector<SegmentLengths> lengths;
+  for (size_t i = 0; i < query_ends.size(); ++i)
+    lengths.push_back({query_ends[i] - (i ? query_ends[i - 1] : 0), kv_ends[i] - (i ? kv_ends[i - 1] : 0)});
+  return lengths;
+}
+
+// Strides of [B, N, Sq, Skv] or [Sq, Skv] but for the last, 0 where the dimension is broadcast.
+struct ScoreStrides {
+  int64_t batch = 0, head = 0, query = 0;
+
+  explicit ScoreStrides(const Tensor& x) {
+    const auto shape = x.shape();
+    const auto& strides = x.strides();
+    const size_t rank = shape.size();
+    const auto stride = [&](size_t from_end) {
+      return rank < from_end || shape[rank - from_end] == 1 ? 0 : strides[rank - from_end];
+    };
+    query = stride(2);
+    head = stride(3);
+    batch = stride(4);
+  }
+};
+
+const AttentionLayout& layout_of(const Call& call) {
+  const AttentionLayout* layout = find_attention_layout(call.layout);
+  if (!layout) refuse(kOp, "layout is " + call.layout + "; accepted: " + kAttentionLayouts + ".");
+  return *layout;
+}
+
+// The sizes of tensors whose shapes fit together.
+AttentionSizes checked_sizes(const Call& call, const AttentionLayout& layout) {
+  check_places(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
+  const Shape query = call.query.shape(), key = call.key.shape(), value = call.value.shape();
+  const std::string came = "query has shape " + text(query) + ", key " + text(key) + " and value " + text(value) +
+                           " in layout " + layout.name;
+  if (query.size() != layout.rank || key.size() != layout.rank || value.size() != layout.rank)
+    refuse(kOp, came + "; accepted: " + std::to_string(layout.rank) + " dimensions.");
+  if (layout.merged() && call.num_heads <= 0)
+    refuse(kOp, "num_heads is " + std::to_string(call.num_heads) + "; layout " + layout.name +
+                    " needs the number of query heads, as its last dimension holds heads and head size together.");
+  const AttentionSizes s = attention_sizes(layout, call.num_heads, query, key, value);
+  if (layout.merged() && (s.head_dim <= 0 || query[2] != s.query_heads * s.head_dim || s.kv_heads <= 0 ||
+                          key[2] != s.kv_heads * s.head_dim || value[2] != s.kv_heads * s.value_head_dim))
+    refuse(kOp, came + "; with num_heads = " + std::to_string(call.num_heads) +
+                    " the last dimensions must be whole numbers of heads: query's num_heads * D, key's Nkv * D, "
+                    "value's Nkv * Dv.");
+  if (s.query_heads == 0 || s.kv_heads == 0 || s.head_dim == 0 || s.value_head_dim == 0)
+    refuse(kOp, came + "; at least one head of size one is needed.");
+  if (!layout.varlen() && (query[layout.batch] != key[layout.batch] || query[layout.batch] != value[layout.batch]))
+    refuse(kOp, came + "; the batch sizes must be equal.");
+  if (key[layout.token] != value[layout.token] || (!layout.merged() && key[layout.head] != value[layout.head]))
+    refuse(kOp, came + "; key and value must have equal numbers of tokens and heads.");
+  if (!layout.merged() && query.back() != key.back())
+    refuse(kOp, came + "; query and key must have equal head sizes.");
+  if (s.value_head_dim > s.head_dim)
+    refuse(kOp, came + "; value's head size (" + std::to_string(s.value_head_dim) + ") must not exceed key's (" +
+                    std::to_string(s.head_dim) + "). Pad query and key with zeros.");
+  if (s.query_heads % s.kv_heads != 0)
+    refuse(kOp, came + "; the number of query heads (" + std::to_string(s.query_heads) +
+                    ") must be a multiple of the number of key heads (" + std::to_string(s.kv_heads) + ").");
+  return s;
+}
+
+}  // namespace
+
+Tensor with_dense_rows(const Tensor& x) {
+  return x.shape().back() == 1 || x.strides()[x.strides().size() - 1] == 1 ? x : dense(x);
+}
+
+Problem::Problem(const Call& call)
+    : layout_(layout_of(call)), sizes_(checked_sizes(call, layout_)) {
+  check_float(kOp, {"query", call.query});
+  check_same_dtype(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
+  if (!(call.dropout >= 0 && call.dropout <= 1))
+    refuse(kOp, "dropout is " + std::to_string(call.dropout) + "; accepted: a probability from 0 to 1.");
+  query = with_dense_rows(call.query);
+  key = with_dense_rows(call.key);
+  value = with_dense_rows(call.value);
+  const AttentionSizes& s = sizes();
+  kernel.type = element_type(call.query.dtype());
+  kernel.query_heads = s.query_heads;
+  kernel.kv_heads = s.kv_heads;
+  kernel.head_dim = s.head_dim;
+  kernel.value_head_dim = s.value_head_dim;
+  kernel.scale = call.scale;
+  kernel.keep_probability = 1.0 - static_cast<double>(call.dropout);
+  read_sequences(call);
+  read_bands(call);
+  if (call.bias) read_bias(*call.bias);
+  if (call.mask && reads_mask(call.sparse_mode)) read_mask(*call.mask);
+}
+
+bool Problem::empty() const { return query.numel() == 0 || key.numel() == 0; }
+
+bool Problem::covers_all_tokens() const {
+  if (!layout().varlen()) return true;
+  return !query_ends_.empty() && query_ends_.back() == sizes().query_tokens && kv_ends_.back() == sizes().kv_tokens;
+}
+
+void Problem::read_sequences(const Call& call) {
+  if (!layout().varlen()) {
+    if (call.query_ends || call.key_ends)
+      refuse(kOp, "query_ends and key_ends came with layout " + call.layout + "; they belong to TND.");
+    kernel.segments = sizes().batch;
+    kernel.query_len = sizes().query_tokens;
+    kernel.kv_len = sizes().kv_tokens;
+    return;
+  }
+  if (!call.query_ends || !call.key_ends)
+    refuse(kOp, "layout TND needs query_ends and key_ends, the cumulative lengths of at least one sequence.");
+  query_ends_ = read_lengths("query_ends", *call.query_ends);
+  kv_ends_ = read_lengths("key_ends", *call.key_ends);
+  if (query_ends_.size() != kv_ends_.size())
+    refuse(kOp, "query_ends has " + std::to_string(query_ends_.size()) + " elements and key_ends " +
+                    std::to_string(kv_ends_.size()) + "; both need one for each sequence.");
+  // Places for sequences that are not there are filled with zeros: [2, 5, 9, 0, 0].
+  while (query_ends_.size() > 1 && query_ends_.back() == 0 && kv_ends_.back() == 0) {
+    query_ends_.pop_back();
+    kv_ends_.pop_back();
+  }
+  check_ends("query_ends", query_ends_, sizes().query_tokens);
+  check_ends("key_ends", kv_ends_, sizes().kv_tokens);
+  kernel.segments = static_cast<int64_t>(query_ends_.size());
+  kernel.query_ends = query_ends_.data();
+  kernel.kv_ends = kv_ends_.data();
+  kernel.query_len = kernel.kv_len = 0;
+  for (const SegmentLengths& s : lengths_of(query_ends_, kv_ends_)) {
+    kernel.query_len = std::max(kernel.query_len, s.query);
+    kernel.kv_len = std::max(kernel.kv_len, s.kv);
+  }
+}
+
+void Problem::read_bands(const Call& call) {
+  const int mode = call.sparse_mode;
+  const std::string came = "sparse_mode is " + std::to_string(mode);
+  if (mode < 0 || mode > 8) refuse(kOp, came + "; accepted: 0 to 8.");
+  if (mode == 1 && !call.mask) refuse(kOp, came + ", which needs a mask; pass one, or use mode 0.");
+  if (mode == 5 && layout().varlen()) refuse(kOp, came + " with layout TND; use mode 6 there.");
+  if (mode >= 7 && !layout().varlen()) refuse(kOp, came + " with layout " + call.layout + "; it belongs to TND.");
+  SparseMode sparse{mode, call.pre_tokens, call.next_tokens, {}};
+  if (reads_prefix(mode) && kernel.segments > 0) {
+    if (!call.prefix) refuse(kOp, came + ", which needs prefix, a length for each sequence.");
+    sparse.prefix = read_lengths("prefix", *call.prefix);
+    const int64_t count = static_cast<int64_t>(sparse.prefix.size());
+    if (count < kernel.segments || (count > kernel.segments && !layout().varlen()))
+      refuse(kOp, "prefix has " + std::to_string(count) + " elements; accepted: one for each of the " +
+                      std::to_string(kernel.segments) + " sequences.");
+  }
+  std::vector<SegmentLengths> lengths(kernel.segments, {kernel.query_len, kernel.kv_len});
+  if (layout().varlen()) lengths = lengths_of(query_ends_, kv_ends_);
+  for (size_t i = 0; reads_prefix(mode) && i < lengths.size(); ++i)
+    if (sparse.prefix[i] < 0 || sparse.prefix[i] > lengths[i].kv)
+      refuse(kOp, "prefix is " + text(sparse.prefix) + "; accepted: lengths from 0 to the number of keys, which is " +
+                      std::to_string(lengths[i].kv) + " in sequence " + std::to_string(i) + ".");
+  bands_ = bands_of(sparse, lengths);
+  kernel.bands = bands_.data();
+}
+
+void Problem::read_bias(const Tensor& bias) {
+  check_places(kOp, {{"query", query}, {"bias", bias}});
+  check_same_dtype(kOp, {{"query", query}, {"bias", bias}});
+  const Shape shape = bias.shape();
+  const Shape scores = {sizes().batch, sizes().query_heads, sizes().query_tokens, sizes().kv_tokens};
+  bool fits = shape.size() == 4 && shape[3] == scores[3] && !layout().varlen();
+  for (size_t i = 0; fits && i < 3; ++i) fits = shape[i] == scores[i] || shape[i] == 1;
+  if (!fits)
+    refuse(kOp, "bias has shape " + text(shape) + " in layout " + layout().name + "; accepted: [B, N, Sq, Skv] = " +
+                    text(scores) + ", where B, N and Sq may be 1, in layouts other than TND.");
+  bias_ = with_dense_rows(bias);
+  const ScoreStrides strides(bias_);
+  // The position bias of CANN is added before the scores are scaled.
+  kernel.bias = {bias_.data(), strides.batch, strides.head, strides.query, kernel.scale};
+}
+
+void Problem::read_mask(const Tensor& mask) {
+  check_places(kOp, {{"query", query}, {"mask", mask}});
+  if (mask.dtype() != DataType::BOOL)
+    refuse(kOp, "mask is " + text(mask.dtype()) + "; accepted: bool, where True hides a key. Cast it, or use "
+                    "(mask != 0).");
+  const Shape shape = mask.shape();
+  const Shape matrix = {kernel.query_len, kernel.kv_len};
+  bool fits = shape == matrix;
+  if (!layout().varlen() && shape.size() == 4)
+    fits = (shape[0] == sizes().batch || shape[0] == 1) && (shape[1] == sizes().query_heads || shape[1] == 1) &&
+           shape[2] == matrix[0] && shape[3] == matrix[1];
+  if (!fits)
+    refuse(kOp, "mask has shape " + text(shape) + "; accepted: [Sq, Skv] = " + text(matrix) +
+                    (layout().varlen() ? ", the longest sequences."
+                                       : ", and [B or 1, N or 1, Sq, Skv] with B = " + std::to_string(sizes().batch) +
+                                             " and N = " + std::to_string(sizes().query_heads) + "."));
+  mask_ = with_dense_rows(mask);
+  const ScoreStrides strides(mask_);
+  kernel.mask = {reinterpret_cast<const uint8_t*>(mask_.data<bool>()), strides.batch, strides.head, strides.query};
+}
+
+kernels::AttentionInput input_of(const AttentionLayout& layout, const Tensor& x, int64_t head_dim) {
+  const auto& strides = x.strides();
+  return {x.data(), layout.varlen() ? 0 : strides[layout.batch], strides[layout.token],
+          layout.merged() ? head_dim : strides[layout.head]};
+}
+
+kernels::AttentionOutput output_of(const AttentionLayout& layout, Tensor* x, int64_t head_dim) {
+  const kernels::AttentionInput from = input_of(layout, *x, head_dim);
+  return {x->data(), from.batch_stride, from.token_stride, from.head_stride};
+}
+
+kernels::AttentionBiasGrad bias_grad_of(Tensor* bias_grad) {
+  if (!bias_grad) return {};
+  const ScoreStrides strides(*bias_grad);
+  return {bias_grad->data(), strides.batch, strides.head, strides.query};
+}
+
+kernels::SoftmaxStatistics statistics_of(const Problem& problem, const Tensor& max, const Tensor& sum) {
+  constexpr int64_t c = kStatisticsCopies;
+  const AttentionSizes& s = problem.sizes();
+  auto* max_data = const_cast<float*>(max.data<float>());
+  auto* sum_data = const_cast<float*>(sum.data<float>());
+  if (problem.layout().varlen()) return {max_data, sum_data, 0, s.query_heads * c, c, c};
+  return {max_data, sum_data, s.query_heads * s.query_tokens * c, c, s.query_tokens * c, c};
+}
+
+}  // namespace paddle_fused::ops::flash_attention

@@ -1,0 +1,117 @@
+#include "virtual_npu/collectives/watchdog.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "virtual_npu/collectives/deadlock.h"
+#include "virtual_npu/collectives/members.h"
+#include "virtual_npu/runtime/config.h"
+
+namespace virtual_npu {
+namespace {
+
+constexpr int64_t kFirstLook = 20000000, kLook = 100000000;
+
+std::string seconds(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", value);
+  return text;
+}
+
+}  // namespace
+
+Patience::Patience(Members& members, std::function<bool(int)> is_missing)
+    : members_(members), is_missing_(std::move(is_missing)), started_(now()), next_look_(started_ + kFirstLook) {}
+
+Patience::~Patience() {
+  if (published_) withdraw_status();
+}
+
+int64_t Patience::until_next_look() const { return std::max<int64_t>(next_look_ - now(), 1); }
+
+double Patience::waited() const { return double(now() - started_) / 1e9; }
+
+void Patience::look_if_due(const Call& waiting) {
+  if (now() >= next_look_) look(describe(waiting));
+}
+void Patience::look_if_due(const std::string& waiting) {
+  if (now() >= next_look_) look(waiting);
+}
+
+// Why the rank cannot come; empty if it can. `lost`: it will come nowhere else either.
+std::string Patience::reason_against(int rank, bool* lost) {
+  Seat& seat = members_.seat(rank);
+  const double timeout = config().collective_timeout;
+  if (seat.state.load() == Seat::kEmpty) {
+    *lost = true;
+    if (state_of(Segment::maker(members_.name())) == ProcessState::kGone) return "whose first rank has ended";
+    const std::string other = waited() > timeout ? lost_rank() : "";
+    return other.empty() ? "" : "while " + other;
+  }
+  const ProcessState state = state_of(seat.process);
+  *lost = state != ProcessState::kRuns;
+  if (state == ProcessState::kGone) return "which has ended";
+  if (seat.state.load() == Seat::kLeft) return "which has left the group";
+  if (state == ProcessState::kRuns) {
+    looks_at_stopped_[rank] = 0;
+    return "";
+  }
+  // Not by the clock, which goes on while this process is stopped itself, with the whole job.
+  return ++looks_at_stopped_[rank] * kLook >= nanoseconds(timeout / 2) ? "which is stopped" : "";
+}
+
+std::string Patience::list(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ", ") + members_.describe(rank);
+  return text;
+}
+
+std::string Patience::last_call(int rank) {
+  Seat& seat = members_.seat(rank);
+  if (seat.state.load() == Seat::kEmpty) return "";
+  return " Its last collective in this group was " + describe(seat.last_call()) + ".";
+}
+
+void Patience::look(const std::string& waiting) {
+  next_look_ = now() + kLook;
+  const std::string who = members_.describe(members_.rank()) + " of the " + members_.describe_group() + " waits in " +
+                          waiting + " for ";
+  std::vector<int> missing;
+  for (int rank = 0; rank < members_.ranks(); ++rank) {
+    if (rank == members_.rank() || !is_missing_(rank)) continue;
+    missing.push_back(rank);
+    bool lost = false;
+    const std::string reason = reason_against(rank, &lost);
+    // It may have come after we looked whether it had, and gone after that.
+    if (reason.empty() || !is_missing_(rank)) continue;
+    members_.fail(who + members_.describe(rank) + ", " + reason + "." + last_call(rank), lost);
+  }
+  if (!missing.empty() && waited() > config().collective_timeout / 2) look_for_deadlock(missing, who);
+  if (waited() > config().collective_limit)
+    members_.fail(who + (missing.empty() ? "ranks that have come" : list(missing)) + ", and has done so for " + seconds(waited()) +
+                      ". VIRTUAL_NPU_COLLECTIVE_LIMIT sets the limit.",
+                  true);
+  if (missing.empty() || noted_ || waited() < config().collective_timeout) return;
+  noted_ = true;
+  std::fprintf(stderr, "virtual npu: %s%s: %s so far. Nothing says that none will come, so it goes on waiting.\n",
+               who.c_str(), list(missing).c_str(), seconds(waited()).c_str());
+}
+
+void Patience::look_for_deadlock(const std::vector<int>& missing, const std::string& who) {
+  std::vector<Awaited> awaited;
+  for (int rank : missing) {
+    const Seat& seat = members_.seat(rank);
+    if (seat.state.load() != Seat::kEmpty) awaited.push_back({seat.process, seat.status_file});
+  }
+  const bool program_waits = publish_status(who + list(missing), started_, awaited);
+  if (published_ && !program_waits) withdraw_status();
+  published_ = program_waits;
+  // What others wait for is read one after the other while they go on. A circle is one that stays.
+  const std::string circle = find_circle(awaited);
+  const bool same = !circle.empty() && circle == suspicion_;
+  suspicion_ = circle;
+  if (!same || waited() < config().collective_timeout * 0.8) return;
+  members_.fail("Ranks wait for each other, and none can go on: " + who + list(missing) + circle + ".", true);
+}
+
+}  // namespace virtual_npu

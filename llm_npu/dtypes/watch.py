@@ -16,7 +16,7 @@ from paddle import nn
 
 from llm_npu.core import plugin_log
 from paddle_fused import virtual_npu
-from paddle_fused.virtual_npu import Departure
+from paddle_fused.virtual_npu import HostFallback
 
 from . import sources
 from .operators import OperatorHooks
@@ -62,7 +62,7 @@ class Watch:
         if not paddle.device.get_device().startswith("npu"):
             self._running.enter_context(OperatorHooks(self._called))
         elif virtual_npu.is_active():
-            self._running.enter_context(virtual_npu.watch_departures(self._departed))
+            self._running.enter_context(virtual_npu.watch_host_fallbacks(self._departed))
         else:
             self._running.enter_context(OperatorHooks(self._called))
             self._running.enter_context(_vlog())
@@ -85,33 +85,33 @@ class Watch:
         findings = [replace(found, count=self._counts[site]) for site, found in self._sites.items()]
         return report_of([*findings, *logged], "the kernels that ran")
 
-    def _departed(self, departure: Departure) -> bool:
-        if departure.dtype not in WIDE and leaves(departure.kernel, departure.dtype) is None:
+    def _departed(self, fallback: HostFallback) -> bool:
+        if fallback.dtype not in WIDE and leaves(fallback.kernel, fallback.dtype) is None:
             return False
         frame = sys._getframe()
         if sources.of_frame(frame) is None:  # a thread of Paddle's executor, which the caller waits for
             frame = sys._current_frames().get(self._thread)
         program = sources.program_of_frame(frame)
-        if program is not None and (known := self._lines_of(program, departure)):
+        if program is not None and (known := self._lines_of(program, fallback)):
             return max(map(self._note, known))
         found = Finding(
             "operator",
-            departure.kernel,
-            departure.dtype,
-            departure.placement,
-            departure.shape,
+            fallback.kernel,
+            fallback.dtype,
+            fallback.placement,
+            fallback.shape,
             sources.layer_of_frame(frame, self._paths),
             sources.of_frame(frame),
-            departure.born,
+            fallback.born,
         )
         return self._note(found)
 
-    def _lines_of(self, program, departure: Departure) -> list[Finding]:
+    def _lines_of(self, program, fallback: HostFallback) -> list[Finding]:
         """The operators of a captured program that the kernel may be: it runs with no Python on the stack."""
         if id(program) not in self._programs:
             self._programs[id(program)] = program, list(of_program(program, self._model))
         found = self._programs[id(program)][1]
-        wanted = departure.kernel, departure.dtype, departure.shape
+        wanted = fallback.kernel, fallback.dtype, fallback.shape
         same = [each for each in found if (each.name, each.dtype, each.shape) == wanted]
         return same or [each for each in found if (each.name, each.dtype) == wanted[:2]]
 

@@ -18,14 +18,14 @@ from .journal import flush_journal, is_dry, journal_file, mark_journal
 from .plugin_files import LIBRARY, is_virtual
 from .profiler import record_call_sites
 from .record import (
-    Departure,
+    HostFallback,
     KernelRecord,
     card_dtypes,
     kernel_record,
     placement,
     registered_dtypes,
     reset_kernel_record,
-    watch_departures,
+    watch_host_fallbacks,
 )
 from .rings import prepare_ring
 from .settings import cann_level, device_count
@@ -34,7 +34,7 @@ from .transfers import Transfer, reset_transfers, transfers
 __all__ = [
     "LIBRARY",
     "CommunicationTime",
-    "Departure",
+    "HostFallback",
     "KernelRecord",
     "Transfer",
     "activate",
@@ -59,5 +59,5 @@ __all__ = [
     "reset_kernel_record",
     "reset_transfers",
     "transfers",
-    "watch_departures",
+    "watch_host_fallbacks",
 ]

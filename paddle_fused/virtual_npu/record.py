@@ -31,12 +31,12 @@ class KernelRecord(NamedTuple):
     calls: int
 
 
-class Departure(NamedTuple):
+class HostFallback(NamedTuple):
     """A kernel that a card would not run on its cores, at the moment that it is called.
 
-    ``dtype`` and ``shape`` are those of the tensor to blame: the largest double one among the kernel's
-    arguments, else the largest one of the kernel's own dtype (None if it has none). ``born``: the kernel
-    makes the double from other dtypes.
+    ``dtype`` and ``shape`` are those of the tensor that is the cause: the largest float64 (complex128) one
+    among the kernel's arguments, else the largest one of the kernel's own dtype (None if it has none).
+    ``born``: the kernel makes the float64 tensor from other dtypes.
     """
 
     kernel: str
@@ -61,7 +61,7 @@ def reset_kernel_record() -> None:
 
 
 @contextlib.contextmanager
-def watch_departures(observer: Callable[[Departure], bool]) -> Iterator[None]:
+def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[None]:
     """While in force, ``observer`` is called with every kernel that a card would not run on its cores.
 
     It is called on the thread that calls the kernel, before the kernel runs, and must not use Paddle: it may
@@ -86,13 +86,13 @@ def watch_departures(observer: Callable[[Departure], bool]) -> Iterator[None]:
 class _Watching:
     """One watch, and what its observer has raised."""
 
-    def __init__(self, observer: Callable[[Departure], bool]):
+    def __init__(self, observer: Callable[[HostFallback], bool]):
         self.observer = observer
         self.raised: list[BaseException] = []
 
-    def refuses(self, departure: Departure) -> bool:
+    def refuses(self, fallback: HostFallback) -> bool:
         try:
-            return self.observer(departure)
+            return self.observer(fallback)
         except BaseException as error:
             self.raised.append(error)
             return True
@@ -117,14 +117,14 @@ def _callback():
         if watching is None:
             return 0
         shape = tuple(dims[:rank]) if dims else None
-        departure = Departure(kernel.decode(), placement.decode(), dtype.decode(), shape, bool(born))
-        return int(watching.refuses(departure))
+        fallback = HostFallback(kernel.decode(), placement.decode(), dtype.decode(), shape, bool(born))
+        return int(watching.refuses(fallback))
 
     return kind(tell)
 
 
 def _observe(callback) -> None:
-    function = _plugin().virtual_npu_observe_departures
+    function = _plugin().virtual_npu_observe_host_fallbacks
     function.argtypes, function.restype = [ctypes.c_void_p], None
     function(None if callback is None else ctypes.cast(callback, ctypes.c_void_p))
 

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "checks/checks.h"
-#include "kernels/optimizers/adam.h"
+#include "kernels/attention/rotary.h"
 #include "kernels/elementwise/cast.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/gelu.h"
-#include "kernels/attention/rotary.h"
-#include "kernels/optimizers/squared_norm.h"
 #include "kernels/elementwise/swiglu.h"
+#include "kernels/optimizers/adam.h"
+#include "kernels/optimizers/squared_norm.h"
 #include "kernels/optimizers/unscale.h"
 
 namespace paddle_fused::checks {

@@ -2,9 +2,9 @@
 #include <string>
 
 #include "checks/checks.h"
+#include "kernels/elementwise/contiguous.h"
 #include "kernels/indexing/embedding.h"
 #include "kernels/indexing/moe.h"
-#include "kernels/elementwise/contiguous.h"
 
 namespace paddle_fused::checks {
 namespace {
@@ -147,7 +147,7 @@ void check_make_dense(Report* report) {
                         {{50, 60}, {1, 1}, 5891},        {{41, 67}, {1, -80}, 5900},    {{29, 31}, {-31, -1}, 5999}};
   for (const ElementType type : kTypes) {
     const Tensor data = Tensor::random(type, 6000);
-    report->kernel("make_dense", type);
+    report->kernel("make_contiguous", type);
     for (const View& view : views) {
       report->problem("a view of " + std::to_string(view.sizes.size()) + " dimensions");
       std::vector<double> truth;
@@ -161,7 +161,7 @@ void check_make_dense(Report* report) {
       }
       Tensor out(type, count);
       const int64_t size = element_size(type);
-      make_dense(static_cast<const char*>(data.data()) + view.first * size, view.sizes, view.strides, size, out.data());
+      make_contiguous(static_cast<const char*>(data.data()) + view.first * size, view.sizes, view.strides, size, out.data());
       report->compare_bits("out", out, truth);
     }
   }

@@ -1,4 +1,4 @@
-// The size of the machine's last cache, as far as it can be ours. For kernels/*.cc, never for simd/.
+// The size of the machine's last cache, as far as it can be ours. For host code, never for simd/.
 #pragma once
 #include <cstdint>
 

@@ -3,12 +3,12 @@
 namespace paddle_fused::kernels {
 namespace {
 
-thread_local int idles = 0;
+thread_local int guards = 0;
 
 }  // namespace
 
-bool is_idle() { return idles > 0; }
-Idle::Idle() { ++idles; }
-Idle::~Idle() { --idles; }
+bool compute_is_disabled() { return guards > 0; }
+NoComputeGuard::NoComputeGuard() { ++guards; }
+NoComputeGuard::~NoComputeGuard() { --guards; }
 
 }  // namespace paddle_fused::kernels

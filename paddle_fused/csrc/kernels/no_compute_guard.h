@@ -1,17 +1,17 @@
-// Calls of host kernels that leave their outputs as they are, for programs that are followed without being computed.
+// Host kernels that leave their outputs as they are: dry runs follow a program without computing it.
 #pragma once
 #include "kernels/isa.h"
 
 namespace paddle_fused::kernels {
 
-// Whether the calling thread's calls are idle: while an Idle of its own exists.
-PF_EXPORT bool is_idle();
+// Whether the calling thread's kernels do not compute: while it has a NoComputeGuard.
+PF_EXPORT bool compute_is_disabled();
 
-class PF_EXPORT Idle {
+class PF_EXPORT NoComputeGuard {
  public:
-  Idle();
-  ~Idle();
-  Idle(const Idle&) = delete;
+  NoComputeGuard();
+  ~NoComputeGuard();
+  NoComputeGuard(const NoComputeGuard&) = delete;
 };
 
 }  // namespace paddle_fused::kernels

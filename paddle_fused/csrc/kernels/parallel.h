@@ -1,4 +1,4 @@
-// How loops over rows are shared among threads. For kernels/*.cc, never for simd/.
+// How loops over rows are shared among threads. For host code, never for simd/.
 #pragma once
 #include <omp.h>
 

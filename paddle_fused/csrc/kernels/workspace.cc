@@ -15,7 +15,7 @@ constexpr size_t kLargestKept = 64 << 20;
 
 }  // namespace
 
-struct KeptWorkspace::Memory {
+struct CachedWorkspace::Memory {
   size_t bytes;
   float* data;
 
@@ -31,7 +31,7 @@ struct KeptWorkspace::Memory {
 
 namespace {
 
-using Memory = KeptWorkspace::Memory;
+using Memory = CachedWorkspace::Memory;
 
 // What earlier calls left.
 class Kept {
@@ -66,14 +66,14 @@ Kept& kept() {
 
 }  // namespace
 
-KeptWorkspace::KeptWorkspace(int64_t floats) {
+CachedWorkspace::CachedWorkspace(int64_t floats) {
   const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
   memory_ = kept().take(bytes);
   if (!memory_) memory_ = new Memory(bytes);
 }
 
-KeptWorkspace::~KeptWorkspace() { delete (memory_->bytes <= kLargestKept ? kept().keep(memory_) : memory_); }
+CachedWorkspace::~CachedWorkspace() { delete (memory_->bytes <= kLargestKept ? kept().keep(memory_) : memory_); }
 
-float* KeptWorkspace::get() const { return memory_->data; }
+float* CachedWorkspace::get() const { return memory_->data; }
 
 }  // namespace paddle_fused::kernels

@@ -1,4 +1,4 @@
-// Memory that a kernel needs while it runs. For kernels/*.cc, never for simd/.
+// Memory that a kernel needs while it runs. For host code, never for simd/.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -23,14 +23,14 @@ inline Workspace allocate(int64_t floats) {
 // The same, but the next one finds the memory again, in huge pages where there are any: fresh pages cost short products
 // a tenth of their time. Two are kept, the larger ones, of at most 64 MiB each: a product's and a packed matrix. Of more
 // at the same time the others get fresh memory.
-class KeptWorkspace {
+class CachedWorkspace {
  public:
   struct Memory;
 
-  explicit KeptWorkspace(int64_t floats);
-  ~KeptWorkspace();
-  KeptWorkspace(const KeptWorkspace&) = delete;
-  KeptWorkspace& operator=(const KeptWorkspace&) = delete;
+  explicit CachedWorkspace(int64_t floats);
+  ~CachedWorkspace();
+  CachedWorkspace(const CachedWorkspace&) = delete;
+  CachedWorkspace& operator=(const CachedWorkspace&) = delete;
   float* get() const;
 
  private:

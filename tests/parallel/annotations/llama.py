@@ -132,7 +132,7 @@ def on_a_card() -> Iterator[None]:
 
     That is VIRTUAL_NPU_STRICT=1 for the steps; PaddleNLP's layers use such kernels while they are made.
     """
-    refuse = virtual_npu.watch_departures(lambda departure: True)
+    refuse = virtual_npu.watch_host_fallbacks(lambda fallback: True)
     with paddle_fused.use_backend("ascend", strict=True), refuse:
         yield
 

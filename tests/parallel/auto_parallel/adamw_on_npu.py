@@ -67,7 +67,7 @@ def split(dtype: str, amsgrad: bool, stage: int, columns: bool) -> dict:
         gradients.reduce(model)
         with (
             paddle_fused.use_backend("ascend", strict=True),
-            virtual_npu.watch_departures(lambda departure: True),
+            virtual_npu.watch_host_fallbacks(lambda fallback: True),
         ):
             optimizer.step()
         optimizer.clear_grad()

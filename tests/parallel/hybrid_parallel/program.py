@@ -22,8 +22,8 @@ from llm_npu.models.paddlenlp import families
 from paddle_fused import virtual_npu
 
 
-def noted(departure: virtual_npu.Departure, left: set[tuple[str, str]]) -> bool:
-    left.add((departure.kernel, departure.dtype))
+def noted(fallback: virtual_npu.HostFallback, left: set[tuple[str, str]]) -> bool:
+    left.add((fallback.kernel, fallback.dtype))
     return False  # it may run
 
 
@@ -55,7 +55,7 @@ def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) 
             forget_groups()
         left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host
         try:
-            watch = virtual_npu.watch_departures(lambda each, left=left: noted(each, left))
+            watch = virtual_npu.watch_host_fallbacks(lambda each, left=left: noted(each, left))
             with roundings_of(method), watch:
                 code = run(words)
             assert code == 0, code

@@ -127,7 +127,7 @@ struct KeyBlocks {
 
 void attention_forward(const AttentionProblem& problem, const AttentionInput& query, const AttentionInput& key,
                        const AttentionInput& value, const AttentionOutput& out, const SoftmaxStatistics& statistics) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const AttentionForward tensors{query, key, value, out, statistics};
   const bool bfloat16 = problem.type == ElementType::kBFloat16;
   const AttentionForwardTable& table = PF_SELECT_PRODUCT_TABLE(attention_forward_table, bfloat16);
@@ -141,7 +141,7 @@ void attention_backward(const AttentionProblem& problem, const AttentionInput& q
                         const SoftmaxStatistics& statistics, const AttentionOutput& query_grad,
                         const AttentionOutput& key_grad, const AttentionOutput& value_grad,
                         const AttentionBiasGrad& bias_grad) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const std::vector<AttentionSegment> segments = segments_of(problem), ordered = longest_first(segments);
   const int64_t rows = segments.empty() ? 0 : segments.back().first_row + segments.back().query_len;
   const Workspace delta = allocate(std::max<int64_t>(rows * problem.query_heads, 1));

@@ -1,9 +1,9 @@
 #include "kernels/attention/rotary.h"
 
+#include "kernels/attention/rotary_table.h"
 #include "kernels/cache.h"
 #include "kernels/no_compute_guard.h"
 #include "kernels/parallel.h"
-#include "kernels/attention/rotary_table.h"
 
 namespace paddle_fused::kernels {
 namespace {
@@ -36,21 +36,21 @@ void rotate(void (*run)(const RotaryRun&), ElementType type, const RotaryShape& 
 
 void rotary_forward(ElementType type, const RotaryShape& shape, const void* x, const void* cos, const void* sin,
                     void* y) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(rotary_table).forward[index_of(shape.mode)][index_of(type)];
   rotate(run, type, shape, x, cos, sin, y);
 }
 
 void rotary_backward(ElementType type, const RotaryShape& shape, const void* dy, const void* cos, const void* sin,
                      void* dx) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(rotary_table).backward[index_of(shape.mode)][index_of(type)];
   rotate(run, type, shape, dy, cos, sin, dx);
 }
 
 void rotary_angle_gradients(ElementType type, const RotaryShape& shape, const void* x, const void* dy, void* dcos,
                             void* dsin) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto add = PF_SELECT_TABLE(rotary_table).add_angle_gradients[index_of(shape.mode)][index_of(type)];
   const auto store = PF_SELECT_TABLE(rotary_table).store[index_of(type)];
   const int64_t width = shape.head_dim, row_bytes = width * element_size(type);

@@ -8,8 +8,8 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/bfloat16/tile_product.h"
 #include "kernels/attention/simd/attention_panels.h"
+#include "kernels/bfloat16/tile_product.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {

@@ -154,9 +154,9 @@ void copy(const void* from, Dimensions dimensions, void* to) {
 
 }  // namespace
 
-void make_dense(const void* data, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+void make_contiguous(const void* data, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                 int64_t element_size, void* out) {
-  if (is_idle() || std::count(sizes.begin(), sizes.end(), 0)) return;
+  if (compute_is_disabled() || std::count(sizes.begin(), sizes.end(), 0)) return;
   const Dimensions dimensions = merged(sizes, strides);
   switch (element_size) {
     case 1: return copy<uint8_t>(data, dimensions, out);

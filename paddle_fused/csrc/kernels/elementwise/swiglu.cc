@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "kernels/cache.h"
+#include "kernels/elementwise/swiglu_table.h"
 #include "kernels/no_compute_guard.h"
 #include "kernels/parallel.h"
-#include "kernels/elementwise/swiglu_table.h"
 
 namespace paddle_fused::kernels {
 namespace {
@@ -36,7 +36,7 @@ bool streams(int tensors, ElementType type, const SwigluShape& shape) {
 }  // namespace
 
 void swiglu_forward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, void* y) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(swiglu_table).forward[static_cast<int>(type)];
   const bool stream = streams(3, type, shape);
   for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
@@ -46,7 +46,7 @@ void swiglu_forward(ElementType type, const SwigluShape& shape, const void* gate
 
 void swiglu_backward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, const void* dy,
                      void* dgate, void* dup) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(swiglu_table).backward[static_cast<int>(type)];
   const bool stream = streams(3 + (dgate != nullptr) + (dup != nullptr), type, shape);
   for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {

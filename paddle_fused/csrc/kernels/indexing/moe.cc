@@ -3,8 +3,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/no_compute_guard.h"
 #include "kernels/indexing/moe_table.h"
+#include "kernels/no_compute_guard.h"
 #include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
@@ -63,7 +63,7 @@ int64_t moe_entries(const int32_t* place, int64_t entries, int32_t* entry_at) {
 }
 
 void moe_permute(ElementType type, const MoeShape& shape, const void* tokens, const int32_t* place, void* permuted) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const int64_t row_bytes = shape.width * element_size(type);
   for_each_range(shape.tokens, shape.width * shape.top_k, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
@@ -75,7 +75,7 @@ void moe_permute(ElementType type, const MoeShape& shape, const void* tokens, co
 
 void moe_unpermute(ElementType type, const MoeShape& shape, const void* permuted, const int32_t* place,
                    const float* probs, void* out) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto combine = PF_SELECT_TABLE(moe_table).combine[static_cast<int>(type)];
   for_each_range(shape.tokens, shape.width * shape.top_k, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -88,7 +88,7 @@ void moe_unpermute(ElementType type, const MoeShape& shape, const void* permuted
 
 void moe_unpermute_backward(ElementType type, const MoeShape& shape, const void* dout, const void* permuted,
                             const int32_t* entry_at, const float* probs, void* dpermuted, float* dprobs) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto scale_and_dot = PF_SELECT_TABLE(moe_table).scale_and_dot[static_cast<int>(type)];
   if (probs)
     for (int64_t j = shape.kept; j < shape.entries(); ++j) dprobs[entry_at[j]] = 0.0f;

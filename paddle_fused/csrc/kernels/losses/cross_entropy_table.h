@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/losses/cross_entropy.h"
 #include "kernels/isa.h"
+#include "kernels/losses/cross_entropy.h"
 
 namespace paddle_fused::kernels {
 

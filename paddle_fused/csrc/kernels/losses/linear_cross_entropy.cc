@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "kernels/elementwise/cast.h"
-#include "kernels/losses/valid_tokens.h"
-#include "kernels/no_compute_guard.h"
 #include "kernels/losses/linear_cross_entropy_table.h"
+#include "kernels/losses/valid_tokens.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/no_compute_guard.h"
 #include "kernels/parallel.h"
 #include "kernels/workspace.h"
 
@@ -111,7 +111,7 @@ class Logits {
   }
 
   const LinearCrossEntropyProblem& problem_;
-  CountedTokens tokens_;
+  ValidTokens tokens_;
   const char* weight_;
   int64_t widest_;
   Workspace logits_, rounded_;
@@ -126,7 +126,7 @@ struct Statistics {
 
 void linear_cross_entropy_forward(const LinearCrossEntropyProblem& problem, const void* hidden, const void* weight,
                                   float* lse, float* target) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto& table = PF_SELECT_TABLE(linear_cross_entropy_table);
   const int64_t blocks = problem.blocks;
   std::memset(lse, 0, problem.tokens * blocks * sizeof(float));
@@ -154,7 +154,7 @@ void linear_cross_entropy_forward(const LinearCrossEntropyProblem& problem, cons
 void linear_cross_entropy_backward(const LinearCrossEntropyProblem& problem, const void* hidden, const void* weight,
                                    const float* lse, const float* dlse, const float* dtarget, void* dhidden,
                                    void* dweight) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto& table = PF_SELECT_TABLE(linear_cross_entropy_table);
   const int64_t row_bytes = problem.width * element_size(problem.type);
   Logits logits(problem, hidden, weight);

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/losses/valid_tokens.h"
-#include "kernels/no_compute_guard.h"
 #include "kernels/losses/linear_cross_entropy.h"
 #include "kernels/losses/linear_cross_entropy_table.h"
+#include "kernels/losses/valid_tokens.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/no_compute_guard.h"
 #include "kernels/parallel.h"
 #include "kernels/workspace.h"
 
@@ -28,7 +28,7 @@ MatmulOperand transposed(const void* data, int64_t columns) { return {data, 1, c
 // The logits of consecutive tokens that count.
 class Piece {
  public:
-  Piece(const LinearCrossEntropyProblem& problem, const CountedTokens& tokens, int64_t first, int64_t count,
+  Piece(const LinearCrossEntropyProblem& problem, const ValidTokens& tokens, int64_t first, int64_t count,
         float* logits)
       : problem_(problem), tokens_(tokens), first_(first), count_(count), logits_(logits) {}
 
@@ -71,7 +71,7 @@ class Piece {
   const float* hidden() const { return reinterpret_cast<const float*>(tokens_.hidden()) + first_ * problem_.width; }
 
   const LinearCrossEntropyProblem& problem_;
-  const CountedTokens& tokens_;
+  const ValidTokens& tokens_;
   int64_t first_, count_;
   float* logits_;
 };
@@ -80,9 +80,9 @@ class Piece {
 
 void linear_cross_entropy_gradients(const LinearCrossEntropyProblem& problem, const float* hidden, const float* weight,
                                     float scale, float* loss, float* dhidden, float* dweight) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const int64_t width = problem.width;
-  const CountedTokens tokens(problem, hidden);
+  const ValidTokens tokens(problem, hidden);
   const bool all_count = tokens.all_count(problem);
   std::memset(loss, 0, problem.tokens * sizeof(float));
   if (dhidden && !all_count) std::memset(dhidden, 0, problem.tokens * width * sizeof(float));

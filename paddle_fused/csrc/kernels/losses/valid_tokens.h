@@ -1,4 +1,4 @@
-// The tokens that take part in a loss: those whose label is not ignored. For kernels/*.cc, never for simd/.
+// The tokens that take part in a loss: those whose label is not ignored. For host code, never for simd/.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace paddle_fused::kernels {
 
-class CountedTokens {
+class ValidTokens {
  public:
-  CountedTokens(const LinearCrossEntropyProblem& problem, const void* hidden)
+  ValidTokens(const LinearCrossEntropyProblem& problem, const void* hidden)
       : hidden_(static_cast<const char*>(hidden)), row_bytes_(problem.width * element_size(problem.type)) {
     for (int64_t t = 0; t < problem.tokens; ++t)
       if (problem.labels[t] != problem.ignore_index) tokens_.push_back(t);

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/no_compute_guard.h"
 #include "kernels/matmul/matmul_table.h"
+#include "kernels/no_compute_guard.h"
 #include "kernels/workspace.h"
 
 namespace paddle_fused::kernels {
@@ -305,7 +305,7 @@ class Product {
 bool multiplies_bfloat16() { return active_isa() >= Isa::kAvx512Bf16; }
 
 void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, void* out) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const int64_t out_bytes = problem.rows * problem.columns * element_size(problem.type.out);
   if (problem.outputs == 0 || out_bytes == 0) return;
   if (problem.depth == 0 || problem.terms == 0) {
@@ -317,7 +317,7 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
   const bool whole = problem.outputs >= 4 * most;
   const Product product(problem, a, b, whole ? 1 : most, kStayingBytes / (whole ? most : 1));
   const int64_t floats = round_up(product.workspace_floats(), 16);
-  const KeptWorkspace workspace(floats * (whole ? most : 1));
+  const CachedWorkspace workspace(floats * (whole ? most : 1));
 #pragma omp parallel for schedule(static) if (whole)
   for (int64_t i = 0; i < problem.outputs; ++i) {
     const MatmulPart result{static_cast<char*>(out) + i * out_bytes, problem.columns, false};
@@ -326,7 +326,7 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
 }
 
 void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, const MatmulPart& out) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   if (problem.rows == 0 || problem.columns == 0) return;
   if (problem.depth == 0) {
     const int64_t size = element_size(problem.type.out);
@@ -335,18 +335,18 @@ void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const Mat
     return;
   }
   const Product product(problem, a, b, omp_get_max_threads());
-  const KeptWorkspace workspace(product.workspace_floats());
+  const CachedWorkspace workspace(product.workspace_floats());
   product.run(0, out, workspace.get());
 }
 
 PackedMatrix::PackedMatrix(ElementType a, ElementType b, int64_t depth, int64_t columns, const MatmulOperand& matrix)
     : a_(a), b_(b), depth_(depth), columns_(columns) {
   constexpr int64_t kManyRows = 1 << 30;  // few are packed for in another way
-  if (is_idle() || depth == 0 || columns == 0) return;
+  if (compute_is_disabled() || depth == 0 || columns == 0) return;
   const MatmulProblem problem = this->problem(kManyRows, ElementType::kFloat32);
   const MatmulOperand none{};
   const Product product(problem, none, matrix, omp_get_max_threads());
-  panels_ = std::make_unique<KeptWorkspace>(product.whole_floats());
+  panels_ = std::make_unique<CachedWorkspace>(product.whole_floats());
   product.pack_whole(panels_->get());
 }
 
@@ -361,7 +361,7 @@ void PackedMatrix::multiply(int64_t rows, const MatmulOperand& a, ElementType ty
   const MatmulOperand packed{};
   if (!panels_ || rows == 0) return matmul_into(problem, a, packed, out);
   const Product product(problem, a, packed, omp_get_max_threads(), 0, panels_->get());
-  const KeptWorkspace workspace(product.workspace_floats());
+  const CachedWorkspace workspace(product.workspace_floats());
   product.run(0, out, workspace.get());
 }
 

@@ -14,7 +14,7 @@
 
 namespace paddle_fused::kernels {
 
-class KeptWorkspace;
+class CachedWorkspace;
 
 // Element (r, c) of matrix (i, t) stands at data[offsets[i * terms + t] + r * row_stride + c * column_stride]. It is
 // fast if one of the strides is 1.
@@ -71,7 +71,7 @@ class PF_EXPORT PackedMatrix {
 
   const ElementType a_, b_;
   const int64_t depth_, columns_;
-  std::unique_ptr<KeptWorkspace> panels_;
+  std::unique_ptr<CachedWorkspace> panels_;
 };
 
 }  // namespace paddle_fused::kernels

@@ -2,8 +2,8 @@
 
 #include "kernels/cache.h"
 #include "kernels/elementwise/cast.h"
-#include "kernels/norms/dropout_add_norm_table.h"
 #include "kernels/no_compute_guard.h"
+#include "kernels/norms/dropout_add_norm_table.h"
 #include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
@@ -24,7 +24,7 @@ bool streams(const DropoutAddNorm& p, int of_type, int of_pre_type) {
 
 void dropout_add_norm_forward(const DropoutAddNorm& problem, void* out, void* pre, uint8_t* mask, float* mean,
                               float* rstd) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = choose(PF_SELECT_TABLE(dropout_add_norm_table).forward, problem);
   const bool stream = streams(problem, 2, 1 + (problem.residual != nullptr));
   ThreadWorkspace<float> workspace(kDropoutAddNormRows * dropout_add_norm_row(problem.width));
@@ -36,7 +36,7 @@ void dropout_add_norm_forward(const DropoutAddNorm& problem, void* out, void* pr
 void dropout_add_norm_backward(const DropoutAddNorm& problem, const void* out_grad, const void* pre_grad,
                                const void* pre, const float* mean, const float* rstd,
                                const DropoutAddNormGradients& gradients) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = choose(PF_SELECT_TABLE(dropout_add_norm_table).backward, problem);
   const int64_t width = problem.width, row = dropout_add_norm_row(width);
   const bool stream = streams(problem, (out_grad != nullptr) + (gradients.x0 != nullptr),

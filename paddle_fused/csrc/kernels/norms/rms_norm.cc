@@ -4,8 +4,8 @@
 
 #include "kernels/cache.h"
 #include "kernels/no_compute_guard.h"
-#include "kernels/parallel.h"
 #include "kernels/norms/rms_norm_table.h"
+#include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
 namespace {
@@ -26,7 +26,7 @@ bool streams(int tensors, ElementType type, int64_t rows, int64_t width) {
 
 void rms_norm_forward(ElementType type, ElementType gamma_type, const void* x, const void* gamma, float epsilon,
                       int64_t rows, int64_t width, void* y, float* rstd) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run =
       PF_SELECT_TABLE(rms_norm_table).forward[static_cast<int>(type)][gamma_type == ElementType::kFloat32];
   const bool stream = streams(2, type, rows, width);
@@ -38,7 +38,7 @@ void rms_norm_forward(ElementType type, ElementType gamma_type, const void* x, c
 
 void add_rms_norm_forward(ElementType type, const void* x, const void* residual, const void* gamma, float epsilon,
                           int64_t rows, int64_t width, void* y, void* sum, float* rstd) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(rms_norm_table).add_forward[static_cast<int>(type)];
   const bool stream = streams(4, type, rows, width);
   ThreadWorkspace<float> again(width);
@@ -51,7 +51,7 @@ void add_rms_norm_forward(ElementType type, const void* x, const void* residual,
 void rms_norm_backward(ElementType type, ElementType gamma_type, const void* dy, const void* x, const float* rstd,
                        const void* gamma, const void* dsum, int64_t rows, int64_t width,
                        void* dx, void* dresidual, float* dgamma) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run =
       PF_SELECT_TABLE(rms_norm_table).backward[static_cast<int>(type)][gamma_type == ElementType::kFloat32];
   const bool stream = streams(3 + (dsum != nullptr) + (dresidual != nullptr), type, rows, width);

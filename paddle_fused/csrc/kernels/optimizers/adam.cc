@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/optimizers/adam_table.h"
 #include "kernels/no_compute_guard.h"
+#include "kernels/optimizers/adam_table.h"
 #include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
@@ -39,7 +39,7 @@ void adam(const AdamScalars& scalars, const AdamArrays& arrays, int64_t count) {
 }
 
 void adam(const std::vector<AdamTensor>& tensors) {
-  if (is_idle()) return;
+  if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(adam_table).run;
   // Threads share the elements of all tensors evenly, whatever their sizes.
   std::vector<int64_t> ends;

@@ -1,7 +1,7 @@
 #include "kernels/optimizers/squared_norm.h"
 
-#include "kernels/parallel.h"
 #include "kernels/optimizers/squared_norm_table.h"
+#include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
 

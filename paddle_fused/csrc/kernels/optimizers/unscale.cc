@@ -2,8 +2,8 @@
 
 #include <atomic>
 
-#include "kernels/parallel.h"
 #include "kernels/optimizers/unscale_table.h"
+#include "kernels/parallel.h"
 
 namespace paddle_fused::kernels {
 

@@ -1,4 +1,4 @@
-// Elements of memory in the lanes of a vector, for simd/*.cc only: to_float and from_float of load_store.h written with
+// Elements of memory in the lanes of a vector, for */simd only: to_float and from_float of load_store.h written with
 // vectors, because compilers do not make them of short loops.
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Conversions between elements and float, for simd/*.cc only: branch-free, so that loops over them vectorise.
+// Conversions between elements and float, for */simd only: branch-free, so that loops over them vectorise.
 #pragma once
 #include <cstdint>
 

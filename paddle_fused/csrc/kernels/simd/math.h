@@ -1,4 +1,4 @@
-// Elementary functions and sums for simd/*.cc only: branch-free, so that loops over them vectorise on every target.
+// Elementary functions and sums for */simd only: branch-free, so that loops over them vectorise on every target.
 #pragma once
 #include "kernels/simd/load_store.h"
 

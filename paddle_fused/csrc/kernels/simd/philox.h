@@ -1,4 +1,4 @@
-// The counter-based random numbers of dropout, for simd/*.cc only: a word depends on its counter and its key alone, so
+// The counter-based random numbers of dropout, for */simd only: a word depends on its counter and its key alone, so
 // that both passes of an operator find the same mask whatever the order and the threads they compute in.
 #pragma once
 #include <cstdint>

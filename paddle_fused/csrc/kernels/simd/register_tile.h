@@ -1,4 +1,4 @@
-// The product of two packed panels, for simd/*.cc only: a tile of the result as large as the registers hold.
+// The product of two packed panels, for */simd only: a tile of the result as large as the registers hold.
 #pragma once
 #include "kernels/simd/tile_matmul.h"
 

@@ -1,4 +1,4 @@
-// C (+)= A B for small fp32 tiles, for simd/*.cc only: 4 rows by up to kMaxVectors vectors of C stay in registers.
+// C (+)= A B for small fp32 tiles, for */simd only: 4 rows by up to kMaxVectors vectors of C stay in registers.
 #pragma once
 #include <cstdint>
 

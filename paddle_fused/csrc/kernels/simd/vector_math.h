@@ -1,4 +1,4 @@
-// Elementary functions of whole vectors, for simd/*.cc only; math.h has them for single floats.
+// Elementary functions of whole vectors, for */simd only; math.h has them for single floats.
 #pragma once
 #include "kernels/simd/vectors.h"
 

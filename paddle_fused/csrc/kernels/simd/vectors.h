@@ -1,4 +1,4 @@
-// Rows of tensors in vector registers, for simd/*.cc only: loads, stores and roundings of whole vectors, for kernels
+// Rows of tensors in vector registers, for */simd only: loads, stores and roundings of whole vectors, for kernels
 // that keep up with memory. Two vectors of floats are the unit (Pair): as many 16-bit elements fill one register.
 //
 // Where the order of elements does not matter a kernel reads bfloat16 as the even elements (shifted into place) and the

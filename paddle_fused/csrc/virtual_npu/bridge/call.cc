@@ -5,14 +5,12 @@
 
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "virtual_npu/bridge/arguments.h"
-#include "virtual_npu/observe/host_fallback.h"
-#include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/bridge/cpu_arguments.h"
+#include "virtual_npu/bridge/kernel_entry.h"
 #include "virtual_npu/bridge/thunks.h"
-#include "virtual_npu/observe/journal.h"
 #include "virtual_npu/dry/kernel.h"
-#include "virtual_npu/observe/allocation_lifetimes.h"
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/host_fallback.h"
+#include "virtual_npu/observe/launch.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/stream.h"
 
@@ -46,11 +44,11 @@ Slot to_slot(T* pointer) {
 
 void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
   const auto& context = *reinterpret_cast<const phi::DeviceContext*>(slots[0]);
-  Shadows shadows(entry, context);
-  slots[0] = to_slot(static_cast<phi::DeviceContext*>(shadows.cpu_context()));
+  CpuArguments cpu(entry, context);
+  slots[0] = to_slot(static_cast<phi::DeviceContext*>(cpu.cpu_context()));
   Slot* slot = slots + 1;
   for (ArgumentKind kind : entry.signature.inputs) {
-    *slot = to_slot(shadows.input(kind, reinterpret_cast<const void*>(*slot)));
+    *slot = to_slot(cpu.input(kind, reinterpret_cast<const void*>(*slot)));
     ++slot;
   }
   for (AttributeType type : entry.signature.attributes) {
@@ -61,11 +59,11 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
     slot += type == AttributeType::PLACE ? 2 : 1;
   }
   for (ArgumentKind kind : entry.signature.outputs) {
-    *slot = to_slot(shadows.output(kind, reinterpret_cast<void*>(*slot)));
+    *slot = to_slot(cpu.output(kind, reinterpret_cast<void*>(*slot)));
     ++slot;
   }
   call_function(entry.variadic_function, slots, floats);
-  shadows.finish();
+  cpu.finish();
 }
 
 // What is queued on the kernel's stream comes first, unless the kernel itself only queues.
@@ -74,44 +72,28 @@ void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
   before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
 }
 
-// Computes as the kernel of `entry`, or in dry mode does not, and journals it.
+// The one way by which kernels start: recorded, ordered behind what is queued, observed, and computed, which in dry mode
+// dry::call decides.
 template <typename Arguments, typename Compute>
-void run_observed(const KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
-  if (!config().dry && !journal::is_kept()) return compute();
-  const TensorPointers inputs = arguments.inputs(), outputs = arguments.outputs();
-  std::optional<journal::Operator> line;
-  if (journal::is_kept() && !journal::Operator::open() && !entry.queues) {
-    line.emplace(entry.name, dtype_name(entry.dtype), placement_name(entry.placement),
-                 arguments.context()->GetPlace().GetDeviceId());
-    for (const phi::TensorBase* tensor : inputs) line->add_input(tensor);
+void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
+  if (record_call(entry) && host_fallbacks_are_observed())
+    report_host_fallback(entry, arguments.inputs(), arguments.outputs());
+  keep_order(entry, arguments.context());
+  if (!config().dry && !Launch::is_observed()) {
+    const RecordPause pause;
+    return compute();
   }
+  // The bridge puts other pointers in the places of these.
+  const TensorPointers inputs = arguments.inputs(), outputs = arguments.outputs();
+  Launch launch(entry.name, entry.dtype, entry.placement, arguments.context()->GetPlace().GetDeviceId(), entry.queues);
+  for (const phi::TensorBase* tensor : inputs) launch.add_input(tensor);
+  launch.begin();
   if (config().dry)
     dry::call(entry, *arguments.context(), inputs, outputs, compute);
   else
     compute();
-  if (!journal::is_kept()) return;
-  journal::Operator* of = journal::Operator::open();
-  for (const phi::TensorBase* tensor : outputs) {
-    bool begins = false;
-    if (tensor && phi::DenseTensor::classof(tensor))
-      begins = journal_life(static_cast<phi::DenseTensor*>(const_cast<phi::TensorBase*>(tensor)),
-                            of ? of->name() : entry.name);
-    if (of && (line || (begins && of->puts_out_all_memory()))) of->add_output(tensor);
-  }
-}
-
-// Computes as the kernel of `entry`; `arguments` are for the profiler, while it records.
-template <typename Arguments, typename Compute>
-void run(const KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
-  RecordPause pause;
-  if (!profiler::recording() || profiler::KernelSpan::open()) return run_observed(entry, arguments, compute);
-  profiler::KernelSpan span(entry.name, profiler::task_type(entry.name, entry.placement),
-                            arguments.context()->GetPlace().GetDeviceId(), entry.queues);
-  for (const phi::TensorBase* tensor : arguments.inputs()) span.inputs().add(tensor);
-  const TensorPointers outputs = arguments.outputs();  // the bridge puts other pointers in their places
-  span.begin();
-  run_observed(entry, arguments, compute);
-  for (const phi::TensorBase* tensor : outputs) span.outputs().add(tensor);
+  for (const phi::TensorBase* tensor : outputs) launch.track_output(entry.name, tensor);
+  for (const phi::TensorBase* tensor : outputs) launch.add_output(tensor);
 }
 
 // Puts the caller's arguments back into a KernelContext, whatever the kernel did.
@@ -138,28 +120,25 @@ class ContextGuard {
 
 void call_in_context(const KernelEntry& entry, phi::KernelContext* context) {
   if (entry.native) return entry.function(context);
-  Shadows shadows(entry, *context->dev_ctx_);
+  CpuArguments cpu(entry, *context->dev_ctx_);
   ContextGuard guard(context, entry.promotes());
-  context->dev_ctx_ = shadows.cpu_context();
-  for (auto& tensor : context->inputs_) tensor = shadows.input(tensor);
-  for (auto& tensor : context->outputs_) tensor = shadows.output(tensor);
+  context->dev_ctx_ = cpu.cpu_context();
+  for (auto& tensor : context->inputs_) tensor = cpu.input(tensor);
+  for (auto& tensor : context->outputs_) tensor = cpu.output(tensor);
   if (entry.promotes())
     for (size_t i = 0; i < entry.signature.attributes.size(); ++i)
       if (entry.signature.attributes[i] == AttributeType::DATA_TYPE &&
           paddle::get<DataType>(context->attrs_[i]) == entry.promoted)
         context->attrs_[i] = DataType::FLOAT32;
   entry.function(context);
-  shadows.finish();
+  cpu.finish();
 }
 
 }  // namespace
 
 void call_with_context(int number, phi::KernelContext* context) {
   KernelEntry& entry = entry_at(number);
-  const ContextArguments arguments(context);
-  if (record_call(entry) && departures_are_observed()) tell_departure(entry, arguments.inputs(), arguments.outputs());
-  keep_order(entry, context->dev_ctx_);
-  run(entry, arguments, [&] { call_in_context(entry, context); });
+  launch(entry, ContextArguments(context), [&] { call_in_context(entry, context); });
 }
 
 }  // namespace virtual_npu
@@ -172,10 +151,7 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   const int used = entry.signature.integer_slots;
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
-  const TypedArguments arguments(entry.signature, slots);
-  if (record_call(entry) && departures_are_observed()) tell_departure(entry, arguments.inputs(), arguments.outputs());
-  keep_order(entry, arguments.context());
-  run(entry, arguments, [&] {
+  launch(entry, TypedArguments(entry.signature, slots), [&] {
     if (entry.native)
       call_function(entry.variadic_function, slots, registers->floats);
     else

@@ -1,9 +1,9 @@
-// Shadows: for the length of one kernel call, every npu tensor argument has a CPU tensor that shares its memory.
+// For the length of one kernel call, every npu tensor argument has a CPU tensor that shares its memory.
 //
 // Rules that kernels depend on:
-// - one dense tensor has one shadow, and one allocation one view, so that in-place and aliasing still show;
+// - one dense tensor has one CPU tensor, and one allocation one view, so that in-place and aliasing still show;
 // - an input whose buffer autograd dropped (it does so on custom devices, never on the CPU) reads as zeros;
-// - for a promoted kernel, tensors of the 16-bit type are shadowed by float32 copies and cast back afterwards.
+// - for a promoted kernel, the CPU tensors of those of the 16-bit type are float32 copies, which are cast back afterwards.
 #pragma once
 #include <memory>
 #include <utility>
@@ -17,9 +17,9 @@
 
 namespace virtual_npu {
 
-class Shadows {
+class CpuArguments {
  public:
-  Shadows(const KernelEntry& entry, const phi::DeviceContext& context)
+  CpuArguments(const KernelEntry& entry, const phi::DeviceContext& context)
       : entry_(entry), context_(context), cpu_context_(cpu_context_of(context)) {
     pairs_.reserve(8);  // most kernels have fewer tensors
     views_.reserve(8);
@@ -41,16 +41,16 @@ class Shadows {
  private:
   struct Pair {
     const phi::DenseTensor* tensor;
-    std::unique_ptr<phi::DenseTensor> shadow;
+    std::unique_ptr<phi::DenseTensor> cpu_tensor;
     bool cast = false;
     bool output = false;
   };
 
-  phi::DenseTensor* shadow(const phi::DenseTensor* tensor, bool is_output);
-  phi::SelectedRows* shadow(const phi::SelectedRows* rows, bool is_output);
-  phi::TensorArray* shadow(const phi::TensorArray* array, bool is_output);
-  bool fill(phi::DenseTensor* shadow, const phi::DenseTensor& tensor, bool is_output);
-  void give_back(phi::DenseTensor* tensor, phi::DenseTensor& shadow, bool cast);
+  phi::DenseTensor* cpu_tensor(const phi::DenseTensor* tensor, bool is_output);
+  phi::SelectedRows* cpu_tensor(const phi::SelectedRows* rows, bool is_output);
+  phi::TensorArray* cpu_tensor(const phi::TensorArray* array, bool is_output);
+  bool fill(phi::DenseTensor* cpu_tensor, const phi::DenseTensor& tensor, bool is_output);
+  void give_back(phi::DenseTensor* tensor, phi::DenseTensor& cpu_tensor, bool cast);
   Holder view_of(const Holder& holder);
 
   template <typename T>
@@ -65,7 +65,7 @@ class Shadows {
   phi::CPUContext* cpu_context_;
   std::vector<Pair> pairs_;
   std::vector<std::pair<const phi::Allocation*, Holder>> views_;
-  std::vector<std::shared_ptr<void>> kept_;  // lists, optionals and other wrappers of shadows
+  std::vector<std::shared_ptr<void>> kept_;  // lists, optionals and other wrappers
   std::vector<std::pair<phi::SelectedRows*, phi::SelectedRows*>> rows_outputs_;
   std::vector<std::pair<phi::TensorArray*, phi::TensorArray*>> array_outputs_;
 };

@@ -5,8 +5,8 @@
 namespace virtual_npu {
 
 // Once, while the plugin is loaded. For every CPU kernel without an npu counterpart it registers one that runs the CPU
-// kernel on shadows of the npu tensors; where the CPU has a float32 kernel but none for bfloat16 or float16, that one
-// serves them too, by casting. Kernels written for npu are wrapped so that their calls are recorded.
+// kernel on CPU tensors that share the memory of the npu tensors; where the CPU has a float32 kernel but none for
+// bfloat16 or float16, that one serves them too, by casting. Kernels written for npu are wrapped so that their calls are recorded.
 void install_bridge();
 
 // The name under which the bridged CPU kernel is found where a kernel written for npu stands in front of it, which may

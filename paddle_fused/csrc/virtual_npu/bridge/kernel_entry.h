@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "paddle/phi/core/kernel_factory.h"
-#include "virtual_npu/observe/record.h"
+#include "virtual_npu/observe/placement.h"
 
 namespace virtual_npu {
 

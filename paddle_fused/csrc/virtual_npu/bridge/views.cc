@@ -4,8 +4,8 @@
 #include <mutex>
 #include <typeinfo>
 
-#include "paddle/phi/core/generator.h"
 #include "paddle/phi/backends/context_pool.h"
+#include "paddle/phi/core/generator.h"
 
 namespace virtual_npu {
 namespace {

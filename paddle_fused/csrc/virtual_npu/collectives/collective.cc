@@ -40,29 +40,29 @@ Collective::Collective(Members& members, int& buffer, const Call& call)
       rank_(members.rank()),
       ranks_(members.ranks()),
       size_(size_of(call.dtype)) {
-  Seat& seat = members.own_seat();
+  RankSlot& slot = members.own_slot();
   const Stream* stream = stream_of_this_thread();
-  seat.made(call.number).call = call;
-  seat.made(call.number).came = stream ? stream->turn() : now();
-  seat.calls_made.store(call.number);
+  slot.made(call.number).call = call;
+  slot.made(call.number).came = stream ? stream->turn() : now();
+  slot.calls_made.store(call.number);
 }
 
 void Collective::meet() {
   members_.meet();
   if (compared_) return;
   compared_ = true;
-  for (int rank = 0; rank < ranks_; ++rank) began_ = std::max(began_, members_.seat(rank).made(call_.number).came);
+  for (int rank = 0; rank < ranks_; ++rank) began_ = std::max(began_, members_.slot(rank).made(call_.number).came);
   compare();
 }
 
 void Collective::compare() {
   bool all_same = true;
-  for (int rank = 0; rank < ranks_; ++rank) all_same &= same(members_.seat(rank).made(call_.number).call, call_);
+  for (int rank = 0; rank < ranks_; ++rank) all_same &= same(members_.slot(rank).made(call_.number).call, call_);
   if (all_same) return call_.kind == CallKind::kAllToAll ? compare_parts() : void();
   std::string text = "The ranks of the " + members_.describe_group() + " were asked to do different things: ";
   for (int rank = 0; rank < ranks_; ++rank)
     text += (rank ? "; " : "") + members_.describe(rank) + " called " +
-            describe(members_.seat(rank).made(call_.number).call);
+            describe(members_.slot(rank).made(call_.number).call);
   members_.fail(text + ". All ranks of a group must make the same calls in the same order.", false);
 }
 
@@ -70,8 +70,8 @@ void Collective::compare() {
 void Collective::compare_parts() {
   for (int from = 0; from < ranks_; ++from)
     for (int to = 0; to < ranks_; ++to) {
-      const Seat::Made& sender = members_.seat(from).made(call_.number);
-      const Seat::Made& receiver = members_.seat(to).made(call_.number);
+      const RankSlot::Made& sender = members_.slot(from).made(call_.number);
+      const RankSlot::Made& receiver = members_.slot(to).made(call_.number);
       if (sender.sent[to] == receiver.received[from]) continue;
       members_.fail("The ranks of the " + members_.describe_group() + " do not agree on the parts of an all_to_all: " +
                         members_.describe(from) + " sends " + std::to_string(sender.sent[to]) + " bytes to " +
@@ -184,7 +184,7 @@ void Collective::reduce_scatter(const char* send, char* receive) {
 
 void Collective::all_to_all(const char* const* send, char* const* receive) {
   const size_t step = bytes_of_a_part(ranks_);
-  const auto sizes = [&](int rank) -> const Seat::Made& { return members_.seat(rank).made(call_.number); };
+  const auto sizes = [&](int rank) -> const RankSlot::Made& { return members_.slot(rank).made(call_.number); };
   const auto length = [&](uint64_t bytes, size_t begin) { return bytes > begin ? std::min(step, bytes - begin) : 0; };
   size_t begin = 0;
   bool more = false;

@@ -23,7 +23,7 @@ class Collective {
   // `with_own`.
   void all_gather(const char* send, char* receive, size_t distance, bool with_own);
   void reduce_scatter(const char* send, char* receive);
-  // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the seat of this rank says.
+  // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the slot of this rank says.
   void all_to_all(const char* const* send, char* const* receive);
 
   // Until the emulated link has carried so many bytes from and to this rank. It begins when the last rank could have

@@ -6,8 +6,8 @@
 
 #include "virtual_npu/collectives/collective.h"
 #include "virtual_npu/collectives/source_line.h"
-#include "virtual_npu/observe/journal.h"
 #include "virtual_npu/dry/fake_process_group.h"
+#include "virtual_npu/observe/journal.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/communication_time.h"
 #include "virtual_npu/runtime/config.h"
@@ -235,7 +235,7 @@ Mark Communicator::all_to_all(std::vector<Part> parts, C_DataType dtype, StreamP
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     const char* send[kMaxRanks];
     char* receive[kMaxRanks];
-    Seat::Made& own = members_.own_seat().made(call.number);
+    RankSlot::Made& own = members_.own_slot().made(call.number);
     for (int peer = 0; peer < ranks(); ++peer) {
       send[peer] = bytes_of(parts[peer].send);
       receive[peer] = bytes_of(parts[peer].receive);

@@ -35,44 +35,44 @@ Members::Members(const std::string& name, int ranks, int rank)
     : name_(name), ranks_(ranks), rank_(rank) {
   if (config().dry) return;
   segment_.emplace(name, ranks);
-  take_seat();
-  wait_for_seats();
+  take_slot();
+  wait_for_slots();
   Segment::all_have_joined(name);
   if (ranks == 1) return;
   std::lock_guard<std::mutex> lock(groups().mutex);
   groups().all.push_back(this);
 }
 
-void Members::take_seat() {
+void Members::take_slot() {
   Header& header = this->header();
   uint32_t none = 0;
   if (!header.ranks.compare_exchange_strong(none, uint32_t(ranks_)) && none != uint32_t(ranks_))
     throw StreamError("The ranks of the group " + name_ + " do not agree on its size: " + std::to_string(none) +
                       " and " + std::to_string(ranks_) + ".");
-  Seat& seat = own_seat();
-  seat.trainer = own_trainer(rank_);
-  seat.process = this_process();
-  seat.status_file = status_file();
-  uint32_t empty = Seat::kEmpty;
-  if (!seat.state.compare_exchange_strong(empty, Seat::kTaken))
+  RankSlot& slot = own_slot();
+  slot.trainer = own_trainer(rank_);
+  slot.process = this_process();
+  slot.status_file = status_file();
+  uint32_t empty = RankSlot::kEmpty;
+  if (!slot.state.compare_exchange_strong(empty, RankSlot::kTaken))
     throw StreamError("Two processes are rank " + std::to_string(rank_) + " of the group " + name_ + ".");
   header.taken.fetch_add(1);
   wake(&header.taken);
 }
 
-void Members::wait_for_seats() {
+void Members::wait_for_slots() {
   Header& header = this->header();
-  // A rank that was killed may have taken its seat without being counted.
-  Patience patience(*this, [&](int rank) {
+  // A rank that was killed may have taken its slot without being counted.
+  Watchdog watchdog(*this, [&](int rank) {
     return header.taken.load() != uint32_t(ranks_) &&
-           (seat(rank).state.load() == Seat::kEmpty || state_of(seat(rank).process) == ProcessState::kGone);
+           (slot(rank).state.load() == RankSlot::kEmpty || state_of(slot(rank).process) == ProcessState::kGone);
   });
   for (;;) {
     const uint32_t taken = header.taken.load();
     if (taken == uint32_t(ranks_)) return;
     check();
-    wait_on(&header.taken, taken, patience.until_next_look());
-    patience.look_if_due("the making of the group");
+    wait_on(&header.taken, taken, watchdog.until_next_look());
+    watchdog.look_if_due("the making of the group");
   }
 }
 
@@ -83,7 +83,7 @@ void Members::leave() {
     auto& all = groups().all;
     all.erase(std::remove(all.begin(), all.end(), this), all.end());
   }
-  own_seat().state.store(Seat::kLeft);
+  own_slot().state.store(RankSlot::kLeft);
 }
 
 void Members::meet() {
@@ -91,7 +91,7 @@ void Members::meet() {
   Header& header = this->header();
   const uint32_t before = header.meeting.load() & ~Header::kBroken;
   const uint32_t next = (before + 1) & ~Header::kBroken;
-  own_seat().arrived.store(next);
+  own_slot().arrived.store(next);
   if (header.here.fetch_add(1) + 1 == uint32_t(ranks_)) {
     header.here.store(0);
     // Not a plain store: another rank may be breaking the group.
@@ -103,36 +103,36 @@ void Members::meet() {
   }
   // A rank that was killed may have come without being counted, or without having told the others that all have come.
   // One that has ended after the meeting saw it complete, and so does whoever looks at it then.
-  Patience patience(*this, [&](int rank) {
-    return (seat(rank).arrived.load() != next || state_of(seat(rank).process) == ProcessState::kGone) &&
+  Watchdog watchdog(*this, [&](int rank) {
+    return (slot(rank).arrived.load() != next || state_of(slot(rank).process) == ProcessState::kGone) &&
            (header.meeting.load() & ~Header::kBroken) == before;
   });
   for (;;) {
     const uint32_t meeting = header.meeting.load();
     if ((meeting & ~Header::kBroken) != before) break;
     check();
-    wait_on(&header.meeting, meeting, patience.until_next_look());
-    patience.look_if_due(own_seat().last_call());
+    wait_on(&header.meeting, meeting, watchdog.until_next_look());
+    watchdog.look_if_due(own_slot().last_call());
   }
   check();
 }
 
 void Members::wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited) {
-  Word& bell = own_seat().doorbell;
-  Patience patience(*this, [&](int rank) {
+  Word& bell = own_slot().doorbell;
+  Watchdog watchdog(*this, [&](int rank) {
     return bell.load() == seen && std::find(awaited.begin(), awaited.end(), rank) != awaited.end();
   });
   while (bell.load() == seen) {
     check();
-    wait_on(&bell, seen, patience.until_next_look());
-    patience.look_if_due(call);
+    wait_on(&bell, seen, watchdog.until_next_look());
+    watchdog.look_if_due(call);
   }
   check();
 }
 
 void Members::ring(int rank) {
-  seat(rank).doorbell.fetch_add(1);
-  wake(&seat(rank).doorbell);
+  slot(rank).doorbell.fetch_add(1);
+  wake(&slot(rank).doorbell);
 }
 
 void Members::check() {
@@ -169,7 +169,7 @@ void Members::fail(const std::string& failure, bool spreads) {
 
 void Members::give_up() {
   break_with(describe(rank_) + " has left the " + describe_group() + " before its last collective was done: " +
-                 virtual_npu::describe(own_seat().last_call()) + ".",
+                 virtual_npu::describe(own_slot().last_call()) + ".",
              false);
 }
 
@@ -183,15 +183,15 @@ std::string lost_rank() {
   std::lock_guard<std::mutex> lock(groups().mutex);
   for (Members* group : groups().all)
     for (int rank = 0; rank < group->ranks_; ++rank)
-      if (const ProcessState state = state_of(group->seat(rank).process); state != ProcessState::kRuns)
+      if (const ProcessState state = state_of(group->slot(rank).process); state != ProcessState::kRuns)
         return group->describe(rank) + " of the " + group->describe_group() +
                (state == ProcessState::kGone ? " has ended" : " is stopped");
   return "";
 }
 
 std::string Members::describe(int rank) {
-  const Seat& other = seat(rank);
-  if (other.state.load() == Seat::kEmpty) return "rank " + std::to_string(rank);
+  const RankSlot& other = slot(rank);
+  if (other.state.load() == RankSlot::kEmpty) return "rank " + std::to_string(rank);
   const std::string trainer = other.trainer == rank ? "" : "trainer " + std::to_string(other.trainer) + ", ";
   return "rank " + std::to_string(rank) + " (" + trainer + "process " + std::to_string(other.process.number) + ")";
 }

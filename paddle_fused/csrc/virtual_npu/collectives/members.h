@@ -13,7 +13,7 @@ namespace virtual_npu {
 
 class Members {
  public:
-  // Takes the rank's seat and waits until all seats are taken.
+  // Takes the rank's slot and waits until all slots are taken.
   Members(const std::string& name, int ranks, int rank);
   ~Members() { leave(); }
   // Leaves the group: whoever waits for this rank from now on hears so at once.
@@ -23,8 +23,8 @@ class Members {
   int ranks() const { return ranks_; }
   const std::string& name() const { return name_; }
   Segment& segment() { return *segment_; }
-  Seat& seat(int rank) { return header().seats[rank]; }
-  Seat& own_seat() { return seat(rank_); }
+  RankSlot& slot(int rank) { return header().slots[rank]; }
+  RankSlot& own_slot() { return slot(rank_); }
   Channel& channel(int from, int to) { return header().channels[from][to]; }
 
   // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
@@ -48,8 +48,8 @@ class Members {
 
  private:
   Header& header() { return segment_->header(); }
-  void take_seat();
-  void wait_for_seats();
+  void take_slot();
+  void wait_for_slots();
   void break_with(const std::string& failure, bool spreads);
   friend void break_all_groups(const std::string& failure);
   friend std::string lost_rank();

@@ -25,7 +25,7 @@ constexpr size_t kKeptBytes = size_t{32} << 20;  // of a pair's region, for the 
 constexpr size_t kRegion = size_t{1} << 36;
 
 // One rank, as the others see it.
-struct alignas(64) Seat {
+struct alignas(64) RankSlot {
   enum State : uint32_t { kEmpty, kTaken, kLeft };
   Word state;
   Word arrived;   // the meeting it has come to
@@ -60,7 +60,7 @@ struct alignas(64) Channel {
 
 struct Header {
   Word ranks;
-  Word taken;  // seats
+  Word taken;  // slots
   // A meeting is over when every rank has come; its number is `meeting`. With kBroken added the group is of no more
   // use, for the reason in `failure`.
   static constexpr uint32_t kBroken = 1u << 31;
@@ -69,7 +69,7 @@ struct Header {
   Word failure_state;
   uint32_t spreads;  // whether it breaks the other groups of its ranks too
   char failure[8192];
-  Seat seats[kMaxRanks];
+  RankSlot slots[kMaxRanks];
   Channel channels[kMaxRanks][kMaxRanks];
 };
 

@@ -114,7 +114,7 @@ void Run::carry_out(Members& members, const Transfers& own) {
   if (!began_) began_ = now();
   const auto is_done = [](const std::shared_ptr<Transfer>& one) { return one->done; };
   for (;;) {
-    const uint32_t bell = members.own_seat().doorbell.load();
+    const uint32_t bell = members.own_slot().doorbell.load();
     members.check();
     const bool went_on = go_on(members);
     const auto waiting = std::find_if_not(own.begin(), own.end(), is_done);

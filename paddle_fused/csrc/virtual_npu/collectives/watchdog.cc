@@ -20,38 +20,38 @@ std::string seconds(double value) {
 
 }  // namespace
 
-Patience::Patience(Members& members, std::function<bool(int)> is_missing)
+Watchdog::Watchdog(Members& members, std::function<bool(int)> is_missing)
     : members_(members), is_missing_(std::move(is_missing)), started_(now()), next_look_(started_ + kFirstLook) {}
 
-Patience::~Patience() {
+Watchdog::~Watchdog() {
   if (published_) withdraw_status();
 }
 
-int64_t Patience::until_next_look() const { return std::max<int64_t>(next_look_ - now(), 1); }
+int64_t Watchdog::until_next_look() const { return std::max<int64_t>(next_look_ - now(), 1); }
 
-double Patience::waited() const { return double(now() - started_) / 1e9; }
+double Watchdog::waited() const { return double(now() - started_) / 1e9; }
 
-void Patience::look_if_due(const Call& waiting) {
+void Watchdog::look_if_due(const Call& waiting) {
   if (now() >= next_look_) look(describe(waiting));
 }
-void Patience::look_if_due(const std::string& waiting) {
+void Watchdog::look_if_due(const std::string& waiting) {
   if (now() >= next_look_) look(waiting);
 }
 
 // Why the rank cannot come; empty if it can. `lost`: it will come nowhere else either.
-std::string Patience::reason_against(int rank, bool* lost) {
-  Seat& seat = members_.seat(rank);
+std::string Watchdog::reason_against(int rank, bool* lost) {
+  RankSlot& slot = members_.slot(rank);
   const double timeout = config().collective_timeout;
-  if (seat.state.load() == Seat::kEmpty) {
+  if (slot.state.load() == RankSlot::kEmpty) {
     *lost = true;
     if (state_of(Segment::maker(members_.name())) == ProcessState::kGone) return "whose first rank has ended";
     const std::string other = waited() > timeout ? lost_rank() : "";
     return other.empty() ? "" : "while " + other;
   }
-  const ProcessState state = state_of(seat.process);
+  const ProcessState state = state_of(slot.process);
   *lost = state != ProcessState::kRuns;
   if (state == ProcessState::kGone) return "which has ended";
-  if (seat.state.load() == Seat::kLeft) return "which has left the group";
+  if (slot.state.load() == RankSlot::kLeft) return "which has left the group";
   if (state == ProcessState::kRuns) {
     looks_at_stopped_[rank] = 0;
     return "";
@@ -60,19 +60,19 @@ std::string Patience::reason_against(int rank, bool* lost) {
   return ++looks_at_stopped_[rank] * kLook >= nanoseconds(timeout / 2) ? "which is stopped" : "";
 }
 
-std::string Patience::list(const std::vector<int>& ranks) {
+std::string Watchdog::list(const std::vector<int>& ranks) {
   std::string text;
   for (int rank : ranks) text += (text.empty() ? "" : ", ") + members_.describe(rank);
   return text;
 }
 
-std::string Patience::last_call(int rank) {
-  Seat& seat = members_.seat(rank);
-  if (seat.state.load() == Seat::kEmpty) return "";
-  return " Its last collective in this group was " + describe(seat.last_call()) + ".";
+std::string Watchdog::last_call(int rank) {
+  RankSlot& slot = members_.slot(rank);
+  if (slot.state.load() == RankSlot::kEmpty) return "";
+  return " Its last collective in this group was " + describe(slot.last_call()) + ".";
 }
 
-void Patience::look(const std::string& waiting) {
+void Watchdog::look(const std::string& waiting) {
   next_look_ = now() + kLook;
   const std::string who = members_.describe(members_.rank()) + " of the " + members_.describe_group() + " waits in " +
                           waiting + " for ";
@@ -97,11 +97,11 @@ void Patience::look(const std::string& waiting) {
                who.c_str(), list(missing).c_str(), seconds(waited()).c_str());
 }
 
-void Patience::look_for_deadlock(const std::vector<int>& missing, const std::string& who) {
+void Watchdog::look_for_deadlock(const std::vector<int>& missing, const std::string& who) {
   std::vector<Awaited> awaited;
   for (int rank : missing) {
-    const Seat& seat = members_.seat(rank);
-    if (seat.state.load() != Seat::kEmpty) awaited.push_back({seat.process, seat.status_file});
+    const RankSlot& slot = members_.slot(rank);
+    if (slot.state.load() != RankSlot::kEmpty) awaited.push_back({slot.process, slot.status_file});
   }
   const bool program_waits = publish_status(who + list(missing), started_, awaited);
   if (published_ && !program_waits) withdraw_status();

@@ -19,10 +19,10 @@ namespace virtual_npu {
 class Members;
 
 // For one wait. Looking costs a few microseconds for every missing rank, and is done ten times a second.
-class Patience {
+class Watchdog {
  public:
-  Patience(Members& members, std::function<bool(int rank)> is_missing);
-  ~Patience();
+  Watchdog(Members& members, std::function<bool(int rank)> is_missing);
+  ~Watchdog();
 
   int64_t until_next_look() const;  // nanoseconds
   // Breaks the group (Members::fail) if a rank that `waiting` needs cannot come.

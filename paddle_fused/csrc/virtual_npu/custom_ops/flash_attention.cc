@@ -15,7 +15,7 @@
 #include <string>
 
 #include "framework/paddle_release.h"
-#include "virtual_npu/observe/record.h"
+#include "virtual_npu/observe/operator_call.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/dry/known_values.h"
 

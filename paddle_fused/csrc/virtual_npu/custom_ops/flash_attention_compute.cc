@@ -1,11 +1,11 @@
 #include <cmath>
 
 #include "kernels/attention/attention.h"
+#include "paddle/common/ddim.h"
 #include "paddle/phi/core/generator.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/custom_ops/flash_attention.h"
 #include "virtual_npu/element_type.h"
-#include "paddle/common/ddim.h"
 
 namespace virtual_npu {
 namespace {

@@ -10,9 +10,9 @@
 #include <cstring>
 
 #include "framework/paddle_release.h"
-#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
-#include "virtual_npu/custom_ops/mm_traffic.h"
+#include "virtual_npu/custom_ops/mm_communication.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {
@@ -28,7 +28,7 @@ void check_settings(bool has_bias, int64_t world_size, int64_t gather_index, int
 }
 
 // `gathered` has room for the rows of all ranks; this rank's own are put there if they are `wanted`.
-void gather_and_multiply(const MatmulOperands& operands, MatmulTraffic* traffic, bool wanted, void* gathered, void* out) {
+void gather_and_multiply(const MatmulOperands& operands, MatmulCommunication* communication, bool wanted, void* gathered, void* out) {
   const int64_t rows = operands.rows(), depth = operands.depth(), element = phi::SizeOf(operands.dtype());
   const int64_t row_bytes = depth * element, out_row_bytes = operands.columns() * element;
   const auto gathered_row = [&](int64_t row) { return static_cast<char*>(gathered) + row * row_bytes; };
@@ -37,14 +37,14 @@ void gather_and_multiply(const MatmulOperands& operands, MatmulTraffic* traffic,
   };
   const Chunks chunks(rows, row_bytes);
   for (int64_t i = 0; i < chunks.count(); ++i)
-    traffic->gather_others(operands.row_of_x1(chunks.begin(i)), gathered_row(chunks.begin(i)), chunks.rows(i) * depth,
+    communication->gather_others(operands.row_of_x1(chunks.begin(i)), gathered_row(chunks.begin(i)), chunks.rows(i) * depth,
                            rows * depth);
-  const int64_t own = traffic->rank();
+  const int64_t own = communication->rank();
   multiply(own * rows, rows, operands.row_of_x1(0));
   if (wanted) std::memcpy(gathered_row(own * rows), operands.row_of_x1(0), rows * row_bytes);
   for (int64_t i = 0; i < chunks.count(); ++i) {
-    traffic->wait(i + 1);
-    for (int64_t rank = 0; rank < traffic->ranks(); ++rank) {
+    communication->wait(i + 1);
+    for (int64_t rank = 0; rank < communication->ranks(); ++rank) {
       const int64_t row = rank * rows + chunks.begin(i);
       if (rank != own) multiply(row, chunks.rows(i), gathered_row(row));
     }
@@ -57,22 +57,22 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   const MatmulOperands operands(kOp, x1, x2);
   check_settings(static_cast<bool>(bias), world_size, gather_index, comm_turn);
   check_depth(kOp, x1.shape());
-  // The results are made before the traffic: it waits, whatever happens, before they can be freed.
+  // The results are made before the communication: it waits, whatever happens, before they can be freed.
   const int64_t rows = world_size * operands.rows(), depth = operands.depth();
   paddle::Tensor out = paddle::empty({rows, operands.columns()}, x1.dtype(), x1.place());
   const paddle::Tensor gathered = paddle::empty({rows, depth}, x1.dtype(), x1.place());
   const paddle::Tensor returned = gather_output ? gathered : paddle::empty({1}, x1.dtype(), x1.place());
   if (operands.rows() == 0) {
-    const MatmulTraffic checked(kOp, hcom, x1.dtype());
+    const MatmulCommunication checked(kOp, hcom, x1.dtype());
     return {out, returned};
   }
-  MatmulTraffic traffic(kOp, hcom, x1.dtype());
-  if (traffic.ranks() != world_size)
+  MatmulCommunication communication(kOp, hcom, x1.dtype());
+  if (communication.ranks() != world_size)
     refuse(rules::mc2_world_size, kOp,
            "world_size is " + std::to_string(world_size) + " and the communication domain has " +
-               std::to_string(traffic.ranks()) + " ranks");
+               std::to_string(communication.ranks()) + " ranks");
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
-  gather_and_multiply(operands, &traffic, gather_output, const_cast<void*>(gathered.data()), out.data());
+  gather_and_multiply(operands, &communication, gather_output, const_cast<void*>(gathered.data()), out.data());
   return call.returns({out, returned});
 }
 

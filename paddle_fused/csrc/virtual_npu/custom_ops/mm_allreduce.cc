@@ -6,9 +6,9 @@
 // A pipeline: while a chunk of rows is multiplied, the chunks before it are summed on the communication stream.
 // Differs from upstream where that is a defect: shapes and dtypes are inferred as they come out.
 #include "framework/paddle_release.h"
-#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
-#include "virtual_npu/custom_ops/mm_traffic.h"
+#include "virtual_npu/custom_ops/mm_communication.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {
@@ -41,8 +41,8 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   check_comm_turn(kOp, comm_turn);
   if (bias) check_bias(x1, *bias, operands.columns());
   paddle::Tensor result = paddle::empty({operands.rows(), operands.columns()}, x1.dtype(), x1.place());
-  MatmulTraffic traffic(kOp, hcom, x1.dtype());
-  if (traffic.ranks() != 1) check_world_size(kOp, traffic.ranks());
+  MatmulCommunication communication(kOp, hcom, x1.dtype());
+  if (communication.ranks() != 1) check_world_size(kOp, communication.ranks());
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   if (result.numel() == 0) return {result};
   const paddle::Tensor added = bias ? dense(*bias) : paddle::Tensor();
@@ -55,9 +55,9 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
       operands.multiply_add(left, chunks.rows(i), added, out);
     else
       operands.multiply(left, chunks.rows(i), out);
-    traffic.all_reduce(out, chunks.rows(i) * operands.columns());
+    communication.all_reduce(out, chunks.rows(i) * operands.columns());
   }
-  traffic.wait_for_all();
+  communication.wait_for_all();
   return call.returns({result});
 }
 

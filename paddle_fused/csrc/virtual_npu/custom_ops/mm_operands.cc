@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/elementwise/cast.h"
-#include "virtual_npu/element_type.h"
 #include "paddle/common/ddim.h"
+#include "virtual_npu/element_type.h"
 
 namespace virtual_npu {
 namespace {

@@ -6,9 +6,9 @@
 // There is no bias. A pipeline: a chunk is some rows of every rank's part; while one is multiplied, the ones before it
 // are summed and scattered on the communication stream.
 #include "framework/paddle_release.h"
-#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/mm_operands.h"
-#include "virtual_npu/custom_ops/mm_traffic.h"
+#include "virtual_npu/custom_ops/mm_communication.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {
@@ -38,12 +38,12 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   check_rows(operands.rows(), world_size);
   const int64_t rows = operands.rows() / world_size, columns = operands.columns();
   paddle::Tensor result = paddle::empty({rows, columns}, x1.dtype(), x1.place());
-  std::vector<paddle::Tensor> leaving;  // freed after the traffic has waited
-  MatmulTraffic traffic(kOp, hcom, x1.dtype());
-  if (traffic.ranks() != world_size)
+  std::vector<paddle::Tensor> leaving;  // freed after the communication has waited
+  MatmulCommunication communication(kOp, hcom, x1.dtype());
+  if (communication.ranks() != world_size)
     refuse(rules::mc2_world_size, kOp,
            "world_size is " + std::to_string(world_size) + " and the communication domain has " +
-               std::to_string(traffic.ranks()) + " ranks");
+               std::to_string(communication.ranks()) + " ranks");
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   if (result.numel() == 0) return {result};
   const int64_t row_bytes = columns * phi::SizeOf(x1.dtype());
@@ -51,10 +51,10 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   for (int64_t i = 0; i < chunks.count(); ++i) {
     leaving.push_back(paddle::empty({world_size, chunks.rows(i), columns}, x1.dtype(), x1.place()));
     operands.multiply_of_each_part(world_size, chunks.begin(i), chunks.rows(i), leaving.back().data());
-    traffic.reduce_scatter(leaving.back().data(), static_cast<char*>(result.data()) + chunks.begin(i) * row_bytes,
+    communication.reduce_scatter(leaving.back().data(), static_cast<char*>(result.data()) + chunks.begin(i) * row_bytes,
                            chunks.rows(i) * columns);
   }
-  traffic.wait_for_all();
+  communication.wait_for_all();
   return call.returns({result});
 }
 

@@ -1,7 +1,7 @@
 // my_add_n(X, Y, Z) -> X + Y + Z, paddle-custom-npu's example of an operator that a graph pass puts in. No gradient.
 #include "framework/paddle_release.h"
-#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/element_type.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {

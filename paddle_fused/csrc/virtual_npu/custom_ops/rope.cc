@@ -5,9 +5,9 @@
 // Legend: B batch, S sequence length, N heads, D head size.
 #include "framework/paddle_release.h"
 #include "kernels/attention/rotary.h"
-#include "virtual_npu/observe/record.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/element_type.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {

@@ -172,7 +172,7 @@ void call(const KernelEntry& entry, const phi::DeviceContext& context, const Ten
     return;
   }
   if (allocates || composes) {
-    const paddle_fused::kernels::Idle idle;
+    const paddle_fused::kernels::NoComputeGuard no_compute;
     compute();
   } else {
     allocate_outputs(entry, context, inputs, results);

@@ -10,36 +10,36 @@
 namespace virtual_npu {
 namespace {
 
-// Allocations whose lives are journalled.
-struct Lives {
+// Allocations whose lifetimes are journalled.
+struct TrackedAllocations {
   std::mutex mutex;
   std::unordered_set<const phi::Allocation*> all;
   uint64_t count = 0;
 };
 // Never destroyed: tensors outlive the plugin's static objects.
-Lives& lives() {
-  static auto* lives = new Lives;
-  return *lives;
+TrackedAllocations& tracked() {
+  static auto* allocations = new TrackedAllocations;
+  return *allocations;
 }
 
 void end(const phi::Allocation* allocation, uint64_t id) {
   {
-    std::lock_guard<std::mutex> lock(lives().mutex);
-    lives().all.erase(allocation);
+    std::lock_guard<std::mutex> lock(tracked().mutex);
+    tracked().all.erase(allocation);
   }
   journal::free(id);
 }
 
 }  // namespace
 
-bool journal_life(phi::DenseTensor* tensor, const std::string& by) {
+bool track_lifetime(phi::DenseTensor* tensor, const std::string& by) {
   if (!tensor || !tensor->holder_ || !on_npu(tensor->holder_) || tensor->holder_->size() == 0) return false;
   phi::Allocation* allocation = tensor->holder_.get();
   uint64_t id;
   {
-    std::lock_guard<std::mutex> lock(lives().mutex);
-    if (!lives().all.insert(allocation).second) return false;
-    id = ++lives().count;
+    std::lock_guard<std::mutex> lock(tracked().mutex);
+    if (!tracked().all.insert(allocation).second) return false;
+    id = ++tracked().count;
   }
   journal::allocate(id, allocation->size(), by);
   // The same allocation under another owner, which hears of its end. (Streams know allocations by their class.)

@@ -8,41 +8,37 @@
 namespace virtual_npu {
 namespace {
 
-// Kernel, its dtype, placement, dtype and dimensions of the tensor to blame, whether the kernel makes that dtype from
-// others. A kernel for which it returns anything but 0 is refused.
+// Kernel, its dtype, placement, dtype and dimensions of the tensor that is the cause, whether the kernel makes that dtype
+// from others. A kernel for which it returns anything but 0 is refused.
 using Observer = int (*)(const char* kernel, const char* dtype, const char* placement, const char* tensor_dtype,
-                         const int64_t* dims, int rank, int born);
+                         const int64_t* dims, int rank, int introduces_double);
 std::atomic<Observer> observer{nullptr};
 
-bool is_wide(phi::DataType dtype) {
-  return dtype == phi::DataType::FLOAT64 || dtype == phi::DataType::COMPLEX128;
-}
-
-// The largest double tensor among a kernel's arguments, else the largest one of the kernel's own dtype.
-class Blame {
+// The largest tensor of double precision among a kernel's arguments, else the largest one of the kernel's own dtype.
+class FallbackCause {
  public:
-  explicit Blame(phi::DataType dtype) : dtype_(dtype) {}
+  explicit FallbackCause(phi::DataType dtype) : dtype_(dtype) {}
 
   void add_input(const phi::DenseTensor* tensor) {
     if (!tensor) return;
-    wide_input_ |= is_wide(tensor->dtype());
+    has_double_input_ |= is_double_precision(tensor->dtype());
     add(tensor);
   }
   void add_output(const phi::DenseTensor* tensor) {
     if (tensor) add(tensor);
   }
 
-  void tell(const KernelEntry& entry) const {
-    const Placement placement = wide_ && entry.placement == Placement::kNpu ? Placement::kAicpu : entry.placement;
+  void report(const KernelEntry& entry) const {
+    const Placement placement = double_ && entry.placement == Placement::kNpu ? Placement::kAicpu : entry.placement;
     if (placement == Placement::kNpu) return;
     const Observer now = observer.load(std::memory_order_acquire);
     if (!now) return;
-    const phi::DenseTensor* tensor = wide_ ? wide_ : same_;
+    const phi::DenseTensor* tensor = double_ ? double_ : same_;
     const phi::DataType dtype = tensor ? tensor->dtype() : entry.dtype;
     const char* where = placement_name(placement);
     const int refused = now(entry.name.c_str(), dtype_name(entry.dtype).c_str(), where, dtype_name(dtype).c_str(),
                             tensor ? tensor->dims().Get() : nullptr, tensor ? tensor->dims().size() : 0,
-                            wide_ != nullptr && !wide_input_);
+                            double_ != nullptr && !has_double_input_);
     if (refused)
       PADDLE_THROW(common::errors::Unimplemented(
           "On a card the kernel '%s' would leave the NPU for its %s because of a %s tensor, which the watch over dtypes "
@@ -52,15 +48,15 @@ class Blame {
 
  private:
   void add(const phi::DenseTensor* tensor) {
-    const phi::DenseTensor*& best = is_wide(tensor->dtype()) ? wide_ : same_;
-    if (!is_wide(tensor->dtype()) && tensor->dtype() != dtype_) return;
+    const phi::DenseTensor*& best = is_double_precision(tensor->dtype()) ? double_ : same_;
+    if (!is_double_precision(tensor->dtype()) && tensor->dtype() != dtype_) return;
     if (!best || tensor->numel() > best->numel()) best = tensor;
   }
 
   phi::DataType dtype_;
-  const phi::DenseTensor* wide_ = nullptr;
+  const phi::DenseTensor* double_ = nullptr;
   const phi::DenseTensor* same_ = nullptr;
-  bool wide_input_ = false;
+  bool has_double_input_ = false;
 };
 
 const phi::DenseTensor* dense(const phi::TensorBase* tensor) {
@@ -69,19 +65,19 @@ const phi::DenseTensor* dense(const phi::TensorBase* tensor) {
 
 }  // namespace
 
-bool departures_are_observed() { return observer.load(std::memory_order_relaxed) != nullptr; }
+bool host_fallbacks_are_observed() { return observer.load(std::memory_order_relaxed) != nullptr; }
 
-void tell_departure(const KernelEntry& entry, const TensorPointers& inputs, const TensorPointers& outputs) {
-  Blame blame(entry.dtype);
-  for (const phi::TensorBase* tensor : inputs) blame.add_input(dense(tensor));
-  for (const phi::TensorBase* tensor : outputs) blame.add_output(dense(tensor));
-  blame.tell(entry);
+void report_host_fallback(const KernelEntry& entry, const TensorPointers& inputs, const TensorPointers& outputs) {
+  FallbackCause cause(entry.dtype);
+  for (const phi::TensorBase* tensor : inputs) cause.add_input(dense(tensor));
+  for (const phi::TensorBase* tensor : outputs) cause.add_output(dense(tensor));
+  cause.report(entry);
 }
 
 }  // namespace virtual_npu
 
-// For paddle_fused.virtual_npu.watch_departures(); returns the observer in force until then.
-extern "C" void* virtual_npu_observe_departures(void* function) {
+// For paddle_fused.virtual_npu.watch_host_fallbacks(); returns the observer in force until then.
+extern "C" void* virtual_npu_observe_host_fallbacks(void* function) {
   return reinterpret_cast<void*>(
       virtual_npu::observer.exchange(reinterpret_cast<virtual_npu::Observer>(function), std::memory_order_acq_rel));
 }

@@ -1,14 +1,15 @@
-// Tells an observer of the kernels that a card would not run on its cores, with the tensor to blame.
+// The host fallback observer: hears of kernels that a card would not run on its cores, and of the tensor that is the
+// cause.
 #pragma once
 #include "virtual_npu/bridge/arguments.h"
 #include "virtual_npu/bridge/kernel_entry.h"
 
 namespace virtual_npu {
 
-// Whether anybody wants to know.
-bool departures_are_observed();
+// Whether there is an observer.
+bool host_fallbacks_are_observed();
 
 // `inputs` and `outputs` are those of a call of the kernel. Throws phi's Unimplemented when the observer refuses it.
-void tell_departure(const KernelEntry& entry, const TensorPointers& inputs, const TensorPointers& outputs);
+void report_host_fallback(const KernelEntry& entry, const TensorPointers& inputs, const TensorPointers& outputs);
 
 }  // namespace virtual_npu

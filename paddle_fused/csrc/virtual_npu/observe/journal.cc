@@ -24,33 +24,33 @@ std::string file_name() {
 }
 
 // Opened by the first line: a program that only starts others writes none. stdio flushes it at exit.
-struct Book {
+struct JournalFile {
   std::mutex mutex;
   std::FILE* file = nullptr;
   std::map<const void*, int> streams;
 };
-Book& book() {
-  static auto* book = new Book;
-  return *book;
+JournalFile& journal_file() {
+  static auto* file = new JournalFile;
+  return *file;
 }
 
 void write(const std::string& line) {
-  Book& all = book();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  if (!all.file) {
-    all.file = std::fopen(file_name().c_str(), "w");
-    if (!all.file)
+  JournalFile& journal = journal_file();
+  std::lock_guard<std::mutex> lock(journal.mutex);
+  if (!journal.file) {
+    journal.file = std::fopen(file_name().c_str(), "w");
+    if (!journal.file)
       throw std::runtime_error("VIRTUAL_NPU_JOURNAL names " + file_name() +
                                ", which cannot be written; give a file in a folder that exists.");
   }
-  std::fprintf(all.file, "%s\n", line.c_str());
+  std::fprintf(journal.file, "%s\n", line.c_str());
 }
 
 int number_of(const void* stream) {
   if (!stream) return 0;
-  Book& all = book();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  return all.streams.try_emplace(stream, int(all.streams.size()) + 1).first->second;
+  JournalFile& journal = journal_file();
+  std::lock_guard<std::mutex> lock(journal.mutex);
+  return journal.streams.try_emplace(stream, int(journal.streams.size()) + 1).first->second;
 }
 
 thread_local Operator* open_operator = nullptr;
@@ -58,8 +58,8 @@ thread_local Operator* open_operator = nullptr;
 }  // namespace
 
 void flush() {
-  std::lock_guard<std::mutex> lock(book().mutex);
-  if (book().file) std::fflush(book().file);
+  std::lock_guard<std::mutex> lock(journal_file().mutex);
+  if (journal_file().file) std::fflush(journal_file().file);
 }
 
 bool is_kept() { return !config().journal.empty(); }

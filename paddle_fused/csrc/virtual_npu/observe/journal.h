@@ -50,8 +50,8 @@ class Operator {
 
   const std::string& name() const { return name_; }
   // What it allocates is what it puts out: nobody will say more of its outputs.
-  void put_out_all_memory() { puts_out_all_memory_ = true; }
-  bool puts_out_all_memory() const { return puts_out_all_memory_; }
+  void outputs_are_its_allocations() { puts_out_its_allocations_ = true; }
+  bool puts_out_its_allocations() const { return puts_out_its_allocations_; }
   void add_input(phi::DataType dtype, const phi::DDim& dims) { add(dtype, dims, &inputs_); }
   void add_output(phi::DataType dtype, const phi::DDim& dims) { add(dtype, dims, &outputs_); }
   void add_input(const phi::TensorBase* tensor);
@@ -63,7 +63,7 @@ class Operator {
   const std::string name_, dtype_;
   const char* const placement_;
   const int device_;
-  bool puts_out_all_memory_ = false;
+  bool puts_out_its_allocations_ = false;
   std::string inputs_, outputs_;
 };
 

@@ -6,7 +6,7 @@
 
 #include "paddle/phi/common/data_type.h"
 #include "paddle/phi/core/tensor_base.h"
-#include "virtual_npu/observe/record.h"
+#include "virtual_npu/observe/placement.h"
 
 namespace virtual_npu {
 namespace profiler {

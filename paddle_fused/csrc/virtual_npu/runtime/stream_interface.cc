@@ -4,9 +4,9 @@
 #include <new>
 #include <unordered_set>
 
+#include "paddle/phi/backends/context_pool.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/enforce.h"
-#include "paddle/phi/backends/context_pool.h"
 #include "virtual_npu/dry/known_values.h"
 #include "virtual_npu/profiler/recording.h"
 #include "virtual_npu/runtime/config.h"

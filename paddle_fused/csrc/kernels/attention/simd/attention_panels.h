@@ -1,4 +1,4 @@
-// How attention's operands and results lie in memory, for simd/*.cc only.
+// How attention's operands and results lie in memory, for */simd only.
 //
 // A matrix of r rows cut into panels of w columns holds element (i, j) at [j / w][i][j % w]. Two widths occur: panels
 // of scores, kScoreWidth wide, and panels of a head's dimensions, kHeadWidth wide. A panel is what a register tile

@@ -1,10 +1,10 @@
-// The matrix products of attention, for simd/*.cc only: fp32, in panels. (Where there are products of bfloat16, those
+// The matrix products of attention, for */simd only: fp32, in panels. (Where there are products of bfloat16, those
 // of bfloat16/attention_products.h stand in their place.)
 #pragma once
 #include <cstdint>
 
-#include "kernels/shuffle.h"
 #include "kernels/attention/simd/attention_panels.h"
+#include "kernels/shuffle.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {

@@ -1,4 +1,4 @@
-// Pieces shared by the forward and the backward pass of attention, for simd/*.cc only.
+// Pieces shared by the forward and the backward pass of attention, for */simd only.
 //
 // Scores are computed panel by panel (see attention_panels.h): element (i, j) of query i and key j stands at
 // scores[i * query_stride + j * key_stride], where one of the strides is 1. Passes that own a block of queries keep the

@@ -1,5 +1,5 @@
-#include "kernels/simd/vector_math.h"
 #include "kernels/elementwise/swiglu_table.h"
+#include "kernels/simd/vector_math.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {

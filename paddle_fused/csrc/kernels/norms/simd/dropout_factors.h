@@ -1,4 +1,4 @@
-// The factors of dropout for whole vectors, for simd/*.cc only: Philox4x32-10 as philox.h has it, on as many counters
+// The factors of dropout for whole vectors, for */simd only: Philox4x32-10 as philox.h has it, on as many counters
 // at a time as a register holds 64-bit products.
 #pragma once
 #include "kernels/simd/vectors.h"

@@ -1,5 +1,5 @@
-#include "kernels/simd/load_store.h"
 #include "kernels/optimizers/unscale_table.h"
+#include "kernels/simd/load_store.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {

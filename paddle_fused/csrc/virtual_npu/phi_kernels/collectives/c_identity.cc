@@ -4,8 +4,8 @@
 
 #include "kernels/no_compute_guard.h"
 #include "paddle/phi/core/kernel_registry.h"
-#include "virtual_npu/phi_kernels/in_place.h"
 #include "virtual_npu/phi_kernels/collectives/ring.h"
+#include "virtual_npu/phi_kernels/in_place.h"
 
 namespace virtual_npu {
 namespace {
@@ -73,7 +73,7 @@ void c_concat(const Context& context, const DenseTensor& x, int /*rank*/, int ra
   others.all_gather(x, &gathered);
   context.Wait();
   const size_t narrow = width * sizeof(T);
-  for (int rank = 0; rank < ranks && !paddle_fused::kernels::is_idle(); ++rank)
+  for (int rank = 0; rank < ranks && !paddle_fused::kernels::compute_is_disabled(); ++rank)
     Columns{x.numel() / width, narrow, narrow * ranks, narrow * rank}.put(parts + rank * x.numel(), whole);
 }
 

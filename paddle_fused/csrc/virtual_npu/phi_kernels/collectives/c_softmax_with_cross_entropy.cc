@@ -15,9 +15,9 @@
 #include "kernels/no_compute_guard.h"
 #include "paddle/phi/core/kernel_registry.h"
 #include "virtual_npu/element_type.h"
-#include "virtual_npu/phi_kernels/optimizers/float32_arguments.h"
-#include "virtual_npu/phi_kernels/integer_values.h"
 #include "virtual_npu/phi_kernels/collectives/ring.h"
+#include "virtual_npu/phi_kernels/integer_values.h"
+#include "virtual_npu/phi_kernels/optimizers/float32_arguments.h"
 
 namespace virtual_npu {
 namespace {
@@ -56,7 +56,7 @@ DenseTensor floats(const phi::CustomContext& context, std::initializer_list<int6
 // softmax of this rank's classes alone and log of its sum, l [N], which is at least the row's maximum. Where all of the
 // rank's logits are -inf, as of classes that are masked, l is too, and there is no softmax.
 void own_softmax(const float* x, int64_t rows, int64_t classes, float* softmax, float* log_sum) {
-  if (kernels::is_idle()) return;
+  if (kernels::compute_is_disabled()) return;
   std::vector<int64_t> largest(rows);
   for (int64_t i = 0; i < rows; ++i)
     largest[i] = std::max_element(x + i * classes, x + (i + 1) * classes) - (x + i * classes);
@@ -93,13 +93,13 @@ void c_softmax_with_cross_entropy(const Context& context, const DenseTensor& log
   const Ring others(context);
   others.all_reduce(ReduceOp::MAX, log_sum, &largest);
   context.Wait();
-  for (int64_t i = 0; i < rows && !kernels::is_idle(); ++i) {
+  for (int64_t i = 0; i < rows && !kernels::compute_is_disabled(); ++i) {
     sum[i] = std::exp(own[i] - most[i]);
     sum[rows + i] = labels[i] >= 0 ? x[i * classes + labels[i]] - most[i] : 0.0f;
   }
   others.all_reduce(ReduceOp::SUM, sums, &sums);
   context.Wait();
-  for (int64_t i = 0; i < rows && !kernels::is_idle(); ++i) {
+  for (int64_t i = 0; i < rows && !kernels::compute_is_disabled(); ++i) {
     const float log_all = std::log(sum[i]), share = std::exp(own[i] - most[i] - log_all);
     // Not a product with a share of nothing, which may stand beside NaN.
     for (int64_t c = 0; c < classes; ++c)

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "paddle/phi/core/kernel_registry.h"
-#include "virtual_npu/phi_kernels/integer_values.h"
 #include "virtual_npu/phi_kernels/collectives/ring.h"
+#include "virtual_npu/phi_kernels/integer_values.h"
 
 namespace virtual_npu {
 namespace {

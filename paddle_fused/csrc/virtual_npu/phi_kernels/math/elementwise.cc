@@ -11,8 +11,8 @@
 #include "paddle/phi/core/kernel_registry.h"
 #include "virtual_npu/bridge/install.h"
 #include "virtual_npu/element_type.h"
-#include "virtual_npu/phi_kernels/optimizers/float32_arguments.h"
 #include "virtual_npu/phi_kernels/npu_kernel.h"
+#include "virtual_npu/phi_kernels/optimizers/float32_arguments.h"
 
 namespace virtual_npu {
 namespace {

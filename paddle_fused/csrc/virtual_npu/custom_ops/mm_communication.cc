@@ -1,4 +1,4 @@
-#include "virtual_npu/custom_ops/mm_traffic.h"
+#include "virtual_npu/custom_ops/mm_communication.h"
 
 #include <mutex>
 
@@ -24,7 +24,7 @@ C_DataType wire_type(phi::DataType dtype) { return dtype == phi::DataType::BFLOA
 
 }  // namespace
 
-struct MatmulTraffic::State {
+struct MatmulCommunication::State {
   std::shared_ptr<Communicator> group;
   StreamPointer stream;
   C_DataType dtype;
@@ -40,14 +40,14 @@ struct MatmulTraffic::State {
   }
 };
 
-MatmulTraffic::MatmulTraffic(const char* op, const std::string& hcom, phi::DataType dtype) {
+MatmulCommunication::MatmulCommunication(const char* op, const std::string& hcom, phi::DataType dtype) {
   auto group = Communicator::find(hcom);
   if (!group) refuse(rules::mc2_hcom, op, "hcom is " + hcom);
   claim(op, hcom);
   state_.reset(new State{group, group->own_stream(), wire_type(dtype), {}});
 }
 
-MatmulTraffic::~MatmulTraffic() {
+MatmulCommunication::~MatmulCommunication() {
   for (const Mark& mark : state_->marks) {
     try {
       mark.wait();
@@ -56,23 +56,23 @@ MatmulTraffic::~MatmulTraffic() {
   }
 }
 
-int64_t MatmulTraffic::ranks() const { return state_->group->ranks(); }
-int64_t MatmulTraffic::rank() const { return state_->group->rank(); }
+int64_t MatmulCommunication::ranks() const { return state_->group->ranks(); }
+int64_t MatmulCommunication::rank() const { return state_->group->rank(); }
 
-void MatmulTraffic::all_reduce(void* data, int64_t count) {
+void MatmulCommunication::all_reduce(void* data, int64_t count) {
   state_->add([&] { return state_->group->all_reduce(data, data, count, state_->dtype, SUM, state_->stream); });
 }
 
-void MatmulTraffic::gather_others(const void* in, void* out, int64_t count, int64_t distance) {
+void MatmulCommunication::gather_others(const void* in, void* out, int64_t count, int64_t distance) {
   state_->add(
       [&] { return state_->group->all_gather_others(in, out, count, distance, state_->dtype, state_->stream); });
 }
 
-void MatmulTraffic::reduce_scatter(const void* in, void* out, int64_t count) {
+void MatmulCommunication::reduce_scatter(const void* in, void* out, int64_t count) {
   state_->add([&] { return state_->group->reduce_scatter(in, out, count, state_->dtype, SUM, state_->stream); });
 }
 
-void MatmulTraffic::wait(int64_t collectives) {
+void MatmulCommunication::wait(int64_t collectives) {
   if (collectives == 0) return;
   try {
     state_->marks.at(collectives - 1).wait();  // they run one after another
@@ -81,6 +81,6 @@ void MatmulTraffic::wait(int64_t collectives) {
   }
 }
 
-void MatmulTraffic::wait_for_all() { wait(state_->marks.size()); }
+void MatmulCommunication::wait_for_all() { wait(state_->marks.size()); }
 
 }  // namespace virtual_npu

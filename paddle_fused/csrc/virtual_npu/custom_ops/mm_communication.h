@@ -13,13 +13,13 @@
 
 namespace virtual_npu {
 
-class MatmulTraffic {
+class MatmulCommunication {
  public:
   // Finds the communication domain; refuses an unknown one and a second one.
-  MatmulTraffic(const char* op, const std::string& hcom, phi::DataType dtype);
+  MatmulCommunication(const char* op, const std::string& hcom, phi::DataType dtype);
   // Waits for what is in flight: it reads and writes memory of the call.
-  ~MatmulTraffic();
-  MatmulTraffic(const MatmulTraffic&) = delete;
+  ~MatmulCommunication();
+  MatmulCommunication(const MatmulCommunication&) = delete;
 
   int64_t ranks() const;
   int64_t rank() const;

@@ -56,7 +56,7 @@ def _is_cann_level(text: str) -> bool:
     return re.fullmatch(r"\d+\.\d+(\.[0-9A-Za-z]+)*", text, re.ASCII) is not None
 
 
-FLASH_ATTENTION_FORMS = ("tensor13", "list13", "v10")
+FLASH_ATTENTION_FORMS = ("tensor13", "v10")
 INSTRUCTION_SETS = ("baseline", "neon", "avx2", "avx512", "avx512_bf16", "amx")
 
 SETTINGS: dict[str, Setting] = {
@@ -112,7 +112,7 @@ SETTINGS: dict[str, Setting] = {
         "the CANN level that is emulated", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
     ),
     "VIRTUAL_NPU_FLASH_ATTENTION_ABI": Setting(
-        "form of flash_attention_npu: 13 arguments with lengths as tensors or as lists, or 10 arguments",
+        "form of flash_attention_npu: 13 arguments, with lengths of sequences, or 10",
         "tensor13",
         "one of " + ", ".join(FLASH_ATTENTION_FORMS),
         FLASH_ATTENTION_FORMS.__contains__,

@@ -162,10 +162,10 @@ def _refuses_statistics(query, call) -> str | None:
 
 
 def _form() -> str | None:
-    """The public form of the operator: tensor13, list13, v10, or None for another."""
+    """The public form of the operator: tensor13, v10, or None for another."""
     inputs, attributes = ascend.signature(PLUGIN)
     if "is_varlen" in attributes:
-        return "tensor13" if len(inputs) == 7 else "list13"
+        return "tensor13" if len(inputs) == 7 else None
     return "v10" if "is_triangle_upper_mask" in attributes else None
 
 
@@ -173,20 +173,18 @@ def _refuses_form() -> str | None:
     if _form() is not None:
         return None
     return (
-        f"{PLUGIN} of the plugin that is installed has none of its three known forms: "
+        f"{PLUGIN} of the plugin that is installed has neither of its two released forms: "
         f"{ascend.signature(PLUGIN)}"
     )
 
 
 def _form_arguments(call, request: _Request, flags) -> tuple:
-    form = _form()
-    if form == "v10":
+    if _form() == "v10":
         return flags
-    lengths = (None, None) if form == "tensor13" else ([], [])
+    lengths = None, None
     if request.varlen:
-        lengths = [list(accumulate(lens)) for lens in (call.plan.query_lens, call.plan.key_lens)]
-        if form == "tensor13":
-            lengths = [paddle.to_tensor(ends, dtype="int32") for ends in lengths]
+        ends = (list(accumulate(lens)) for lens in (call.plan.query_lens, call.plan.key_lens))
+        lengths = [paddle.to_tensor(each, dtype="int32") for each in ends]
     return (*lengths, *flags, request.varlen)
 
 

@@ -92,7 +92,7 @@ EXPECTED_V10 = {
 }
 
 
-@pytest.mark.parametrize("form", ["tensor13", pytest.param("list13", marks=pytest.mark.slow), "v10"])
+@pytest.mark.parametrize("form", ["tensor13", "v10"])
 def test_form(form, run_python, tmp_path):
     program, result = tmp_path / "program.py", tmp_path / "found.json"
     program.write_text(PROGRAM)

@@ -69,11 +69,6 @@ FORMS = {
             none="None, None,",
         ),
     ),
-    "list13": FORM_PROGRAM.format(
-        no_lengths="[], [],",
-        no_varlen=", False",
-        varlen=VARLEN.format(lengths="[5, 12], [5, 12]", none="[], [],"),
-    ),
     "v10": FORM_PROGRAM.format(no_lengths="", no_varlen="", varlen=""),
 }
 

@@ -1,11 +1,10 @@
-// Registers flash_attention_npu in one of the three forms that public releases of paddle-custom-npu have had. The
-// environment variable VIRTUAL_NPU_FLASH_ATTENTION_ABI chooses when the plugin is loaded:
+// Registers flash_attention_npu in one of the two forms that releases of paddle-custom-npu have had. The environment
+// variable VIRTUAL_NPU_FLASH_ATTENTION_ABI chooses when the plugin is loaded:
 //
 //   tensor13 (default)  lengths of sequences are two optional int32 tensors   (2025-01-09 and later)
-//   list13              lengths of sequences are two lists of ints            (2025-01-03)
 //   v10                 no lengths of sequences                               (2024)
 //
-// All have the outputs attention_score, softmax_max, softmax_sum, softmax_out, seed, offset and numel. softmax_out is
+// Both have the outputs attention_score, softmax_max, softmax_sum, softmax_out, seed, offset and numel. softmax_out is
 // an unused element, whatever return_softmax says, and numel counts the elements of the dropout mask. Where the
 // upstream operator deviates from its purpose this one does not follow: dropout is applied in the forward pass, with
 // the mask that the backward pass uses, and numel counts Sq * Skv rather than Sq * Sq for each head.
@@ -15,9 +14,9 @@
 #include <string>
 
 #include "framework/paddle_release.h"
-#include "virtual_npu/observe/operator_call.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/dry/known_values.h"
+#include "virtual_npu/observe/operator_call.h"
 
 namespace virtual_npu {
 namespace {
@@ -38,9 +37,9 @@ const std::string& chosen_form() {
 // Loading happens inside `import paddle`, where an error would take the whole program down: it is kept for the call.
 void check_form() {
   const std::string& form = chosen_form();
-  if (form == "tensor13" || form == "list13" || form == "v10") return;
+  if (form == "tensor13" || form == "v10") return;
   refuse("flash_attention_npu",
-         "VIRTUAL_NPU_FLASH_ATTENTION_ABI is " + form + "; accepted: tensor13 (default), list13, v10.");
+         "VIRTUAL_NPU_FLASH_ATTENTION_ABI is " + form + "; accepted: tensor13 (default), v10.");
 }
 
 std::vector<Tensor> checked_forward(FlashAttention call, const OptionalTensor& fixed_seed_offset) {
@@ -96,28 +95,6 @@ std::vector<Tensor> backward_tensor13(const Tensor& query, const Tensor& key, co
                           {grad, softmax_max, softmax_sum, attention_score, seed, offset});
 }
 
-// ---- list13
-std::vector<Tensor> forward_list13(const Tensor& query, const Tensor& key, const Tensor& value,
-                                   const OptionalTensor& fixed_seed_offset, const OptionalTensor& attn_mask,
-                                   const std::vector<int64_t>& actual_seq_q_len,
-                                   const std::vector<int64_t>& actual_seq_kv_len, float dropout, bool causal,
-                                   bool return_softmax, bool is_test, bool is_triangle_upper_mask, bool is_varlen) {
-  return checked_forward({query, key, value, attn_mask, actual_seq_q_len, actual_seq_kv_len, dropout, causal, is_test,
-                          is_triangle_upper_mask, is_varlen},
-                         fixed_seed_offset);
-}
-std::vector<Tensor> backward_list13(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad,
-                                    const OptionalTensor& attn_mask, const Tensor& softmax_max,
-                                    const Tensor& softmax_sum, const Tensor& softmax_out, const Tensor& attention_score,
-                                    const Tensor& seed, const Tensor& offset, const Tensor& numel,
-                                    const std::vector<int64_t>& actual_seq_q_len,
-                                    const std::vector<int64_t>& actual_seq_kv_len, float dropout, bool causal,
-                                    bool is_test, bool is_triangle_upper_mask, bool is_varlen) {
-  return checked_backward({query, key, value, attn_mask, actual_seq_q_len, actual_seq_kv_len, dropout, causal, is_test,
-                           is_triangle_upper_mask, is_varlen},
-                          {grad, softmax_max, softmax_sum, attention_score, seed, offset});
-}
-
 // ---- v10
 std::vector<Tensor> forward_v10(const Tensor& query, const Tensor& key, const Tensor& value,
                                 const OptionalTensor& fixed_seed_offset, const OptionalTensor& attn_mask, float dropout,
@@ -136,7 +113,7 @@ std::vector<Tensor> backward_v10(const Tensor& query, const Tensor& key, const T
       {grad, softmax_max, softmax_sum, attention_score, seed, offset});
 }
 
-// ---- shapes and dtypes, the same for all three. Ranks other than 3 and 4 are refused when the operator runs.
+// ---- shapes and dtypes, the same for both. Ranks other than 3 and 4 are refused when the operator runs.
 std::vector<Shape> forward_shapes(const Shape& query, const Shape& key, const Shape& value) {
   Shape statistics = query;
   constexpr int64_t copies = contract::limits::attention_statistics;
@@ -169,14 +146,9 @@ paddle::OpMetaInfoBuilder register_forward() {
   const Names lengths = {paddle::Optional("actual_seq_q_len"), paddle::Optional("actual_seq_kv_len")};
   const Names flags = {"dropout: float", "causal: bool", "return_softmax: bool", "is_test: bool",
                        "is_triangle_upper_mask: bool"};
-  const Names lists = {"actual_seq_q_len: std::vector<int64_t>", "actual_seq_kv_len: std::vector<int64_t>"};
   auto builder = paddle::OpMetaInfoBuilder("flash_attention_npu", 0);
   if (form == "v10") {
     builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PF_KERNEL(forward_v10));
-  } else if (form == "list13") {
-    builder.Inputs(Names(tensors))
-        .Attrs(joined(lists, joined(flags, {"is_varlen: bool"})))
-        .SetKernelFn(PF_KERNEL(forward_list13));
   } else {
     builder.Inputs(joined(tensors, lengths))
         .Attrs(joined(flags, {"is_varlen: bool"}))
@@ -196,14 +168,9 @@ paddle::OpMetaInfoBuilder register_backward() {
                          "softmax_max", "softmax_sum", "softmax_out", "attention_score", "seed", "offset", "numel"};
   const Names lengths = {paddle::Optional("actual_seq_q_len"), paddle::Optional("actual_seq_kv_len")};
   const Names flags = {"dropout: float", "causal: bool", "is_test: bool", "is_triangle_upper_mask: bool"};
-  const Names lists = {"actual_seq_q_len: std::vector<int64_t>", "actual_seq_kv_len: std::vector<int64_t>"};
   auto builder = paddle::OpMetaInfoBuilder("flash_attention_npu", 1);
   if (form == "v10") {
     builder.Inputs(Names(tensors)).Attrs(Names(flags)).SetKernelFn(PF_KERNEL(backward_v10));
-  } else if (form == "list13") {
-    builder.Inputs(Names(tensors))
-        .Attrs(joined(lists, joined(flags, {"is_varlen: bool"})))
-        .SetKernelFn(PF_KERNEL(backward_list13));
   } else {
     builder.Inputs(joined(tensors, lengths))
         .Attrs(joined(flags, {"is_varlen: bool"}))

@@ -1,4 +1,4 @@
-// flash_attention_npu, independent of how its arguments arrive (see flash_attention.cc for the three forms).
+// flash_attention_npu, independent of how its arguments arrive (see flash_attention.cc for the two forms).
 //
 //   attention_score = dropout(softmax(query key^T / sqrt(D) + mask)) value
 //

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from .cures import cures
+from .patches import patch_variables
 from .plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, check_fits, is_virtual
 from .settings import cann_level, check_settings, device_count
 
@@ -35,7 +35,7 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
         # Written out even when it is the default, so that the supplied package needs to know no default of
         # its own.
         "VIRTUAL_NPU_CANN": cann_level(base),
-        **cures(base),
+        **patch_variables(base),
     }
 
 

@@ -1,8 +1,8 @@
-"""Each cure: the defect is there without it, gone with it, and machines without the defect are left alone."""
+"""Each patch: the defect is there without it, gone with it, and machines without it are left alone."""
 
 import pytest
 
-from paddle_fused.virtual_npu.cures import CPU_DESCRIPTION, cures
+from paddle_fused.virtual_npu.patches import CPU_DESCRIPTION, patch_variables
 
 # The exact sum is a*a - round(a*a), which a fused multiply-add keeps and separate instructions round to zero.
 FUSED_MULTIPLY_ADD = """
@@ -29,24 +29,26 @@ def cpu(tmp_path, vendor, flags):
 
 
 def test_mkl_takes_its_avx2_path_on_other_makers_cpus(tmp_path):
-    assert cures({}, cpu(tmp_path, "AuthenticAMD", "fma avx avx2")) == {"MKL_DEBUG_CPU_TYPE": "5"}
+    assert patch_variables({}, cpu(tmp_path, "AuthenticAMD", "fma avx avx2")) == {"MKL_DEBUG_CPU_TYPE": "5"}
 
 
 def test_mkl_takes_its_avx512_path_where_all_of_it_is_there(tmp_path):
     flags = "fma avx avx2 avx512f avx512cd avx512bw avx512dq"
-    assert cures({}, cpu(tmp_path, "AuthenticAMD", flags)) == {"MKL_DEBUG_CPU_TYPE": "5"}
-    assert cures({}, cpu(tmp_path, "AuthenticAMD", f"{flags} avx512vl")) == {"MKL_DEBUG_CPU_TYPE": "7"}
+    assert patch_variables({}, cpu(tmp_path, "AuthenticAMD", flags)) == {"MKL_DEBUG_CPU_TYPE": "5"}
+    assert patch_variables({}, cpu(tmp_path, "AuthenticAMD", f"{flags} avx512vl")) == {
+        "MKL_DEBUG_CPU_TYPE": "7"
+    }
 
 
 @pytest.mark.parametrize(("vendor", "flags"), [("GenuineIntel", "fma avx2"), ("AuthenticAMD", "avx fma")])
 def test_mkl_is_left_alone_elsewhere(tmp_path, vendor, flags):
-    assert cures({}, cpu(tmp_path, vendor, flags)) == {}
-    assert cures({}, tmp_path / "missing") == {}
+    assert patch_variables({}, cpu(tmp_path, vendor, flags)) == {}
+    assert patch_variables({}, tmp_path / "missing") == {}
 
 
 def test_what_the_user_has_set_stays(tmp_path):
     chosen = {"MKL_DEBUG_CPU_TYPE": "4"}
-    assert cures(chosen, cpu(tmp_path, "AuthenticAMD", "fma avx2")) == chosen
+    assert patch_variables(chosen, cpu(tmp_path, "AuthenticAMD", "fma avx2")) == chosen
 
 
 def test_matmul_uses_the_vector_instructions_of_this_machine(run_program):
@@ -56,4 +58,4 @@ def test_matmul_uses_the_vector_instructions_of_this_machine(run_program):
 
 def test_without_the_cure_it_does_not_where_the_cure_applies(run_program):
     # "0" is what MKL takes by itself there; an Intel CPU can be told to take it, too, and has no defect.
-    assert cures({}) == {} or not matmul_uses_fused_multiply_add(run_program, "0")
+    assert patch_variables({}) == {} or not matmul_uses_fused_multiply_add(run_program, "0")

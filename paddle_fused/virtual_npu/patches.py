@@ -1,4 +1,4 @@
-"""Cures for defects of stock Paddle that the virtual NPU would inherit.
+"""Patches of defects of stock Paddle that the virtual NPU would inherit.
 
 They work through the environment, because they must be in force when paddle is imported.
 """
@@ -17,7 +17,7 @@ MKL_CODE_PATHS = {
 }
 
 
-def cures(base: Mapping[str, str], cpu_description: Path = CPU_DESCRIPTION) -> dict[str, str]:
+def patch_variables(base: Mapping[str, str], cpu_description: Path = CPU_DESCRIPTION) -> dict[str, str]:
     """The variables to set in the environment ``base``; one that the user has set keeps its value."""
     return {name: base.get(name, value) for name, value in _mkl_code_path(cpu_description).items()}
 

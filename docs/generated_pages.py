@@ -1,4 +1,4 @@
-"""Pages that the documentation's build writes: the flags of scripts/run_llama_npu.py, from their fields."""
+"""What the documentation's build writes: the flags, from their fields, and the checks of the doctor."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ def on_files(files, config):
     for name, text in {"reference/flags.md": flags()}.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Called by mkdocs for each page: puts tables in the places that are marked for them."""
+    mark = "<!-- table: checks of the doctor -->"
+    return markdown.replace(mark, checks()) if mark in markdown else None
+
+
+def checks() -> str:
+    """The table of the doctor's checks, from their docstrings."""
+    from llm_npu.doctor.checks import described
+
+    rows = [f"| `{name}` | {looks_at} | {problem} |" for name, looks_at, problem in described()]
+    return "\n".join(["| check | looks at | is a problem |", "|---|---|---|", *rows]) + "\n"
 
 
 def flags() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -55,6 +56,21 @@ def on_card(host, **variables) -> Setup:
     return Setup(environ, "npu:card", output_dir=host / "output", root=host, disk_gb=0.001)
 
 
+# A way to break a host, the check that has to name it, the level, and words of the finding.
+BROKEN: list[tuple[Callable[[Path], Setup], str, str, str]] = []
+
+
+def breaks(check: str, level: str, words: str):
+    """Adds the decorated function to ``BROKEN``."""
+
+    def add(function):
+        BROKEN.append((function, check, level, words))
+        return function
+
+    return add
+
+
+@breaks("mc2", "error", "CANN 8.0.RC1 cannot run")
 def old_cann(host):
     info = host / "usr/local/Ascend/ascend-toolkit/latest"
     (info / "version.cfg").unlink()
@@ -62,11 +78,13 @@ def old_cann(host):
     return on_card(host, FLAGS_NPU_MC2="1")
 
 
+@breaks("mc2", "error", "the driver 23.0.3 cannot run")
 def old_driver(host):
     write(host / "usr/local/Ascend/driver/version.info", "Version=23.0.3\n")
     return on_card(host, FLAGS_NPU_MC2="1")
 
 
+@breaks("cann", "warning", "of other versions: opp 8.0.RC1")
 def mixed_cann(host):
     file = host / "usr/local/Ascend/ascend-toolkit/latest/version.cfg"
     file.write_text(
@@ -77,48 +95,58 @@ def mixed_cann(host):
     return on_card(host)
 
 
+@breaks("cann", "error", "ASCEND_TOOLKIT_HOME names")
 def moved_cann(host):
     return on_card(host, ASCEND_TOOLKIT_HOME=str(host / "opt/ascend"))
 
 
+@breaks("cann", "error", "does not say which version")
 def nameless_cann(host):
     (host / "usr/local/Ascend/ascend-toolkit/latest/version.cfg").unlink()
     return on_card(host)
 
 
+@breaks("cann", "error", "CANN is not installed")
 def no_cann(host):
     (host / "usr/local/Ascend/ascend-toolkit/latest").rename(host / "elsewhere")
     return on_card(host)
 
 
+@breaks("cann", "error", "libascendcl.so is in no folder of LD_LIBRARY_PATH")
 def not_sourced(host):
     return on_card(host, LD_LIBRARY_PATH="")
 
 
+@breaks("pairs", "error", f"{ANOTHER_PADDLE}, and paddlepaddle {PADDLE} is installed")
 def other_paddle(host):
     write(host / "plugin/npu/__init__.py", f"full_version  = '{ANOTHER_PADDLE}'\ncann_version  = '8.0.RC2'\n")
     return on_card(host)
 
 
+@breaks("pairs", "warning", "was built with CANN 8.0.0, and CANN 8.0.RC2 is installed")
 def other_cann(host):
     write(host / "plugin/npu/__init__.py", f"full_version  = '{PADDLE}'\ncann_version  = '8.0.0'\n")
     return on_card(host)
 
 
+@breaks("device", "error", "/dev/devmm_svm")
 def missing_node(host):
     (host / "dev/devmm_svm").unlink()
     return on_card(host)
 
 
+@breaks("device", "error", "hides every card")
 def hidden_card(host):
     return on_card(host, ASCEND_RT_VISIBLE_DEVICES="")
 
 
+@breaks("driver", "error", "card 0 (910B2) is Alarm")
 def ill_card(host):
     tool(host / "usr/local/bin/npu-smi", CHIP.format(health="Alarm"))
     return on_card(host)
 
 
+@breaks("driver", "error", "ret is -8005")
 def mute_card(host):
     write(
         host / "usr/local/bin/npu-smi",
@@ -128,45 +156,55 @@ def mute_card(host):
     return on_card(host)
 
 
+@breaks("variables", "warning", "is HCCL_INTRA_PCIE_ENABLE meant?")
 def misspelt(host):
     return on_card(host, HCCL_INTRA_PCIE_EHABLE="1")
 
 
+@breaks("variables", "warning", "MC2 has no effect: PaddleNLP reads FLAGS_NPU_MC2")
 def unread(host):
     return on_card(host, MC2="1")
 
 
+@breaks("mc2", "error", "reads it as a number")
 def text_for_mc2(host):
     return on_card(host, FLAGS_NPU_MC2="true")
 
 
+@breaks("hccl", "error", "HCCL_CONNECT_TIMEOUT is '10'; accepted: seconds, from 120 to 7200")
 def short_timeout(host):
     return on_card(host, HCCL_CONNECT_TIMEOUT="10")
 
 
+@breaks("hccl", "error", "not an address of this host")
 def other_address(host):
     return on_card(host, HCCL_IF_IP="192.0.2.1")  # of a network that is reserved for documents
 
 
+@breaks("hccl", "error", "'eth0', which is no address")
 def no_address(host):
     return on_card(host, HCCL_IF_IP="eth0")
 
 
+@breaks("hccl", "error", "leaves none of this host's")
 def no_interface(host):
     return on_card(host, HCCL_SOCKET_IFNAME="=no-such-interface")
 
 
+@breaks("memory", "error", "0.5 GiB of memory are available")
 def little_memory(host):
     write(host / "proc/meminfo", "MemAvailable:   500000 kB\n")
     return on_card(host)
 
 
+@breaks("memory", "warning", "1.0 GiB of memory are available")
 def small_container(host):
     for name, value in (("memory.max", 2**31), ("memory.current", 2**30)):
         write(host / "sys/fs/cgroup" / name, f"{value}\n")
     return on_card(host)
 
 
+@breaks("shm", "warning", "/dev/shm has 64 MiB")
 def small_shm(host):
     write(
         host / "proc/mounts", "shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k,inode64 0 0\n"
@@ -174,53 +212,26 @@ def small_shm(host):
     return on_card(host)
 
 
+@breaks("disk", "error", "cannot be written")
 def read_only(host):
     return Setup({}, "cpu", output_dir=Path("/proc/no/such/folder"), root=host)
 
 
+@breaks("disk", "error", "cannot be written")
 def file_in_the_way(host):
     return Setup({}, "cpu", output_dir=write(host / "file", "") / "output", root=host)
 
 
+@breaks("disk", "warning", "are free in")
 def full_disk(host):
     return Setup({}, "cpu", output_dir=host, root=host, disk_gb=1e9)
 
 
+@breaks("threads", "warning", "threads wait for each other")
 def many_threads(host):
     return on_card(host, OMP_NUM_THREADS=str(100 * os.cpu_count()))
 
 
+@breaks("threads", "error", "OMP_NUM_THREADS is 'all'; accepted: 1 or more")
 def no_threads(host):
     return on_card(host, OMP_NUM_THREADS="all")
-
-
-BROKEN = [
-    (old_cann, "mc2", "error", "CANN 8.0.RC1 cannot run"),
-    (old_driver, "mc2", "error", "the driver 23.0.3 cannot run"),
-    (mixed_cann, "cann", "warning", "of other versions: opp 8.0.RC1"),
-    (moved_cann, "cann", "error", "ASCEND_TOOLKIT_HOME names"),
-    (nameless_cann, "cann", "error", "does not say which version"),
-    (no_cann, "cann", "error", "CANN is not installed"),
-    (not_sourced, "cann", "error", "libascendcl.so is in no folder of LD_LIBRARY_PATH"),
-    (other_paddle, "pairs", "error", f"{ANOTHER_PADDLE}, and paddlepaddle {PADDLE} is installed"),
-    (other_cann, "pairs", "warning", "was built with CANN 8.0.0, and CANN 8.0.RC2 is installed"),
-    (missing_node, "device", "error", "/dev/devmm_svm"),
-    (hidden_card, "device", "error", "hides every card"),
-    (ill_card, "driver", "error", "card 0 (910B2) is Alarm"),
-    (mute_card, "driver", "error", "ret is -8005"),
-    (misspelt, "variables", "warning", "is HCCL_INTRA_PCIE_ENABLE meant?"),
-    (unread, "variables", "warning", "MC2 has no effect: PaddleNLP reads FLAGS_NPU_MC2"),
-    (text_for_mc2, "mc2", "error", "reads it as a number"),
-    (short_timeout, "hccl", "error", "HCCL_CONNECT_TIMEOUT is '10'; accepted: seconds, from 120 to 7200"),
-    (other_address, "hccl", "error", "not an address of this host"),
-    (no_address, "hccl", "error", "'eth0', which is no address"),
-    (no_interface, "hccl", "error", "leaves none of this host's"),
-    (little_memory, "memory", "error", "0.5 GiB of memory are available"),
-    (small_container, "memory", "warning", "1.0 GiB of memory are available"),
-    (small_shm, "shm", "warning", "/dev/shm has 64 MiB"),
-    (read_only, "disk", "error", "cannot be written"),
-    (file_in_the_way, "disk", "error", "cannot be written"),
-    (full_disk, "disk", "warning", "are free in"),
-    (many_threads, "threads", "warning", "threads wait for each other"),
-    (no_threads, "threads", "error", "OMP_NUM_THREADS is 'all'; accepted: 1 or more"),
-]

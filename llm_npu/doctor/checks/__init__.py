@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 
 from ..finding import Finding, error
 from ..setup import Setup
@@ -10,9 +11,17 @@ from . import ascend, devices, environment, hccl, operators, packages, pairs, pl
 
 Check = Callable[[Setup], Iterable[Finding]]
 
-# Each module says which checks it has, in ``CHECKS``: the name that findings have, and the function.
+# Each module says which checks it has, in ``CHECKS``: the name that findings have, and the function, whose
+# docstring is its row in the documentation.
 MODULES = (packages, devices, plugin, process, operators, ascend, pairs, environment, hccl, resources)
 CHECKS: dict[str, Check] = {name: check for module in MODULES for name, check in module.CHECKS.items()}
+
+
+def described() -> Iterator[tuple[str, str, str]]:
+    """Of each check: its name, what it looks at and what is a problem, as its docstring has it."""
+    for name, check in CHECKS.items():
+        looks_at, problem = inspect.getdoc(check).split("\n\nA problem: ")
+        yield name, *(" ".join(part.split()).removesuffix(".") for part in (looks_at, problem))
 
 
 def examine(setup: Setup) -> list[Finding]:

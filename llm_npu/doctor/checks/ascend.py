@@ -23,7 +23,11 @@ PATIENCE = 30.0  # seconds for npu-smi
 
 
 def cann(setup: Setup) -> Iterator[Finding]:
-    """The installation that would be used: whether it is there, whole, and of one version."""
+    """CANN: `ASCEND_HOME_PATH`, `ASCEND_TOOLKIT_HOME`, the usual folders; `version.cfg`,
+    `ascend_toolkit_install.info`; `LD_LIBRARY_PATH`.
+
+    A problem: missing or moved CANN; parts of different versions; `set_env.sh` that was not sourced.
+    """
     found, needed = setup.cann, setup.kind == "card"
     if found is None:
         if needed:
@@ -75,7 +79,10 @@ def driver_version(root: Path) -> str | None:
 
 
 def driver(setup: Setup) -> Iterator[Finding]:
-    """The driver's version, and the health of the cards that npu-smi reports."""
+    """The driver's `version.info`, and the cards' health by `npu-smi info`.
+
+    A problem: no answer; no card; a card whose health is not OK.
+    """
     version = driver_version(setup.root)
     if setup.kind != "card":
         yield ok("driver", f"{version or 'there is none'}; none is needed without a card")

@@ -13,7 +13,10 @@ NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # what CANN opens besides 
 
 
 def chosen(setup: Setup) -> Iterator[Finding]:
-    """What ``--device`` means here, and what is missing where it is not a card."""
+    """What `--device` means here; the driver's nodes, `ASCEND_RT_VISIBLE_DEVICES`, `VIRTUAL_NPU_*`.
+
+    A problem: a device that cannot be had; a setting of the virtual NPU that is unknown or has a bad value.
+    """
     try:
         device = setup.device
     except ValueError as failure:

@@ -9,7 +9,10 @@ from ..setup import Setup
 
 
 def variables(setup: Setup) -> Iterator[Finding]:
-    """Misspelt names, names that nothing reads, and those that only a card's libraries read."""
+    """Environment variables whose names look like those of Paddle, HCCL or CANN.
+
+    A problem: a misspelt name; one that nothing reads; one that only a card's libraries read.
+    """
     from llm_npu.config import ineffective_variables  # here: the package needs yaml, which may be missing
 
     found = ineffective_variables(setup.kind, setup.environ)

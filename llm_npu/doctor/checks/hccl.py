@@ -48,7 +48,10 @@ VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def values(setup: Setup) -> Iterator[Finding]:
-    """Values outside of what HCCL takes; errors where a card is used, else warnings."""
+    """Values of HCCL's environment variables; errors where a card is used, else warnings.
+
+    A problem: a value that HCCL refuses; an address or an interface that this host does not have.
+    """
     judge = error if setup.kind == "card" else warning
     findings = []
     for name, (accepted, accepts) in VALUES.items():

@@ -25,7 +25,10 @@ SAME_PADDLE = "Install the paddle-custom-npu of the version that paddlepaddle ha
 
 
 def operators(setup: Setup) -> Iterator[Finding]:
-    """The operators that a process with the plugin finds in it."""
+    """Inputs and attributes of the plugin's operators.
+
+    A problem: an operator that is missing, or that takes other arguments than in any public version.
+    """
     facts = setup.probe.facts
     if setup.kind == "cpu" or not setup.probe.passed(OPERATORS) or facts.get("computed_on") == "cpu":
         return  # there is no plugin, or it fails; the checks of plugin and process have said why

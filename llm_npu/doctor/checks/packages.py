@@ -20,7 +20,10 @@ INSTALL = "Run `pip install .` in the project's folder."
 
 
 def python(setup: Setup) -> Iterator[Finding]:
-    """The interpreter and the machine that this project is made for."""
+    """Version of Python, system and machine.
+
+    A problem: a Python that the project does not accept; another system than 64-bit Linux.
+    """
     version = platform.python_version()
     found = f"CPython {version} on {platform.system()} {platform.machine()}, {sys.executable}"
     accepted = _requires_python()
@@ -50,7 +53,10 @@ def _installed() -> metadata.Distribution | None:
 
 
 def code(setup: Setup) -> Iterator[Finding]:
-    """Whether ``python -m`` and the scripts run the same code, where a folder hides what is installed."""
+    """In a clone, its Python code against what is installed.
+
+    A problem: other code: `python -m` runs the clone's, scripts run what is installed.
+    """
     hidden = libraries.hidden_package()
     if hidden is None:
         return
@@ -72,7 +78,10 @@ def _same(file: Path, other: Path) -> bool:
 
 
 def pins(setup: Setup) -> Iterator[Finding]:
-    """The packages that the project names, and their versions."""
+    """The installed packages against the project's requirements, by their metadata.
+
+    A problem: a missing package; paddlepaddle or paddlenlp in another version (a warning for others).
+    """
     project = _installed()
     if project is None:
         cure = f"Activate the environment that has it (`. .venv/bin/activate`). If there is none: {INSTALL}"

@@ -18,7 +18,10 @@ MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 reads it as a whole number
 
 
 def versions(setup: Setup) -> Iterator[Finding]:
-    """The plugin for cards against Paddle and CANN: it is built with one version of each, and says which."""
+    """What paddle-custom-npu was built with.
+
+    A problem: another paddlepaddle; another CANN.
+    """
     if setup.card.plugin is None:
         return
     built = _built_with(setup.card.plugin)
@@ -65,10 +68,10 @@ def _version(package: str) -> str | None:
 
 
 def mc2(setup: Setup) -> Iterator[Finding]:
-    """Products fused with collectives: which CANN and driver have them, and whether they are asked for.
+    """`FLAGS_NPU_MC2`, and whether CANN and the driver have products fused with collectives.
 
-    With an older CANN a card ends in a bus error, and plugins that were built with one return memory that
-    nobody has written to.
+    A problem: MC2 on CANN below 8.0.RC2 or a driver below 24.1.RC2: a card ends in a bus error, and plugins
+    that were built with an older CANN return memory that nobody has written to.
     """
     asked = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
     if asked and not setup.environ[MC2_VARIABLE].strip().isdecimal():

@@ -11,7 +11,11 @@ from ..setup import Setup
 
 
 def files(setup: Setup) -> Iterator[Finding]:
-    """The libraries: built from the sources that stand here, and for the Paddle that is installed."""
+    """The native libraries: where they are, the Paddle and the C++ sources that they were built for and from.
+
+    A problem: libraries that are not built, that a folder with other sources hides, or that were built for
+    another Paddle or from other sources than stand beside them.
+    """
     try:
         libraries.check_built()
         if setup.kind == "virtual":

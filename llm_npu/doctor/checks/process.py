@@ -27,7 +27,10 @@ OF_CANN = ("libascend", "libacl", "libhccl", "libge_", "libopapi", "libnnopbase"
 
 
 def stages(setup: Setup) -> Iterator[Finding]:
-    """Paddle, the device and PaddleNLP in a process of their own."""
+    """Paddle, a product on the device, the host operators and PaddleNLP, in a process of their own.
+
+    A problem: whatever fails, crashes or hangs; a plugin that Paddle did not load.
+    """
     probe = setup.probe
     if probe.during == PADDLE or PADDLE in probe.failed:
         yield _no_paddle(setup, probe)

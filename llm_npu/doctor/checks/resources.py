@@ -24,7 +24,10 @@ PATIENCE = 60.0  # seconds for a process that loads one library
 
 
 def memory(setup: Setup) -> Iterator[Finding]:
-    """What can be had without swapping, within the limit of the container."""
+    """Memory that can be had without swapping, within the container's limit.
+
+    A problem: less than 1 GiB (an error) or 4 GiB; a `VIRTUAL_NPU_MEMORY_GB` beyond it.
+    """
     available = available_memory(setup.root)
     if available is None:
         cure = "Mount /proc into the container."
@@ -66,7 +69,10 @@ def _number(text: str) -> float:
 
 
 def disk(setup: Setup) -> Iterator[Finding]:
-    """Whether the output folder can be written, and what is free there."""
+    """The output folder.
+
+    A problem: a folder that cannot be written; less free there than `--disk_gb`.
+    """
     folder = setup.output_dir.expanduser().resolve()
     while not folder.exists():
         folder = folder.parent
@@ -87,7 +93,10 @@ def disk(setup: Setup) -> Iterator[Finding]:
 
 
 def shared_memory(setup: Setup) -> Iterator[Finding]:
-    """The size of /dev/shm, through which the workers of a data loader hand over their batches."""
+    """The size of `/dev/shm`, through which the workers of a data loader hand over their batches.
+
+    A problem: no more than docker's 64 MiB, which they fill.
+    """
     mounts = content(setup.root / "proc/mounts")
     size = re.search(r"^\S+ /dev/shm tmpfs \S*\bsize=(\d+)k", mounts, re.MULTILINE)
     if size is None:
@@ -105,7 +114,10 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
 
 
 def threads(setup: Setup) -> Iterator[Finding]:
-    """OMP_NUM_THREADS against the cores that this process may use."""
+    """`OMP_NUM_THREADS` against the cores that this process may use.
+
+    A problem: no number; more threads than cores.
+    """
     cores, given = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
     cure = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
     first = (given or "").partition(",")[0].strip()
@@ -122,7 +134,10 @@ def threads(setup: Setup) -> Iterator[Finding]:
 
 
 def instruction_set(setup: Setup) -> Iterator[Finding]:
-    """What the host kernels choose, in a process of their own: they end it when they cannot have it."""
+    """The instruction set that the host kernels choose, in a process of its own: a bad choice ends it.
+
+    A problem: kernels that cannot be loaded; a `PADDLE_FUSED_ISA` that the machine lacks.
+    """
     if not libraries.is_built(libraries.folder()):
         return  # the check of the plugin has said it
     command, environ = python("paddle_fused.instruction_set"), dict(setup.environ)

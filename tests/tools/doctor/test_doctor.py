@@ -27,14 +27,13 @@ def problems(check: str, setup: Setup) -> list[tuple[str, str]]:
     return [(found.level, found.what) for found in findings_of(check, setup) if found.level != "ok"]
 
 
-OF_FILES = ("device", "cann", "driver", "pairs", "mc2", "variables", "hccl", "memory", "disk", "threads")
-
-
 def test_nothing_is_wrong_with_a_whole_host(host):
     setup = on_card(host, FLAGS_NPU_MC2="1")
-    for check in OF_FILES:
+    for check in dict.fromkeys(check for _, check, _, _ in BROKEN):
         assert problems(check, setup) == [], check
-    said = " ".join(found.what for check in OF_FILES for found in findings_of(check, setup))
+    said = " ".join(
+        found.what for check in ("device", "cann", "driver") for found in findings_of(check, setup)
+    )
     assert "1 Ascend card(s)" in said and "CANN 8.0.RC2" in said and "driver 24.1.rc2" in said
     assert "1 card(s), 910B2, health OK" in said
 
@@ -46,6 +45,14 @@ def test_what_was_broken_on_a_host_is_named(host, breaks, check, level, words):
     (found,) = [finding for finding in findings_of(check, breaks(host)) if finding.level != "ok"]
     assert found.level == level and words in found.what, found
     assert found.cure.endswith(".") or found.cure.endswith(")"), found.cure
+
+
+def test_a_check_says_what_it_looks_at_and_what_is_a_problem():
+    from llm_npu.doctor.checks import CHECKS, described
+
+    rows = list(described())
+    assert [name for name, _, _ in rows] == list(CHECKS)
+    assert all(looks_at and problem and "|" not in looks_at + problem for _, looks_at, problem in rows)
 
 
 def test_values_are_warnings_only_where_no_card_reads_them(host):

@@ -190,14 +190,10 @@ def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
 
 @pytest.mark.slow
 def test_the_document(run_python):
-    """Its example runs, and its table has every check."""
-    from llm_npu.doctor.checks import CHECKS
-
-    document = (ROOT / "docs/doctor.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    """Its example runs."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/doctor.md").read_text(), re.DOTALL)
     done = run_python("-c", example)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == list(CHECKS)
 
 
 WITHOUT_FRAMEWORKS = """

@@ -32,6 +32,8 @@ def card_host(tmp_path: Path) -> Path:
     for node in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"):
         write(root / "dev" / node, "")
     write(root / "proc/meminfo", "MemTotal: 65000000 kB\nMemAvailable:   64000000 kB\n")
+    write(root / "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
+    write(root / "proc/sys/net/ipv4/ip_local_reserved_ports", "50000,60000-60031\n")
     ascend = root / "usr/local/Ascend"
     write(ascend / "driver/version.info", "Version=24.1.rc2\nascendhal_version=7.35.19\n")
     toolkit = ascend / "ascend-toolkit/latest"
@@ -189,6 +191,17 @@ def no_address(host):
 @breaks("hccl", "error", "leaves none of this host's")
 def no_interface(host):
     return on_card(host, HCCL_SOCKET_IFNAME="=no-such-interface")
+
+
+@breaks("ports", "warning", "ports 60000 to 60031, and the system may give 60000 to another program")
+def unreserved_ports(host):
+    write(host / "proc/sys/net/ipv4/ip_local_reserved_ports", "\n")
+    return on_card(host)
+
+
+@breaks("ports", "warning", "ports 60100 to 60131, and the system may give 60100 to another program")
+def other_base_port(host):
+    return on_card(host, HCCL_IF_BASE_PORT="60100")
 
 
 @breaks("memory", "error", "0.5 GiB of memory are available")

@@ -10,6 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 
+from ..cann import content
 from ..finding import Finding, error, ok, warning
 from ..setup import Setup
 
@@ -28,6 +29,9 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 
 LONGEST = 2147483647
+# From the base port on, as CANN 8.3's reference says (16 before). That they were taken ended the runs of
+# https://github.com/vllm-project/vllm-ascend/issues/405.
+PORTS = 32
 # Each variable: what finishes the sentence "accepted: ...", and the judge of a value.
 VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
@@ -102,4 +106,36 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
         yield judge("hccl", what, "Name one of them, or run `unset HCCL_SOCKET_IFNAME`.")
 
 
-CHECKS = {"hccl": values}
+def ports(setup: Setup) -> Iterator[Finding]:
+    """The ports of the host that HCCL listens on, from `HCCL_IF_BASE_PORT` on, against those that the system
+    gives to any program.
+
+    A problem: ports that `net.ipv4.ip_local_reserved_ports` does not keep free: with another program on one
+    of them, HCCL cannot start (EJ0003, EI0019).
+    """
+    base = setup.environ.get("HCCL_IF_BASE_PORT") or "60000"
+    if setup.kind != "card" or not base.isdecimal():
+        return  # no card, or the check of values has said it
+    given, kept = (
+        content(setup.root / f"proc/sys/net/ipv4/ip_local_{name}")
+        for name in ("port_range", "reserved_ports")
+    )
+    first, last = int(base), int(base) + PORTS - 1
+    low, high = map(int, given.split() or (0, -1))
+    reserved = set().union(*map(_port_range, kept.strip().split(","))) if kept.strip() else set()
+    taken = {*range(first, last + 1)} & {*range(low, high + 1)} - reserved
+    if not taken:
+        yield ok("ports", f"no other program is given the ports {first} to {last} of HCCL")
+        return
+    keep = ",".join(filter(None, [kept.strip(), f"{first}-{last}"]))
+    what = f"HCCL listens on ports {first} to {last}, and the system may give {min(taken)} to another program"
+    yield warning("ports", what, f"Run `sysctl -w net.ipv4.ip_local_reserved_ports={keep}` on the host.")
+
+
+def _port_range(text: str) -> range:
+    """``60000-60031``, or one port."""
+    low, _, high = text.partition("-")
+    return range(int(low), int(high or low) + 1)
+
+
+CHECKS = {"hccl": values, "ports": ports}

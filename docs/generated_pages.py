@@ -1,39 +1,61 @@
-"""What the documentation's build writes: the flags, from their fields, and the checks of the doctor."""
+"""What the documentation's build writes: pages and tables from the code, and the list of operators.
+
+A page in PAGES has no file in docs/. A page in docs/ marks the place of a table (TABLES) with
+``<!-- generated: NAME -->``. Pages that take long to make are written into build/pages by commands of their
+own; the build shows a page from there in place of the one in docs/.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
+import json
+import re
+import subprocess
+import sys
 import typing
+from pathlib import Path
 
-from mkdocs.structure.files import File
+ROOT = Path(__file__).resolve().parents[1]
+MADE = ROOT / "build/pages"
+SOURCES = [ROOT, ROOT / "tests/shared", ROOT / "tests/virtual_npu"]
+MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 HEAD = """# Flags
 
-Those of `python scripts/run_llama_npu.py` that this project adds or gives another default. PaddleNLP's other
-`TrainingArguments` are accepted, too: `--help` lists them all. A YAML or JSON file (`--config`) has the same
-names.
+The flags of `python scripts/run_llama_npu.py` that this project adds or gives another default. PaddleNLP's
+other `TrainingArguments` are accepted as well; `--help` lists them all. A YAML or JSON file (`--config`) uses
+the same names.
 """
+
+
+def on_config(config):
+    """Called by mkdocs: the navigation gets a page for each registered operator."""
+    sys.path += map(str, SOURCES)  # here, because mkdocs takes back what a hook's import adds
+    from paddle_fused import registry
+
+    (reference,) = (section["Reference"] for section in config.nav if "Reference" in section)
+    (operators,) = (entry["Operators"] for entry in reference if "Operators" in entry)
+    operators += [{name: f"operators/{name}.md"} for name in sorted(registry.operators())]
+    return config
 
 
 def on_files(files, config):
     """Called by mkdocs, with the files of docs/."""
-    for name, text in {"reference/flags.md": flags()}.items():
-        files.append(File.generated(config, name, content=text))
+    from mkdocs.structure.files import File
+
+    for name, content in PAGES.items():
+        files.append(File.generated(config, name, content=content()))
     return files
 
 
-def on_page_markdown(markdown, page, config, files):
-    """Called by mkdocs for each page: puts tables in the places that are marked for them."""
-    mark = "<!-- table: checks of the doctor -->"
-    return markdown.replace(mark, checks()) if mark in markdown else None
-
-
-def checks() -> str:
-    """The table of the doctor's checks, from their docstrings."""
-    from llm_npu.doctor.checks import described
-
-    rows = [f"| `{name}` | {looks_at} | {problem} |" for name, looks_at, problem in described()]
-    return "\n".join(["| check | looks at | is a problem |", "|---|---|---|", *rows]) + "\n"
+def on_page_markdown(markdown, page, **_):
+    """Called by mkdocs, with the text of each page."""
+    made = MADE / page.file.src_uri
+    if made.exists():
+        return made.read_text(encoding="utf-8")
+    return MARK.sub(lambda mark: TABLES[mark[1]](), markdown)
 
 
 def flags() -> str:
@@ -64,3 +86,109 @@ def _type(kind) -> str:
         return kind.removeprefix("Optional[").removesuffix("]")
     chosen = [each for each in typing.get_args(kind) if each is not type(None)] or [kind]
     return " or ".join(each.__name__ for each in chosen)
+
+
+def rules() -> str:
+    """The page of CANN's rules."""
+    from paddle_fused.contracts.__main__ import page
+
+    return page()
+
+
+def api_sweep() -> str:
+    """The page of the public APIs on npu, as far as the cases tell it without running."""
+    from api_sweep.document import document
+
+    return document()
+
+
+@functools.cache
+def _validation():
+    from benchmarks.planner.validation import validation
+
+    return validation()
+
+
+def planner() -> str:
+    """The page of the planner's errors on published runs."""
+    from benchmarks.planner.page import page
+
+    return page(_validation())
+
+
+def planner_chart() -> bytes:
+    """The picture on it."""
+    from benchmarks.planner.page import chart
+
+    chart(_validation(), image := io.BytesIO())
+    return image.getvalue()
+
+
+def operators() -> str:
+    """The operators with what each computes, as the first line of its docstring says."""
+    from paddle_fused import registry
+
+    rows = ["| operator | computes |", "|---|---|"]
+    for name, operator in sorted(registry.operators().items()):
+        summary = " ".join(operator.function().__doc__.strip().partition("\n\n")[0].split()).rstrip(".")
+        shown = summary.replace("``", "`") if "``" in summary else f"`{summary}`"
+        rows.append(f"| [`{name}`](operators/{name}.md) | {shown} |")
+    return "\n".join(rows)
+
+
+def backends() -> str:
+    """Which backend runs which operator: asked in a process of its own, which activates the virtual NPU."""
+    command = [sys.executable, "-m", "paddle_fused.info", "--markdown"]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def checks() -> str:
+    """The table of the doctor's checks, from their docstrings."""
+    from llm_npu.doctor.checks import described
+
+    rows = [f"| `{name}` | {examines} | {problem} |" for name, examines, problem in described()]
+    return "\n".join(["| check | examines | is a problem |", "|---|---|---|", *rows])
+
+
+def settings() -> str:
+    """The environment variables of the virtual NPU and of the host kernels."""
+    from paddle_fused.virtual_npu.settings import SETTINGS
+
+    rows = ["| variable | meaning | accepted | default |", "|---|---|---|---|"]
+    rows += [
+        f"| `{name}` | {setting.meaning} | {setting.accepts} | {setting.default} |"
+        for name, setting in SETTINGS.items()
+    ]
+    return "\n".join(rows)
+
+
+def card_variables() -> str:
+    """The environment variables that only a card's libraries read."""
+    from llm_npu.config.variables import OF_A_CARD
+
+    return ", ".join(f"`{name}`" for name in OF_A_CARD)
+
+
+def upstream_failures() -> str:
+    """The failures of upstream's unit tests that are understood."""
+    known = json.loads((ROOT / "scripts/upstream_tests/known.json").read_text(encoding="utf-8"))
+    rows: dict[str, list[str]] = {}
+    for reason in known["reasons"]:
+        rows.setdefault(reason["why"], []).append(reason.get("file", "*"))
+    lines = ["| reason | test files |", "|---|---|"]
+    for why, files in rows.items():
+        named = "any" if "*" in files else ", ".join(f"`{file}`" for file in dict.fromkeys(files))
+        lines.append(f"| {why} | {named} |")
+    return "\n".join(lines)
+
+
+PAGES = {
+    "reference/flags.md": flags,
+    "rules.md": rules,
+    "api_sweep.md": api_sweep,
+    "planning_validation.md": planner,
+    "images/planning_validation.png": planner_chart,
+}
+TABLES = {
+    each.__name__: each for each in (operators, backends, checks, settings, card_variables, upstream_failures)
+}

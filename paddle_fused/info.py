@@ -90,7 +90,7 @@ def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
 
 
 def markdown(rows) -> str:
-    """The table with one column for each backend and place, for the README."""
+    """The table with one column for each backend and place, for the documentation."""
     from .dispatch import BACKENDS
 
     columns = [(b, p) for b in BACKENDS for p in PLACES]

@@ -3,10 +3,11 @@
     git clone https://github.com/PaddlePaddle/PaddleCustomDevice
     git -C PaddleCustomDevice submodule update --init Paddle     # the test harness, op_test.py, is Paddle's
     git -C PaddleCustomDevice/Paddle checkout 2b49415204239cbfd4ad94003a667ee207f7b5f7
-    python scripts/run_upstream_tests.py PaddleCustomDevice --report docs/upstream_tests.md
+    python scripts/run_upstream_tests.py PaddleCustomDevice --report build/pages/upstream_tests.md
 
-The third line takes a harness of January 2025: the one that upstream pins is older than Paddle 3.0 and calls
-a function of Paddle (core.get_attrtibute_type) that has been renamed since.
+The documentation's build shows the report from there. The third line takes a harness of January 2025: the
+one that upstream pins is older than Paddle 3.0 and calls a function of Paddle (core.get_attrtibute_type)
+that has been renamed since.
 
 Each test file is a process of its own with a time limit, started as upstream's CMake files start it: the same
 search path, the environment that backends/npu/tests/unittests/CMakeLists.txt gives it, in a copy of the
@@ -76,6 +77,7 @@ def main(arguments=None):
     text = report(results, known, checkout)
     print(text)
     if chosen.report:
+        chosen.report.parent.mkdir(parents=True, exist_ok=True)
         chosen.report.write_text(text)
     return int(any(explain(result, known["reasons"])[1] for result in results))
 

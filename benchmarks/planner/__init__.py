@@ -3,5 +3,5 @@
 published.json  the runs, with their sources;  published.py  as shapes and layouts of the planner
 fitting.py      efficiencies that explain runs best
 validation.py   every run predicted from those that say nothing of it
-page.py         docs/planning_validation.md and its picture
+page.py         the page of the documentation about them, and its picture
 """

@@ -2,14 +2,14 @@
 
     python -m benchmarks planner [--write]
 
-``--write`` writes the fitted efficiencies, which plans use, into llm_npu/plan/data/efficiencies.json, and
-docs/planning_validation.md with its picture.
+``--write`` writes the fitted efficiencies, which plans use, into llm_npu/plan/data/efficiencies.json.
+The documentation's build makes a page with a picture of the same results.
 """
 
 import json
 from pathlib import Path
 
-from benchmarks import ROOT, options
+from benchmarks import options
 from llm_npu.plan.cost import DATA
 
 from . import page
@@ -19,20 +19,18 @@ from .validation import Validation, validation
 
 def main(words):
     parser = options.bare("planner", __doc__)
-    parser.add_argument("--write", action="store_true", help="write the data file, the page and its picture")
+    parser.add_argument("--write", action="store_true", help="write the fitted efficiencies")
     asked = parser.parse_args(words)
     found = validation()
     print(page.table(found))
     print(page.summary(found))
     if asked.write:
-        write(found, DATA, ROOT / "docs")
+        write(found, DATA)
     return 0
 
 
-def write(found: Validation, data: Path, docs: Path) -> None:
-    """The data file in ``data``, the page and its picture in ``docs``."""
+def write(found: Validation, data: Path) -> None:
+    """Writes the data file into the folder ``data``."""
     values = {name: getattr(found.efficiencies, name) for name in PRIORS}
     fitted = {"efficiencies": values, "error": found.efficiencies.error}
     (data / "efficiencies.json").write_text(json.dumps(fitted, indent=2) + "\n", encoding="utf-8")
-    (docs / "planning_validation.md").write_text(page.page(found), encoding="utf-8")
-    page.chart(found, docs / "images" / "planning_validation.png")

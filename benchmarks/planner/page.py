@@ -1,10 +1,11 @@
-"""The page docs/planning_validation.md: every published run beside its prediction."""
+"""A page for the documentation: every published run beside its prediction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def _left_out() -> str:
     return _rows(("run", "length", "measured", "why not"), rows)
 
 
-def chart(found: Validation, file: Path) -> None:
+def chart(found: Validation, file: Path | IO[bytes]) -> None:
     """Predicted against measured tokens/s, as an image."""
     from matplotlib.figure import Figure  # takes a while to import
 
@@ -156,7 +157,7 @@ def chart(found: Validation, file: Path) -> None:
     axes.set(xscale="log", yscale="log", xlim=span, ylim=span)
     axes.set(xlabel="measured, tokens/s of a card", ylabel="predicted without this run and its twins")
     axes.legend(loc="upper left")
-    figure.savefig(file, dpi=DOTS)
+    figure.savefig(file, dpi=DOTS, format="png")
 
 
 def _verdict(judged: Iterable[Judged]) -> str:
@@ -204,11 +205,11 @@ def page(found: Validation) -> str:
     worst, furthest = (max(runs, key=lambda one: abs(one.error)) for runs in (found.goal, found.everywhere))
     loss = LOSS_FORWARD[0] + LOSS_BACKWARD[0]
     accumulate = found.goal[0].point.software.accumulate
-    return f"""# What a plan's step times are worth
+    return f"""# Accuracy of predicted step times
 
 `python -m llm_npu.plan` predicts runs that nobody here has made: no figure of this page was measured by
 this project. It compares the cost model with throughput that others published, run by run, and says how far
-off it is. `python -m benchmarks planner` prints these tables; with `--write` it writes this page and
+off it is. `python -m benchmarks planner` prints these tables; with `--write` it also writes
 the efficiencies that plans use.
 
 ## The runs

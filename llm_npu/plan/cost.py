@@ -29,7 +29,7 @@ class StepTime:
     ``communication`` by group, as far as nothing is computed meanwhile; ``bubble``, waiting for other stages;
     ``host``, waiting for the host to launch; and ``optimizer``: clipping and the update, without their
     communication. ``hidden``: of communication beside products. ``error``: relative, expected of
-    ``step_time_s``, as docs/planning_validation.md finds it on published runs.
+    ``step_time_s``, as ``python -m benchmarks planner`` finds it on published runs.
     """
 
     step_time_s: float

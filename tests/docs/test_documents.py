@@ -1,4 +1,4 @@
-"""The commands of the README, the user's guide and docs/numerics.md run, and print what the documents show.
+"""The commands of the README and of the pages NAMES run, and print what the documents show.
 
 They run in a clone, with the project installed elsewhere as by the README's first command, as somebody would
 type them, with less to do: arguments of ``SMALLER`` are added. A command that reads what another one writes
@@ -28,7 +28,8 @@ from llm_npu.acceptance import command as acceptance
 from llm_npu.doctor.__main__ import _parser as doctor_parser
 from llm_npu.models.paddlenlp import presets
 
-DOCUMENTS = [ROOT / name for name in ("README.md", "docs/numerics.md", "docs/guide.md")]
+NAMES = ("README.md", "docs/guide.md", "docs/numerics.md", "docs/virtual_npu.md", "docs/performance.md")
+DOCUMENTS = [ROOT / name for name in NAMES]
 EVERY = [command for document in DOCUMENTS for command in document_commands.commands(document)]
 RUN = "python scripts/run_llama_npu.py"
 

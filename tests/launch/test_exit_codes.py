@@ -1,4 +1,4 @@
-"""The exit codes in the user's guides are those that the program has."""
+"""The exit codes in the documentation are those that the program has."""
 
 import re
 import signal
@@ -32,9 +32,9 @@ LINES = {
 ENDS = {137: signal.SIGKILL, 147: signal.SIGSTOP}
 
 
-@pytest.mark.parametrize("guide", ["guide.md", "guide.zh-CN.md"])
-def test_the_guide_has_them_all(guide):
-    parts = (ROOT / "docs" / guide).read_text(encoding="utf-8").split("\n\n")
+@pytest.mark.parametrize("page", ["exit_codes.md", "exit_codes.zh-CN.md"])
+def test_the_page_has_them_all(page):
+    parts = (ROOT / "docs/reference" / page).read_text(encoding="utf-8").split("\n\n")
     (table,) = (part for part in parts if "| `147` |" in part)
     first_cells = re.findall(r"^\| (`\d+`(?:, `\d+`)*) \|", table, re.MULTILINE)
     codes = [int(code) for cell in first_cells for code in re.findall(r"\d+", cell)]

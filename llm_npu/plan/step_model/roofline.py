@@ -31,7 +31,7 @@ class Efficiencies:
     ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
     of a collective and a product, whichever is shorter, that passes unnoticed when both run side by side.
     ``launch``: seconds between two kernels. ``host``: seconds in which the host prepares one; both assumed.
-    ``error``: relative, of predictions, see docs/planning_validation.md.
+    ``error``: relative, of predictions, see ``python -m benchmarks planner``.
     """
 
     cube: float

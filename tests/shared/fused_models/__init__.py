@@ -5,5 +5,5 @@ families.py    the models, tiny, and the operators that each has
 experts.py     mixtures of experts as a plain loop: what the unfused models compute there
 comparison.py  outputs and gradients, float64 truth, the rule of tests/shared/precision.py
 training.py    training steps, and how far two runs may part
-table.py       the README's table of models and operators
+table.py       docs/fusing.md's table of models and operators
 """

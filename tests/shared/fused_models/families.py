@@ -53,7 +53,7 @@ LLAMA3_SCALING = {
 
 @dataclass(frozen=True, eq=False)  # so that it is a key of caches
 class Family:
-    """A row of tests: a model of a family, ``settings`` of its configuration, ``row`` of the README's table.
+    """A row of tests: a model of a family, ``settings`` of its configuration, ``row`` of docs/fusing.md.
 
     ``other``: a class of the model for auto-parallel, and ``criterion``, which makes its loss. ``prepare`` is
     called before the model is built.

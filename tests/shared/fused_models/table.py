@@ -1,4 +1,6 @@
-"""The README's table of models and operators: ``python tests/shared/fused_models/table.py`` writes it.
+"""The table of models and operators in docs/fusing.md.
+
+``python tests/shared/fused_models/table.py`` writes it.
 
 A cell is what ``apply_fused_kernels`` reports for the models of the row; tests/models/test_fused_models.py
 checks every cell that says yes.
@@ -14,7 +16,7 @@ SHARED = Path(__file__).resolve().parents[1]
 ROOT = SHARED.parents[1]
 sys.path[:0] = [str(SHARED), str(ROOT)]  # it is a program, too
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs/fusing.md"
 BEGIN, END = "<!-- models x operators: python tests/shared/fused_models/table.py -->\n", "<!-- end -->"
 
 
@@ -38,17 +40,17 @@ def markdown() -> str:
 
 
 def written() -> str:
-    """The table in the README."""
-    return README.read_text().partition(BEGIN)[2].partition(END)[0]
+    """The table in the page."""
+    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
 def main() -> int:
     from paddle_fused import virtual_npu
 
     virtual_npu.activate()  # before anything imports paddle
-    text = README.read_text()
+    text = PAGE.read_text()
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    README.write_text(re.sub(pattern, lambda _: BEGIN + markdown() + END, text, flags=re.DOTALL))
+    PAGE.write_text(re.sub(pattern, lambda _: BEGIN + markdown() + END, text, flags=re.DOTALL))
     return 0
 
 

@@ -2,5 +2,5 @@
 
 Reading order: ``inputs`` (what a case is fed), ``case`` (what a case is), ``families/`` (the cases, as
 tables), ``run`` (one case on one place), ``comparison`` (two runs), ``differences`` (what does not agree, and
-why), ``document`` and ``report`` (docs/api_sweep.md).
+why), ``document`` and ``report`` (the documentation's page).
 """

@@ -1,8 +1,7 @@
-"""The text of docs/api_sweep.md, from the cases, the known differences and the measured placements."""
+"""The page about the sweep, from the cases, the known differences and the measured placements."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from places import ROOT
@@ -11,36 +10,34 @@ from api_sweep.case import NO_GRADIENT, Case
 from api_sweep.differences import BY_CASE, DIFFERENCES, NOT_ON_CPU
 from api_sweep.families import CASES, FAMILIES
 
-PATH = ROOT / "docs" / "api_sweep.md"
-COLUMNS = "| API | forward | backward | cases | remarks | on a card |\n|---|---|---|---|---|---|"
+PATH = ROOT / "build/pages/api_sweep.md"  # the documentation's build shows what is there
+COLUMNS = ("API", "forward", "backward", "cases", "remarks")
+ON_A_CARD = "on a card"
 INTRODUCTION = """\
-# Public Paddle APIs on npu and on the CPU place
+# Paddle's public APIs on npu
 
-Written by `python tests/virtual_npu/api_sweep/report.py`; `tests/virtual_npu/test_api_sweep.py` makes the
-same comparison. Every case runs once on the CPU place and once on `npu` (the virtual device), in one process,
-from the same inputs and the same seed. "equal" means the same shapes, dtypes and bits (NaN equal to NaN): in
-all outputs, and in the gradients of all floating point inputs and parameters under fixed pseudo-random
-cotangents; both must be on npu. Inputs are float32, small and of odd sizes. In brackets stand further calls
-of the same API: other arguments, `0-d` and `empty` inputs, non-contiguous (`strided`) inputs, and the call
-compiled by `paddle.jit.to_static`.
+`tests/virtual_npu/test_api_sweep.py` runs every case twice in one process, on the CPU place and on `npu`
+(the virtual device), with the same inputs and the same seed. "equal" means the same shapes, dtypes and bits
+(NaN equals NaN) in all outputs, and in the gradients of all floating-point inputs and parameters under
+fixed pseudo-random cotangents; outputs and gradients must be on npu. Inputs are float32, small and of odd
+sizes. Further calls of the same API stand in brackets: other arguments, `0-d` and `empty` inputs, non-
+contiguous (`strided`) inputs, and the call compiled by `paddle.jit.to_static`."""
+WITH_PLACEMENTS = """\
+The column "on a card" tells where the public paddle-custom-npu would run the API's kernels: on the card
+(`npu`), or which kernels fall back to the host's CPU because that plugin registers none (for float32,
+unless another dtype is named). It comes from the plugin's source code of October 2024, which is older than
+some kernels of Paddle 3.3.1; nothing was measured on a card."""
+WITHOUT_PLACEMENTS = """\
+`python tests/virtual_npu/api_sweep/report.py` runs the sweep and adds a column with the kernels that a card
+would leave to the host's CPU."""
 
-"On a card" tells where the public paddle-custom-npu would run the API's kernels: on the card (`npu`), or
-which of them fall back to the host's CPU because that plugin registers no such kernel (for float32, unless
-another dtype is named). It comes from that plugin's source code of October 2024, which is older than some
-kernels of Paddle 3.3.1; nothing was measured on a card."""
 
-
-def document(placements: dict[str, str]) -> str:
-    """The whole document; ``placements`` gives the last column by API."""
-    parts = [INTRODUCTION, _counts(), _differences(), _not_on_cpu()]
+def document(placements: dict[str, str] | None = None) -> str:
+    """The whole page; ``placements``: where a card would run each API, the last column."""
+    explained = WITHOUT_PLACEMENTS if placements is None else WITH_PLACEMENTS
+    parts = [INTRODUCTION, explained, _counts(), _differences(), _not_on_cpu()]
     parts += [_family(title, by_api, placements) for title, by_api in _grouped().items()]
     return "\n\n".join(parts) + "\n"
-
-
-def placements_in(text: str) -> dict[str, str]:
-    """The measured last column of a document written before."""
-    rows = re.findall(r"^\| `([^`]+)` \|.*\| ([^|]*) \|$", text, re.MULTILINE)
-    return dict(rows)
 
 
 def _counts() -> str:
@@ -67,7 +64,7 @@ def _differences() -> str:
 def _not_on_cpu() -> str:
     names = [f"- `{entry.case.api}`" for entry in NOT_ON_CPU]
     return "\n".join(
-        ["## What stock Paddle does not run on the CPU place, so that nothing can be compared", "", *names]
+        ["## Nothing to compare with: stock Paddle does not run these on the CPU place", "", *names]
     )
 
 
@@ -80,12 +77,16 @@ def _grouped() -> dict[str, dict[str, list[Case]]]:
     return grouped
 
 
-def _family(title: str, by_api: dict[str, list[Case]], placements: dict[str, str]) -> str:
-    rows = [_row(api, cases, placements.get(api, "")) for api, cases in by_api.items()]
-    return "\n".join([f"## {title}", "", COLUMNS, *rows])
+def _family(title: str, by_api: dict[str, list[Case]], placements: dict[str, str] | None) -> str:
+    head, rows = [*COLUMNS], [_row(api, cases) for api, cases in by_api.items()]
+    if placements is not None:
+        head.append(ON_A_CARD)
+        rows = [[*row, placements[api]] for row, api in zip(rows, by_api, strict=True)]
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join([f"## {title}", "", *lines])
 
 
-def _row(api: str, cases: list[Case], placement: str) -> str:
+def _row(api: str, cases: list[Case]) -> list[str]:
     differs = any(case.id in BY_CASE for case in cases)
     forward = "differs" if differs else "equal"
     backward = forward if any(case.compares_gradient for case in cases) else "-"
@@ -94,9 +95,7 @@ def _row(api: str, cases: list[Case], placement: str) -> str:
     remarks |= {case.host_outputs for case in cases if case.host_outputs}
     remarks |= {f"within {case.ulps} float32 roundings: {case.why_tolerance}" for case in cases if case.ulps}
     calls = f"{len(cases)} ({_cell(variants)})" if variants else f"{len(cases)}"
-    return (
-        f"| `{api}` | {forward} | {backward} | {calls} | {_cell('; '.join(sorted(remarks)))} | {placement} |"
-    )
+    return [f"`{api}`", forward, backward, calls, _cell("; ".join(sorted(remarks)))]
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Runs the sweep and writes docs/api_sweep.md: ``python tests/virtual_npu/api_sweep/report.py``.
+"""Runs the sweep and writes its page: ``python tests/virtual_npu/api_sweep/report.py``.
+
+The documentation's build shows the page from ``document.PATH``.
 
 Exit code 1, with nothing written, when a case disagrees with what the lists of ``differences`` say.
 """
@@ -35,7 +37,7 @@ def main() -> int:
     if unexpected:
         print(*unexpected, sep="\n", file=sys.stderr)
         return 1
-    PATH.parent.mkdir(exist_ok=True)
+    PATH.parent.mkdir(parents=True, exist_ok=True)
     PATH.write_text(document({api: _placement(kernels) for api, kernels in fallen_back.items()}))
     print(f"{PATH}: {len(fallen_back)} APIs, {len(CASES)} cases")
     return 0

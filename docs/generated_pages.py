@@ -7,9 +7,9 @@ own; the build shows a page from there in place of the one in docs/.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import io
+import itertools
 import json
 import re
 import subprocess
@@ -24,9 +24,8 @@ MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 HEAD = """# Flags
 
-The flags of `python scripts/run_llama_npu.py` that this project adds or gives another default. PaddleNLP's
-other `TrainingArguments` are accepted as well; `--help` lists them all. A YAML or JSON file (`--config`) uses
-the same names.
+The flags of `python scripts/run_llama_npu.py`; those of PaddleNLP's `TrainingArguments` come last. A YAML or JSON
+file (`--config`) uses the same names. A flag that is true by default has a `--no_` form.
 """
 
 
@@ -60,32 +59,32 @@ def on_page_markdown(markdown, page, **_):
 
 def flags() -> str:
     """The page of the flags."""
-    from llm_npu.config import DataArguments, FusedArguments, ModelArguments
-    from llm_npu.config.training import PretrainArguments
+    from llm_npu import config
 
-    classes = {
-        "Model": ModelArguments,
-        "Data": DataArguments,
-        "Fused operators": FusedArguments,
-        "Training": PretrainArguments,
-    }
-    return "\n".join([HEAD, *(f"## {title}\n\n{_table(arguments)}" for title, arguments in classes.items())])
+    sections = itertools.groupby(config.flags().values(), lambda flag: flag.section)
+    return "\n".join([HEAD, *(f"## {title}\n\n{_table(members)}" for title, members in sections)])
 
 
-def _table(arguments: type) -> str:
-    rows = ["| flag | type | default | |", "|---|---|---|---|"]
-    for field in dataclasses.fields(arguments):
-        if field.name in arguments.__annotations__:  # its own, not PaddleNLP's
-            shown = str(field.metadata.get("help", "")).replace("|", "\\|")
-            rows.append(f"| `--{field.name}` | {_type(field.type)} | `{field.default}` | {shown} |")
+def _table(flags) -> str:
+    rows = ["| flag | type | default | | no effect |", "|---|---|---|---|---|"]
+    for flag in flags:
+        about = [flag.help, flag.limits and f"Accepted: {flag.limits}."]
+        if flag.aliases:
+            about.append(f"Also: {', '.join(f'`--{alias}`' for alias in flag.aliases)}.")
+        why = "; ".join(reason.why for reason in flag.no_effect)
+        cells = [
+            f"`--{flag.name}`",
+            _type(flag.kind),
+            f"`{flag.default}`",
+            " ".join(filter(None, about)),
+            why,
+        ]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
-def _type(kind) -> str:
-    if isinstance(kind, str):
-        return kind.removeprefix("Optional[").removesuffix("]")
-    chosen = [each for each in typing.get_args(kind) if each is not type(None)] or [kind]
-    return " or ".join(each.__name__ for each in chosen)
+def _type(kind: type) -> str:
+    return str(kind).replace("typing.", "") if typing.get_args(kind) else kind.__name__
 
 
 def rules() -> str:

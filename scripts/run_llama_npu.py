@@ -18,17 +18,16 @@ if __name__ == "__main__":
 
     stopping.listen("before the first step")  # early: Ctrl-C and SIGTERM may come while the rest is imported
 
-from llm_npu import device, launch, profiling
-from llm_npu.config import Early
+from llm_npu import config, device, launch, profiling
 from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.numerics import reproducible
 
 
 def main(argv: list[str]) -> int:
-    # The device decides which plugin Paddle loads: it is chosen before anything imports Paddle, and so is all
-    # else that Paddle, its plugin and the libraries below read from the environment.
-    early = Early.read(argv)
+    # Before Paddle is imported, bad flags are refused and the device is chosen, which decides the plugin that
+    # Paddle loads. What Paddle, its plugin and the libraries below read from the environment is set, too.
+    arguments, early = config.read(argv), config.Early.read(argv)
     chosen = device.select(early.device)
     reproducible.prepare(early.deterministic, chosen)
     if early.starts_ranks:
@@ -38,12 +37,12 @@ def main(argv: list[str]) -> int:
         profiling.prepare(early.profile_dir)
 
     console.import_frameworks()
-    from llm_npu import config, patches
+    from llm_npu import patches
     from llm_npu.training.run import Run
 
     patches.apply()
     launch.meet(early)
-    run = Run(config.parse(argv), early, chosen)
+    run = Run(arguments.build(), early, chosen)
     run.attach(*features())
     run.build()
     run.train()

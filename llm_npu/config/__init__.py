@@ -1,26 +1,24 @@
-"""The arguments of a run: dataclasses with PaddleNLP's own names, read from the command line or a file.
+"""The flags of a run: fields of dataclasses with PaddleNLP's names, read from the command line or a file.
 
-    early = Early.read(argv)        # before paddle is imported: the device decides which plugin is loaded
-    ...                             # choose the device, then
-    run = parse(argv)               # imports paddlenlp
-    for name, why in ineffective(run):
+    arguments = read(argv)     # every flag's value, checked; --help ends here. No framework is imported
+    ...                        # choose arguments.device: it decides which plugin Paddle loads
+    run = arguments.build()    # imports paddlenlp
+    for name, why in run.ineffective:
         print(f"--{name} has no effect: {why}")
 
-Every function raises ``ValueError`` with one sentence for bad input; scripts turn it into exit code 2.
-Importing this package imports neither paddle nor paddlenlp.
+``parse(argv)`` does both at once. Every function raises ``ValueError`` with one sentence for bad input, which
+scripts turn into exit code 2. ``flag`` says what a flag is, and ``flags()`` returns all of them.
 """
 
-from .arguments import DataArguments, ModelArguments, RunConfig
+from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
 from .early import Early
-from .fused import FusedArguments
-from .ineffective import ineffective
 from .model_checks import check_model
-from .parallel_checks import process_count
-from .parse import parse
 from .profile import ProfileWindow, profile_window
+from .read import Arguments, flags, parse, read
 from .variables import ineffective_variables
 
 __all__ = [
+    "Arguments",
     "DataArguments",
     "Early",
     "FusedArguments",
@@ -28,9 +26,9 @@ __all__ = [
     "ProfileWindow",
     "RunConfig",
     "check_model",
-    "ineffective",
+    "flags",
     "ineffective_variables",
     "parse",
-    "process_count",
     "profile_window",
+    "read",
 ]

@@ -1,84 +1,80 @@
-"""The model's and the data's arguments, and the run that joins them with the training arguments.
+"""The model's, the data's and the fused operators' flags, and the run that joins them with the training's.
 
-The names are those of PaddleNLP's pre-training script, so that a file written for it can be used here.
+The names are those of PaddleNLP's pre-training script and of openMind: their files of arguments work here.
 """
-
-# ruff: noqa: UP045  (PaddleNLP's argument parser understands Optional[X], not X | None)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from dataclasses import dataclass
 
-if TYPE_CHECKING:  # paddlenlp imports paddle, and the device must be chosen before that happens
-    from .training import PretrainArguments
+from llm_npu.models.paddlenlp.families import FAMILIES
 
-from .fused import FusedArguments
+from .flag import NoEffect, flag
+from .no_effect import CUDA, GPT, NO_EXPERTS, NOT_FUSED, NOT_LORA, SEPARATE_PROJECTIONS
+from .training import TrainingFlags
 
 
 @dataclass
 class ModelArguments:
     """Which model is trained, and which of its layers are fused into one matmul."""
 
-    model_type: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "llama, qwen2, mistral, mixtral or qwen2_moe. By default the one that "
-            "--model_name_or_path has; alone it means the family's tiny preset."
-        },
+    model_type: str | None = flag(
+        None,
+        "Model family. By default that of --model_name_or_path; given alone, it selects the family's tiny "
+        "preset.",
+        choices=tuple(FAMILIES),
     )
-    model_name_or_path: str = field(
-        default="llama-tiny",
-        metadata={"help": "A preset (random initialisation) or a local directory with config.json."},
+    model_name_or_path: str = flag(
+        "llama-tiny",
+        "A preset, whose weights are random, or a local directory with config.json.",
+        aliases=("model_id",),
     )
-    tokenizer_name_or_path: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "A local directory with tokenizer.json or tokenizer.model. By default PREFIX-tokenizer "
-            "beside PREFIX.bin and .idx, else the model's directory; for a preset and text, a byte-level BPE "
-            "is trained on the text and cached."
-        },
+    tokenizer_name_or_path: str | None = flag(
+        None,
+        "A local directory with tokenizer.json or tokenizer.model. By default PREFIX-tokenizer beside "
+        "PREFIX.bin and PREFIX.idx, else the model's directory. For a preset and text, a byte-level BPE "
+        "is trained on the text and cached.",
     )
-    fuse_attention_qkv: bool = field(
-        default=True,
-        metadata={"help": "One matmul for query, key and value instead of three (Llama, Qwen2, Qwen2-MoE)."},
+    fuse_attention_qkv: bool = flag(
+        True,
+        "One matmul for query, key and value instead of three (Llama, Qwen2, Qwen2-MoE).",
+        no_effect=SEPARATE_PROJECTIONS,
     )
-    fuse_attention_ffn: bool = field(
-        default=True,
-        metadata={
-            "help": "One matmul for the gate and up projections instead of two (Llama, Qwen2, Qwen2-MoE)."
-        },
+    fuse_attention_ffn: bool = flag(
+        True,
+        "One matmul for the gate and up projections instead of two (Llama, Qwen2, Qwen2-MoE).",
+        no_effect=SEPARATE_PROJECTIONS,
     )
-    continue_training: bool = field(
-        default=False,
-        metadata={
-            "help": "Start from the weights in --model_name_or_path. When not given: true for a directory "
-            "that holds weights, false for a preset or a directory with config.json only."
-        },
+    continue_training: bool = flag(
+        False,
+        "Start from the weights in --model_name_or_path. By default true for a directory with weights, false "
+        "for a preset or a directory with config.json only.",
     )
-    num_hidden_layers: Optional[int] = field(
-        default=None, metadata={"help": "Number of layers, instead of the number the model names."}
+    num_hidden_layers: int | None = flag(
+        None, "Number of layers; by default as in the model's configuration.", at_least=1
     )
-    use_fast_layer_norm: bool = field(
-        default=False, metadata={"help": "PaddleNLP's switch for its CUDA layer norm."}
+    use_fast_layer_norm: bool = flag(False, "PaddleNLP's switch of its CUDA layer norm.", no_effect=CUDA)
+    hidden_dropout_prob: float = flag(
+        0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=GPT
     )
-    hidden_dropout_prob: float = field(default=0.0, metadata={"help": "Dropout of the hidden states (GPT)."})
-    attention_probs_dropout_prob: float = field(
-        default=0.0, metadata={"help": "Dropout of the attention probabilities (GPT)."}
+    attention_probs_dropout_prob: float = flag(
+        0.0, "Dropout of the attention probabilities (GPT).", at_least=0, below=1, no_effect=GPT
     )
-    finetuning_type: str = field(
-        default="full", metadata={"help": "full: all weights are trained; lora: PaddleNLP's LoRA."}
+    finetuning_type: str = flag(
+        "full", "full trains all weights; lora trains PaddleNLP's LoRA.", choices=("full", "lora")
     )
-    lora_rank: int = field(default=8, metadata={"help": "Columns of LoRA's A and rows of its B."})
-    lora_alpha: Optional[int] = field(
-        default=None,
-        metadata={"help": "LoRA adds alpha / rank times A B; by default twice lora_rank."},
+    lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=NOT_LORA)
+    lora_alpha: int | None = flag(
+        None, "LoRA adds alpha / rank * A B; by default 2 * lora_rank.", at_least=1, no_effect=NOT_LORA
     )
-    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout of the input of A."})
-    lora_target: str = field(
-        default="all",
-        metadata={"help": "all, or the names of projections with LoRA, such as qkv_proj,o_proj."},
+    lora_dropout: float = flag(0.0, "Dropout of A's input.", at_least=0, below=1, no_effect=NOT_LORA)
+    lora_target: str = flag(
+        "all",
+        "all, or the names of the projections that get LoRA, such as qkv_proj,o_proj.",
+        no_effect=NOT_LORA,
+        aliases=("lora_target_modules",),
     )
 
 
@@ -86,69 +82,63 @@ class ModelArguments:
 class DataArguments:
     """Which text is trained on, and how it is cut into samples."""
 
-    input_dir: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "A file or folder of .txt, .py, .md or .jsonl, or a Megatron .bin + .idx pair (its "
-            "prefix, or a folder that holds it). By default the source text of this Python's standard "
-            "library."
-        },
+    input_dir: str | None = flag(
+        None,
+        "A file or folder of .txt, .py, .md or .jsonl, or a Megatron .bin + .idx pair (its prefix, or its "
+        "folder). By default the source text of Python's standard library.",
+        aliases=("dataset",),
     )
-    split: str = field(
-        default="949,50,1", metadata={"help": "Weights of the training, validation and test documents."}
+    split: str = flag("949,50,1", "Weights of the training, validation and test documents.")
+    max_seq_length: int = flag(256, "Tokens per sample.", at_least=1, aliases=("cutoff_len", "max_length"))
+    data_impl: str = flag("mmap", "Layout of .bin + .idx files.", choices=("mmap",))
+    skip_warmup: bool = flag(
+        True,
+        "PaddleNLP's switch for reading memory-mapped files once before training.",
+        no_effect=NoEffect("memory-mapped files are read on demand"),
     )
-    max_seq_length: int = field(default=256, metadata={"help": "Tokens in one sample."})
-    data_impl: str = field(default="mmap", metadata={"help": "Layout of .bin + .idx; only mmap is read."})
-    skip_warmup: bool = field(
-        default=True,
-        metadata={"help": "PaddleNLP's switch for reading memory-mapped files once before training."},
+    data_cache: str | None = flag(
+        None,
+        "Folder for trained tokenizers and tokenised text (default: $LLM_NPU_CACHE, else llm_npu in the "
+        "user's cache folder).",
     )
-    data_cache: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "Folder for trained tokenizers and tokenised text "
-            "(default: $LLM_NPU_CACHE, else llm_npu in the user's cache folder)."
-        },
+    stage: str = flag(
+        "pt",
+        "pt trains on text; sft trains on the answers of conversations in .jsonl, one per line.",
+        choices=("pt", "sft"),
     )
-    stage: str = field(
-        default="pt",
-        metadata={
-            "help": "pt: text. sft: conversations in .jsonl, one to a line, of which the answers are learnt."
-        },
+    packing: str | None = flag(
+        None,
+        "What a sample holds. stream: the next max_seq_length tokens of the text. first_fit and "
+        "length_grouped: whole documents or conversations, none of which attends to another. none (false): "
+        "one of them. true means stream with --stage pt and first_fit with sft. By default stream with pt "
+        "and none with sft.",
+        choices=("none", "stream", "first_fit", "length_grouped"),
     )
-    packing: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "What stands in a sample. stream: the next tokens of the text, cut every max_seq_length. "
-            "first_fit and length_grouped: whole documents or conversations that see nothing of each other. "
-            "none (false): one of them. true is stream with --stage pt and first_fit with sft; by default "
-            "stream and none."
-        },
+    padding: str | None = flag(
+        None,
+        "none: a batch is one row without padding. longest: pad to the longest sample. max_length: pad to "
+        "max_seq_length. By default none with --packing first_fit and length_grouped, else longest.",
+        choices=("none", "longest", "max_length"),
+        no_effect=NoEffect("samples of --packing stream are all full", lambda run: run.packing == "stream"),
     )
-    padding: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "none: a batch is one row without padding. longest: up to the longest sample. "
-            "max_length: up to max_seq_length. By default none for first_fit and length_grouped, else "
-            "longest."
-        },
+    reset_attention_mask: bool = flag(
+        False,
+        "With --packing stream, documents do not attend to each other, and positions restart with each.",
+        no_effect=NoEffect(
+            "only with --packing stream do documents attend to each other",
+            lambda run: run.packing != "stream",
+        ),
     )
-    reset_attention_mask: bool = field(
-        default=False,
-        metadata={
-            "help": "With --packing stream, too, documents see nothing of each other, and positions start "
-            "again with each."
-        },
+    chat_template: str | None = flag(
+        None,
+        "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's own, else turns "
+        "marked User: and Assistant: .",
+        no_effect=NoEffect("--stage is not sft", lambda run: run.stage != "sft"),
     )
-    chat_template: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's own; "
-            "where it has none, the turns are written as User: and Assistant: ."
-        },
-    )
-    share_folder: bool = field(
-        default=False, metadata={"help": "PaddleNLP's switch for a data folder shared by several machines."}
+    share_folder: bool = flag(
+        False,
+        "PaddleNLP's switch for a data folder that several machines share.",
+        no_effect=NoEffect("no index files are built, so no machine waits for another"),
     )
 
     def __post_init__(self):
@@ -159,29 +149,69 @@ class DataArguments:
 
 
 def default_packing(stage: str) -> str:
-    """What stands in a sample unless ``packing`` says it."""
+    """``--packing`` where it is not given."""
     return "none" if stage == "sft" else "stream"
 
 
 def default_padding(packing: str) -> str:
-    """How samples become a batch unless ``padding`` says it."""
+    """``--padding`` where it is not given."""
     return "none" if packing in ("first_fit", "length_grouped") else "longest"
+
+
+@dataclass
+class FusedArguments:
+    """Which fused operators ``llm_npu.surgery`` puts into the model.
+
+    PaddleNLP has switches of the same names for its own fused paths; those stay off, whatever is given here.
+    """
+
+    disable_fused_options: bool = flag(False, "Keep PaddleNLP's layers; the switches below have no effect.")
+    use_npu_fusion_attention: bool = flag(
+        True,
+        "Attention by paddle_fused.flash_attention. PaddleNLP's own path stays off.",
+        no_effect=NOT_FUSED,
+        aliases=("use_flash_attention",),
+    )
+    use_fused_rms_norm: bool = flag(
+        True, "RMSNorm by paddle_fused.rms_norm. PaddleNLP's own path stays off.", no_effect=NOT_FUSED
+    )
+    use_fused_rope: bool = flag(
+        True,
+        "Rotary embedding by paddle_fused.apply_rotary, with positions and a key/value cache. "
+        "PaddleNLP's own path stays off.",
+        no_effect=NOT_FUSED,
+    )
+    use_fused_swiglu: bool = flag(
+        True, "SwiGLU of the feed-forward layers by paddle_fused.swiglu.", no_effect=NOT_FUSED
+    )
+    use_fused_moe: bool = flag(
+        True,
+        "Experts of Mixtral and Qwen2-MoE by paddle_fused's operators.",
+        no_effect=(NOT_FUSED, NO_EXPERTS),
+    )
+
+    def switches(self) -> dict[str, bool]:
+        """The switches of ``surgery.apply_fused_kernels``; all off with ``disable_fused_options``."""
+        given = dataclasses.asdict(self)
+        disabled = given.pop("disable_fused_options")
+        return {name: on and not disabled for name, on in given.items()}
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that was asked for.
 
-    ``device`` is the name as asked (``npu``, ``npu:1``, ``virtual_npu``, ``virtual_npu:1``, ``npu:card``,
-    ``cpu``) and ``training.device`` the name that Paddle knows (``npu``, ``npu:1`` or ``cpu``).
-    ``given`` holds what the user wrote, on the command line or in the file: argument -> value.
-    ``notes`` has a line for each name of another launcher that was translated.
+    ``device`` is the name as given (``npu``, ``npu:1``, ``virtual_npu``, ``virtual_npu:1``, ``npu:card``,
+    ``cpu``) and ``training.device`` Paddle's name (``npu``, ``npu:1`` or ``cpu``). ``given`` holds the flags
+    that the user wrote, on the command line or in the file: name -> value. ``ineffective`` names those of
+    them that change nothing in this run, with the reason. ``notes`` has a line for each translated name.
     """
 
     model: ModelArguments
     fused: FusedArguments
     data: DataArguments
-    training: PretrainArguments
+    training: TrainingFlags
     device: str
     given: Mapping[str, object]
+    ineffective: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from paddle_fused import virtual_npu
 
 from .argument_file import split_file
 from .device_flag import DEFAULT, checked
-from .parallel_checks import process_count
 from .profile import FOLDER
 
 OUTPUT_DIR = "output"
@@ -60,7 +60,12 @@ class Early:
     @property
     def starts_ranks(self) -> bool:
         """Whether this process is to start others, which do the work."""
-        return self.nproc > 1 and not self.is_rank and "--help" not in self.argv
+        return self.nproc > 1 and not self.is_rank
+
+
+def process_count() -> int:
+    """How many processes a launcher says that this run has; 1 without a launcher."""
+    return int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
 
 
 def _given(argv: Sequence[str]) -> dict[str, object]:

@@ -1,24 +1,14 @@
-"""Names of other launchers: those that mean an argument of this script, and those that have another way here.
+"""Names of other launchers. openMind's and LLaMA-Factory's files share most names with PaddleNLP's.
 
-openMind's and LLaMA-Factory's files of arguments share most names with PaddleNLP's. Some are translated, with
-a line that says so; some are refused, with what to give instead.
+A flag's ``aliases`` are translated, with a line that says so. Other names are refused, with what to give
+instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-# Theirs -> the argument of this script that takes the same values.
-TRANSLATED: Mapping[str, str] = {
-    "model_id": "model_name_or_path",
-    "dataset": "input_dir",
-    "cutoff_len": "max_seq_length",
-    "max_length": "max_seq_length",
-    "eval_strategy": "evaluation_strategy",
-    "gradient_checkpointing": "recompute",
-    "lora_target_modules": "lora_target",
-    "use_flash_attention": "use_npu_fusion_attention",
-}
+from .flag import Flag
 
 SHARDING = "give --sharding stage1, stage2 or stage3, PaddleNLP's own, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"
@@ -48,38 +38,39 @@ REFUSED: Mapping[str, str] = {
 
 
 def translate(
-    in_file: Mapping[str, object], flags: Sequence[str]
+    in_file: Mapping[str, object], line: Sequence[str], known: Mapping[str, Flag]
 ) -> tuple[dict[str, object], list[str], list[str]]:
     """The arguments of a file and the flags under this script's names, and a line for each translated name.
 
-    ValueError for a refused name, and for a file or a command line with both names of one argument.
+    ValueError for a refused name, and for a file or a command line with two names of one flag.
     """
+    aliases = {alias: flag.name for flag in known.values() for alias in flag.aliases}
     notes = []
     for names, where in (
         (list(in_file), "the file of arguments"),
-        ([_name(flag) for flag in flags if flag.startswith("--")], "the command line"),
+        ([_name(flag, aliases) for flag in line if flag.startswith("--")], "the command line"),
     ):
         found: dict[str, str] = {}  # this script's name -> the one that it is given under
         for name in names:
             if name in REFUSED:
                 raise ValueError(f"--{name} is no argument of this script: {REFUSED[name]}")
-            known = TRANSLATED.get(name, name)
-            other = found.setdefault(known, name)
+            ours = aliases.get(name, name)
+            other = found.setdefault(ours, name)
             if other != name:
-                raise ValueError(f"{where} gives --{known} under two names, {other} and {name}; give one")
-            if known != name:
-                notes.append(f"--{name} is read as --{known}")
-    renamed = {TRANSLATED.get(name, name): value for name, value in in_file.items()}
-    return renamed, [_renamed(flag) for flag in flags], list(dict.fromkeys(notes))
+                raise ValueError(f"{where} gives --{ours} under two names, {other} and {name}; give one")
+            if ours != name:
+                notes.append(f"--{name} is read as --{ours}")
+    renamed = {aliases.get(name, name): value for name, value in in_file.items()}
+    return renamed, [_renamed(flag, aliases) for flag in line], list(dict.fromkeys(notes))
 
 
-def _name(flag: str) -> str:
-    """The name in a flag; of a switch that is set off by no_, too, if it has two names."""
+def _name(flag: str, aliases: Mapping[str, str]) -> str:
+    """The name in a flag, without the no_ of a switch that has two names."""
     name = flag[2:].partition("=")[0]
     switch = name.removeprefix("no_")
-    return switch if switch in (*TRANSLATED, *TRANSLATED.values()) else name
+    return switch if switch in (*aliases, *aliases.values()) else name
 
 
-def _renamed(flag: str) -> str:
-    name = _name(flag) if flag.startswith("--") else ""
-    return flag.replace(name, TRANSLATED[name], 1) if name in TRANSLATED else flag
+def _renamed(flag: str, aliases: Mapping[str, str]) -> str:
+    name = _name(flag, aliases) if flag.startswith("--") else ""
+    return flag.replace(name, aliases[name], 1) if name in aliases else flag

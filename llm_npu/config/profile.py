@@ -53,3 +53,14 @@ def profile_window(text: str) -> ProfileWindow:
             "is the first that is not recorded"
         )
     return ProfileWindow(**found)
+
+
+def steps_of(text: str) -> range:
+    """The steps of ``--dump_tensors``: ``3``, or ``1:3`` for 1, 2 and 3. ValueError otherwise."""
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", text, re.ASCII)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= first <= last:
+        raise ValueError(
+            f"--dump_tensors is {text}: give one step, or the first and the last one, such as 1:3"
+        )
+    return range(first, last + 1)

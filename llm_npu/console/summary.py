@@ -30,7 +30,7 @@ class Summary(Feature):
         )
         for note in (*arguments.notes, *run.samples.notes):
             say(f"note     {note}")
-        for name, why in config.ineffective(arguments):
+        for name, why in arguments.ineffective:
             say(f"note     --{name} has no effect: {why}")
         for name, why in config.ineffective_variables(run.device.kind):
             say(f"note     the environment variable {name} has no effect: {why}")

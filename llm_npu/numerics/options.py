@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_npu.config.step_range import steps_of
+from llm_npu.config.profile import steps_of
 from llm_npu.core.console import say
 from llm_npu.training.run import Feature, Run
 

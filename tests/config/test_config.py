@@ -5,12 +5,12 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.config.value_checks import split_weights
+from llm_npu.config.relations import split_weights
 
 
 def refused(argv, *words):
     with pytest.raises(ValueError) as caught:
-        config.parse(argv)
+        config.read(argv)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -33,17 +33,7 @@ def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
     assert run.model.fuse_attention_qkv and run.model.fuse_attention_ffn
     assert training.do_train and training.do_eval and not training.recompute
     assert run.given == {}
-    assert config.ineffective(run) == []
-
-
-def test_importing_the_package_imports_no_framework(run_python):
-    code = (
-        "import sys, llm_npu.config as c\n"
-        "c.Early.read(['--device', 'cpu'])\n"
-        "print(sorted({'paddle', 'paddlenlp', 'numpy'} & set(sys.modules)))"
-    )
-    done = run_python("-c", code)
-    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+    assert run.ineffective == ()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +215,7 @@ def test_fine_tuning_has_smaller_learning_rates(tmp_path):
     assert rates("--learning_rate", "1e-3") == pytest.approx((1e-3, 1e-4))
     assert config.parse([]).model.lora_alpha == 16
     assert config.parse(["--lora_rank", "4"]).model.lora_alpha == 8
-    assert config.ineffective(config.parse([*lora, "--lora_rank", "4"])) == []
+    assert config.read([*lora, "--lora_rank", "4"]).ineffective() == ()
     refused([*lora, "--continue_training", "false"], "leave --continue_training false out")
 
 
@@ -313,15 +303,6 @@ def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
     assert config.parse([str(tmp_path / "empty.yaml")]).given == {}
     (tmp_path / "late.yaml").write_text("seed: 1")
     refused(["--bf16", "true", str(tmp_path / "late.yaml")], "late.yaml", "must come before all flags")
-
-
-def test_help_lists_all_arguments_and_exits_with_0(capsys):
-    with pytest.raises(SystemExit) as caught:
-        config.parse(["--help"])
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert "--min_learning_rate" in text
-    assert "--input_dir" in text
 
 
 def test_split_weights():

@@ -1,11 +1,12 @@
 """Arguments that change nothing in a run are named, with the reason; PaddleNLP's script is accepted."""
 
 import shlex
-from types import SimpleNamespace
 
 import pytest
 
 from llm_npu import config
+from llm_npu.config.paddlenlp_flags import RULES
+from llm_npu.config.relations import DEGREES, OTHER_WAYS
 from llm_npu.training.model import config_for
 
 
@@ -52,20 +53,13 @@ from llm_npu.training.model import config_for
     ],
 )  # fmt: skip
 def test_arguments_without_effect_are_named(argv, names):
-    found = config.ineffective(config.parse(argv))
+    found = config.read(argv).ineffective()
     assert [name for name, _ in found] == names
     assert all(why for _, why in found)
 
 
-def test_every_rule_names_an_argument_that_exists():
-    from llm_npu.config.ineffective import RULES
-    from llm_npu.config.parallel_checks import DEGREES, OTHER_WAYS
-    from llm_npu.config.parse import _names
-    from llm_npu.config.training import PretrainArguments
-    from llm_npu.config.value_checks import AT_LEAST, BELOW_ONE, CHOICES
-
-    known = _names((config.ModelArguments, config.FusedArguments, config.DataArguments, PretrainArguments))
-    assert not {*RULES, *AT_LEAST, *BELOW_ONE, *CHOICES, *DEGREES, *OTHER_WAYS} - set(known)
+def test_every_flag_named_in_a_table_exists():
+    assert not {*RULES, *DEGREES, *OTHER_WAYS} - config.flags().keys()
 
 
 def test_arguments_of_paddlenlps_npu_script_are_accepted():
@@ -86,7 +80,7 @@ def test_arguments_of_paddlenlps_npu_script_are_accepted():
         "--pipeline_parallel_config disable_partial_send_recv --sharding stage1 --sharding_parallel_degree 2"
     )
     run = config.parse(flags)
-    named = {name for name, _ in config.ineffective(run)}
+    named = {name for name, _ in run.ineffective}
     assert run.training.dataloader_num_workers == 0  # a worker would be forked, and use the device there
     assert {"tensor_parallel_degree", "sharding", "sequence_parallel", "recompute_use_reentrant"} <= named
     assert (
@@ -98,9 +92,16 @@ def test_arguments_of_paddlenlps_npu_script_are_accepted():
     assert (llama.hidden_size, llama.num_hidden_layers, llama.seq_length) == (5120, 40, 4096)
 
 
-@pytest.mark.parametrize(("sharding", "names"), [([], ["sharding"]), (["stage1"], [])])
-def test_sharding_among_no_processes_is_named(sharding, names):
-    """PaddleNLP empties it where the other degrees leave no process to share with."""
-    training = SimpleNamespace(world_size=2, sharding=sharding)
-    run = SimpleNamespace(given={"sharding": "stage1"}, training=training)
-    assert [name for name, _ in config.ineffective(run)] == names
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        ([], []),
+        (["--tensor_parallel_degree", "2"], ["sharding"]),
+        (["--sharding_parallel_degree", "2"], []),
+        (["--sharding_parallel_degree", "1"], ["sharding"]),
+    ],
+)
+def test_sharding_among_no_processes_is_named(argv, names):
+    """PaddleNLP turns it off where the other degrees leave no process to share with."""
+    arguments = config.read(["--nproc", "2", "--sharding", "stage1", *argv])
+    assert [name for name, _ in arguments.ineffective()] == names

@@ -3,15 +3,18 @@
 tests/launch/test_launch.py has two processes that do so.
 """
 
+from argparse import Namespace
+
 import pytest
 
-from llm_npu.config.parallel_checks import DEGREES, OTHER_WAYS, check_parallel
+from llm_npu.config.relations import DEGREES, OTHER_WAYS, check_parallel
 
 
 def check(processes, **given):
     others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}
     others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1}
-    check_parallel(dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | others | given, processes)
+    values = dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | others | given
+    check_parallel(Namespace(**values, processes=processes))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,7 @@ def check(processes, **given):
         ({"sharding": "stage2", "sharding_parallel_degree": 2}, "leave --sharding_parallel_degree out"),
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
-        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not share a run so"),
+        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not have"),
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "takes a pipeline of 3 stages or more"),
         (
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
@@ -47,9 +50,9 @@ def check(processes, **given):
             {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
             "--overlap auto is for the layers of --tensor_parallel_degree without --enable_auto_parallel",
         ),
-        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not share"),
-        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this script does not share"),
-        ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not share"),
+        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not have"),
+        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this script does not have"),
+        ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not have"),
     ],
 )
 def test_degrees_that_do_not_fit_are_refused(given, sentence):

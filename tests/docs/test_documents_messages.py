@@ -1,7 +1,6 @@
 """The messages in the user's guide are the product's, and so are the names of arguments and programs."""
 
 import ast
-import dataclasses
 import importlib.util
 import re
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from llm_npu.config import DataArguments, FusedArguments, ModelArguments
+from llm_npu import config
 
 GUIDES = [ROOT / "docs/guide.md", ROOT / "docs/guide.zh-CN.md"]
 READERS = [*GUIDES, ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -64,10 +63,7 @@ def test_both_tables_have_the_same_messages_and_commands():
 
 def arguments() -> set[str]:
     """The names of all arguments of the training script, and of every program that uses argparse."""
-    from llm_npu.config.training import PretrainArguments
-
-    kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)
-    found = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    found = set(config.flags())
     for folder in ("llm_npu", "paddle_fused", "scripts", "benchmarks"):
         for file in (ROOT / folder).rglob("*.py"):
             found |= set(re.findall(r"""["']--([\w-]+)["']""", file.read_text(encoding="utf-8")))

@@ -5,7 +5,7 @@ import re
 import pytest
 from places import ROOT
 
-from llm_npu.config.value_checks import CHOICES
+from llm_npu import config
 from llm_npu.data.text import conversations
 
 pytestmark = pytest.mark.slow
@@ -35,4 +35,4 @@ def test_the_conversations_are_read(tmp_path):
 def test_the_tables_name_every_choice():
     for name in ("packing", "padding"):
         table = re.search(rf"\| `--{name}` \|.*?\n\n", TEXT, re.DOTALL)[0]
-        assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(CHOICES[name])
+        assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(config.flags()[name].choices)

@@ -331,8 +331,8 @@ def test_the_environment_of_the_ranks_is_written_nowhere(run_program, tmp_path):
 def test_a_restart_needs_checkpoints_to_go_on_from():
     with pytest.raises(ValueError, match=r"--max_restarts is 2, but .* give both"):
         config.parse(["--nproc", "2", "--max_restarts", "2"])
-    run = config.parse(["--max_restarts", "2", "--resume_from_checkpoint", "auto"])
-    assert dict(config.ineffective(run))["max_restarts"] == "it is --nproc that starts ranks again"
+    arguments = config.read(["--max_restarts", "2", "--resume_from_checkpoint", "auto"])
+    assert "--nproc" in dict(arguments.ineffective())["max_restarts"]
 
 
 FAILS_AT_A_SIGNAL = """

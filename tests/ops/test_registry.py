@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import paddle_fused
-from llm_npu.config.fused import FusedArguments
+from llm_npu.config import FusedArguments
 from llm_npu.surgery.registry import scan
 from paddle_fused import dispatch, ops, registry
 

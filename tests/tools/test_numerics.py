@@ -8,7 +8,7 @@ import paddle
 import pytest
 import tiny_models
 
-from llm_npu.config.step_range import steps_of
+from llm_npu.config.profile import steps_of
 from llm_npu.core import console
 from llm_npu.device import Device
 from llm_npu.numerics import dump, dumped, reproducible

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 
 import pytest
 
 from llm_npu.config import parse
-from llm_npu.config.parallel_checks import DEGREES as DEGREES_OF_SCRIPT
-from llm_npu.config.parallel_checks import OTHER_WAYS, check_parallel
+from llm_npu.config.relations import DEGREES as DEGREES_OF_SCRIPT
+from llm_npu.config.relations import OTHER_WAYS, check_parallel
 from llm_npu.core import cards
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import answer as answers
@@ -75,7 +76,7 @@ def test_the_search_sees_every_layout_of_the_trainer():
         values["virtual_pp_degree"] = layout.virtual_pp_degree
         values["gradient_accumulation_steps"] = layout.micro_batches
         values |= {"overlap": None, "enable_auto_parallel": False, "amp_master_grad": True}
-        check_parallel(values, processes=8)
+        check_parallel(Namespace(**values, processes=8))
     degrees = {(one.tensor_parallel_degree, one.pipeline_parallel_degree) for one in found}
     assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
     assert {one.sharding for one in found} == {"", "stage1", "stage2", "stage3"}

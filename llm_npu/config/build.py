@@ -1,0 +1,68 @@
+"""Values of flags -> RunConfig, with PaddleNLP's training arguments. Importing it imports paddlenlp."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Mapping
+
+from paddlenlp.trainer import TrainingArguments
+from paddlenlp.transformers.configuration_utils import llmmetaclass
+
+from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
+from .device_flag import paddle_name
+from .early import process_count
+from .training import TrainingFlags
+
+OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_model", "force_reshard_pp")
+
+
+@dataclasses.dataclass
+@llmmetaclass  # adds what PaddleNLP's models read: use_fused_linear, recompute_granularity, ...
+class PretrainArguments(TrainingFlags, TrainingArguments):
+    """PaddleNLP's ``TrainingArguments`` with this script's flags and defaults."""
+
+    def __post_init__(self):
+        asked = self.per_device_eval_batch_size
+        if self.enable_auto_parallel and self.pipeline_parallel_degree > 1:
+            # PaddleNLP sets it to this, with a warning; llm_npu.parallel takes a batch as it comes.
+            self.per_device_eval_batch_size = (
+                self.per_device_train_batch_size * self.gradient_accumulation_steps
+            )
+        super().__post_init__()
+        if self.enable_auto_parallel:
+            self.per_device_eval_batch_size = asked
+
+    def to_sanitized_dict(self) -> dict:
+        """For trackers. Truth values as text: VisualDL 2.5 makes integers of them, which protobuf refuses."""
+        found = super().to_sanitized_dict()
+        return {name: str(value) if isinstance(value, bool) else value for name, value in found.items()}
+
+
+def built(
+    values: Mapping[str, object],
+    device: str,
+    given: Mapping[str, object],
+    ineffective: tuple[tuple[str, str], ...],
+    notes: tuple[str, ...],
+) -> RunConfig:
+    """The run of ``values``, flag -> value. ValueError for what PaddleNLP refuses."""
+    values = dict(values, device=paddle_name(device))
+    # Flags without effect here that PaddleNLP would act on:
+    if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
+        values["sequence_parallel"] = False  # the layers would ask for a group
+    values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
+    values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
+    kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)
+    model, fused, data, training = (_made(kind, values) for kind in kinds)
+    return RunConfig(model, fused, data, training, device, given, ineffective, notes)
+
+
+def _made(kind: type, values: Mapping[str, object]) -> object:
+    arguments = {field.name: values[field.name] for field in dataclasses.fields(kind) if field.init}
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # Paddle lists its flags when it sets up groups
+            return kind(**arguments)
+    except AssertionError as error:  # PaddleNLP asserts some of its users' choices
+        raise ValueError(str(error) or "PaddleNLP refuses this combination of arguments") from error

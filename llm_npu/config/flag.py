@@ -1,0 +1,144 @@
+"""A flag is one dataclass field; ``flag`` keeps all that is known of it in the field's metadata.
+
+    lora_rank: int = flag(8, "Rank of LoRA's A and B.", at_least=1, no_effect=NOT_LORA)
+
+Whatever reads flags (the parser, the checks, the notes of flags without effect, the documentation) reads it
+from there: a new flag needs no entry anywhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Why a flag changes nothing in the runs of which ``when`` is true; by default in all.
+
+    ``when`` gets the value of every flag by name, ``given`` (name -> value of the flags that the user gave)
+    and ``processes``, their number.
+    """
+
+    why: str
+    when: Callable[[Namespace], bool] = lambda run: True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """What is known of ``--name``: ``kind`` is bool, int, float, str or a list of them, never Optional."""
+
+    name: str
+    kind: type
+    default: object
+    section: str
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    below: float | None = None
+    no_effect: tuple[NoEffect, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> str:
+        """The values that are accepted, in words; empty where the type says it all."""
+        if self.choices:
+            return any_of(self.choices)
+        if self.at_least is None:
+            return ""
+        if self.below is None:
+            return f"{self.at_least} or more"
+        return f"at least {self.at_least} and below {self.below}"
+
+    def check(self, value: object) -> None:
+        """ValueError for a value that is out of the flag's limits. The default is always accepted."""
+        if value == self.default or not self.limits:
+            return
+        if self.choices and value not in self.choices:
+            raise ValueError(f"--{self.name} is {value!r}, but must be {self.limits}")
+        if self.at_least is not None and not (
+            self.at_least <= value < (math.inf if self.below is None else self.below)
+        ):
+            raise ValueError(f"--{self.name} is {value}, but must be {self.limits}")
+
+    def without_effect(self, run: Namespace) -> str | None:
+        """Why the flag changes nothing in ``run`` (see ``NoEffect``); None where it has an effect."""
+        return next((rule.why for rule in self.no_effect if rule.when(run)), None)
+
+    def is_off(self, value: object) -> bool:
+        """Whether ``value`` switches off, or splits over one process, what is off without the flag."""
+        return (
+            value in (None, "", [])
+            or value is False
+            or (self.name.endswith("_degree") and value in (-1, 0, 1))
+        )
+
+
+def flag(
+    default: object,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float | None = None,
+    below: float | None = None,
+    no_effect: NoEffect | tuple[NoEffect, ...] = (),
+    aliases: tuple[str, ...] = (),
+) -> typing.Any:
+    """The field of a flag. ``aliases``: names that other launchers have for it, with the same values."""
+    metadata = {"help": help, **rules(choices, at_least, below, no_effect, aliases)}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def rules(
+    choices: tuple[str, ...] = (),
+    at_least: float | None = None,
+    below: float | None = None,
+    no_effect: NoEffect | tuple[NoEffect, ...] = (),
+    aliases: tuple[str, ...] = (),
+) -> dict[str, object]:
+    """A field's metadata without the help: for a flag whose field another library declares."""
+    reasons = (no_effect,) if isinstance(no_effect, NoEffect) else no_effect
+    return {
+        "choices": choices,
+        "at_least": at_least,
+        "below": below,
+        "no_effect": reasons,
+        "aliases": aliases,
+    }
+
+
+def flags_of(
+    arguments: type, section: str, more: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+) -> dict[str, Flag]:
+    """The flags of a dataclass by name. ``more``: name -> what ``rules`` adds to the field's metadata."""
+    hints = typing.get_type_hints(arguments)
+    return {
+        field.name: Flag(
+            name=field.name,
+            kind=_without_none(hints[field.name]),
+            default=field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory(),
+            section=section,
+            **{**field.metadata, **more.get(field.name, {})},
+        )
+        for field in dataclasses.fields(arguments)
+        if field.init
+    }
+
+
+def any_of(choices: tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return choices[0] if len(choices) == 1 else ", ".join(choices[:-1]) + f" or {choices[-1]}"
+
+
+def _without_none(kind: type) -> type:
+    kinds = [each for each in typing.get_args(kind) if each is not type(None)]
+    return kinds[0] if type(None) in typing.get_args(kind) else kind

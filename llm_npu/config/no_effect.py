@@ -1,0 +1,94 @@
+"""Why flags have no effect: the reasons that several of them share.
+
+PaddleNLP's scripts accept many flags in silence that change nothing: those of another device, of another
+precision, of parallelism that is not on. Here each names its reasons, and the run says which ones hold.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from llm_npu.models.paddlenlp.families import FAMILIES, Family
+from llm_npu.models.paddlenlp.presets import model_type
+
+from .flag import NoEffect
+
+
+def family(run: Namespace) -> Family:
+    """Of the run's model."""
+    return FAMILIES[model_type(run.model_name_or_path)]
+
+
+def sharding_degree(run: Namespace) -> int:
+    """How many processes share a state of ``--sharding``: all that the other degrees leave, unless given."""
+    others = max(run.tensor_parallel_degree, 1) * max(run.pipeline_parallel_degree, 1)
+    given = max(run.sharding_degree, run.sharding_parallel_degree)
+    return given if given > 0 else run.processes // others
+
+
+def unless_schedule(*names: str) -> NoEffect:
+    """A flag of these learning rate schedules."""
+    return NoEffect(
+        f"--lr_scheduler_type is not {' or '.join(names)}", lambda run: run.lr_scheduler_type not in names
+    )
+
+
+# Parallelism
+ONE_PROCESS = NoEffect("the run has one process (--nproc starts more)", lambda run: run.processes == 1)
+WHOLE_LAYERS = (
+    ONE_PROCESS,
+    NoEffect("--tensor_parallel_degree is 1", lambda run: run.tensor_parallel_degree <= 1),
+)
+ONE_STAGE = (
+    ONE_PROCESS,
+    NoEffect("--pipeline_parallel_degree is 1", lambda run: run.pipeline_parallel_degree <= 1),
+)
+NOT_SHARDED = (ONE_PROCESS, NoEffect("--sharding is not given", lambda run: not run.sharding))
+NO_PARTNERS = (
+    ONE_PROCESS,
+    NoEffect("the other degrees leave no processes to shard over", lambda run: sharding_degree(run) == 1),
+)
+
+# Device and model
+CUDA = NoEffect("it selects a CUDA kernel, which neither an NPU nor the CPU has")
+GPT = NoEffect("only PaddleNLP's GPT models read it")
+NO_DROPPED_TOKENS = NoEffect("experts have no capacity limit, so no token is dropped")
+SEPARATE_PROJECTIONS = (
+    NoEffect("--enable_auto_parallel keeps these projections separate", lambda run: run.enable_auto_parallel),
+    NoEffect(
+        "PaddleNLP keeps these projections separate in this model family",
+        lambda run: not family(run).fuses_projections,
+    ),
+)
+NOT_FUSED = NoEffect("--disable_fused_options switches it off", lambda run: run.disable_fused_options)
+NO_EXPERTS = NoEffect("the model has no experts", lambda run: not family(run).experts)
+NOT_LORA = NoEffect("--finetuning_type is not lora", lambda run: run.finetuning_type != "lora")
+
+# Precision
+FULL_PRECISION = NoEffect(
+    "the run computes in float32 (neither --bf16 nor --fp16)", lambda run: not (run.bf16 or run.fp16)
+)
+
+# Schedule
+CONSTANT = NoEffect("the constant schedule has no warmup", lambda run: run.lr_scheduler_type == "constant")
+
+# Evaluation and checkpoints
+NO_EVALUATION = NoEffect(
+    "evaluation is off (--evaluation_strategy no)", lambda run: run.evaluation_strategy == "no"
+)
+NO_CHECKPOINTS = NoEffect(
+    "periodic checkpoints are off (--save_strategy no)", lambda run: run.save_strategy == "no"
+)
+NEWEST_KEPT = NoEffect("the newest checkpoints are kept, and the final model is the last one")
+WHOLE_CHECKPOINTS = NoEffect("checkpoints are written whole, in Hugging Face's layout")
+
+# Recompute
+NO_RECOMPUTE = NoEffect("--recompute is off", lambda run: not run.recompute)
+
+# Data
+MEMORY_MAPPED = NoEffect("samples are cut from memory-mapped files, in the training process")
+
+# Other services
+NO_WANDB = NoEffect("--report_to does not name wandb", lambda run: "wandb" not in run.report_to)
+PADDLE_CLOUD = NoEffect("it belongs to PaddleCloud")
+ONLY_TRAINS = NoEffect("this script trains; it neither exports nor predicts")

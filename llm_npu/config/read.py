@@ -1,0 +1,259 @@
+"""Command line and file of arguments -> the value of every flag, checked; without importing a framework."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import itertools
+import typing
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from llm_npu.models.paddlenlp.presets import TINY, has_weights, is_preset
+
+from . import relations
+from .argument_file import as_flags, split_file
+from .arguments import (
+    DataArguments,
+    FusedArguments,
+    ModelArguments,
+    RunConfig,
+    default_packing,
+    default_padding,
+)
+from .early import Early, process_count
+from .flag import Flag, any_of, flags_of
+from .other_names import translate
+from .paddlenlp_flags import paddlenlp_flags
+from .training import TrainingFlags
+
+COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
+TRUE, FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
+LAST_WORDS = (
+    "FILE holds the same names, in YAML or JSON; flags override it. --no_NAME is --NAME false, where true is "
+    "the default."
+)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a command line asks for: every flag's value in ``values``, checked against all others.
+
+    ``given``: the flags that the user wrote, name -> value. ``notes``: a line for each translated name.
+    """
+
+    values: Namespace
+    device: str
+    given: Mapping[str, object]
+    notes: tuple[str, ...]
+
+    def ineffective(self) -> tuple[tuple[str, str], ...]:
+        """(name, why) of every given flag that changes nothing in this run, in alphabetical order.
+
+        A flag that was given as off (``--sequence_parallel 0``) is not listed.
+        """
+        named = {
+            name: flags()[name].without_effect(self.values)
+            for name, value in sorted(self.given.items())
+            if not flags()[name].is_off(value)
+        }
+        return tuple((name, why) for name, why in named.items() if why)
+
+    def build(self) -> RunConfig:
+        """The dataclasses that PaddleNLP's Trainer and this package work with. Imports paddlenlp."""
+        from .build import built
+
+        return built(vars(self.values), self.device, self.given, self.ineffective(), self.notes)
+
+
+def parse(argv: Sequence[str]) -> RunConfig:
+    """``read`` and ``build`` in one. Imports paddlenlp."""
+    return read(argv).build()
+
+
+def read(argv: Sequence[str]) -> Arguments:
+    """What ``argv`` (without the program's name) asks for.
+
+    ``argv`` may start with a YAML or JSON file of the same names, or name one with ``--config``; flags
+    override it. ValueError with one sentence for unknown names (with the nearest known one), values of the
+    wrong type and combinations that cannot work. ``--help`` prints the flags and raises SystemExit(0).
+    """
+    device = Early.read(argv).device
+    known = flags()
+    names = {name: name for name in known}
+    names |= {f"no_{each.name}": each.name for each in known.values() if each.default is True}
+    in_file, line, notes = translate(*split_file(argv), known)
+    line = _newest_checkpoint(line)
+    _refuse_unknown(in_file, known)
+    on_line = [flag[2:].partition("=")[0] for flag in line if flag.startswith("--")]
+    on_line = [name for name in on_line if name != "help"]
+    _refuse_unknown(on_line, names)
+
+    overridden = {names[name] for name in on_line}
+    kept = {name: _from_file(known[name], value) for name, value in in_file.items() if name not in overridden}
+    run, rest = _parser(known).parse_known_args([*as_flags(kept), *line])
+    if rest:
+        raise ValueError(
+            f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags"
+        )
+    given = {*in_file, *overridden}
+    _choose_defaults(run, device, given)
+    relations.check_strategies(run)
+    for name, each in known.items():
+        each.check(getattr(run, name))
+    given = {name: getattr(run, name) for name in given}
+    run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
+    relations.check(run, device)
+    _check_weights(run)
+    return Arguments(run, device, given, (*notes, *_random_weights(run)))
+
+
+@functools.cache
+def flags() -> Mapping[str, Flag]:
+    """Every flag of the training script by name."""
+    return {
+        **flags_of(ModelArguments, "Model"),
+        **flags_of(DataArguments, "Data"),
+        **flags_of(FusedArguments, "Fused operators"),
+        **flags_of(TrainingFlags, "Training"),
+        **paddlenlp_flags(),
+    }
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises ValueError instead of printing the usage and exiting."""
+
+    def error(self, message):
+        raise ValueError(message.removeprefix("argument "))
+
+
+def _parser(known: Mapping[str, Flag]) -> _Parser:
+    # Abbreviations would let a misspelt name pass for another flag.
+    parser = _Parser(
+        allow_abbrev=False, usage="%(prog)s [FILE | --config FILE] [--name value ...]", epilog=LAST_WORDS
+    )
+    for section, members in itertools.groupby(known.values(), lambda each: each.section):
+        group = parser.add_argument_group(section)
+        for each in members:
+            group.add_argument(f"--{each.name}", **_keywords(each))
+            if each.default is True:
+                group.add_argument(
+                    f"--no_{each.name}", dest=each.name, action="store_false", help=argparse.SUPPRESS
+                )
+    return parser
+
+
+def _keywords(flag: Flag) -> dict[str, object]:
+    """How argparse is told of a flag."""
+    shown = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
+    keywords = {"default": flag.default, "help": f"{flag.help}{shown}".replace("%", "%%")}
+    if flag.choices:
+        keywords["metavar"] = f"{{{','.join(flag.choices)}}}"
+    if flag.kind is bool:
+        return {**keywords, "type": _truth, "nargs": "?", "const": True, "metavar": "BOOL"}
+    if typing.get_origin(flag.kind) is not list:
+        return {"type": flag.kind, "metavar": flag.kind.__name__.upper(), **keywords}
+    [item] = typing.get_args(flag.kind)
+    if typing.get_origin(item) is list:  # the flag is given several times
+        keywords["action"], [item] = "append", typing.get_args(item)
+    return {**keywords, "type": item, "nargs": "+", "metavar": item.__name__.upper()}
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in (*TRUE, *FALSE):
+        return text.lower() in TRUE
+    raise argparse.ArgumentTypeError(f"{text!r} is not {any_of((*TRUE, *FALSE))}")
+
+
+def _random_weights(run: Namespace) -> list[str]:
+    """That they differ from those of the same run without auto-parallel, where they do."""
+    joined = run.fuse_attention_qkv or run.fuse_attention_ffn
+    made = not (run.continue_training or run.resume_from_checkpoint)
+    if not (run.enable_auto_parallel and joined and made):
+        return []
+    return [
+        "--enable_auto_parallel keeps the projections of attention and MLP separate, so its random weights "
+        "are those of a run with --fuse_attention_qkv false --fuse_attention_ffn false"
+    ]
+
+
+def _from_file(flag: Flag, value: object) -> object:
+    """The value of a flag in a file as the command line has it; ValueError for a list out of place."""
+    if value is False and "no" in flag.choices:  # YAML reads the word no as false
+        return "no"
+    if isinstance(value, list) and typing.get_origin(flag.kind) is not list:
+        if flag.name not in COMMA_SEPARATED:
+            raise ValueError(f"{flag.name} takes one value, but the file of arguments gives the list {value}")
+        return ",".join(map(str, value))
+    return value
+
+
+def _newest_checkpoint(line: list[str]) -> list[str]:
+    """``--resume_from_checkpoint`` without a folder is the newest checkpoint: its value ``true``."""
+    bare = [
+        flag == "--resume_from_checkpoint" and (following is None or following.startswith("--"))
+        for flag, following in itertools.zip_longest(line, line[1:])
+    ]
+    return [f"{flag}=true" if alone else flag for flag, alone in zip(line, bare, strict=True)]
+
+
+def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name in known:
+            continue
+        nearest = difflib.get_close_matches(name.replace("-", "_"), (*known, "config"), n=1, cutoff=0.5)
+        hint = f"did you mean --{nearest[0]}?" if nearest else "--help lists all flags"
+        raise ValueError(f"--{name} is no argument of this script; {hint}")
+
+
+def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
+    """Defaults that depend on what was given: an explicit choice turns off the defaults against it."""
+
+    def default(name: str, value: object) -> None:
+        if name not in given:
+            setattr(run, name, value)
+
+    _choose_samples(run, default)
+    if run.fp16 or device == "cpu":  # Paddle's CPU place has no bf16 matmul
+        default("bf16", False)
+    if not (run.bf16 or run.fp16) or run.fp16_opt_level != "O2":
+        default("amp_master_grad", False)
+    if str(run.resume_from_checkpoint).lower() == "false":
+        run.resume_from_checkpoint = None
+    if "warmup_steps" in given:
+        default("warmup_ratio", 0.0)
+    if run.model_type in TINY:
+        default("model_name_or_path", TINY[run.model_type])
+    default("warmup_steps", int(run.warmup_ratio * max(0, run.max_steps)))
+    default("min_learning_rate", 0.1 * run.learning_rate)
+    default("continue_training", has_weights(run.model_name_or_path))
+    if not run.do_eval:
+        default("evaluation_strategy", "no")
+    if run.evaluation_strategy == "no":
+        default("do_eval", False)
+
+
+def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> None:
+    conversations = run.stage == "sft"
+    named = {"true": "first_fit" if conversations else "stream", "false": "none"}
+    packing = str(run.packing or default_packing(run.stage)).lower()
+    run.packing = named.get(packing, packing)
+    fused = run.use_npu_fusion_attention and not run.disable_fused_options
+    # Without fused attention the mask of one long row would be written out.
+    default("padding", default_padding(run.packing) if fused else "longest")
+    default("lora_alpha", 2 * run.lora_rank)
+    if conversations:  # the weights are trained ones
+        default("learning_rate", 3e-4 if run.finetuning_type == "lora" else 3e-5)
+
+
+def _check_weights(run: Namespace) -> None:
+    name, lora = run.model_name_or_path, run.finetuning_type == "lora"
+    if lora and has_weights(name) and not run.continue_training:
+        raise ValueError("--finetuning_type lora starts from weights; leave --continue_training false out")
+    if has_weights(name) or not (lora or run.continue_training):
+        return
+    asked = "--finetuning_type lora" if lora else "--continue_training"
+    lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
+    raise ValueError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")

@@ -1,0 +1,297 @@
+"""Flags that do not go together, and degrees that do not divide the processes.
+
+``run`` holds the value of every flag by name. What one flag accepts is in its own field (``flag``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from argparse import Namespace
+
+from llm_npu.core import peak_flops
+from paddle_fused import paddle_release
+
+from .arguments import FusedArguments
+from .profile import profile_window, steps_of
+
+# PaddleNLP's other kinds of parallelism, which give a process a part of each row or some of the experts.
+OTHER_WAYS = (
+    "sep_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+    "expert_tensor_parallel_degree",
+    "use_expert_parallel",
+)
+DEGREES = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "sharding_degree",
+    "sharding_parallel_degree",
+)
+
+
+def check(run: Namespace, device: str) -> None:
+    """ValueError with one sentence when the flags of ``run`` cannot work together on ``device``."""
+    split_weights(run.split)
+    if not run.do_train:
+        raise ValueError("--do_train false leaves nothing to do: this script trains")
+    if run.do_eval != (run.evaluation_strategy != "no"):
+        raise ValueError(
+            f"--do_eval {str(run.do_eval).lower()} contradicts --evaluation_strategy "
+            f"{run.evaluation_strategy}; give one of the two"
+        )
+    if run.max_restarts and str(run.resume_from_checkpoint).lower() != "auto":
+        raise ValueError(
+            f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
+            "--resume_from_checkpoint auto; give both"
+        )
+    if run.enable_auto_parallel:
+        _check_auto_parallel(run)
+    _check_samples(run)
+    _check_observation(run, device)
+    _check_precision(run, device)
+    _check_steps(run)
+    _check_schedule(run)
+    check_parallel(run)
+
+
+def check_strategies(run: Namespace) -> None:
+    """ValueError for PaddleNLP's "epoch" as the time to evaluate or to save."""
+    for name, interval in (("evaluation_strategy", "eval_steps"), ("save_strategy", "save_steps")):
+        if getattr(run, name) == "epoch":
+            raise ValueError(
+                f"--{name} is 'epoch', but the whole run is one epoch; give --{interval} instead"
+            )
+
+
+def split_weights(split: str) -> tuple[float, float, float]:
+    """``949,50,1`` (or ``949/50/1``) -> the fractions of the training, validation and test documents."""
+    parts = split.replace("/", ",").split(",")
+    try:
+        weights = [float(part) for part in parts]
+    except ValueError:
+        weights = []
+    if not 1 <= len(weights) <= 3 or not all(0 <= each < math.inf for each in weights) or not sum(weights):
+        raise ValueError(
+            f"--split is {split!r}, but must be up to three weights of 0 or more for training, validation "
+            "and test, such as 949,50,1"
+        )
+    if not weights[0]:
+        raise ValueError(f"--split is {split!r}, which leaves nothing for training; raise the first weight")
+    weights += [0.0] * (3 - len(weights))
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def _check_samples(run: Namespace) -> None:
+    if run.stage == "sft" and run.input_dir is None:
+        raise ValueError("--stage sft needs --input_dir with conversations in .jsonl, one per line")
+    if run.stage == "sft" and run.packing == "stream":
+        raise ValueError(
+            "--packing stream cuts text every max_seq_length tokens, but --stage sft keeps conversations "
+            "whole; give first_fit, length_grouped or none"
+        )
+
+
+def _check_observation(run: Namespace, device: str) -> None:
+    """What profiles or compares the layers of a run, and the peak that its speed is compared with."""
+    if run.peak_tflops is not None:
+        peak_flops.stated(str(run.peak_tflops))
+    if run.dump_tensors is not None:
+        steps_of(str(run.dump_tensors))
+    for name in ("check_nan_inf", "compare_with", "dump_tensors"):
+        if getattr(run, name) and run.enable_auto_parallel:
+            raise ValueError(f"--{name} needs undistributed layers; leave --enable_auto_parallel out")
+        if getattr(run, name) and run.pipeline_parallel_degree > 1:
+            raise ValueError(f"--{name} does not work in a pipeline; leave --pipeline_parallel_degree out")
+    switches = {field.name: getattr(run, field.name) for field in dataclasses.fields(FusedArguments)}
+    if run.compare_with and not any(FusedArguments(**switches).switches().values()):
+        raise ValueError(
+            "--compare_with compares fused operators with others, but this run has none; leave it out, or "
+            "switch an operator on"
+        )
+    if run.profile is None:
+        return
+    window = profile_window(run.profile)
+    if device == "cpu":
+        raise ValueError("--profile needs --device npu or virtual_npu: it records what that device does")
+    if run.max_steps != -1 and window.last > run.max_steps:
+        raise ValueError(
+            f"--profile {run.profile} records {window}, but --max_steps {run.max_steps} ends before that"
+        )
+
+
+def _check_precision(run: Namespace, device: str) -> None:
+    if run.bf16 and run.fp16:
+        raise ValueError("--bf16 and --fp16 were both given; choose one")
+    if (run.bf16 or run.fp16) and device == "cpu":
+        raise ValueError(
+            f"--{'bf16' if run.bf16 else 'fp16'} needs --device npu or virtual_npu: "
+            "Paddle's CPU place computes in float32 only"
+        )
+    if run.use_fused_linear_cross_entropy:
+        raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
+    if run.to_static and not run.enable_auto_parallel:
+        raise ValueError(
+            "--to_static does not work with PaddleNLP's Trainer; give --enable_auto_parallel as well, or "
+            "train in dynamic mode"
+        )
+
+
+def _check_auto_parallel(run: Namespace) -> None:
+    """What ``llm_npu.parallel`` does not do."""
+    if run.fp16:
+        raise ValueError(
+            "--enable_auto_parallel trains in float32 or bfloat16; give --bf16 instead of --fp16"
+        )
+    if run.bf16 and (run.fp16_opt_level != "O2" or not run.amp_master_grad):
+        raise ValueError(
+            "--enable_auto_parallel with --bf16 keeps low-precision weights and float32 gradients; leave "
+            "--fp16_opt_level and --amp_master_grad out"
+        )
+    if run.finetuning_type != "full":
+        raise ValueError("--enable_auto_parallel trains all weights; leave --finetuning_type out")
+    if run.packing != "stream" or run.reset_attention_mask:
+        raise ValueError(
+            "--enable_auto_parallel splits rows of equal length without masks; give --packing stream, "
+            "without --reset_attention_mask"
+        )
+    if run.to_static and run.nonfinite == "skip":
+        raise ValueError(
+            "--nonfinite skip does not work with --to_static, whose program updates the weights before the "
+            "loss is known; leave one of the two out"
+        )
+    if run.pipeline_parallel_degree > 1 and run.hybrid_parallel_topo_order == "sharding_first":
+        raise ValueError(
+            "--enable_auto_parallel places the processes of a stage side by side; leave "
+            "--hybrid_parallel_topo_order out, or give pp_first"
+        )
+    if run.pipeline_parallel_degree > 1 and paddle_release.before(3, 1):
+        raise ValueError(
+            "--enable_auto_parallel with --pipeline_parallel_degree needs Paddle 3.1 or later, whose "
+            f"auto-parallel has schedules of stages; this is {paddle_release.installed_paddle().version}. "
+            "Leave --enable_auto_parallel out: PaddleNLP's Trainer has pipelines."
+        )
+
+
+def _check_steps(run: Namespace) -> None:
+    steps = run.max_steps
+    if steps == 0 or steps < -1:
+        raise ValueError(f"--max_steps is {steps}, but must be 1 or more (or -1: num_train_epochs decides)")
+    if steps == -1 and run.num_train_epochs <= 0:
+        raise ValueError("--max_steps is -1 and --num_train_epochs is 0, so there is nothing to train")
+    for interval in run.skip_data_intervals or []:
+        if len(interval) != 2 or not 1 <= interval[0] <= interval[1]:
+            raise ValueError(
+                f"--skip_data_intervals is {' '.join(map(str, interval))}, but must be the first and the "
+                "last step to skip, counted from 1"
+            )
+    trained = 1
+    for first, last in sorted(run.skip_data_intervals or []):
+        if first <= trained:
+            trained = max(trained, last + 1)
+    if steps != -1 and trained > steps:
+        raise ValueError(
+            f"--skip_data_intervals skips all of the {steps} steps, so there is nothing to train"
+        )
+
+
+def _check_schedule(run: Namespace) -> None:
+    if run.warmup_ratio > 1:
+        raise ValueError(f"--warmup_ratio is {run.warmup_ratio}, but must be between 0 and 1")
+    if run.lr_scheduler_type not in ("cosine", "linear"):
+        return
+    if run.min_learning_rate > run.learning_rate:
+        raise ValueError(
+            f"--min_learning_rate {run.min_learning_rate} is above --learning_rate {run.learning_rate}"
+        )
+    end = run.decay_steps or run.max_steps
+    warmup = run.warmup_steps or run.warmup_ratio * max(run.max_steps, 0)
+    if 0 < end < warmup:
+        raise ValueError(
+            f"the learning rate warms up for {warmup:g} steps (--warmup_steps or --warmup_ratio), but its "
+            f"decay ends at step {end} (--{'decay_steps' if run.decay_steps else 'max_steps'})"
+        )
+
+
+def check_parallel(run: Namespace) -> None:
+    """ValueError with one sentence when ``run.processes`` cannot be divided as ``run`` asks.
+
+    One process divides nothing: there the flags have no effect, which the run says.
+    """
+    if run.processes == 1:
+        return
+    for name in OTHER_WAYS:
+        if (value := getattr(run, name) or 0) is True or value > 1:
+            raise ValueError(
+                f"--{name} is {value}, but this script does not have that parallelism; give "
+                "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
+            )
+    degrees = {name: getattr(run, name) for name in DEGREES if getattr(run, name) not in (-1, 1)}
+    if {"sharding_degree", "sharding_parallel_degree"} <= degrees.keys():
+        raise ValueError(
+            "--sharding_degree is the old name of --sharding_parallel_degree; give the new one only"
+        )
+    for name, degree in degrees.items():
+        if degree < 1:
+            raise ValueError(f"--{name} is {degree}, but must be 1 or more")
+        if name.startswith("sharding") and not run.sharding:
+            # PaddleNLP would warn, and each of these processes train a model of its own.
+            raise ValueError(
+                f"--{name} is {degree}, but --sharding does not say what to split; give --sharding stage1, "
+                f"stage2 or stage3 as well, or leave --{name} out"
+            )
+    product = math.prod(degrees.values())
+    if run.processes % product:
+        given = " times ".join(f"--{name} {degree}" for name, degree in degrees.items())
+        equals = f", {product}," if len(degrees) > 1 else ""
+        raise ValueError(
+            f"{given}{equals} does not divide the {run.processes} processes of this run; give degrees whose "
+            f"product divides {run.processes}, or start a multiple of {product} processes"
+        )
+    if run.enable_auto_parallel:
+        if run.overlap:
+            raise ValueError(
+                f"--overlap {run.overlap} is for the layers of --tensor_parallel_degree without "
+                "--enable_auto_parallel; leave one of the two out (in Python, "
+                "llm_npu.parallel.overlap.apply_overlap takes a model of distributed tensors)"
+            )
+        return
+    _check_sharding(run, degrees, run.processes > product)
+    _check_interleaved(run, degrees.get("pipeline_parallel_degree", 1))
+
+
+def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -> None:
+    """What PaddleNLP's Trainer would assert when it wraps the model, after everything has been built.
+
+    ``replicated``: there are more processes than the degrees name.
+    """
+    stages = {"stage2", "stage3"} & set(run.sharding.split())
+    if "stage3" in stages and "tensor_parallel_degree" in degrees:
+        raise ValueError(
+            "--sharding stage3 does not go with --tensor_parallel_degree in PaddleNLP; give stage1, stage2, "
+            "or one of the two flags only"
+        )
+    given = next((name for name in degrees if name.startswith("sharding")), None)
+    if stages and given and replicated and run.amp_master_grad:
+        raise ValueError(
+            f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) takes all processes in "
+            f"PaddleNLP; leave --{given} out, or give --sharding stage1"
+        )
+
+
+def _check_interleaved(run: Namespace, stages: int) -> None:
+    """What Paddle asserts of a pipeline whose stages have several parts, after everything has been built."""
+    parts, micro_batches = run.virtual_pp_degree or 1, run.gradient_accumulation_steps
+    if parts <= 1 or stages == 1:  # without stages it has no effect
+        return
+    if stages < 3:
+        raise ValueError(
+            f"--virtual_pp_degree is {parts}, which takes a pipeline of 3 stages or more; "
+            f"--pipeline_parallel_degree is {stages}"
+        )
+    if micro_batches != stages and micro_batches < 2 * stages:
+        raise ValueError(
+            f"with --virtual_pp_degree {stages} stages take {stages} micro batches, or {2 * stages} and "
+            f"more; --gradient_accumulation_steps is {micro_batches}"
+        )

@@ -1,0 +1,112 @@
+"""What a flag is: its field, PaddleNLP's own flags, the help, and answers without a framework."""
+
+import dataclasses
+import typing
+
+import pytest
+from places import ROOT
+
+from llm_npu import config
+from llm_npu.config.flag import NoEffect, flag, flags_of
+
+SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
+# Runs the program in sys.argv[1:] and says which frameworks that has imported.
+WATCHED = """
+import runpy, sys
+sys.argv.pop(0)
+try:
+    if sys.argv[0] == "-m":
+        sys.argv.pop(0)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    print("code", end.code)
+print("imported", sorted({"paddle", "paddlenlp"} & set(sys.modules)))
+"""
+
+
+@dataclasses.dataclass
+class Made:
+    """Flags of a test."""
+
+    rate: float = flag(0.5, "Help.", at_least=0, below=1, aliases=("speed",))
+    mode: str | None = flag(None, "Help.", choices=("a", "b"))
+    depth: int = flag(
+        2,
+        "Help.",
+        at_least=1,
+        no_effect=(NoEffect("--mode is b", lambda run: run.mode == "b"), NoEffect("always")),
+    )
+
+
+def test_a_flag_knows_what_its_field_says():
+    made = flags_of(Made, "Section")
+    assert [(each.kind, each.default) for each in made.values()] == [(float, 0.5), (str, None), (int, 2)]
+    assert made["rate"].aliases == ("speed",)
+    for name, value in (("rate", 0), ("rate", 0.99), ("mode", None), ("mode", "a"), ("depth", 1)):
+        made[name].check(value)
+    for name, value, words in (
+        ("rate", 1.0, "--rate is 1.0, but must be at least 0 and below 1"),
+        ("rate", -0.1, "--rate is -0.1"),
+        ("rate", float("nan"), "--rate is nan"),
+        ("mode", "c", "--mode is 'c', but must be a or b"),
+        ("depth", 0, "--depth is 0, but must be 1 or more"),
+        ("depth", float("inf"), "--depth is inf"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            made[name].check(value)
+    values = config.read([]).values
+    values.mode = "b"
+    assert made["depth"].without_effect(values) == "--mode is b"
+    values.mode = "a"
+    assert made["depth"].without_effect(values) == "always"
+    assert made["rate"].without_effect(values) is None
+
+
+def test_every_flag_has_help_and_a_default_within_its_limits():
+    for each in config.flags().values():
+        each.check(each.default)
+        assert each.section == "PaddleNLP" or each.help.endswith(".")
+        assert each.kind in (bool, int, float, str) or typing.get_origin(each.kind) is list
+        if each.choices and each.default is not None:
+            assert each.default in each.choices
+
+
+def test_flags_are_the_fields_of_paddlenlps_class():
+    """They are read from its source; here its class is imported."""
+    from llm_npu.config.build import PretrainArguments
+
+    sections = ("Model", "Data", "Fused operators")
+    ours = {name: each for name, each in config.flags().items() if each.section not in sections}
+    hints = typing.get_type_hints(PretrainArguments)
+    theirs = {field.name: field for field in dataclasses.fields(PretrainArguments) if field.init}
+    assert ours.keys() == theirs.keys()
+    for name, field in theirs.items():
+        factory = field.default_factory
+        default = field.default if factory is dataclasses.MISSING else factory()
+        assert (ours[name].default, ours[name].help) == (default, field.metadata["help"]), name
+        kinds = {str if "IntervalStrategy" in str(hints[name]) else hints[name]}
+        kinds |= set(typing.get_args(hints[name]))
+        assert ours[name].kind in kinds, name
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ([SCRIPT, "--help"], 0, ["--min_learning_rate", "--input_dir", "--seed", "--recompute_granularity"]),
+        ([SCRIPT, "--nproc", "2", "--help"], 0, ["--min_learning_rate"]),
+        ([SCRIPT, "--max_stps", "3"], 2, ["did you mean --max_steps?"]),
+        ([SCRIPT, "--lora_rank", "0"], 2, ["--lora_rank is 0"]),
+        ([SCRIPT, "--stage", "dpo"], 2, ["--stage is 'dpo'"]),
+        ([SCRIPT, "--nproc", "2", "--tensor_parallel_degree", "3"], 2, ["does not divide the 2 processes"]),
+        (["-m", "llm_npu.plan", "--help"], 0, ["usage"]),
+    ],
+    ids=lambda value: " ".join(map(str, value[1:])) if isinstance(value, list) else None,
+)
+@pytest.mark.default_run(every=True)
+def test_help_and_refusals_import_no_framework(run_python, argv, code, words):
+    done = run_python("-c", WATCHED, *argv)
+    assert done.stdout.endswith(f"code {code}\nimported []\n"), done.stdout + done.stderr
+    for word in words:
+        assert word in done.stdout + done.stderr

@@ -24,8 +24,8 @@ MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 HEAD = """# Flags
 
-The flags of `python scripts/run_llama_npu.py`; those of PaddleNLP's `TrainingArguments` come last. A YAML or JSON
-file (`--config`) uses the same names. A flag that is true by default has a `--no_` form.
+The flags of `python scripts/run_llama_npu.py`; those of PaddleNLP's `TrainingArguments` come last. A YAML or
+JSON file (`--config`) uses the same names. A flag that is true by default has a `--no_` form.
 """
 
 

@@ -44,16 +44,21 @@ def is_wanted() -> bool:
 
 
 def check_compiler() -> None:
-    """SetupError if there is no compiler, or one that is too old. cmake judges one that is silent."""
+    """SetupError if there is no compiler, or one that fails or is too old."""
     command = shlex.split(os.environ.get("CXX", "g++"))
     if shutil.which(command[0]) is None:
         raise SetupError(
             f"The native code cannot be built: no `{command[0]}` was found.",
             f"Install one (Debian and Ubuntu: apt-get install g++), name it in the variable CXX, or {PURE}",
         )
-    asked = subprocess.run(
-        [*command, "-dM", "-E", "-x", "c++", "/dev/null"], capture_output=True, text=True, timeout=60
-    )
+    question = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]  # its macros, which have its version
+    asked = subprocess.run(question, capture_output=True, text=True, timeout=60)
+    if code := asked.returncode:
+        said = asked.stderr.strip() or "it says nothing"
+        raise SetupError(
+            f"The native code cannot be built: `{shlex.join(question)}` ends with {code}: {said}.",
+            f"Name a compiler that works in the variable CXX, or {PURE}",
+        )
     for name, macro in (("clang", "__clang_major__"), ("gcc", "__GNUC__")):  # clang defines both
         found = re.search(rf"^#define {macro} (\d+)", asked.stdout, re.MULTILINE)
         if found is None:

@@ -106,6 +106,13 @@ def test_an_old_compiler_is_refused_before_anything_is_built(source, tmp_path, m
     assert "PADDLE_FUSED_BUILD=off" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_broken_compiler_is_refused_before_anything_is_built(source, tmp_path):
+    done = run(source, "-c", ASK, CXX=str(failing_compiler(tmp_path, at="/dev/null")))
+    assert done.returncode != 0
+    assert "ends with 1: fatal error: this compiler is broken" in done.stderr
+    assert "PADDLE_FUSED_BUILD=off" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_an_unknown_choice_is_refused(source):
     done = run(source, "-c", ASK, PADDLE_FUSED_BUILD="no")
     assert done.returncode != 0
@@ -169,9 +176,11 @@ def test_missing_compiler_is_named(source):
     assert "Traceback" not in done.stderr
 
 
-def failing_compiler(tmp_path):
-    compiler = tmp_path / "broken-compiler"
-    compiler.write_text("#!/bin/sh\necho 'fatal error: this compiler is broken' >&2\nexit 1\n")
+def failing_compiler(folder, at="-c"):
+    """A compiler that fails where this is among its arguments: /dev/null where its version is asked for."""
+    compiler = folder / "broken-compiler"
+    fails = "{ echo 'fatal error: this compiler is broken' >&2; exit 1; }"
+    compiler.write_text(f'#!/bin/sh\ncase " $* " in *" {at} "*) {fails};; esac\nexec g++ "$@"\n')
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     return compiler
 

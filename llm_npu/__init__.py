@@ -4,7 +4,7 @@ Packages, the lowest layer first. Each imports only those above it in this list;
 
     device         chooses the device, before anything imports paddle
     core           ranks, refusals, output, files that appear whole, untrusted files, cards
-    patches        cures for defects of stock Paddle and PaddleNLP
+    patches        patches for defects of stock Paddle and PaddleNLP
     models         families, presets, weights, LoRA; one folder for each library of models
     config         the arguments of a run
     data           text -> packed samples

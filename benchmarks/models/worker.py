@@ -23,7 +23,7 @@ class ModelWorker:
         from llm_npu import patches, surgery
         from llm_npu.models.paddlenlp import families
 
-        patches.apply()  # without the cures two stock families do not run
+        patches.apply()  # without the patches two stock families do not run
         paddle.set_device("npu")
         paddle.base.core.set_num_threads(threads)
         self.paddle, self.size = paddle, ModelSize(**size)

@@ -87,7 +87,7 @@ class Operator:
         found = [tensor.grad for tensor in (self.x, self.weight) if tensor.grad is not None]
         return [gradient.astype("float32").numpy() for gradient in found]
 
-    def plan(self) -> overlap.Plan:
+    def plan(self) -> overlap.OverlapPlan:
         """The planner's, of the product that communicates in this way."""
         return next(plan for plan in reversed(self.planner.plans) if plan.product.kind == self.case.kind)
 

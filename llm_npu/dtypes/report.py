@@ -28,8 +28,8 @@ class Finding:
     ``kind``: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
     scaling, input or operator. ``name``: of the tensor, or of the kernel. ``layer``: the path of the layer
     in the model, "" where none is known. ``place``: "aicpu" or "host". ``source``: the line of Python, None
-    where there is no such line. ``born``: an operator that makes the double from other dtypes, or a tensor
-    that is one; others compute with doubles that come from elsewhere. ``count``: how often it was met.
+    where there is no such line. ``born``: an operator that makes float64 from other dtypes, or a tensor
+    that is one; others compute with float64 that comes from elsewhere. ``count``: how often it was met.
     """
 
     kind: str
@@ -80,7 +80,7 @@ FIXES = {
     "parameter": "create it with dtype='{narrow}', or call model.to(dtype='{narrow}')",
     "buffer": "make it with paddle.to_tensor(array, dtype='{narrow}'): NumPy's arrays are float64",
     "constant": "keep it as {narrow}: NumPy's arrays are float64, and become float64 tensors",
-    "default dtype": "call paddle.set_default_dtype('{narrow}'): every Python float becomes a double now",
+    "default dtype": "call paddle.set_default_dtype('{narrow}'): every Python float becomes float64 now",
     "optimizer state": "store it as {narrow}: operators that update the parameter compute in its dtype",
     "master weight": "keep master weights in {narrow}",
     "learning rate": "give the schedule Python floats: Paddle makes a float32 tensor of them",
@@ -91,7 +91,7 @@ FIXES = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, that is born as a double first; ``checked`` says in words what was looked at."""
+    """What was found, what makes float64 first; ``checked`` says in words what was looked at."""
 
     findings: tuple[Finding, ...]
     checked: str
@@ -126,7 +126,7 @@ class Report:
 
 
 def report_of(findings: Iterable[Finding], checked: str) -> Report:
-    """The report with equal sites joined, where doubles are born first."""
+    """The report with equal sites joined, those that make float64 first."""
     sites: dict[Finding, int] = {}
     for finding in findings:
         site = dataclasses.replace(finding, count=0)
@@ -143,8 +143,8 @@ def _operator_fix(finding: Finding) -> str:
     if finding.dtype in WIDE:
         narrow = NARROWER[finding.dtype]
         if finding.born:
-            return f"the double is made here: give dtype='{narrow}', or cast what comes from NumPy first"
-        return f"the double comes in from elsewhere: cast it to {narrow} where it is made"
+            return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
+        return f"the float64 comes in from elsewhere: cast it to {narrow} where it is made"
     registered = ", ".join(card_dtypes(finding.name))
     if finding.place == "aicpu":
         return f"cast {finding.dtype} to float32 before this operator"

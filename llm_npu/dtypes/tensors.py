@@ -1,4 +1,4 @@
-"""Tensors that are doubles before anything runs: of a model, of an optimizer, of a batch."""
+"""float64 tensors that are there before anything runs: of a model, of an optimizer, of a batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _name(dtype: paddle.dtype) -> str:
 
 
 def found(kind: str, name: str, value: object, layer: str = "", source=None) -> Iterator[Finding]:
-    """A finding, if ``value`` is a double."""
+    """A finding, if ``value`` is a float64 tensor."""
     dtype = dtype_of(value)
     if dtype in WIDE:
         yield Finding(kind, name, dtype, "aicpu", tuple(value.shape), layer, source)

@@ -77,7 +77,7 @@ class Watch:
         self._running.close()
 
     def report(self) -> Report:
-        """The sites with their counts; those where doubles are made come first."""
+        """The sites with their counts; those that make float64 come first."""
         logged = [
             Finding("operator", name, "float64", "aicpu", born=False, count=count)
             for name, count in self._logged.tensors.items()

@@ -1,6 +1,6 @@
 """Auto-parallel: PaddleNLP's single-device Llama on a mesh of processes, in dygraph and as a static program.
 
-    settings = Settings(Degrees(dp=2, mp=2), sequence_parallel=True, sharding=1, to_static=True)
+    settings = Settings(Degrees(dp=2, tp=2), sequence_parallel=True, sharding=1, to_static=True)
     session = Session(model, settings, make_optimizer)
     loss = session.step(input_ids, labels)
 
@@ -10,13 +10,13 @@ it with each communication and its bytes.
 
 from .apply import parallelize
 from .mesh import Degrees, make
-from .plan import Plan, Point, Rule, llama
+from .plan import ParallelPlan, Point, Rule, llama
 from .session import Session
 from .settings import Settings
 
 __all__ = [
     "Degrees",
-    "Plan",
+    "ParallelPlan",
     "Point",
     "Rule",
     "Session",

@@ -9,10 +9,11 @@ import paddle
 import paddle.distributed as dist
 
 from llm_npu.parallel import stages
-from llm_npu.parallel.plan import Plan, Point, placements
+from llm_npu.parallel.mesh import TENSOR_AXIS
+from llm_npu.parallel.plan import ParallelPlan, Point, placements
 
 
-def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: Plan) -> paddle.nn.Layer:
+def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: ParallelPlan) -> paddle.nn.Layer:
     """Splits ``model`` (PaddleNLP's, for one device, the same on every process) over ``mesh``, in place.
 
     Its parameters become DistTensors; layers get hooks that place their activations. To be called before the
@@ -24,7 +25,9 @@ def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: Plan) -> p
     return model
 
 
-def parallelize_stages(model: paddle.nn.Layer, meshes: list[dist.ProcessMesh], plan: Plan) -> paddle.nn.Layer:
+def parallelize_stages(
+    model: paddle.nn.Layer, meshes: list[dist.ProcessMesh], plan: ParallelPlan
+) -> paddle.nn.Layer:
     """The same for a program of a pipeline: each layer on the mesh of its stage.
 
     A process has no values of other stages' parameters.
@@ -43,8 +46,10 @@ def parallelize_stages(model: paddle.nn.Layer, meshes: list[dist.ProcessMesh], p
     return model
 
 
-def _place(model, mesh_of: Callable[[str], dist.ProcessMesh], any_mesh: dist.ProcessMesh, plan: Plan) -> None:
-    plan.check(model.config, any_mesh.get_dim_size("mp"))
+def _place(
+    model, mesh_of: Callable[[str], dist.ProcessMesh], any_mesh: dist.ProcessMesh, plan: ParallelPlan
+) -> None:
+    plan.check(model.config, any_mesh.get_dim_size(TENSOR_AXIS))
     layers = dict(model.named_sublayers())
     _place_parameters(layers, mesh_of, plan)
     for name, layer in layers.items():
@@ -55,7 +60,7 @@ def _place(model, mesh_of: Callable[[str], dist.ProcessMesh], any_mesh: dist.Pro
                 _place_activation(layer, mesh_of(name), point)
 
 
-def _place_parameters(layers: dict, mesh_of: Callable[[str], dist.ProcessMesh], plan: Plan) -> None:
+def _place_parameters(layers: dict, mesh_of: Callable[[str], dist.ProcessMesh], plan: ParallelPlan) -> None:
     placed: dict[int, paddle.Tensor] = {}  # a tied parameter is placed once
     for name, layer in layers.items():
         for short, parameter in list(layer._parameters.items()):

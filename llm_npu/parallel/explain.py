@@ -63,7 +63,7 @@ def _by_stage(session: Session, own: list[str]) -> dict[int, list[str]]:
     degrees = session.settings.degrees
     if degrees.pp == 1 or virtual_npu.is_dry():  # a dry run has one stage at a time
         return {degrees.stage: own}
-    return dict(enumerate(gathered(own)[:: degrees.dp * degrees.mp]))
+    return dict(enumerate(gathered(own)[:: degrees.dp * degrees.tp]))
 
 
 def _indented(session: Session, stages: dict[int, list[str]]) -> list[str]:
@@ -71,7 +71,7 @@ def _indented(session: Session, stages: dict[int, list[str]]) -> list[str]:
     degrees, lines = session.settings.degrees, []
     if degrees.pp == 1:
         return [f"  {line}" for line in stages[0]]
-    size = degrees.dp * degrees.mp
+    size = degrees.dp * degrees.tp
     for stage, of_stage in stages.items():
         first, last = stage * size, (stage + 1) * size - 1
         processes = f"process {first}" if size == 1 else f"processes {first} to {last}"

@@ -112,10 +112,10 @@ class Pipeline:
 
     def _hidden_shape(self, rows: int, length: int) -> list[int]:
         """What one process has of hidden states [B, S, H]."""
-        parts = self._mesh.get_dim_size("mp") if self._between[1].is_shard() else 1
+        parts = self._mesh.get_dim_size(meshes.TENSOR_AXIS) if self._between[1].is_shard() else 1
         if length % parts:
             raise ValueError(
-                f"rows of {length} tokens cannot be split by mp={parts} between the stages of a pipeline; "
+                f"rows of {length} tokens cannot be split by tp={parts} between the stages of a pipeline; "
                 "choose another length, or leave sequence_parallel out."
             )
         return [rows, length // parts, self._causal.model.config.hidden_size]

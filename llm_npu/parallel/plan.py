@@ -4,7 +4,7 @@ PaddleNLP's LlamaForCausalLM is written for one device. A plan splits it without
 for parameters by their names, and points of the model where activations get a placement. What lies between
 two points follows by the operators' own rules.
 
-B batch, S sequence, H hidden, V vocabulary. ``dp`` splits B everywhere; a plan is about ``mp``.
+B batch, S sequence, H hidden, V vocabulary. ``dp`` splits B everywhere; a plan is about ``tp``.
 
     embedding [V, H] by H  ->  hidden, whole (or split by S: sequence parallel)
     attention: q, k, v by their heads; o by its rows, so that each process has a term of the sum
@@ -24,7 +24,7 @@ WHOLE = None
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters whose name matches all of ``pattern`` are split along ``dim`` by mp; None: whole."""
+    """Parameters whose name matches all of ``pattern`` are split along ``dim`` by tp; None: whole."""
 
     pattern: str
     dim: int | None
@@ -32,7 +32,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Point:
-    """Activations that enter or leave the layers whose name matches ``pattern``: split along ``dim`` by mp.
+    """Activations that enter or leave the layers whose name matches ``pattern``: split along ``dim`` by tp.
 
     ``at``: "input" for the first argument, "output" for the (first) result.
     """
@@ -47,9 +47,9 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """``between``: the dimension by which mp splits the hidden states between layers, where a pipeline sends
-    them from stage to stage. ``divided``: fields of the model's configuration that mp must divide.
+class ParallelPlan:
+    """``between``: the dimension by which tp splits the hidden states between layers, where a pipeline sends
+    them from stage to stage. ``divided``: fields of the model's configuration that tp must divide.
     """
 
     rules: tuple[Rule, ...]
@@ -58,19 +58,19 @@ class Plan:
     divided: tuple[str, ...]
 
     def dim_of(self, name: str) -> int | None:
-        """The dimension of parameter ``name`` that mp splits. ValueError unless one rule is about it."""
+        """The dimension of parameter ``name`` that tp splits. ValueError unless one rule is about it."""
         found = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
         if len(found) != 1:
             what = "no rule of the plan is" if not found else f"{len(found)} rules of the plan are"
             raise ValueError(f"{what} about the parameter {name!r}; there must be one.")
         return found[0].dim
 
-    def check(self, config, mp: int) -> None:
-        """ValueError where mp does not divide what it has to split in a model of ``config``."""
+    def check(self, config, tp: int) -> None:
+        """ValueError where tp does not divide what it has to split in a model of ``config``."""
         for name in self.divided:
-            if getattr(config, name) % mp:
+            if getattr(config, name) % tp:
                 raise ValueError(
-                    f"mp is {mp}, which does not divide the model's {name} {getattr(config, name)}; choose "
+                    f"tp is {tp}, which does not divide the model's {name} {getattr(config, name)}; choose "
                     "another degree."
                 )
 
@@ -80,14 +80,14 @@ _ROWS = r"(self_attn\.o_proj|mlp\.down_proj)\.weight"
 _LAYER = r"llama\.layers\.\d+"
 
 
-def llama(sequence_parallel: bool = False) -> Plan:
+def llama(sequence_parallel: bool = False) -> ParallelPlan:
     """The plan of PaddleNLP's LlamaForCausalLM.
 
     ``sequence_parallel``: between attention and MLP the hidden states are split by S instead of being whole,
     so that norms and residuals are computed once; all_gather and reduce_scatter take the place of all_reduce.
     """
     between = 1 if sequence_parallel else WHOLE
-    return Plan(
+    return ParallelPlan(
         rules=(
             Rule(r"llama\.embed_tokens\.weight", 1),
             Rule(rf"{_LAYER}\.{_COLUMNS}", 1),
@@ -113,6 +113,6 @@ def llama(sequence_parallel: bool = False) -> Plan:
     )
 
 
-def placements(dp: int | None, mp: int | None) -> list:
-    """Placements on a mesh (dp, mp), from the dimensions that its axes split."""
-    return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in (dp, mp)]
+def placements(dp: int | None, tp: int | None) -> list:
+    """Placements on a mesh (dp, tp), from the dimensions that its axes split."""
+    return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in (dp, tp)]

@@ -66,7 +66,7 @@ class Session:
     def step(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
         """One optimizer step on this process's rows; the loss in nats per label, over the rows of all.
 
-        ``input_ids``, ``labels``: int64 [rows, S], the same on processes that differ in mp or pp only. The
+        ``input_ids``, ``labels``: int64 [rows, S], the same on processes that differ in tp or pp only. The
         rows are ``accumulation`` micro batches, one after the other.
         """
         if self.settings.to_static:

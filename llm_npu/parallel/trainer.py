@@ -25,7 +25,7 @@ def settings_of(arguments) -> Settings:
     return Settings(
         Degrees(
             dp=arguments.dataset_world_size,
-            mp=max(arguments.tensor_parallel_degree, 1),
+            tp=max(arguments.tensor_parallel_degree, 1),
             pp=max(arguments.pipeline_parallel_degree, 1),
         ),
         sequence_parallel=arguments.sequence_parallel,

@@ -1,7 +1,7 @@
-"""Cures for defects of stock Paddle and PaddleNLP. Each says where the defect is and how it shows itself.
+"""Patches for defects of stock Paddle and PaddleNLP. Each says where the defect is and how it shows.
 
-A cure is applied only to the version that has the defect; ``tests/training/test_patches.py`` fails without
-it, and so shows when it can go.
+A patch is applied only to the versions that have the defect. Its test, in ``tests/training/test_patches.py``
+or ``tests/parallel``, fails without it and so shows when it can go.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import auto_parallel, layers, operators, pipeline, sharding, store
 
 
 def apply() -> None:
-    """Apply the cures that the installed versions need; a second call changes nothing."""
+    """Apply the patches that the installed versions need; a second call changes nothing."""
     data_loader_reports_errors()
     ranks_average_without_nccl()
     auto_parallel.apply()

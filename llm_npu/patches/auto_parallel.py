@@ -1,4 +1,4 @@
-"""Cures for Paddle's auto-parallel on custom devices: DistTensors, and the programs of ``dist.to_static``."""
+"""Patches for auto-parallel on custom devices: DistTensors, and the programs of ``dist.to_static``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle_fused import paddle_release, virtual_npu
 
 
 def apply() -> None:
-    """Apply the cures that the installed version needs; a second call changes nothing."""
+    """Apply the patches that the installed version needs; a second call changes nothing."""
     rings_are_made_by_xccl()
     programs_are_met_by_all()
     dist_tensors_can_be_read()

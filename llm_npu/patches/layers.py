@@ -1,4 +1,4 @@
-"""Cures for defects of layers."""
+"""Patches for defects of layers."""
 
 from __future__ import annotations
 

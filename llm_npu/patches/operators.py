@@ -1,4 +1,4 @@
-"""Cures for defects of Paddle's operators."""
+"""Patches for defects of Paddle's operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cures for defects of pipelines."""
+"""Patches for defects of pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cures for defects of sharding."""
+"""Patches for defects of sharding."""
 
 from __future__ import annotations
 

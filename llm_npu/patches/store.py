@@ -1,4 +1,4 @@
-"""A cure for the store through which Paddle's processes find each other; a thread of rank 0 serves it."""
+"""A patch for the store through which Paddle's processes find each other; a thread of rank 0 serves it."""
 
 from __future__ import annotations
 

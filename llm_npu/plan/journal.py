@@ -114,7 +114,7 @@ class Life:
 
 
 @dataclass
-class Step:
+class RecordedStep:
     """What the device was asked to do in one step, in order. ``first`` and ``last``: its lines."""
 
     first: int
@@ -129,7 +129,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Journal:
-    steps: list[Step]
+    steps: list[RecordedStep]
     lives: list[Life]
     peak_bytes: int  # that all tensors of the device held at the end of a call
 
@@ -149,7 +149,7 @@ def read(file: str | Path) -> Journal:
 
 
 def _read(lines: Iterable[str], name: str) -> Journal:
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
     lives: dict[int, Life] = {}
     groups: dict[str, str] = {}
     step, peak = None, 0
@@ -173,7 +173,7 @@ def _read(lines: Iterable[str], name: str) -> Journal:
                 _, group, use = event["text"].split(" ")
                 groups[group] = use
             elif what == "mark" and event["text"] == BEGIN:
-                step = Step(number)
+                step = RecordedStep(number)
                 steps.append(step)
             elif what == "mark" and event["text"] == END and step:
                 step.last = number

@@ -1,7 +1,7 @@
 """One Chrome trace of a rank: Paddle's events of the host above msprof's of the device, on one clock.
 
 Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both are the host's clock,
-but a viewer that reads such numbers as doubles rounds them to a quarter of a microsecond, so that short
+but a viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, so that short
 events overlap which follow one another. Here all times count from the first event, in microseconds from
 which a viewer gets the exact nanosecond. Arrows have small numbers: msprof's may be made of times since 1970.
 """

@@ -1,4 +1,4 @@
-"""The cures of paddle_fused.captured are needed, and cure."""
+"""The patches of paddle_fused.captured are needed, and work."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import pytest
 PROGRAM = """
 import sys
 import paddle
-if sys.argv[1] == "cured":
+if sys.argv[1] == "patched":
     import paddle_fused.ops.arguments
 paddle.enable_static()
 program = paddle.static.Program()
@@ -22,11 +22,11 @@ print([value.hash() for value in values] == addresses)
 """
 
 
-@pytest.mark.parametrize("cure", ["cured", "stock"])
-def test_values_do_not_stand_in_the_memory_of_a_program(run_python, cure):
-    """When the stock case fails, Paddle has been cured and paddle_fused.captured can forget it."""
-    done = run_python("-c", PROGRAM, cure, MALLOC_PERTURB_="165")  # writes over what is freed
-    assert done.stdout == f"{cure == 'cured'}\n", done.stderr
+@pytest.mark.parametrize("paddle_is", ["patched", "stock"])
+def test_values_do_not_stand_in_the_memory_of_a_program(run_python, paddle_is):
+    """When the stock case fails, Paddle has mended it and paddle_fused.captured can forget it."""
+    done = run_python("-c", PROGRAM, paddle_is, MALLOC_PERTURB_="165")  # writes over what is freed
+    assert done.stdout == f"{paddle_is == 'patched'}\n", done.stderr
 
 
 # The number of parameters of a program behind a capture that failed. All programs get one address.
@@ -35,7 +35,7 @@ import sys
 import paddle
 from paddle_fused import paddle_release
 paddle_release.parameter_recorder()._program_hash = lambda program: 0
-if sys.argv[1] == "cured":
+if sys.argv[1] == "patched":
     import paddle_fused.ops.arguments
 
 class Layer(paddle.nn.Layer):
@@ -62,10 +62,10 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.parametrize("cure", ["cured", "stock"])
-def test_a_failed_capture_leaves_no_parameters_to_later_ones(run_python, tmp_path, cure):
-    """When the stock case fails, Paddle has been cured and paddle_fused.captured can forget it."""
+@pytest.mark.parametrize("paddle_is", ["patched", "stock"])
+def test_a_failed_capture_leaves_no_parameters_to_later_ones(run_python, tmp_path, paddle_is):
+    """When the stock case fails, Paddle has mended it and paddle_fused.captured can forget it."""
     program = tmp_path / "captures.py"
     program.write_text(CAPTURES)  # to_static reads the source of what it captures
-    done = run_python(program, cure)
-    assert done.stdout == ("2\n" if cure == "cured" else "4\n"), done.stderr
+    done = run_python(program, paddle_is)
+    assert done.stdout == ("2\n" if paddle_is == "patched" else "4\n"), done.stderr

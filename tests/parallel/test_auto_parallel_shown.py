@@ -42,7 +42,7 @@ def stages(text: str) -> list[str]:
 
 
 def test_every_stage_of_a_pipeline_lists_its_parameters(printed):
-    first, second = stages(printed.partition("parallel dp=1 x mp=1 x pp=2")[2].partition("\n")[2])
+    first, second = stages(printed.partition("parallel dp=1 x tp=1 x pp=2")[2].partition("\n")[2])
     whole = r"q_proj\.weight +1 x \[64, 64\] float32, whole on every process of the stage; 16,384 of 16,384"
     assert re.search(whole, first) and re.search(whole, second)
     assert "embed_tokens" in first and "embed_tokens" not in second

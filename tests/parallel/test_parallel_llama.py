@@ -16,19 +16,19 @@ from llm_npu.parallel import Degrees, Settings, stages
 
 PROGRAM = Path(__file__).parent / "annotations" / "llama.py"
 LAYERS, ROWS, SEQUENCE, HIDDEN, VOCABULARY, STEPS = 2, 4, 16, 64, 128, 3
-SPLIT = 7 * LAYERS + 2  # parameters that mp splits: seven projections in a layer, embedding and output layer
+SPLIT = 7 * LAYERS + 2  # parameters that tp splits: seven projections in a layer, embedding and output layer
 PARAMETERS = SPLIT + 2 * LAYERS + 1  # and the norms
 
 # (method, mode, precision) that every test run sees; the others are slow.
 ALWAYS = [
-    ("tensor parallel, mp=2", "static", "float32"),
-    ("tensor parallel, mp=2", "dygraph", "float32"),
-    ("tensor and sequence parallel, mp=2", "static", "float32"),
+    ("tensor parallel, tp=2", "static", "float32"),
+    ("tensor parallel, tp=2", "dygraph", "float32"),
+    ("tensor and sequence parallel, tp=2", "static", "float32"),
     ("data parallel, dp=2", "static", "float32"),
     ("sharding stage 3, dp=2", "dygraph", "float32"),
     ("pipeline, pp=2", "dygraph", "float32"),
     ("pipeline, pp=2", "static", "float32"),
-    ("tensor parallel, mp=2", "dygraph", "bfloat16"),
+    ("tensor parallel, tp=2", "dygraph", "bfloat16"),
     ("data parallel, dp=2", "static", "bfloat16"),
 ]
 OTHERS = [case for case in methods.cases(2) if case not in ALWAYS]
@@ -126,11 +126,16 @@ def test_four_processes(on_four, case, record_property):
 def test_settings_that_cannot_be():
     for wrong, words in (
         (lambda: Degrees(dp=0), "the degree of dp is 0"),
+        (lambda: Degrees(tp=2, mp=4), "tp is 2 and mp, which is the same, 4"),
         (lambda: Settings(Degrees(), sharding=4), "sharding is 4"),
         (lambda: Settings(Degrees(), accumulation=0), "accumulation is 0"),
     ):
         with pytest.raises(ValueError, match=words):
             wrong()
+
+
+def test_mp_is_another_name_of_tp():
+    assert Degrees(dp=2, mp=4) == Degrees(dp=2, tp=4)
 
 
 def test_models_that_cannot_be_cut():
@@ -178,7 +183,7 @@ def test_collectives_of_tensor_parallel(always):
     theory["forward", "all_gather", HALF] = 1  # the embedding is split by hidden
     theory["forward", "all_reduce", WHOLE] = 2 * LAYERS
     theory["backward", "all_reduce", WHOLE] = 2 * LAYERS + 1
-    for found in program(always, "tensor parallel, mp=2"):
+    for found in program(always, "tensor parallel, tp=2"):
         assert found == theory
 
 
@@ -195,7 +200,7 @@ def test_collectives_of_sequence_parallel(always):
     theory["optimizer", "all_reduce", HIDDEN] = (
         2 * LAYERS + 1
     )  # the norms' gradients: each process saw its tokens
-    for found in program(always, "tensor and sequence parallel, mp=2"):
+    for found in program(always, "tensor and sequence parallel, tp=2"):
         assert found == theory
 
 
@@ -228,7 +233,7 @@ def test_collectives_of_a_pipeline(always):
 
 def test_what_dygraph_sends_besides(always):
     """Dygraph sums the gradient of each product's input by itself: five in a layer, not two."""
-    for rank in always["tensor parallel, mp=2", "dygraph", "float32"]:
+    for rank in always["tensor parallel, tp=2", "dygraph", "float32"]:
         sent = Counter((kind, int(np.prod(shape))) for kind, _, shape in rank["sent"])
         assert sent["all_reduce", WHOLE] == 2 * LAYERS + 5 * LAYERS + 1
         assert (

@@ -21,7 +21,7 @@ FILE = planted.__file__
 
 
 # Of which kind a fault is found that stands in a tensor before anything runs; the others are found as the
-# operators that make the double.
+# operators that make float64.
 KINDS = {"parameter": "parameter", "buffer": "buffer", "learning rate": "learning rate"}
 
 
@@ -39,7 +39,7 @@ def found_by(*reports) -> dict[str, str]:
 
 
 def made_at(report) -> set[str]:
-    """Those whose line is said to be the one that makes the double."""
+    """Those whose line is said to be the one that makes float64."""
     return set(found_by(replace(report, findings=[each for each in report.findings if each.born])))
 
 
@@ -51,7 +51,7 @@ def test_ten_planted_faults_are_named(device, to_static):
         training.step()
     expected = {fault: KINDS.get(fault, "operator") for fault in FAULTS}
     assert found_by(before, watched.report()) == expected
-    # Outside of captured programs paddle.to_tensor copies without a kernel: what uses the double is named.
+    # Outside of captured programs paddle.to_tensor copies without a kernel: what uses it is named.
     copied = set() if to_static else {"numpy scalar", "mask"}
     assert made_at(before + watched.report()) >= set(FAULTS) - copied
     static = found_by(before)  # what only a step makes is outside of the model

@@ -1,4 +1,4 @@
-"""Each cure in llm_npu.patches is needed, and cures."""
+"""Each patch in llm_npu.patches is needed, and works."""
 
 import subprocess
 
@@ -17,7 +17,7 @@ from llm_npu import device
 device.select(sys.argv[1])
 import paddle
 from llm_npu import patches
-if sys.argv[2] == "cured":
+if sys.argv[2] == "patched":
     patches.data_loader_reports_errors()
     patches.data_loader_reports_errors()
 
@@ -42,7 +42,7 @@ for damaged in map(int, sys.argv[3:]):
 
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 def test_data_loader_reports_errors(run_python, device):
-    done = run_python("-c", PROGRAM, device, "cured", 0, 2, 99)
+    done = run_python("-c", PROGRAM, device, "patched", 0, 2, 99)
     assert done.stdout.splitlines() == [
         "raised: sample 0 is damaged",
         "raised: sample 2 is damaged",
@@ -51,7 +51,7 @@ def test_data_loader_reports_errors(run_python, device):
 
 
 def test_stock_data_loader_waits_for_ever(start_python):
-    """When this fails, Paddle has been cured and llm_npu.patches can forget it."""
+    """When this fails, Paddle has mended it and llm_npu.patches can forget it."""
     process = start_python("-c", PROGRAM, "cpu", "stock", 0)
     # The reading thread ends with a traceback; the imports before it take as long as they take.
     assert any("sample 0 is damaged" in line for line in process.stderr)
@@ -68,7 +68,7 @@ from llm_npu import device
 device.select("cpu")
 import paddle
 from llm_npu import patches
-if sys.argv[1] == "cured":
+if sys.argv[1] == "patched":
     patches.apply()
     patches.apply()
 from paddlenlp.transformers import MixtralConfig, Qwen2MoeConfig, Qwen2MoeForCausalLM
@@ -119,10 +119,10 @@ except ValueError as error:
 
 @pytest.mark.slow
 def test_mixtures_of_experts_run(run_python):
-    """Where the stock ones run, PaddleNLP or Paddle has been cured, and llm_npu.patches can forget it."""
+    """Where the stock ones run, PaddleNLP or Paddle has mended it, and llm_npu.patches can forget it."""
 
-    def printed(cure):
-        return run_python("-c", MIXTURES, cure).stdout.splitlines()
+    def printed(patch):
+        return run_python("-c", MIXTURES, patch).stdout.splitlines()
 
     mixtral, qwen2_moe = "MixtralSparseMoeBlock", "Qwen2MoeSparseMoEBlock"
     # of the first token 0.3 goes to the expert that makes 100 of it and 0.4 to the one that makes 1000
@@ -136,9 +136,9 @@ def test_mixtures_of_experts_run(run_python):
         wrong = "[430.0, 400.4] [-43.1, -86.1, -98.9, 228.1]"
         stock += [*[f"{qwen2_moe} {wrong}"] * 2, "auxiliary loss ValueError"]
     assert printed("stock") == [*stock, "gate True"]
-    cured = [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
+    patched = [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
     # two of four experts get every token, each with a probability of 1/4: 4 * (1/4 + 1/4)
-    assert printed("cured") == [*cured, "auxiliary loss 2.0", "gate paddle.float32"]
+    assert printed("patched") == [*patched, "auxiliary loss 2.0", "gate paddle.float32"]
 
 
 def test_safetensors_are_read_without_stride_kernels(tmp_path):
@@ -161,7 +161,7 @@ WHERE = """
 import sys
 import paddle
 from llm_npu.patches import operators
-if sys.argv[1] == "cured":
+if sys.argv[1] == "patched":
     operators.apply()
 chosen = paddle.where(paddle.to_tensor([True, False]), 0.5, -1.0)
 print(chosen.dtype, chosen.tolist())
@@ -169,6 +169,6 @@ print(chosen.dtype, chosen.tolist())
 
 
 def test_numbers_of_where_are_in_single_precision(run_python):
-    assert run_python("-c", WHERE, "cured").stdout == "paddle.float32 [0.5, -1.0]\n"
+    assert run_python("-c", WHERE, "patched").stdout == "paddle.float32 [0.5, -1.0]\n"
     stock = run_python("-c", WHERE, "stock").stdout
     assert stock == f"paddle.float{64 if paddle_release.before(3, 2) else 32} [0.5, -1.0]\n"

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from .apply import apply_overlap, overlapped_layers, remove_overlap
 from .operators import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter, replicated_matmul
-from .planner import Plan, Planner, chooser, default_planner
+from .planner import OverlapPlan, Planner, chooser, default_planner
 from .product import Product, Setting
 
 __all__ = [
-    "Plan",
+    "OverlapPlan",
     "Planner",
     "Product",
     "Setting",

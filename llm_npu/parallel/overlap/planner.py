@@ -23,7 +23,7 @@ NEARLY = 0.15  # predicted to take so much longer than the best, a setting is st
 
 
 @dataclass(frozen=True)
-class Plan:
+class OverlapPlan:
     """What was chosen for ``product``; seconds that settings are predicted to take, and the tried ones took.
 
     ``refused`` says why ``mc2`` was no choice. Nothing is predicted where a customised setting decided.
@@ -72,7 +72,7 @@ class Planner:
     def __init__(
         self,
         customized: Mapping[str, str | Setting] | None = None,
-        report: Callable[[Plan], object] | None = None,
+        report: Callable[[OverlapPlan], object] | None = None,
         trials: int = 5,
     ):
         if not isinstance(trials, int) or trials < 0:
@@ -80,10 +80,10 @@ class Planner:
         self._trials = trials
         self._customized = {_key(key): Setting.of(value) for key, value in (customized or {}).items()}
         self._report = report
-        self._plans: dict[tuple[Product, int], Plan] = {}
+        self._plans: dict[tuple[Product, int], OverlapPlan] = {}
 
     @property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[OverlapPlan]:
         """All plans, in the order in which the shapes came."""
         return list(self._plans.values())
 
@@ -91,7 +91,7 @@ class Planner:
         """The setting for ``product``. Every rank of ``group`` must ask, as it is about to compute."""
         return self.plan(product, group).setting
 
-    def plan(self, product: Product, group) -> Plan:
+    def plan(self, product: Product, group) -> OverlapPlan:
         """As `setting`, with the reasons."""
         known = self._plans.get((product, group.id))
         if known is not None:
@@ -104,28 +104,28 @@ class Planner:
             self._report(plan)
         return plan
 
-    def _customised(self, product: Product, group) -> Plan | None:
+    def _customised(self, product: Product, group) -> OverlapPlan | None:
         setting = self._customized.get(product.name, self._customized.get(product.kind))
         if setting is None:
             return None
         if setting.backend == MC2 and (refused := mc2.reason_of_any(product, group)):
             raise ValueError(f"{refused}.")
-        return Plan(product, setting, {}, {})
+        return OverlapPlan(product, setting, {}, {})
 
-    def _chosen(self, product: Product, group) -> Plan:
+    def _chosen(self, product: Product, group) -> OverlapPlan:
         refused = mc2.reason_of_any(product, group)
         settings = settings_for(product, with_mc2=refused is None)
         if len(settings) == 1:
-            return Plan(product, settings[0], {}, {}, refused)
+            return OverlapPlan(product, settings[0], {}, {}, refused)
         rates = calibration.measure(product, group)
         predicted = calibration.agreed([predict(product, each, rates) for each in settings], group)
         times = dict(zip(settings, predicted, strict=True))
         candidates = nearly_best(times)
         if not self._trials or len(candidates) == 1:
-            return Plan(product, best(times), times, {}, refused)
+            return OverlapPlan(product, best(times), times, {}, refused)
         taken = calibration.agreed(trial.seconds(product, candidates, group, self._trials), group)
         tried = dict(zip(candidates, taken, strict=True))
-        return Plan(product, best(tried), times, tried, refused)
+        return OverlapPlan(product, best(tried), times, tried, refused)
 
 
 def settings_for(product: Product, with_mc2: bool) -> list[Setting]:

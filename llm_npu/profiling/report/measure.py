@@ -53,7 +53,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTimes:
     """One training step: its length and what it was spent on (PRIORITY), in ns."""
 
     name: str
@@ -81,7 +81,7 @@ class Measured:
     launch_bound: int | None
     data_loading: int
     operators: list[Operator]
-    steps: list[Step]
+    steps: list[StepTimes]
     collectives: pd.DataFrame  # operator, name and duration, in the order of their starts
     memory: tuple[np.ndarray, np.ndarray, np.ndarray]  # ns since the window's start, allocated, reserved
     tasks: int
@@ -205,7 +205,7 @@ def _mixture(times: pd.Series) -> str:
     return "; ".join(f"{name} {percent:.0f}%" for name, percent in shown.items())
 
 
-def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[Step]:
+def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[StepTimes]:
     if not trace.steps:
         return []
     names, starts, ends = zip(*trace.steps, strict=True)
@@ -215,5 +215,5 @@ def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[S
     found = []
     for i, name in enumerate(names):
         parts = {kind: int(spent[kind][i]) for kind in PRIORITY}
-        found.append(Step(name, int(ends[i] - starts[i]), parts, int(waits[i])))
+        found.append(StepTimes(name, int(ends[i] - starts[i]), parts, int(waits[i])))
     return found

@@ -1,7 +1,7 @@
 """Microseconds as profilers write them, as whole nanoseconds.
 
 msprof writes microseconds since 1970 with three decimals, in JSON often as a string. That has more digits
-than a double holds (its steps are 0.25 microseconds there), and rounding makes neighbouring kernels overlap,
+than a float64 holds (its steps are 0.25 microseconds there), and rounding makes neighbouring kernels overlap,
 which viewers then draw inside one another. Hence exact integers.
 """
 

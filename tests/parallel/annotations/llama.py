@@ -3,7 +3,7 @@ tests/shared/ranks.py:
 
 llama.py FOLDER SETTINGS SEED
 
-SETTINGS: JSON, a list of the fields of ``Settings``, and dp, mp, pp, precision. SEED: of weights and batches.
+SETTINGS: JSON, a list of the fields of ``Settings``, and dp, tp, pp, precision. SEED: of weights and batches.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def main() -> None:
     for given in cases:
         fields = dict(given)
         precision = fields.pop("precision")
-        degrees = Degrees(*(fields.pop(axis, 1) for axis in ("dp", "mp", "pp")))
+        degrees = Degrees(*(fields.pop(axis, 1) for axis in ("dp", "tp", "pp")))
         try:
             found["split"].append(train(Settings(degrees, **fields), precision))
         except Exception:

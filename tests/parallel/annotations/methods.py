@@ -8,30 +8,30 @@ import re
 from methods_table import MODES, Case
 
 TWO = {
-    "tensor parallel, mp=2": {"mp": 2},
-    "tensor and sequence parallel, mp=2": {"mp": 2, "sequence_parallel": True},
+    "tensor parallel, tp=2": {"tp": 2},
+    "tensor and sequence parallel, tp=2": {"tp": 2, "sequence_parallel": True},
     "data parallel, dp=2": {"dp": 2},
     "sharding stage 1, dp=2": {"dp": 2, "sharding": 1},
     "sharding stage 2, dp=2": {"dp": 2, "sharding": 2},
     "sharding stage 3, dp=2": {"dp": 2, "sharding": 3},
-    "recompute, mp=2": {"mp": 2, "recompute": True},
-    "gradient accumulation, mp=2": {"mp": 2, "accumulation": 2},
+    "recompute, tp=2": {"tp": 2, "recompute": True},
+    "gradient accumulation, tp=2": {"tp": 2, "accumulation": 2},
     "gradient accumulation, dp=2": {"dp": 2, "accumulation": 2},
     "pipeline, pp=2": {"pp": 2, "accumulation": 2},
     "pipeline of one micro batch, recompute, pp=2": {"pp": 2, "recompute": True},
 }
 FOUR = {
-    "data and tensor parallel, dp=2, mp=2": {"dp": 2, "mp": 2},
-    "data, tensor and sequence parallel, sharding stage 1, dp=2, mp=2": {
+    "data and tensor parallel, dp=2, tp=2": {"dp": 2, "tp": 2},
+    "data, tensor and sequence parallel, sharding stage 1, dp=2, tp=2": {
         "dp": 2,
-        "mp": 2,
+        "tp": 2,
         "sequence_parallel": True,
         "sharding": 1,
     },
     "data parallel and pipeline, dp=2, pp=2": {"dp": 2, "pp": 2, "accumulation": 2},
     "sharding stage 2 and pipeline, dp=2, pp=2": {"dp": 2, "pp": 2, "accumulation": 2, "sharding": 2},
-    "tensor and sequence parallel and pipeline, mp=2, pp=2": {
-        "mp": 2,
+    "tensor and sequence parallel and pipeline, tp=2, pp=2": {
+        "tp": 2,
         "pp": 2,
         "accumulation": 2,
         "sequence_parallel": True,
@@ -54,7 +54,7 @@ def cases(processes: int | None = None) -> list[tuple[str, str, str]]:
 def row(method: str, mode: str, precision: str) -> Case:
     """What the table of docs/distributed.md says about a test."""
     given = METHODS[method]
-    degrees = [given[axis] for axis in ("dp", "mp", "pp") if axis in given]
+    degrees = [given[axis] for axis in ("dp", "tp", "pp") if axis in given]
     name = re.sub(r"(, \w\w=\d)+$", "", method)
     settings = ", ".join(f"{name}={value}" for name, value in given.items())
     on_a_card = precision == "bfloat16"  # as tests/parallel/annotations/llama.py runs it

@@ -16,7 +16,7 @@ from llm_npu import patches
 from llm_npu.parallel.communication import collectives_of
 from paddle_fused import virtual_npu
 
-assert paddle_fused.rms_norm  # importing an operator brings the cures that captured programs need
+assert paddle_fused.rms_norm  # importing an operator brings the patches that captured programs need
 NAMES = ("R", "S0", "S1", "P")
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int32", "int64")
 WALK = ["R", "S0", "S1", "S0", "P", "S1", "P", "S0", "R", "S1", "R", "P", "R"]  # through every transition

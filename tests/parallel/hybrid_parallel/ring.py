@@ -1,6 +1,6 @@
 """Transfers of an interleaved pipeline: each stage sends to and receives from both neighbours in one step.
 
-ring.py FOLDER: what each stage got with the cure of llm_npu.patches.pipeline, and the error without it.
+ring.py FOLDER: what each stage got with the patch of llm_npu.patches.pipeline, and the error without it.
 """
 
 import paddle
@@ -30,7 +30,7 @@ def main() -> None:
     p2p_communication.initialize_p2p_groups(fleet.get_hybrid_communicate_group())
     stock = p2p_communication._batched_p2p_ops
     pipeline.apply()
-    found = {"cured": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES], "stock": ""}
+    found = {"patched": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES], "stock": ""}
     try:
         exchange(stock, SIZES[0])
     except RuntimeError as error:

@@ -35,7 +35,7 @@ def inputs(tmp_path_factory):
     return run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **SIZES)
 
 
-def followed(run_python, tmp_path, inputs, **arguments) -> journal.Step:
+def followed(run_python, tmp_path, inputs, **arguments) -> journal.RecordedStep:
     """The second step of the script's first rank, in a dry run."""
     words = run_inputs.words({**RUN, **inputs, **arguments, "output_dir": tmp_path / "out"})
     done = run_python(SCRIPT, *words, VIRTUAL_NPU_DRY="1", VIRTUAL_NPU_JOURNAL=str(tmp_path / "journal"))

@@ -1,1 +1,1 @@
-"""Programs with doubles in them, for the tests of llm_npu.dtypes."""
+"""Programs with float64 tensors in them, for the tests of llm_npu.dtypes."""

@@ -52,7 +52,7 @@ class Planted(nn.Layer):
         frequencies = 1 / 10000 ** (np.arange(HIDDEN) / HIDDEN)
         self.register_buffer("frequencies", paddle.to_tensor(frequencies.astype(dtype)))  # fault: buffer
         scale = np.dtype(dtype).type(HIDDEN**-0.5)
-        # to_static makes doubles of NumPy's scalars of any dtype, and keeps the dtype of its arrays.
+        # to_static makes float64 of NumPy's scalars of any dtype, and keeps the dtype of its arrays.
         self.scale = scale if dtype == "float64" else np.full([1], scale)
         self.mask = np.triu(np.full([LENGTH, LENGTH], -1e9, dtype=dtype), 1)
         self.kind = float if dtype == "float64" else dtype

@@ -61,7 +61,7 @@ def test_a_checkpoint_has_no_mesh(tried, ways, way):
 
 
 def test_slices_of_fp32_parameters_learn_as_whole_ones_do(tried):
-    """The cure of Paddle's split_param, which without master gradients learns in its first step only."""
+    """The patch of Paddle's split_param, which without master gradients learns in its first step only."""
     for rank in tried(SHARDED):
         assert rank["ways"]["stage1_split_fp32"]["whole_run"] == rank["ways"]["stage1_fp32"]["whole_run"]
 

@@ -1,6 +1,6 @@
 """A Llama split by llm_npu.parallel, in dygraph: its row-parallel layers overlap, and it trains as before.
 
-``auto_parallel_llama.py FOLDER``, on a mesh of two axes: mp 2, and dp as many as there are ranks for it.
+``auto_parallel_llama.py FOLDER``, on a mesh of two axes: tp 2, and dp as many as there are ranks for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZES = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidd
 
 
 def examine() -> dict:
-    degrees = Degrees(dp=dist.get_world_size() // 2, mp=2)
+    degrees = Degrees(dp=dist.get_world_size() // 2, tp=2)
     found = {}
     for sequence_parallel in (False, True):
         losses = {}

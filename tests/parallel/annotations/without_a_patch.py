@@ -1,4 +1,4 @@
-"""Reads DistTensors and runs a program with all cures but one. ``cures.py FOLDER CURE``."""
+"""Reads DistTensors and runs a program with all patches but one: ``without_a_patch.py FOLDER PATCH``."""
 
 from __future__ import annotations
 

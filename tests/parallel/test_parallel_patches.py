@@ -1,12 +1,12 @@
-"""Each cure in llm_npu.patches.auto_parallel is needed: without one the program fails, with all it runs."""
+"""Each patch in llm_npu.patches.auto_parallel is needed: without one the program fails, with all it runs."""
 
 from pathlib import Path
 
 import pytest
 import ranks
 
-PROGRAM = Path(__file__).parent / "annotations" / "cures.py"
-CURES = (
+PROGRAM = Path(__file__).parent / "annotations" / "without_a_patch.py"
+PATCHES = (
     "rings_are_made_by_xccl",
     "programs_are_met_by_all",
     "dist_tensors_can_be_read",
@@ -18,11 +18,11 @@ CURES = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cure", CURES)
-def test_without_it(tmp_path, cure):
-    """When this fails, Paddle has been cured and llm_npu.patches can forget it."""
+@pytest.mark.parametrize("patch", PATCHES)
+def test_without_it(tmp_path, patch):
+    """When this fails, Paddle has mended it and llm_npu.patches can forget it."""
     with pytest.raises(AssertionError, match=r"rank . (ended with|wrote no)"):
-        ranks.run(PROGRAM, 2, tmp_path, cure)
+        ranks.run(PROGRAM, 2, tmp_path, patch)
 
 
 @pytest.mark.slow

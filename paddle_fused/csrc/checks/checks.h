@@ -10,7 +10,7 @@ void check_grouped_matmul(Report* report);
 void check_attention(Report* report);
 void check_rms_norm(Report* report);
 void check_dropout_add_norm(Report* report);
-void check_swiglu(Report* report);
+void check_gated(Report* report);
 void check_rotary(Report* report);
 void check_adam(Report* report);
 void check_cross_entropy(Report* report);

@@ -7,8 +7,8 @@
 #include "kernels/attention/rotary.h"
 #include "kernels/elementwise/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/gated.h"
 #include "kernels/elementwise/gelu.h"
-#include "kernels/elementwise/swiglu.h"
 #include "kernels/optimizers/adam.h"
 #include "kernels/optimizers/squared_norm.h"
 #include "kernels/optimizers/unscale.h"
@@ -34,11 +34,35 @@ Tensor special_numbers(ElementType type) {
   return x;
 }
 
-// Its value has to be read as float: the derivative of silu needs it twice.
-template <typename Real>
-Real logistic(Real x) {
-  return 1 / (1 + std::exp(-x));
+// The share of x that gelu lets pass, plus `derivatives` times x times its derivative.
+template <GeluForm form, typename Real>
+Real gelu_share(Real x, int derivatives) {
+  if (form == GeluForm::kNormal)
+    return (1 + std::erf(x * Real(M_SQRT1_2))) / 2 +
+           derivatives * x * std::exp(-x * x / 2) * Real(M_SQRT1_2 * M_2_SQRTPI / 2);
+  const Real slope = M_SQRT2 * M_2_SQRTPI / 2, cubic = 0.044715, t = std::tanh(slope * (x + cubic * x * x * x));
+  return (1 + t + derivatives * x * (1 - t * t) * slope * (1 + 3 * cubic * x * x)) / 2;
 }
+
+// The same of silu.
+template <typename Real>
+Real silu_share(Real x, int derivatives) {
+  const Real s = 1 / (1 + std::exp(-x));
+  return s * (1 + derivatives * x * (1 - s));
+}
+
+struct GatedCheck {
+  Activation activation;
+  const char* name;
+  double (*exact)(double x, int derivatives);
+  float (*composed)(float x, int derivatives);
+
+  double share(double x, int derivatives) const { return exact(x, derivatives); }
+  float share(float x, int derivatives) const { return composed(x, derivatives); }
+};
+constexpr GatedCheck kGated[] = {
+    {Activation::kSilu, "swiglu", silu_share<double>, silu_share<float>},
+};
 
 }  // namespace
 
@@ -172,14 +196,9 @@ void check_gelu(Report* report) {
       Tensor y(type, x.count()), dx(type, x.count());
       gelu_forward(form, type, x.count(), x.data(), y.data());
       gelu_backward(form, type, x.count(), x.data(), dy.data(), dx.data());
-      // The share of x that passes, plus `derivatives` times x times its derivative.
-      const auto share = [&](auto v, int derivatives) {
-        using Real = decltype(v);
-        if (form == GeluForm::kNormal)
-          return (1 + std::erf(v * Real(M_SQRT1_2))) / 2 +
-                 derivatives * v * std::exp(-v * v / 2) * Real(M_SQRT1_2 * M_2_SQRTPI / 2);
-        const Real slope = M_SQRT2 * M_2_SQRTPI / 2, cubic = 0.044715, t = std::tanh(slope * (v + cubic * v * v * v));
-        return (1 + t + derivatives * v * (1 - t * t) * slope * (1 + 3 * cubic * v * v)) / 2;
+      const auto share = [form](auto v, int derivatives) {
+        return form == GeluForm::kNormal ? gelu_share<GeluForm::kNormal>(v, derivatives)
+                                         : gelu_share<GeluForm::kTanh>(v, derivatives);
       };
       report->kernel("gelu_forward" + suffix, type);
       report->compare("y", y, [&](auto arithmetic) {
@@ -214,40 +233,41 @@ void check_squared_norm(Report* report) {
   }
 }
 
-void check_swiglu(Report* report) {
-  const SwigluShape shape{3, 77, 154};
-  for (const ElementType type : kTypes) {
-    report->problem("3 rows of 77");
-    Tensor both = Tensor::random(type, shape.rows * shape.stride, -8, 8);
-    const Tensor dy = Tensor::random(type, shape.rows * shape.width);
-    const auto up_of = [&](void* data) { return static_cast<char*>(data) + shape.width * element_size(type); };
-    Tensor y(type, dy.count()), gradients(type, both.count());
-    swiglu_forward(type, shape, both.data(), up_of(both.data()), y.data());
-    swiglu_backward(type, shape, both.data(), up_of(both.data()), dy.data(), gradients.data(),
-                    up_of(gradients.data()));
-    const auto gate_at = [&](int64_t i) { return i / shape.width * shape.stride + i % shape.width; };
-    report->kernel("swiglu_forward", type);
-    report->compare("y", y, [&](auto arithmetic) {
-      using Real = typename decltype(arithmetic)::Real;
-      std::vector<Real> values;
-      for (int64_t i = 0; i < dy.count(); ++i) {
-        const Real gate = both[gate_at(i)], up = both[gate_at(i) + shape.width];
-        values.push_back(gate * logistic(gate) * up);
-      }
-      return values;
-    });
-    report->kernel("swiglu_backward", type);
-    report->compare("the gradient", gradients, [&](auto arithmetic) {
-      using Real = typename decltype(arithmetic)::Real;
-      std::vector<Real> values(both.count());
-      for (int64_t i = 0; i < dy.count(); ++i) {
-        const Real gate = both[gate_at(i)], up = both[gate_at(i) + shape.width], g = dy[i], s = logistic(gate);
-        values[gate_at(i)] = g * up * s * (1 + gate * (1 - s));
-        values[gate_at(i) + shape.width] = g * gate * s;
-      }
-      return values;
-    });
-  }
+void check_gated(Report* report) {
+  const GatedShape shape{3, 77, 154};
+  for (const GatedCheck& check : kGated)
+    for (const ElementType type : kTypes) {
+      report->problem("3 rows of 77");
+      Tensor both = Tensor::random(type, shape.rows * shape.stride, -8, 8);
+      const Tensor dy = Tensor::random(type, shape.rows * shape.width);
+      const auto up_of = [&](void* data) { return static_cast<char*>(data) + shape.width * element_size(type); };
+      Tensor y(type, dy.count()), gradients(type, both.count());
+      gated_forward(check.activation, type, shape, both.data(), up_of(both.data()), y.data());
+      gated_backward(check.activation, type, shape, both.data(), up_of(both.data()), dy.data(), gradients.data(),
+                     up_of(gradients.data()));
+      const auto gate_at = [&](int64_t i) { return i / shape.width * shape.stride + i % shape.width; };
+      report->kernel(std::string(check.name) + "_forward", type);
+      report->compare("y", y, [&](auto arithmetic) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> values;
+        for (int64_t i = 0; i < dy.count(); ++i) {
+          const Real gate = both[gate_at(i)], up = both[gate_at(i) + shape.width];
+          values.push_back(gate * check.share(gate, 0) * up);
+        }
+        return values;
+      });
+      report->kernel(std::string(check.name) + "_backward", type);
+      report->compare("the gradient", gradients, [&](auto arithmetic) {
+        using Real = typename decltype(arithmetic)::Real;
+        std::vector<Real> values(both.count());
+        for (int64_t i = 0; i < dy.count(); ++i) {
+          const Real gate = both[gate_at(i)], up = both[gate_at(i) + shape.width], g = dy[i];
+          values[gate_at(i)] = g * up * check.share(gate, 1);
+          values[gate_at(i) + shape.width] = g * gate * check.share(gate, 0);
+        }
+        return values;
+      });
+    }
 }
 
 void check_rotary(Report* report) {

@@ -31,7 +31,7 @@ int check_all(const char* isa, uint64_t* fingerprint) {
   for (const auto check :
        {check_cast, check_unscale, check_binary, check_scale, check_sum_rows, check_sum_terms, check_gelu,
         check_squared_norm, check_matmul, check_grouped_matmul, check_attention, check_rms_norm, check_dropout_add_norm,
-        check_swiglu, check_rotary, check_adam, check_cross_entropy, check_linear_cross_entropy, check_embedding,
+        check_gated, check_rotary, check_adam, check_cross_entropy, check_linear_cross_entropy, check_embedding,
         check_make_dense, check_moe})
     check(&report);
   *fingerprint = report.fingerprint();

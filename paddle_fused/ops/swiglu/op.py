@@ -6,16 +6,10 @@ import paddle.nn.functional as F
 
 from paddle_fused import ascend, contracts, native, paddle_release
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding, numbered
+from paddle_fused.sharding import Sharding
 
-from ..arguments import (
-    check_one_device,
-    check_tensor,
-    dtype_name,
-    no_16_bit_on_cpu,
-    same_shape,
-    wants_gradient,
-)
+from ..arguments import dtype_name, no_16_bit_on_cpu, wants_gradient
+from ..gated import check_gated, gated_rule, native_refuses
 
 OPERATOR = "swiglu"
 
@@ -37,18 +31,7 @@ def swiglu(x, y=None):
 
     Source: aclnnSwiGlu; torch_npu.npu_swiglu; paddle.incubate.nn.functional.swiglu.
     """
-    check_tensor(OPERATOR, "x", x)
-    if y is not None:
-        check_tensor(OPERATOR, "y", y)
-        check_one_device(OPERATOR, x=x, y=y)
-        if not same_shape(x.shape, y.shape):
-            contracts.refuse(
-                "swiglu.same_shape", OPERATOR, f"x has shape {list(x.shape)} and y {list(y.shape)}"
-            )
-        if x.dtype != y.dtype:
-            contracts.refuse("swiglu.same_dtype", OPERATOR, f"x is {dtype_name(x)} and y is {dtype_name(y)}")
-    elif len(x.shape) == 0 or (x.shape[-1] >= 0 and x.shape[-1] % 2 != 0):
-        contracts.refuse("swiglu.even", OPERATOR, f"x has shape {list(x.shape)}")
+    check_gated(OPERATOR, x, y)
     return SWIGLU(x, y)
 
 
@@ -63,12 +46,6 @@ def _composed_refuses(x, y):
 
 def _native(x, y):
     return native.call("pf_swiglu_halves", x)[0] if y is None else native.call("pf_swiglu", x, y)[0]
-
-
-def _native_refuses(x, y):
-    if dtype_name(x) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(x, y)
 
 
 def _native_mode(x, y):
@@ -98,18 +75,10 @@ def _ascend_mode(x, y):
     return "swiglu of Paddle, on a card a copy that joins x and y, then aclnnSwiGlu"
 
 
-def _rule(x, y) -> Rule:
-    if y is None:  # gate and up lie half a row apart
-        rows = (*numbered(len(x.shape) - 1), None)
-        return Rule({"x": rows}, (rows,))
-    every = numbered(len(x.shape))
-    return Rule({"x": every, "y": every}, (every,))
-
-
 SWIGLU = FusedOp(
     OPERATOR,
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
-    native=Backend(_native, _native_refuses, _native_mode),
+    native=Backend(_native, native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("x", "y"), _rule),
+    sharding=Sharding(("x", "y"), gated_rule),
 )

@@ -1,6 +1,6 @@
 // swiglu(x, y): silu(x) * y, or, without y, the same of x's first and second half along the last dimension. Unlike
 // paddle-custom-npu it does not join x and y into one tensor first.
-#include "kernels/elementwise/swiglu.h"
+#include "kernels/elementwise/gated.h"
 
 #include <string>
 
@@ -19,7 +19,7 @@ using phi::DenseTensor;
 // How x (and y) are read: two dense tensors are one long row; one tensor is rows of two halves.
 template <typename T>
 struct Operands {
-  kernels::SwigluShape shape;
+  kernels::GatedShape shape;
   const T* gate;
   const T* up;
 
@@ -62,7 +62,8 @@ void swiglu(const Context& context, const DenseTensor& x, const paddle::optional
   T* result = context.template Alloc<T>(out);
   if (out->numel() == 0) return;
   const Operands<T> operands(x, y);
-  kernels::swiglu_forward(element_type(x.dtype()), operands.shape, operands.gate, operands.up, result);
+  kernels::gated_forward(kernels::Activation::kSilu, element_type(x.dtype()), operands.shape, operands.gate,
+                         operands.up, result);
 }
 
 template <typename T, typename Context>
@@ -74,8 +75,8 @@ void swiglu_grad(const Context& context, const DenseTensor& x, const paddle::opt
   check_alignment(x, y.is_initialized());
   const Operands<T> operands(x, y);
   T* dup = y ? dy : dx ? dx + operands.shape.width : nullptr;
-  kernels::swiglu_backward(element_type(x.dtype()), operands.shape, operands.gate, operands.up, out_grad.data<T>(),
-                           dx, dup);
+  kernels::gated_backward(kernels::Activation::kSilu, element_type(x.dtype()), operands.shape, operands.gate,
+                          operands.up, out_grad.data<T>(), dx, dup);
 }
 
 }  // namespace virtual_npu

@@ -1,9 +1,9 @@
-#include "kernels/elementwise/swiglu.h"
+#include "kernels/elementwise/gated.h"
 
 #include <algorithm>
 
 #include "kernels/cache.h"
-#include "kernels/elementwise/swiglu_table.h"
+#include "kernels/elementwise/gated_table.h"
 #include "kernels/no_compute_guard.h"
 #include "kernels/parallel.h"
 
@@ -13,7 +13,7 @@ namespace {
 // Calls body(offset in gate and up, offset in y, count), in bytes, bytes and elements, for pieces of rows that cover
 // the whole tensor: a row is cut because two dense tensors arrive as one long row.
 template <typename Body>
-void for_each_piece(ElementType type, const SwigluShape& shape, const Body& body) {
+void for_each_piece(ElementType type, const GatedShape& shape, const Body& body) {
   constexpr int64_t kPiece = 2048;
   const int64_t per_row = (shape.width + kPiece - 1) / kPiece, size = element_size(type);
   for_each_range(shape.rows * per_row, std::min(shape.width, kPiece), [&](int64_t begin, int64_t end) {
@@ -28,26 +28,31 @@ void for_each_piece(ElementType type, const SwigluShape& shape, const Body& body
 const char* at(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
 char* at(void* base, int64_t bytes) { return base ? static_cast<char*>(base) + bytes : nullptr; }
 
+const GatedKernels& kernels_of(Activation activation) {
+  return PF_SELECT_TABLE(gated_table)[static_cast<int>(activation)];
+}
+
 // Whether a call that reads and writes so many tensors [rows, width] has its outputs pass by the caches.
-bool streams(int tensors, ElementType type, const SwigluShape& shape) {
+bool streams(int tensors, ElementType type, const GatedShape& shape) {
   return outgrows_cache(tensors * shape.rows * shape.width * element_size(type));
 }
 
 }  // namespace
 
-void swiglu_forward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, void* y) {
+void gated_forward(Activation activation, ElementType type, const GatedShape& shape, const void* gate, const void* up,
+                   void* y) {
   if (compute_is_disabled()) return;
-  const auto run = PF_SELECT_TABLE(swiglu_table).forward[static_cast<int>(type)];
+  const auto run = kernels_of(activation).forward[static_cast<int>(type)];
   const bool stream = streams(3, type, shape);
   for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
     run(at(gate, in), at(up, in), count, stream, at(y, out));
   });
 }
 
-void swiglu_backward(ElementType type, const SwigluShape& shape, const void* gate, const void* up, const void* dy,
-                     void* dgate, void* dup) {
+void gated_backward(Activation activation, ElementType type, const GatedShape& shape, const void* gate, const void* up,
+                    const void* dy, void* dgate, void* dup) {
   if (compute_is_disabled()) return;
-  const auto run = PF_SELECT_TABLE(swiglu_table).backward[static_cast<int>(type)];
+  const auto run = kernels_of(activation).backward[static_cast<int>(type)];
   const bool stream = streams(3 + (dgate != nullptr) + (dup != nullptr), type, shape);
   for_each_piece(type, shape, [&](int64_t in, int64_t out, int64_t count) {
     run(at(gate, in), at(up, in), at(dy, out), count, stream, at(dgate, in), at(dup, in));

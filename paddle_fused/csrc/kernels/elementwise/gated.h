@@ -1,0 +1,32 @@
+// Gated activations: y = a(gate) * up for an activation a.
+//   dup = dy * a(gate),  dgate = dy * up * a'(gate)
+// gate and up: rows of `width` elements that lie `stride` elements apart (2 * width when they are the two halves of
+// one tensor); y and dy: [rows, width], dense. All have `type`; arithmetic in float32, one rounding.
+#pragma once
+#include <cstdint>
+
+#include "kernels/elements.h"
+#include "kernels/isa.h"
+
+namespace paddle_fused::kernels {
+
+// The activations, PF_ROW(name here and in simd/gated.cc, the operator that it makes).
+//   Silu: a(x) = x * s(x), s the logistic function
+#define PF_ACTIVATIONS(PF_ROW) PF_ROW(Silu, pf_swiglu)
+
+#define PF_ENUMERATOR(name, op) k##name,
+enum class Activation { PF_ACTIVATIONS(PF_ENUMERATOR) };
+#undef PF_ENUMERATOR
+
+struct GatedShape {
+  int64_t rows, width, stride;
+};
+
+PF_EXPORT void gated_forward(Activation activation, ElementType type, const GatedShape& shape, const void* gate,
+                             const void* up, void* y);
+
+// dgate and dup are laid out like gate and up; either may be null.
+PF_EXPORT void gated_backward(Activation activation, ElementType type, const GatedShape& shape, const void* gate,
+                              const void* up, const void* dy, void* dgate, void* dup);
+
+}  // namespace paddle_fused::kernels

@@ -1,0 +1,40 @@
+"""What gated activations share: a(x) * y of two tensors, or of the two halves of x's last dimension."""
+
+from __future__ import annotations
+
+from paddle_fused import contracts, native
+from paddle_fused.sharding import Rule, numbered
+
+from .arguments import check_one_device, check_tensor, dtype_name, same_shape
+
+
+def check_gated(operator: str, x, y) -> None:
+    """Refuses what no backend takes, by the rules ``<operator>.same_shape``, ``same_dtype`` and ``even``."""
+    check_tensor(operator, "x", x)
+    if y is not None:
+        check_tensor(operator, "y", y)
+        check_one_device(operator, x=x, y=y)
+        if not same_shape(x.shape, y.shape):
+            came = f"x has shape {list(x.shape)} and y {list(y.shape)}"
+            contracts.refuse(f"{operator}.same_shape", operator, came)
+        if x.dtype != y.dtype:
+            came = f"x is {dtype_name(x)} and y is {dtype_name(y)}"
+            contracts.refuse(f"{operator}.same_dtype", operator, came)
+    elif len(x.shape) == 0 or (x.shape[-1] >= 0 and x.shape[-1] % 2 != 0):
+        contracts.refuse(f"{operator}.even", operator, f"x has shape {list(x.shape)}")
+
+
+def native_refuses(x, y, *_others) -> str | None:
+    """Why the host kernels of gated activations do not take these tensors, or None."""
+    if dtype_name(x) == "float64":
+        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+    return native.refuses(x, y)
+
+
+def gated_rule(x, y, *_others) -> Rule:
+    """Everything may be split, but not the dimension that holds both halves: they lie half a row apart."""
+    if y is None:
+        rows = (*numbered(len(x.shape) - 1), None)
+        return Rule({"x": rows}, (rows,))
+    every = numbered(len(x.shape))
+    return Rule({"x": every, "y": every}, (every,))

@@ -1,14 +1,11 @@
 """No call of a host operator, however wrong, reads memory that is not its own or ends the process."""
 
+import numpy as np
 import paddle
 import pytest
 from custom_operator import run
 
-from paddle_fused import native, virtual_npu
-
-
-def _moe():
-    return paddle.to_tensor([[0, 1], [1, 0], [2, 1]], dtype="int64")  # [T, K]
+from paddle_fused import native, registry, use_backend, virtual_npu
 
 
 def _float(*shape):
@@ -26,57 +23,73 @@ def _dropout(residual=True, dropout=0.0):
     ]  # fmt: skip
 
 
-# operator: a function that makes the arguments of a legal call, and how many of them are tensors
-CALLS = {
-    "pf_rms_norm": (lambda: [_float(4, 8), _float(8), 1e-6], 2),
-    "pf_add_rms_norm": (lambda: [_float(4, 8), _float(4, 8), _float(8), 1e-6], 3),
-    "pf_dropout_add_norm": (_dropout, 7),
-    "pf_linear_cross_entropy": (
-        lambda: [
-            _float(4, 8), _float(8, 6), paddle.arange(4), paddle.zeros([1], dtype="int64"), -100, 6, False,
-            True, True,
-        ],
-        4,
-    ),
-    "pf_grouped_matmul": (
-        lambda: [_float(4, 8), _float(2, 8, 6), paddle.to_tensor([1, 4], dtype="int64"), 0, True, True],
-        3,
-    ),
-    "pf_moe_token_permute": (lambda: [_float(3, 8), _moe(), 0], 2),
-    "pf_moe_token_unpermute": (
-        lambda: [_float(6, 8), paddle.arange(6).astype("int32"), _float(3, 2)],
-        3,
-    ),
-    "pf_moe_token_restore": (lambda: [_float(6, 8), paddle.arange(6).astype("int32")], 2),
-    "pf_rotary": (lambda: [_float(2, 4, 1, 8), _float(1, 4, 1, 8), _float(1, 4, 1, 8), False, True], 3),
-    "pf_swiglu": (lambda: [_float(4, 8), _float(4, 8)], 2),
-    "pf_swiglu_halves": (lambda: [_float(4, 8)], 1),
-}  # fmt: skip
+def _nothing_for_none(argument):
+    return paddle.zeros([0]) if argument is None else argument
 
 
-def _differentiable(arguments, count):
-    return [tensor for tensor in arguments[:count] if not tensor.stop_gradient]
+def host_calls(operator) -> dict[str, tuple[list, list]]:
+    """The host operators that the cases of ``operator`` call, by name: tensors and attributes of a call."""
+    calls = {}
+
+    def call(name, *arguments):
+        count = sum(argument is None or hasattr(argument, "place") for argument in arguments)
+        calls.setdefault(name, (list(map(_nothing_for_none, arguments[:count])), list(arguments[count:])))
+        return stock(name, *arguments)
+
+    stock, native.call = native.call, call
+    try:
+        with use_backend("native", strict=True):
+            for case in operator.cases():
+                prepared = {
+                    name: paddle.to_tensor(array, "float32" if array.dtype.kind == "f" else array.dtype)
+                    for name, array in case.arrays(np.random.default_rng(0)).items()
+                    if array is not None
+                }
+                for name in case.gradients:
+                    prepared[name].stop_gradient = False
+                case.call(prepared)
+    finally:
+        native.call = stock
+    assert calls, f"{operator.name} has no case for the host operators"
+    return {name: found for name, found in calls.items() if name not in ELSEWHERE}
 
 
-@pytest.mark.parametrize("shape", [[1], [2, 3], [1000, 8]])
-@pytest.mark.parametrize("operator", CALLS)
+# Checked below, and in tests/ops/attention/test_attention_operator_inputs.py.
+ELSEWHERE = ("pf_adamw_", "pf_flash_attention")
+every_operator = pytest.mark.parametrize(
+    "operator", registry.operators().values(), ids=lambda operator: operator.name
+)
+
+
+def _fresh(tensors):
+    """The same values, apart from what has computed them."""
+    fresh = [tensor.detach().clone() for tensor in tensors]
+    for tensor, like in zip(fresh, tensors, strict=True):
+        tensor.stop_gradient = like.stop_gradient
+    return fresh
+
+
+@pytest.mark.parametrize("shape", [[1], [2, 3, 5, 7, 1], [1000, 8]], ids=str)
+@every_operator
 def test_a_gradient_of_another_shape_is_refused(device, operator, shape):
-    make, count = CALLS[operator]
-    arguments = make()
-    outputs = [out for out in native.call(operator, *arguments) if not out.stop_gradient]
-    used = outputs[:2] if operator == "pf_linear_cross_entropy" else outputs[:1]
-    with pytest.raises(ValueError, match=r"the gradient of \w+ has shape"):
-        paddle.grad(used, _differentiable(arguments, count), [paddle.ones(shape)] * len(used))
+    for name, (given, attributes) in host_calls(operator).items():
+        tensors = _fresh(given)
+        inputs = [tensor for tensor in tensors if not tensor.stop_gradient]
+        outputs = [out for out in native.call(name, *tensors, *attributes) if not out.stop_gradient]
+        if not inputs or not outputs:
+            continue  # it has no gradient
+        used = outputs[:2] if name == "pf_linear_cross_entropy" else outputs[:1]
+        with pytest.raises(ValueError, match=r"the gradient of \w+ has shape"):
+            paddle.grad(used, inputs, [paddle.ones(shape)] * len(used))
 
 
-@pytest.mark.parametrize("operator", CALLS)
+@every_operator
 def test_a_missing_tensor_is_refused(device, operator):
-    make, count = CALLS[operator]
-    for missing in range(count):
-        arguments = make()
-        arguments[missing] = None
-        with pytest.raises(ValueError, match="is missing"):
-            paddle._C_ops._run_custom_op(operator, *arguments)
+    for name, (tensors, attributes) in host_calls(operator).items():
+        for missing in range(len(tensors)):
+            spoiled = [None if i == missing else tensor for i, tensor in enumerate(_fresh(tensors))]
+            with pytest.raises(ValueError, match="is missing"):
+                paddle._C_ops._run_custom_op(name, *spoiled, *attributes)
 
 
 def test_a_missing_state_of_adamw_is_refused(device):
@@ -89,10 +102,10 @@ def test_a_missing_state_of_adamw_is_refused(device):
             paddle._C_ops._run_custom_op("pf_adamw_", *spoiled, 0.1, 0.001, 1e-8, 1.0, 0.0, False)
 
 
-@pytest.mark.parametrize("operator", ["pf_rms_norm", "pf_add_rms_norm"])
+@pytest.mark.parametrize("operator", ["rms_norm", "add_rms_norm"])
 def test_a_loss_of_rstd_alone_is_refused(device, operator):
-    arguments = CALLS[operator][0]()
-    rstd = native.call(operator, *arguments)[-1]
+    ((name, (tensors, attributes)),) = host_calls(registry.find(operator)).items()
+    rstd = native.call(name, *_fresh(tensors), *attributes)[-1]
     with pytest.raises(ValueError, match="Detach rstd"):
         rstd.sum().backward()
 
@@ -123,50 +136,41 @@ def test_refused_seeds_do_not_count(on_npu):
     assert "pf_dropout_add_norm" not in [row.name for row in virtual_npu.kernel_record()]
 
 
-# What comes beside tensors of rank 0, which no operator takes
-ATTRIBUTES = {
-    "pf_rms_norm": (2, "1e-6"),
-    "pf_add_rms_norm": (3, "1e-6"),
-    "pf_dropout_add_norm": (7, "0, True, 0.0, 1e-6, False"),
-    "pf_linear_cross_entropy": (4, "-100, 6, False, True, True"),
-    "pf_linear_cross_entropy_with_backward": (3, "-100, False, True, True, True"),
-    "pf_grouped_matmul": (3, "0, True, True"),
-    "pf_grouped_matmul_dweight": (3, "0"),
-    "pf_moe_token_permute": (2, "0"),
-    "pf_moe_token_unpermute": (3, ""),
-    "pf_moe_token_restore": (2, ""),
-    "pf_rotary": (3, "False, True"),
-    "pf_swiglu_halves": (1, ""),
-}
 CAPTURED = """
 import paddle
 from paddle_fused import native
 
 paddle.set_device("cpu")
-refused = []
+
+def outcome(call):
+    try:
+        call(paddle.ones([]))
+    except ValueError:
+        return "refused"
+    return "ran"
 """
 CAPTURED_CALL = """
-@paddle.jit.to_static(full_graph=True)
-def program(x):
-    return native.call("{operator}", *[x] * {count}, {attributes})[0]
+def call(x):
+    return native.call("{operator}", *[x] * {count}, *{attributes})[0]
 
-try:
-    program(paddle.ones([]))
-except ValueError:
-    refused.append("{operator}")
+print("{operator}", outcome(call), outcome(paddle.jit.to_static(call, full_graph=True)))
 """
 
 
 @pytest.mark.slow
-def test_a_wrong_captured_program_is_refused_when_it_runs(run_program):
-    """In a process of its own, which Paddle would end if shape inference threw."""
-    calls = [
-        CAPTURED_CALL.format(operator=operator, count=count, attributes=attributes)
-        for operator, (count, attributes) in ATTRIBUTES.items()
-    ]
-    result = run_program("".join([CAPTURED, *calls, "print(*refused)"]))
+def test_a_wrong_captured_program_is_refused_when_it_runs(run_program, on_cpu):
+    """As in dygraph. In a process of its own, which Paddle ends if shape inference throws."""
+    calls = {
+        name: CAPTURED_CALL.format(operator=name, count=len(tensors), attributes=attributes)
+        for operator in registry.operators().values()
+        for name, (tensors, attributes) in host_calls(operator).items()
+    }
+    result = run_program("".join([CAPTURED, *calls.values()]))
     assert result.returncode == 0, result.stderr[-3000:]
-    assert result.stdout.split()[-len(ATTRIBUTES) :] == list(ATTRIBUTES)
+    found = [line.split() for line in result.stdout.splitlines()]
+    assert [line[0] for line in found] == list(calls)
+    assert all(in_dygraph == captured for _, in_dygraph, captured in found), found
+    assert sum(in_dygraph == "refused" for _, in_dygraph, _ in found) >= 10, found
 
 
 PLUGIN_CALLS = {  # the tensors that are differentiated, and the call's other arguments

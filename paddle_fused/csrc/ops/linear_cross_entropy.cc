@@ -78,6 +78,7 @@ struct Arguments {
 
 std::vector<Tensor> gradients(const Tensor& hidden, const Tensor& weight, const Tensor& labels, int64_t ignore_index,
                               bool transpose_weight, bool mean, bool hidden_gradient, bool weight_gradient) {
+  check_defined(kWithBackward, {{"hidden", hidden}});
   const Tensor first_ids = paddle::zeros({1}, DataType::INT64, hidden.place());
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, kVocabularyOfWeight, transpose_weight);
   if (hidden.dtype() != DataType::FLOAT32)

@@ -14,13 +14,13 @@ Everywhere in this package **True = hidden**, as in CANN. Under ``paddle.jit.to_
 from .compiler import compile_mask
 from .explain import explain as _explain
 from .intents import Mask, band, causal, dense, documents, prefix
-from .modes import keep_matrix, keep_sequences
-from .plan import Plan
+from .modes import hidden_matrix, hidden_sequences
+from .plan import SparsePlan
 from .shapes import Shapes, shapes_of
 from .tensors import compressed
 
 # The compiler stands on the masks and explaining on the compiler: the class, below both, cannot import it.
 Mask.explain = _explain
 
-__all__ = ["Mask", "Plan", "Shapes", "band", "causal", "compile_mask", "compressed", "dense"]
-__all__ += ["documents", "keep_matrix", "keep_sequences", "prefix", "shapes_of"]
+__all__ = ["Mask", "Shapes", "SparsePlan", "band", "causal", "compile_mask", "compressed", "dense"]
+__all__ += ["documents", "hidden_matrix", "hidden_sequences", "prefix", "shapes_of"]

@@ -14,14 +14,14 @@ from functools import lru_cache
 from .. import contracts
 from .explicit import SparseMode
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
-from .plan import Plan, tokens
+from .plan import SparsePlan, tokens
 from .sequences import Sequence, document_sequences
 from .shapes import Shapes
 from .unknown_lengths import unknown_lengths
 from .varlen import compile_varlen, packed_plan
 
 
-def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> Plan:
+def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> SparsePlan:
     """The plan for ``mask`` on these shapes. ``may_pack``: a batch may become packed sequences.
 
     Errors: ContractError where CANN would refuse or compute something else; ValueError where the mask was
@@ -33,7 +33,7 @@ def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> Pl
     return _compile_cached(parts, shapes, may_pack)
 
 
-def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> Plan:
+def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> SparsePlan:
     for part in parts:
         if isinstance(part, SparseMode):
             return part.plan(parts, shapes)
@@ -68,7 +68,7 @@ def _check_tensor(dense: Dense, shapes: Shapes) -> None:
 _compile_cached = lru_cache(maxsize=1024)(_compile)
 
 
-def _compile_batch(parts, shapes, may_pack) -> Plan:
+def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
     bands = [part for part in parts if isinstance(part, Band)]
     others = [part for part in parts if not isinstance(part, Band)]
     if not shapes.known:
@@ -91,23 +91,23 @@ def _compile_batch(parts, shapes, may_pack) -> Plan:
     return _full_plan(parts, sequence, shapes)
 
 
-def band_plan(s: Sequence) -> Plan:
+def band_plan(s: Sequence) -> SparsePlan:
     """One band over all queries and keys."""
     d = s.last_diagonal
     common = {"packed": False, "zero_rows": s.has_blind_query, "sequences": (s,)}
     if s.acts_like(None, None):
-        return Plan(
+        return SparsePlan(
             sparse_mode=0, why="every query sees every key: no mask, which CANN takes in mode 0", **common
         )
     if s.acts_like(None, d):
         why = "causal from the bottom right is mode 3, whose mask has one size for all shapes"
-        return Plan(sparse_mode=3, mask="compressed", why=why, **common)
+        return SparsePlan(sparse_mode=3, mask="compressed", why=why, **common)
     if s.acts_like(None, 0):
         why = "causal from the top left is mode 2, whose mask has one size for all shapes"
-        return Plan(sparse_mode=2, mask="compressed", why=why, **common)
+        return SparsePlan(sparse_mode=2, mask="compressed", why=why, **common)
     pre, next_ = tokens(s.low, s.high, d)
     why = "a band is mode 4, counted from the bottom right, whose mask has one size for all shapes"
-    return Plan(sparse_mode=4, mask="compressed", pre_tokens=pre, next_tokens=next_, why=why, **common)
+    return SparsePlan(sparse_mode=4, mask="compressed", pre_tokens=pre, next_tokens=next_, why=why, **common)
 
 
 def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:
@@ -118,15 +118,15 @@ def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:
     return tuple(max(length, shapes.key_len - shapes.query_len) for length in lengths)
 
 
-def _prefix_plan(prefix: Prefix, shapes) -> Plan:
+def _prefix_plan(prefix: Prefix, shapes) -> SparsePlan:
     s = Sequence(shapes.query_len, shapes.key_len, None, shapes.key_len - shapes.query_len)
     lengths = _prefix_lengths(prefix, shapes)
     why = "a prefix is mode 6, whose mask has one size for all shapes"
     blind = s.has_blind_query and 0 in lengths
-    return Plan(False, 6, why, "compressed_prefix", prefix=lengths, zero_rows=blind, sequences=(s,))
+    return SparsePlan(False, 6, why, "compressed_prefix", prefix=lengths, zero_rows=blind, sequences=(s,))
 
 
-def _documents_plan(documents: Documents, bands, shapes) -> Plan | None:
+def _documents_plan(documents: Documents, bands, shapes) -> SparsePlan | None:
     """All rows as one packed batch, if the documents have one of TND's modes."""
     sequences, query_len, key_len = [], shapes.query_len, shapes.key_len
     for b in range(shapes.batch):
@@ -139,7 +139,7 @@ def _documents_plan(documents: Documents, bands, shapes) -> Plan | None:
     return packed_plan(sequences)
 
 
-def _full_plan(parts, s: Sequence, shapes) -> Plan:
+def _full_plan(parts, s: Sequence, shapes) -> SparsePlan:
     full = Intersection(parts)
     prefixes = [part for part in parts if isinstance(part, Prefix)]
     has_tensor = any(isinstance(part, Dense) for part in parts)
@@ -153,13 +153,13 @@ def _full_plan(parts, s: Sequence, shapes) -> Plan:
     if not s.acts_like(None, None):
         pre, next_ = tokens(s.low, s.high, 0)
         why = "a mask of its own inside a band is mode 0, which computes the band only"
-        return Plan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, sequences=(s,), **common)
+        return SparsePlan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, sequences=(s,), **common)
     if len(prefixes) == 1:
         inside = s.within(None, s.last_diagonal)
         why = "a mask of its own inside a prefix is mode 5, which computes prefix and triangle only"
         lengths = _prefix_lengths(prefixes[0], shapes)
-        return Plan(sparse_mode=5, prefix=lengths, why=why, sequences=(inside,), **common)
-    return Plan(
+        return SparsePlan(sparse_mode=5, prefix=lengths, why=why, sequences=(inside,), **common)
+    return SparsePlan(
         sparse_mode=1,
         why="no other mode says it: a full mask, every block is computed",
         sequences=(s,),

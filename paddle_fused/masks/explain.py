@@ -11,7 +11,7 @@ from ..ops.attention.layout import check_rank
 from .compiler import compile_mask
 from .intents import OPERATOR, Mask
 from .modes import NAMES, compressed_mask, compressed_prefix_mask
-from .plan import Plan
+from .plan import SparsePlan
 from .shapes import Shapes, shapes_of
 
 BLOCK = 128  # rows and columns that CANN computes or leaves out together
@@ -52,7 +52,7 @@ def _shape_of(name: str, shape) -> tuple[int, ...]:
     return check_ints("explain", name, shape.shape if is_tensor else shape)
 
 
-def computed_fraction(plan: Plan, shapes: Shapes) -> float:
+def computed_fraction(plan: SparsePlan, shapes: Shapes) -> float:
     """Computed share of the score matrices [Sq, Skv] of all batch elements ([T, T] in layout TND)."""
     total = shapes.batch * shapes.query_len * shapes.key_len
     prefixes = plan.prefix or (0,) * (1 if plan.packed else shapes.batch)
@@ -74,7 +74,7 @@ def _computed(s, prefix: int) -> int:
     return computed
 
 
-def mask_bytes(plan: Plan) -> int:
+def mask_bytes(plan: SparsePlan) -> int:
     """Bytes of the mask that goes with the call; compressed ones are shared by all calls on the device."""
     if plan.mask == "none":
         return 0

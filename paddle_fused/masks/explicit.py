@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .intents import Dense, Intersection, Mask
-from .modes import COMPRESSED, keep_matrix
-from .plan import Plan
+from .modes import COMPRESSED, hidden_matrix
+from .plan import SparsePlan
 from .sequences import Sequence
 from .shapes import Shapes
 
@@ -43,7 +43,7 @@ class SparseMode(Mask):
         return replace(self, prefix=prefix, is_band=band == [s])
 
     def _hidden(self, i, j, query_len, key_len, b):
-        return ~keep_matrix(
+        return hidden_matrix(
             self.sparse_mode,
             query_len,
             key_len,
@@ -69,7 +69,7 @@ class SparseMode(Mask):
             low, high = d - pre, d + next_
         return Sequence(query_len, key_len, low, high)
 
-    def plan(self, parts: tuple[Mask, ...], shapes: Shapes) -> Plan:
+    def plan(self, parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
         """The plan that does what the caller has said."""
         packed = shapes.layout == "TND"
         sequences = ()
@@ -85,7 +85,7 @@ class SparseMode(Mask):
             max((s.key_len for s in sequences), default=0),
         )
         full = any(isinstance(part, Dense) for part in parts)
-        return Plan(
+        return SparsePlan(
             packed,
             self.sparse_mode,
             "the caller's mode",

@@ -23,7 +23,9 @@ NAMES = {
     7: "rightDownCausal, last sequence is a band",
     8: "leftUpCausal, first sequence is a band",
 }
-COMPRESSED = {m: "compressed_prefix" if m == 6 else "compressed" for m in (2, 3, 4, 6, 7, 8)}  # Plan.mask
+COMPRESSED = {
+    m: "compressed_prefix" if m == 6 else "compressed" for m in (2, 3, 4, 6, 7, 8)
+}  # SparsePlan.mask
 UNBOUNDED = 2**31 - 1  # pre_tokens and next_tokens that bound nothing; CANN cuts them to an int32
 
 
@@ -41,7 +43,7 @@ def compressed_prefix_mask() -> np.ndarray:
     return np.concatenate([triangle, np.broadcast_to(np.arange(size) >= size // 2, (rows, size))])
 
 
-def keep_matrix(
+def hidden_matrix(
     sparse_mode: int,
     query_len: int,
     key_len: int,
@@ -52,33 +54,33 @@ def keep_matrix(
     mask: np.ndarray | None = None,
     is_band: bool = False,
 ) -> np.ndarray:
-    """What a mode keeps (True = visible): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
+    """What a mode hides (True = hidden): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
 
     ``prefix`` is the length of this batch element; ``is_band`` says that in mode 7 or 8 this is the sequence
-    that is a band. Without a mask mode 0 keeps everything: CANN then ignores pre_tokens and next_tokens.
+    that is a band. Without a mask mode 0 hides nothing: CANN then ignores pre_tokens and next_tokens.
     """
     i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
     d = key_len - query_len
-    band = (j >= i + d - pre_tokens) & (j <= i + d + next_tokens)
     if sparse_mode == 0 and mask is None:
-        return np.ones((query_len, key_len), bool)
+        return np.zeros((query_len, key_len), bool)
     if sparse_mode == 0:
-        return (j >= i - pre_tokens) & (j <= i + next_tokens) & ~mask
+        return (j < i - pre_tokens) | (j > i + next_tokens) | mask
     if sparse_mode == 1:
-        return ~mask
+        return mask
     if sparse_mode == 2 or (sparse_mode == 8 and not is_band):
-        return j <= i
+        return j > i
     if sparse_mode == 3 or (sparse_mode == 7 and not is_band):
-        return j <= i + d
+        return j > i + d
     if sparse_mode in (4, 7, 8):
-        return band
+        return (j < i + d - pre_tokens) | (j > i + d + next_tokens)
+    hidden = (j > i + d) & (j >= prefix)
     if sparse_mode == 5:
-        return ((j <= i + d) | (j < prefix)) & ~mask
+        return hidden | mask
     assert sparse_mode == 6, sparse_mode
-    return (j <= i + d) | (j < prefix)
+    return hidden
 
 
-def keep_sequences(
+def hidden_sequences(
     sparse_mode: int,
     query_lens: Sequence[int],
     key_lens: Sequence[int],
@@ -88,11 +90,11 @@ def keep_sequences(
     prefix: Sequence[int] | None = None,
     mask: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """`keep_matrix` of each sequence in layout TND; ``mask`` is the one that all sequences share."""
+    """`hidden_matrix` of each sequence in layout TND; ``mask`` is the one that all sequences share."""
     with_queries = [s for s, length in enumerate(query_lens) if length] or [0]
     band = {7: with_queries[-1], 8: with_queries[0]}.get(sparse_mode)
     return [
-        keep_matrix(
+        hidden_matrix(
             sparse_mode,
             q,
             k,

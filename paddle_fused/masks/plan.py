@@ -1,4 +1,4 @@
-"""What a mask is compiled to."""
+"""What a mask is compiled to: one of CANN's sparse modes, with its band and its mask tensor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .sequences import Sequence
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How one call is computed.
+class SparsePlan:
+    """How CANN is asked for one call.
 
     ``packed``: as sequences in layout TND, else as a batch. ``mask`` is "none", "compressed",
     "compressed_prefix" or "full"; a full mask hides what ``full`` hides on a matrix of ``full_shape``.

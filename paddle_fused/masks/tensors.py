@@ -10,7 +10,7 @@ import paddle
 from .. import contracts
 from .intents import OPERATOR, Dense, Intersection, Mask
 from .modes import compressed_mask, compressed_prefix_mask
-from .plan import Plan
+from .plan import SparsePlan
 
 
 def compressed(prefix: bool = False):
@@ -24,7 +24,7 @@ def compressed(prefix: bool = False):
     return _compressed_in_graph(prefix)
 
 
-def full_mask(plan: Plan, batch: int | None):
+def full_mask(plan: SparsePlan, batch: int | None):
     """The full mask of a plan as CANN takes it: [Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]."""
     hidden = hidden_tensor(plan.full, plan.full_shape)
     shape = list(hidden.shape)
@@ -54,7 +54,7 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
     return hidden
 
 
-def check_rows(plan: Plan, operator: str) -> None:
+def check_rows(plan: SparsePlan, operator: str) -> None:
     """Every query sees a key, as far as only the values of a tensor can tell.
 
     Nothing is checked if the plan gives such queries zeros, while a program is captured, and where the tensor

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from .. import contracts
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
-from .plan import Plan, tokens
+from .plan import SparsePlan, tokens
 from .sequences import Blocks, Sequence, document_sequences
 from .shapes import Shapes
 from .unknown_lengths import unknown_lengths
 
 
-def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> Plan:
+def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
     bands = [part for part in parts if isinstance(part, Band)]
     others = [part for part in parts if not isinstance(part, Band)]
     if any(isinstance(part, Prefix) for part in others):
@@ -41,7 +41,7 @@ def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> Plan:
         )
     why = "no mode of layout TND says it: one batch element with a full block-diagonal mask"
     shape = shapes.query_len, shapes.key_len
-    return Plan(
+    return SparsePlan(
         False, 1, why, "full", full=Blocks(tuple(sequences)), full_shape=shape, sequences=(Sequence(*shape),)
     )
 
@@ -71,7 +71,7 @@ def _sequences(bands, shapes) -> list[Sequence]:
     return sequences
 
 
-def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> Plan | None:
+def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> SparsePlan | None:
     """The mode of layout TND for these sequences, or None if there is none."""
     active = [s for s in sequences if s.query_len]
     _check_queries(active)
@@ -80,36 +80,36 @@ def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -
         return _shared_mask_plan(active, tensors, common)
     if all(s.acts_like(None, None) for s in active):
         why = "sequences see themselves whole: layout TND without a mask, which CANN takes in mode 0"
-        return Plan(sparse_mode=0, why=why, **common)
+        return SparsePlan(sparse_mode=0, why=why, **common)
     last = [s.acts_like(None, s.last_diagonal) for s in active]
     first = [s.acts_like(None, 0) for s in active]
     common["mask"] = "compressed"
     if all(last):
-        return Plan(
+        return SparsePlan(
             sparse_mode=3,
             why="causal from the bottom right of every sequence is mode 3 in layout TND",
             **common,
         )
     if all(first):
-        return Plan(
+        return SparsePlan(
             sparse_mode=2, why="causal from the top left of every sequence is mode 2 in layout TND", **common
         )
     bands = {tokens(s.low, s.high, s.last_diagonal) for s in active}
     if len(bands) == 1 and min(bands)[0] >= 0:
         pre, next_ = min(bands)
         why = "one band from the bottom right of every sequence is mode 4 in layout TND"
-        return Plan(sparse_mode=4, pre_tokens=pre, next_tokens=next_, why=why, **common)
+        return SparsePlan(sparse_mode=4, pre_tokens=pre, next_tokens=next_, why=why, **common)
     final, initial = active[-1], active[0]
     high = final.bounds[1]
     if all(last[:-1]) and final.acts_like(None, high) and high <= final.last_diagonal:
         next_ = high - final.last_diagonal
         why = "causal from the bottom right, but for the last sequence, whose queries end early: mode 7"
-        return Plan(sparse_mode=7, next_tokens=next_, why=why, **common)
+        return SparsePlan(sparse_mode=7, next_tokens=next_, why=why, **common)
     high = initial.bounds[1]
     if all(first[1:]) and initial.acts_like(None, high):
         next_ = high - initial.last_diagonal
         why = "causal from the top left, but for the first sequence, whose queries begin late: mode 8"
-        return Plan(sparse_mode=8, next_tokens=next_, why=why, **common)
+        return SparsePlan(sparse_mode=8, next_tokens=next_, why=why, **common)
     common.pop("mask")
     return _shared_mask_plan(active, [], common)
 
@@ -126,7 +126,7 @@ def _check_queries(active: list[Sequence]) -> None:
             contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, came)
 
 
-def _shared_mask_plan(active, tensors, common) -> Plan | None:
+def _shared_mask_plan(active, tensors, common) -> SparsePlan | None:
     """Mode 0 or 1: one mask [longest Sq, longest Skv] that all sequences start in the corner of."""
     bands = {(s.low, s.high) for s in active}
     if len(bands) > 1:
@@ -140,7 +140,9 @@ def _shared_mask_plan(active, tensors, common) -> Plan | None:
     full = Intersection((band, *tensors))
     common = {**common, "mask": "full", "full": full, "full_shape": shape}
     if (low, high) == (None, None):
-        return Plan(sparse_mode=1, why="one full mask for all sequences, every block is computed", **common)
+        return SparsePlan(
+            sparse_mode=1, why="one full mask for all sequences, every block is computed", **common
+        )
     pre, next_ = tokens(low, high, 0)
     why = "one full mask for all sequences inside a band from the top left is mode 0, which computes the band"
-    return Plan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, **common)
+    return SparsePlan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, **common)

@@ -24,7 +24,7 @@ class AttentionCall:
     heads: Heads
     mask: masks.Mask | None
     shapes: masks.Shapes
-    plan: masks.Plan
+    plan: masks.SparsePlan
     scale: float
     dropout: float
     cu_seqlens_q: Any

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from paddle_fused import masks
-from paddle_fused.masks import keep_matrix, keep_sequences
+from paddle_fused.masks import hidden_matrix, hidden_sequences
 
 LENGTHS = st.integers(1, 12)
 ALIGN = st.sampled_from(["bottom_right", "top_left"])
@@ -83,27 +83,27 @@ def packed_masks(draw):
 
 
 def block_diagonal(blocks, query_len, key_len):
-    """The matrices ``blocks`` along the diagonal, False elsewhere."""
-    whole, row, column = np.zeros((query_len, key_len), bool), 0, 0
+    """The matrices ``blocks``, True = hidden, along the diagonal; everything else is hidden."""
+    whole, row, column = np.ones((query_len, key_len), bool), 0, 0
     for block in blocks:
         whole[row : row + block.shape[0], column : column + block.shape[1]] = block
         row, column = row + block.shape[0], column + block.shape[1]
     return whole
 
 
-def keep_of_plan(plan, shapes):
-    """What CANN keeps under ``plan``: bool [B, N, Sq, Skv] (broadcast), or [T, T] in layout TND."""
+def hidden_by_plan(plan, shapes):
+    """What CANN hides under ``plan``: bool [B, N, Sq, Skv] (broadcast), or [T, T] in layout TND."""
     tokens = {"pre_tokens": plan.pre_tokens, "next_tokens": plan.next_tokens}
     full = None if plan.full is None else plan.full.to_dense(*plan.full_shape)
     if plan.packed:
-        blocks = keep_sequences(plan.sparse_mode, plan.query_lens, plan.key_lens, mask=full, **tokens)
-        keep = block_diagonal(blocks, sum(plan.query_lens), sum(plan.key_lens))
+        blocks = hidden_sequences(plan.sparse_mode, plan.query_lens, plan.key_lens, mask=full, **tokens)
+        hidden = block_diagonal(blocks, sum(plan.query_lens), sum(plan.key_lens))
         if shapes.layout == "TND":
-            return keep
+            return hidden
         size = shapes.query_len, shapes.key_len
         return np.stack(
             [
-                keep[b * size[0] : (b + 1) * size[0], b * size[1] : (b + 1) * size[1]][None]
+                hidden[b * size[0] : (b + 1) * size[0], b * size[1] : (b + 1) * size[1]][None]
                 for b in range(shapes.batch)
             ]
         )
@@ -111,7 +111,7 @@ def keep_of_plan(plan, shapes):
     def of_batch(b):
         mask = full if full is None or full.ndim == 2 else full[b % len(full)]
         prefix = None if plan.prefix is None else plan.prefix[b]
-        return keep_matrix(
+        return hidden_matrix(
             plan.sparse_mode, shapes.query_len, shapes.key_len, prefix=prefix, mask=mask, **tokens
         )
 
@@ -120,19 +120,20 @@ def keep_of_plan(plan, shapes):
     return np.stack([of_batch(b).reshape(-1, shapes.query_len, shapes.key_len) for b in range(shapes.batch)])
 
 
-def keep_of_mask(mask, shapes):
-    """What the oracle keeps, in the same form."""
+def hidden_by_mask(mask, shapes):
+    """What the oracle hides, in the same form."""
     if shapes.layout != "TND":
-        keep = ~mask.to_dense(shapes.query_len, shapes.key_len)
-        return np.broadcast_to(keep, (shapes.batch, keep.shape[1] if keep.ndim == 4 else 1, *keep.shape[-2:]))
+        hidden = mask.to_dense(shapes.query_len, shapes.key_len)
+        heads = hidden.shape[1] if hidden.ndim == 4 else 1
+        return np.broadcast_to(hidden, (shapes.batch, heads, *hidden.shape[-2:]))
     structure = [part for part in mask.parts if not hasattr(part, "hidden")]
     tensors = [part.hidden for part in mask.parts if hasattr(part, "hidden")]
     blocks = []
     for q, k in zip(shapes.query_lens, shapes.key_lens, strict=True):
-        keep = np.ones((q, k), bool)
+        block = np.zeros((q, k), bool)
         for part in structure:
-            keep &= ~part.to_dense(q, k)
+            block |= part.to_dense(q, k)
         for hidden in tensors:
-            keep &= ~hidden[:q, :k]
-        blocks.append(keep)
+            block |= hidden[:q, :k]
+        blocks.append(block)
     return block_diagonal(blocks, shapes.query_len, shapes.key_len)

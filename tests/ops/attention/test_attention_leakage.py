@@ -92,7 +92,7 @@ def test_packed_sequences(mask, backend, device, dtype):
     paddle.set_device("npu:0" if device == "npu" else "cpu")
     lens = [5, 0, 1, 18]
     ends = np.cumsum([0, *lens]).tolist()
-    blocks = [np.ones((n, n), bool) if mask is None else ~mask.to_dense(n) for n in lens]
+    blocks = [np.zeros((n, n), bool) if mask is None else mask.to_dense(n) for n in lens]
 
     def call(q, k, v):
         tokens = [x.squeeze(0) for x in (q, k, v)]
@@ -100,7 +100,7 @@ def test_packed_sequences(mask, backend, device, dtype):
 
     arrays = [x[None] for x in random_tokens(S, S)]
     with use_backend(backend, strict=True):
-        check_leakage(call, arrays, block_diagonal(blocks, S, S)[None], dtype, device)
+        check_leakage(call, arrays, ~block_diagonal(blocks, S, S)[None], dtype, device)
 
 
 @pytest.mark.parametrize("backend, device, dtype", BACKENDS)

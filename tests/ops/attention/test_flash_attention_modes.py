@@ -22,7 +22,7 @@ from mask_strategies import block_diagonal
 
 from paddle_fused import flash_attention, masks
 from paddle_fused.compat import npu_fusion_attention
-from paddle_fused.masks import keep_matrix, keep_sequences
+from paddle_fused.masks import hidden_matrix, hidden_sequences
 from paddle_fused.ops.attention.cases import FROM_BNSD, TO_BNSD, golden
 
 LENGTHS = [(19, 19), (11, 21), (21, 11)]
@@ -59,8 +59,7 @@ def full_mask_of(mode, lengths, prefix):
     if mode == 1:
         return own_mask(*lengths)
     if mode == 5:
-        keep = [keep_matrix(6, *lengths, prefix=length)[None] for length in prefix]
-        return ~np.stack(keep)
+        return np.stack([hidden_matrix(6, *lengths, prefix=length)[None] for length in prefix])
     return None
 
 
@@ -81,8 +80,8 @@ def test_mode_of_a_batch(mode, lengths, layout):
         mask = atten_mask(mode, full)
         return npu_fusion_attention(q, k, v, HEADS[0], layout, atten_mask=mask, **arguments)[0]
 
-    keep = [
-        keep_matrix(
+    hidden = [
+        hidden_matrix(
             mode,
             *lengths,
             prefix=prefix[b],
@@ -91,7 +90,7 @@ def test_mode_of_a_batch(mode, lengths, layout):
         )
         for b in range(2)
     ]
-    hidden = ~np.stack(keep)[:, None]
+    hidden = np.stack(hidden)[:, None]
 
     def dense_call(q, k, v):
         options = {"layout": layout, "num_heads": HEADS[0], "scale": 0.3}
@@ -126,7 +125,7 @@ def test_mode_of_sequences(name):
         "pre_tokens": arguments.get("pre_tockens", 99),
         "next_tokens": arguments.get("next_tockens", 99),
     }
-    keep = keep_sequences(mode, QUERY_LENS, KEY_LENS, mask=full, prefix=arguments.get("prefix"), **tokens)
+    blocks = hidden_sequences(mode, QUERY_LENS, KEY_LENS, mask=full, prefix=arguments.get("prefix"), **tokens)
 
     def call(q, k, v):
         mask = None if name == "0, no mask" else atten_mask(mode, full)
@@ -135,7 +134,7 @@ def test_mode_of_sequences(name):
             q, k, v, HEADS[0], "TND", atten_mask=mask, sparse_mode=mode, scale=0.3, **arguments, **lengths
         )[0]
 
-    hidden = ~block_diagonal(keep, sum(QUERY_LENS), sum(KEY_LENS))
+    hidden = block_diagonal(blocks, sum(QUERY_LENS), sum(KEY_LENS))
 
     def dense_call(q, k, v):
         q, k, v = (x.unsqueeze(0) for x in (q, k, v))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from mask_strategies import batch_masks, keep_of_mask, keep_of_plan, packed_masks
+from mask_strategies import batch_masks, hidden_by_mask, hidden_by_plan, packed_masks
 
 from paddle_fused import contracts, masks
 from paddle_fused.masks import compile_mask, shapes_of
@@ -114,17 +114,17 @@ def check_plan(mask, shapes):
     try:
         plan = compile_mask(mask, shapes)
     except (contracts.ContractError, ValueError):
-        hides_a_row = not keep_of_mask(mask, shapes).any(-1).all()
+        hides_a_row = hidden_by_mask(mask, shapes).all(-1).any()
         differs = (
             shapes.layout == "TND" and len(mask.parts) > 1
         )  # bands that no mask of the sequences can share
         assert hides_a_row or differs, "refused, but every query sees a key"
         return
     np.testing.assert_array_equal(
-        *np.broadcast_arrays(keep_of_plan(plan, shapes), keep_of_mask(mask, shapes))
+        *np.broadcast_arrays(hidden_by_plan(plan, shapes), hidden_by_mask(mask, shapes))
     )
     if not plan.zero_rows and plan.full is None:
-        assert keep_of_mask(mask, shapes).any(-1).all()
+        assert not hidden_by_mask(mask, shapes).all(-1).any()
 
 
 @settings(max_examples=300, deadline=None)
@@ -182,7 +182,7 @@ def test_cheapest_mode(mask, shapes, sparse_mode, kind):
     assert (plan.sparse_mode, plan.mask) == (sparse_mode, kind), plan.why
     if mask is not None and not (shapes.layout == "TND" and shapes.query_lens is None):
         np.testing.assert_array_equal(
-            *np.broadcast_arrays(keep_of_plan(plan, shapes), keep_of_mask(mask, shapes))
+            *np.broadcast_arrays(hidden_by_plan(plan, shapes), hidden_by_mask(mask, shapes))
         )
 
 

@@ -1,12 +1,13 @@
 """The operators. Each is registered once, in the ``__init__.py`` of its package in ``paddle_fused/ops``.
 
 The public names of ``paddle_fused``, ``contracts``, the programs ``info``, ``parity`` and ``fuzz``, the
-surgery's switches, the tests and the pages in docs/operators follow the registrations. In a folder stand:
+surgery's switches, the tests and the documentation follow the registrations. In a folder stand:
 
     __init__.py   ``OPERATORS``, the registrations; no import of Paddle, as the build reads them, too
     op.py         the public functions, the definition, the backends
     contract.py   CANN's rules as data; none where CANN has no such operator
-    cases.py      ``CASES``, and ``DRAW``: for each operator a function that draws a random legal case
+    cases.py      ``CASES``; ``DRAW``: for each operator a function that draws a random legal case;
+                  ``BROKEN``: calls that break the rules, each (key of the rule, function that calls)
 """
 
 from __future__ import annotations
@@ -73,6 +74,12 @@ def find(name: str) -> Operator:
 def all_cases() -> list:
     """Every case of every operator."""
     return [case for operator in operators().values() for case in operator.cases()]
+
+
+def broken_rules() -> list:
+    """The calls in the operators' cases that break CANN's rules: (key of the rule, function that calls)."""
+    modules = dict.fromkeys(f"{operator.package}.cases" for operator in operators().values())
+    return [row for module in modules for row in getattr(importlib.import_module(module), "BROKEN", ())]
 
 
 def rule_modules() -> list[str]:

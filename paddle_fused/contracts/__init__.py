@@ -7,7 +7,7 @@
 
 The rules of an operator stand in the ``contract.py`` of its folder, those of the plugin's products with
 collectives here. The C++ operators take them from a header that the build writes
-(csrc/virtual_npu/contracts_header.py), and ``python -m paddle_fused.contracts`` writes docs/rules.md.
+(csrc/virtual_npu/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a page.
 Contracts import nothing but the standard library, ``rule`` and each other.
 """
 

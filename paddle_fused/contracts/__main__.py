@@ -7,7 +7,7 @@ from . import ERRORS, FAMILIES, LIMITS, RULES
 
 HEAD = """# What CANN's operators accept
 
-Written by `python -m paddle_fused.contracts docs/rules.md` from `paddle_fused/ops/*/contract.py`; the virtual
+From `paddle_fused/ops/*/contract.py`, as `python -m paddle_fused.contracts` prints it; the virtual
 NPU and the functions of `paddle_fused` refuse a call in the same words and with the same number. A rule
 without a number is one that the Paddle plugin or torch_npu answers before the call reaches CANN, or that a
 card breaks in silence. Limits that depend on the CANN level follow `VIRTUAL_NPU_CANN`. The rules are read

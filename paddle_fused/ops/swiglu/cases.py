@@ -1,6 +1,7 @@
 """Cases of swiglu."""
 
 import numpy as np
+import paddle
 
 from ..case import OpCase
 from .op import swiglu
@@ -62,3 +63,10 @@ def _draw(random) -> OpCase:
 
 
 DRAW = {"swiglu": _draw}
+
+
+BROKEN = [
+    ("swiglu.even", lambda: swiglu(paddle.ones([4, 31]))),
+    ("swiglu.same_shape", lambda: swiglu(paddle.ones([4, 32]), paddle.ones([4, 31]))),
+    ("swiglu.same_dtype", lambda: swiglu(paddle.ones([4, 32]), paddle.ones([4, 32], "float16"))),
+]

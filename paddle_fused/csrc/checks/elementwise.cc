@@ -62,6 +62,8 @@ struct GatedCheck {
 };
 constexpr GatedCheck kGated[] = {
     {Activation::kSilu, "swiglu", silu_share<double>, silu_share<float>},
+    {Activation::kGelu, "geglu", gelu_share<GeluForm::kNormal, double>, gelu_share<GeluForm::kNormal, float>},
+    {Activation::kTanhGelu, "geglu_tanh", gelu_share<GeluForm::kTanh, double>, gelu_share<GeluForm::kTanh, float>},
 };
 
 }  // namespace

@@ -12,7 +12,9 @@ namespace paddle_fused::kernels {
 
 // The activations, PF_ROW(name here and in simd/gated.cc, the operator that it makes).
 //   Silu: a(x) = x * s(x), s the logistic function
-#define PF_ACTIVATIONS(PF_ROW) PF_ROW(Silu, pf_swiglu)
+//   Gelu: a(x) = x * Phi(x), Phi the normal distribution's cumulative function; TanhGelu: its approximation
+//     x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+#define PF_ACTIVATIONS(PF_ROW) PF_ROW(Silu, pf_swiglu) PF_ROW(Gelu, pf_geglu) PF_ROW(TanhGelu, pf_geglu_tanh)
 
 #define PF_ENUMERATOR(name, op) k##name,
 enum class Activation { PF_ACTIVATIONS(PF_ENUMERATOR) };

@@ -1,5 +1,5 @@
 #include "kernels/elementwise/gated_table.h"
-#include "kernels/simd/vector_math.h"
+#include "kernels/elementwise/simd/gelu_share.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
@@ -17,6 +17,17 @@ struct Silu {
     return {x * s.value, s.value * (1.0f + x * s.complement)};
   }
 };
+
+template <typename Form>
+struct GeluOf {
+  PF_INLINE Floats value(Floats x) { return x * Form::share(x).value; }
+  PF_INLINE Slope slope(Floats x) {
+    const Share share = Form::share(x);
+    return {x * share.value, share.value + share.slope};
+  }
+};
+using Gelu = GeluOf<GeluNormal>;
+using TanhGelu = GeluOf<GeluTanh>;
 
 template <typename Activation, typename T>
 static inline void multiply(const T* gate, const T* up, int64_t count, T* y) {

@@ -1,0 +1,77 @@
+"""GeGLU. Shapes: ... any leading dimensions, H the width of the result."""
+
+from __future__ import annotations
+
+import paddle.nn.functional as F
+
+from paddle_fused import ascend, native, paddle_release
+from paddle_fused.dispatch import Backend, FusedOp
+from paddle_fused.sharding import Sharding
+
+from ..arguments import dtype_name, no_16_bit_on_cpu
+from ..gated import check_gated, gated_rule, native_refuses
+
+OPERATOR = "geglu"
+APPROXIMATIONS = ("none", "tanh")
+
+
+def geglu(x, y=None, approximate="none"):
+    """gelu(x) * y; without y x's last dimension holds both halves, and the first is the activated one.
+
+    gelu(a) = a * Phi(a), Phi the normal distribution's cumulative function; with ``approximate="tanh"``
+    gelu(a) = a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))).
+
+    aclnnGeGluV3 and torch_npu.npu_geglu activate the second half unless ``activate_left`` is set: what they
+    compute by default is ``geglu(second, first, "tanh")``.
+
+    Args:
+        x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16.
+        y: x's shape and dtype, or None.
+        approximate: "none" or "tanh".
+
+    Returns:
+        [..., H], x's dtype. Gradients flow to x and y.
+
+    Raises:
+        ValueError: for shapes, dtypes and approximations other than these; without y for an odd last
+            dimension.
+
+    Source: Shazeer, "GLU Variants Improve Transformer", 2020; aclnnGeGluV3; torch_npu.npu_geglu.
+    """
+    check_gated(OPERATOR, x, y)
+    if approximate not in APPROXIMATIONS:
+        raise ValueError(f"geglu: approximate is {approximate!r}; accepted: 'none' or 'tanh'.")
+    return GEGLU(x, y, approximate)
+
+
+def _composed(x, y, approximate):
+    gate, up = paddle_release.halves(x) if y is None else (x, y)
+    return F.gelu(gate, approximate=approximate == "tanh") * up
+
+
+def _composed_refuses(x, y, approximate):
+    return no_16_bit_on_cpu(x)
+
+
+def _native(x, y, approximate):
+    tensors = (x,) if y is None else (x, y)
+    return native.call(_native_mode(x, y, approximate), *tensors)[0]
+
+
+def _native_mode(x, y, approximate):
+    return f"pf_geglu{'_tanh' if approximate == 'tanh' else ''}{'_halves' if y is None else ''}"
+
+
+def _ascend_refuses(x, y, approximate):
+    if dtype_name(x) == "float64":
+        return "a card leaves float64 to its AICPU"
+    return ascend.refuses(x, y)
+
+
+GEGLU = FusedOp(
+    OPERATOR,
+    ascend=Backend(_composed, _ascend_refuses, "gelu and multiply: the plugin binds no aclnnGeGluV3"),
+    native=Backend(_native, native_refuses, _native_mode),
+    composed=Backend(_composed, _composed_refuses),
+    sharding=Sharding(("x", "y", "approximate"), gated_rule),
+)

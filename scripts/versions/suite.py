@@ -45,7 +45,7 @@ GROUPS = {
             "test_attention*.py",
             "test_norms*.py",
             "test_rotary.py",
-            "test_swiglu.py",
+            "test_gated.py",
             "test_fused_moe.py",
             "test_fused_adamw*.py",
             "test_linear_cross_entropy.py",

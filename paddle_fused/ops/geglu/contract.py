@@ -1,15 +1,40 @@
 """GeGLU."""
 
-from paddle_fused.contracts.rule import PARAM_INVALID, Rule
+from paddle_fused.contracts.rule import PARAM_INVALID, Rule, listed
 
 LIMITS: dict[str, int] = {}
-DTYPES: dict[str, tuple[str, ...]] = {}
+FLOATS = ("float32", "bfloat16", "float16")
+DTYPES = {"geglu.dtype": FLOATS}
 
 _GEGLU = ("aclnnGeGluV3", "npu_geglu", "geglu")
 _GEGLU_SOURCE = "hicann/ops-nn activation/ge_glu_v2/op_host/op_api/aclnn_geglu.cpp"
 _ONE_TENSOR = "aclnnGeGluV3, whose x and y are the halves of one tensor"
 
 RULES = (
+    Rule(
+        "geglu.dtype",
+        _GEGLU[:2],
+        PARAM_INVALID,
+        listed(FLOATS),
+        "Cast it with tensor.astype.",
+        _GEGLU_SOURCE,
+    ),
+    Rule(
+        "geglu.dim",
+        _GEGLU[:2],
+        PARAM_INVALID,
+        "a dimension that self has",
+        "Pass -1 for the last one.",
+        _GEGLU_SOURCE,
+    ),
+    Rule(
+        "geglu.approximate",
+        _GEGLU[:2],
+        PARAM_INVALID,
+        "0 for none or 1 for tanh",
+        "Pass 1, as torch_npu does by itself.",
+        _GEGLU_SOURCE,
+    ),
     Rule(
         "geglu.even",
         _GEGLU,

@@ -1,11 +1,11 @@
-"""swiglu: what the cases of tests/ops/test_operator_cases.py leave out: views, bad input, dim."""
+"""Gated activations: what the cases of tests/ops/test_operator_cases.py leave out: views, bad input, dim."""
 
 import numpy as np
 import paddle
 import pytest
 
 from paddle_fused import swiglu, use_backend, what_ran
-from paddle_fused.compat import npu_swiglu
+from paddle_fused.compat import npu_geglu, npu_swiglu
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -92,6 +92,20 @@ def test_torch_npu_s_function_halves_any_dimension(dim):
     a, b = paddle.split(x, 2, dim)
     expected = paddle.nn.functional.silu(a) * b
     np.testing.assert_allclose(npu_swiglu(x, dim).numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("activate_left", [False, True])
+@pytest.mark.parametrize("approximate", [0, 1])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_torch_npu_s_geglu_activates_the_half_that_is_asked_for(dim, approximate, activate_left):
+    x = random(4, 16)
+    left, right = paddle.split(x, 2, dim)
+    gate, up = (left, right) if activate_left else (right, left)
+    gelu = paddle.nn.functional.gelu(gate, approximate=bool(approximate))
+    out, activated = npu_geglu(x, dim, approximate, activate_left)
+    np.testing.assert_allclose(out.numpy(), (gelu * up).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(activated.numpy(), gelu.numpy(), rtol=1e-5, atol=1e-6)
+    assert not out.stop_gradient and activated.stop_gradient
 
 
 def bad_inputs():

@@ -1,1 +1,1 @@
-"""Models by the library that has them. Importing it imports no framework."""
+"""Models, one folder for each library of models. Importing it imports no framework."""

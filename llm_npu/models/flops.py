@@ -1,11 +1,11 @@
-"""The operations that a model needs for a token. Importing it imports no framework.
+"""The floating-point operations of a model per token. Importing it imports no framework.
 
     F = 6 N + 12 L H Q T       floating-point operations of a token, forward and backward
 
-N weights that multiply a token (no embedding table; of a mixture's experts those that a token is sent to),
-L layers, H heads of size Q, T tokens in a row. What recompute does again is not counted, nor is it taken into
-account that causal attention needs half of its products. Under LoRA frozen weights get no gradient, and 6 N
-becomes 4 N + 2 N_trained. Source: PaLM, arXiv 2204.02311, appendix B.
+N weights that multiply a token (without the embedding table; in a mixture, those of the experts that a token
+is routed to), L layers, H heads of size Q, T tokens in a row. Recomputed operations do not count, and causal
+attention counts as full. Under LoRA frozen weights get no gradient, and 6 N becomes 4 N + 2 N_trained.
+Source: PaLM, arXiv 2204.02311, appendix B.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .paddlenlp.families import FAMILIES
 
 
 def flops_per_token(config, length: int, trained: int | None = None) -> float:
-    """F for rows of ``length`` tokens; without its attention term for 0.
+    """F for rows of ``length`` tokens; 0 leaves out the attention term.
 
-    ``trained``: how many weights are trained beside frozen ones (LoRA's), all by default.
+    ``trained``: the number of trained weights beside the frozen ones (LoRA); by default all are trained.
     """
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -1,7 +1,7 @@
 """The fused operators in PaddleNLP's models, without a change to their code.
 
     report = apply_fused_kernels(model)      # model: LlamaForCausalLM, Qwen2ForCausalLM, ...
-    print(report)                            # for every layer: fused or not, and why
+    print(report)                            # each layer: fused, or the reason why not
     remove_fused_kernels(model)
 
 Only what stateless layers compute is replaced, on the instances of this one model; parameters, names,

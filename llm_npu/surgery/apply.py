@@ -1,4 +1,4 @@
-"""Applies the registered kernels to a model, and takes them off."""
+"""Applies the registered kernels to a model, and removes them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .sites import MODELS
 def apply_fused_kernels(
     model: paddle.nn.Layer, kernels: str | Iterable[str] = "auto", strict: bool = False, **switches: bool
 ) -> Report:
-    """Makes ``model`` use the fused operators, and reports what became of every layer that computes one.
+    """Makes ``model`` use the fused operators, and reports on every layer that computes one.
 
-    What was applied before is taken off. May be called before or after the model is sharded, wrapped for LoRA
-    or given recompute, and before ``paddle.jit.to_static``.
+    Kernels that were applied before are removed first. May be called before or after the model is sharded,
+    wrapped for LoRA or given recompute, and before ``paddle.jit.to_static``.
 
     Args:
-        kernels: ``"auto"`` for all that are registered, or names, such as ``["rms_norm", "attention"]``.
-        strict: a layer that computes an operator of these kernels, but cannot be fused, is an error.
+        kernels: ``"auto"`` for all registered ones, or names, such as ``["rms_norm", "attention"]``.
+        strict: a layer that computes an operator of these kernels and cannot be fused is an error.
         switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ``use_fused_rope``,
             ``use_fused_swiglu``, ``use_fused_moe``: False leaves the kernel out.
 
@@ -58,7 +58,7 @@ def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Lay
                 rows.append(Row(path, type(layer).__name__, name, True))
         if replacements:
             swaps.append((layer, replacements))
-    # Layers that stay as they are could not read what the decoder passes to fused ones.
+    # Unfused layers could not read what the decoder passes to fused ones.
     incomplete = {row.operator for row in rows if not row.fused}
     for _, replacements in swaps:
         for name in incomplete & replacements.keys():
@@ -75,7 +75,7 @@ def _answer(kernel: Kernel, layer) -> Replacement | NotFused | None:
 
 
 def applied_kernels(model: paddle.nn.Layer) -> list[str]:
-    """The names of the kernels that some layer of ``model`` has."""
+    """The names of the kernels on the layers of ``model``."""
     return sorted({name for layer in _swapped(model) for name in swap.kernels_of(layer)})
 
 

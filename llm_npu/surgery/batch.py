@@ -1,7 +1,6 @@
-"""What the layers get in a step, without its numbers: enough to ask the operators who would run.
+"""The inputs of the layers in a step, without values: enough to ask which backend of an operator would run.
 
-Where processes share a tensor, each operator computes on parts: the sizes here are those of one process's.
-B rows, S tokens of a row.
+Where processes share a tensor, the sizes are those of one process's part. B rows, S tokens of a row.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from paddle_fused import masks
 
 @dataclass(frozen=True)
 class Batch:
-    """Sizes, the dtype of activations, and what the batch says of documents.
+    """Sizes, the dtype of activations, and the documents of a batch.
 
     ``mask`` None: causal. ``position_ids``: int64 [B, S], or None: 0, 1, 2, ... in every row.
     """
@@ -27,13 +26,13 @@ class Batch:
     position_ids: object | None = None
 
     def empty(self, *shape: int, dtype=None):
-        """A tensor as an activation is: nothing in it, and with a gradient."""
+        """An uninitialised activation, with a gradient."""
         tensor = paddle.empty(list(shape), dtype or self.dtype)
         tensor.stop_gradient = False
         return tensor
 
     def table(self, *shape: int):
-        """A tensor without gradient, such as cosines are."""
+        """An uninitialised tensor without a gradient, such as a table of cosines."""
         return paddle.empty(list(shape), self.dtype)
 
     def positions(self):
@@ -44,6 +43,6 @@ class Batch:
 
 
 def parts(projection) -> int:
-    """The number of processes that share the columns of a layer, which is None or has a weight."""
+    """The number of processes that share the columns of ``projection``, a linear layer or None."""
     weight = None if projection is None else projection.weight
     return weight.shape[1] // weight._local_shape[1] if weight is not None and weight.is_dist() else 1

@@ -1,9 +1,10 @@
-"""The mask of a decoder as an object that says what is meant, instead of a tensor [B, 1, Sq, Skv].
+"""The mask of a decoder as an object with a meaning, instead of a tensor [B, 1, Sq, Skv].
 
-PaddleNLP's decoders write every mask out, and pass beside it a hint that it is causal, which recompute and
-pipelines lose. Here the object itself goes to the layers as their ``attention_mask``, through recompute too.
+PaddleNLP's decoders build every mask as a tensor and pass a hint beside it that it is causal, which recompute
+and pipelines lose. Here the object itself goes to the layers as their ``attention_mask``, and through
+recompute.
 
-B batch, Sq queries, Skv keys: those of a key/value cache and the new ones.
+B batch, Sq queries, Skv keys: those of the key/value cache and the new ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from paddle_fused import masks
 
 
 def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.Mask:
-    """What PaddleNLP means by its arguments ``attention_mask`` and ``attn_mask_startend_row_indices``.
+    """The meaning of PaddleNLP's arguments ``attention_mask`` and ``attn_mask_startend_row_indices``.
 
     Args:
         attention_mask: None or a 2-D mask of tokens [B, Skv] (non-zero: a token, not padding), both causal;
@@ -57,7 +58,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
 
 
 def _differs(found: int, wanted: int) -> bool:
-    """Sizes that are unknown while a program is captured (-1) are checked by what runs it."""
+    """Sizes that are unknown (-1) while a program is captured are checked when it runs."""
     return found != wanted and -1 not in (found, wanted)
 
 
@@ -67,7 +68,7 @@ def _is_added(mask) -> bool:
 
 
 def _has_no_padding(attention_mask) -> bool:
-    """Known in dygraph only; a program that is being captured keeps the mask."""
+    """Known in dygraph only; a captured program keeps the mask."""
     return isinstance(attention_mask, paddle.Tensor) and bool((attention_mask != 0).all())
 
 
@@ -95,7 +96,7 @@ def _document_lengths(row: np.ndarray) -> list[int] | None:
 
 
 def additive(mask: masks.Mask, batch: int, query_len: int, key_len: int, dtype):
-    """The mask as PaddleNLP writes it: [B, 1, Sq, Skv], 0 where a query sees a key, else the least number."""
+    """The mask as PaddleNLP builds it: [B, 1, Sq, Skv], 0 where a query sees a key, else very low."""
     hidden = paddle.to_tensor(mask.to_dense(query_len, key_len))
     hidden = hidden if hidden.ndim == 4 else hidden.reshape([1, 1, query_len, key_len])
     hidden = hidden.expand([batch, hidden.shape[1], query_len, key_len])

@@ -8,11 +8,12 @@ from __future__ import annotations
 import paddle
 
 import paddle_fused
-from llm_npu.models.paddlenlp.families import FAMILIES
 from paddle_fused import paddle_release
 
+from .sites import RECORDS
+
 # (gate, up, down) of the families, and the projection that holds gate and up.
-PROJECTIONS = tuple(dict.fromkeys(family.projections for family in FAMILIES.values()))
+PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))
 BOTH = "gate_up_fused_proj"
 
 

@@ -1,9 +1,9 @@
-"""Why each layer computes what it computes as it does: layer by operator, asked before the first step.
+"""The backend of each layer's operators, and the reason for it, before the first step.
 
     for line in table(grouped(explain(model, report, batch, switches))):
         print(line)
 
-Every fused layer's calls are put to the dispatcher with tensors of the step's sizes, and nothing is computed.
+The dispatcher is asked for every call of a fused layer with tensors of the step's sizes; nothing is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .names import collapsed
 from .registry import NotFused, Replacement, find, scan
 from .report import Report
 
-STOCK = "PaddleNLP"  # the layer is as it was
+STOCK = "PaddleNLP"  # the layer is not fused
 NOBODY, LATER = "none", "?"
 COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 
@@ -29,10 +29,10 @@ COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 class Line:
     """One operator of one layer, or of a group of layers.
 
-    ``backend``: ascend, native or composed; "PaddleNLP" where the layer is not fused; "none" where nobody
-    accepts such a call; "?" where it cannot be told yet. ``computed``: the share of the definition's work
-    that is done, such as of attention's scores; None without a backend of ours. ``reason``: why not a
-    backend that is asked before, or why not fused; empty for the first choice.
+    ``backend``: ascend, native or composed; "PaddleNLP" where the layer is not fused; "none" where no backend
+    accepts the call; "?" where it is not known yet. ``computed``: the share of the work in the operator's
+    definition that is done, such as attention's scores; None without a backend of ours. ``reason``: why an
+    earlier backend refused, or why the layer is not fused; empty for the first choice.
     """
 
     layers: str
@@ -52,7 +52,7 @@ def explain(model, report: Report, batch: Batch, switches: Mapping[str, bool] | 
     lines = []
     for row in report.rows:
         layer = layers.get(row.layer)
-        if layer is None or isinstance(layer, paddle.nn.Identity):  # another stage of a pipeline has it
+        if layer is None or isinstance(layer, paddle.nn.Identity):  # on another stage of the pipeline
             continue
         if row.fused:
             lines += _of_fused(row.layer, row.operator, layer, batch)
@@ -71,7 +71,7 @@ def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
 def _asked(path: str, name: str, call: Callable[[], object]) -> Line:
     try:
         asked = paddle_fused.ask(call)
-    except ValueError as error:  # what is refused before any backend is asked
+    except ValueError as error:  # refused before any backend is asked
         return Line(path, name, NOBODY, "", None, str(error))
     reason = "; ".join(f"not {backend}: {why}" for backend, why in asked.refused.items())
     if asked.chosen is None:
@@ -94,7 +94,7 @@ def _switched_off(layers: Mapping[str, object], switches: Mapping[str, bool]) ->
 
 
 def grouped(lines: Iterable[Line]) -> list[Line]:
-    """Lines that differ in their layers only as one, in the order in which they begin."""
+    """Lines that differ in their layers only, joined, in the order of their first layer."""
     layers: dict[Line, list[str]] = {}
     for line in lines:
         layers.setdefault(replace(line, layers=""), []).append(line.layers)
@@ -102,7 +102,7 @@ def grouped(lines: Iterable[Line]) -> list[Line]:
 
 
 def table(lines: Sequence[Line]) -> list[str]:
-    """Rows of text with a heading, their columns aligned."""
+    """Rows of text with a heading and aligned columns."""
     rows = [COLUMNS, *(_cells(line) for line in lines)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""The surgery under the names that users of LLaMA-Factory and openMind know."""
+"""The surgery under the names of LLaMA-Factory and openMind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def apply_kernel(name: str, model: paddle.nn.Layer) -> paddle.nn.Layer:
 def apply_default_kernels(
     model: paddle.nn.Layer, include_kernels: str | bool | Iterable[str] | None = "auto"
 ) -> paddle.nn.Layer:
-    """Makes ``model`` use the kernels, and returns it.
+    """Applies kernels to ``model``, and returns it.
 
     ``include_kernels`` is ``"auto"`` or True for all, names in a list or separated by commas, or None or
     False for none.
@@ -54,7 +54,7 @@ def apply_fused_kernel(
     use_fused_swiglu: bool = True,
     use_fused_moe: bool = True,
 ) -> None:
-    """Fuses every supported model of PaddleNLP that is built after this call; all False: no more."""
+    """Fuses every supported model of PaddleNLP that is built from here on; all False ends this."""
     switches = dict(locals())
     if not any(switches.values()):
         if "__call__" in InitTrackerMeta.__dict__:
@@ -64,7 +64,7 @@ def apply_fused_kernel(
     def build(cls, *args, **kwargs):
         model = type.__call__(cls, *args, **kwargs)
         if any(base.__name__ in MODELS for base in cls.__mro__):
-            with contextlib.suppress(NoSite):  # such as a Llama, where only mixtures are asked for
+            with contextlib.suppress(NoSite):  # such as a Llama with use_fused_moe alone
                 apply_fused_kernels(model, **switches)
         return model
 

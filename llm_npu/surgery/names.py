@@ -1,4 +1,4 @@
-"""The paths of many layers in few words: ``llama.layers.0-11.self_attn``."""
+"""The paths of many layers as a short text: ``llama.layers.0-11.self_attn``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 
 
 def collapsed(paths: Sequence[str]) -> str:
-    """The paths, those that differ in their numbers only as one, and so those that stand beside each other.
+    """The paths with those joined that differ in their numbers only, or in their last part only.
 
     >>> collapsed(["layers.0.a", "layers.1.a", "layers.0.b", "layers.1.b", "norm"])
     'layers.0-1.{a,b}, norm'
@@ -32,7 +32,7 @@ def _joined(parent: str, names: list[str]) -> list[str]:
 
 
 def _names(shape: tuple[str, ...], numbers: list[tuple[int, ...]]) -> list[str]:
-    """One name if the numbers are all combinations of those at each place, else one for each first number."""
+    """One name if ``numbers`` has all combinations of those at each place, else one for each first number."""
     places = [sorted(set(place)) for place in zip(*numbers, strict=True)]
     if set(product(*places)) == set(numbers):
         return [_filled(shape, [ranges(place) for place in places])]
@@ -51,7 +51,7 @@ def _filled(shape: tuple[str, ...], places: Sequence[str]) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3,7``: ascending numbers, those that follow each other as a range."""
+    """``0-3,7``: ascending numbers, consecutive ones as a range."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

@@ -18,13 +18,13 @@ class Replacement:
     """What a kernel changes on one layer.
 
     Attributes:
-        forward: ``function(layer, *args)`` in place of the layer's forward, with its signature, or None.
-        calls: names that the layer's forward looks up in its module, and what it finds instead. The forward's
-            code, signature and source stay PaddleNLP's own.
+        forward: ``function(layer, *args)`` that replaces the layer's forward and has its signature, or None.
+        calls: replacements of functions that the layer's forward looks up in its module, by name. The forward
+            keeps its code, signature and source.
         attributes: attributes of the instance.
-        arguments: ``function(layer, arguments) -> arguments``, applied to the arguments (by name) that the
-            forward is called with.
-        is_site: whether the layer computes the operator; False for what only serves those that do.
+        arguments: ``function(layer, arguments) -> arguments``, applied to the arguments of every call of the
+            forward, by name.
+        is_site: whether the layer computes the operator; False for a layer that prepares its inputs.
     """
 
     forward: Callable | None = None
@@ -36,7 +36,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class NotFused:
-    """A layer that computes the operator, but stays as it is, and why."""
+    """A layer that computes the operator and cannot be fused."""
 
     reason: str
 
@@ -45,9 +45,9 @@ class NotFused:
 class Kernel:
     """``replace(layer)`` is a Replacement, or NotFused, or None where the layer is no site of the operator.
 
-    ``known_as`` is the name in LLaMA-Factory's manner, ``switch`` the option in openMind's. ``example(layer,
-    batch)`` gives calls of ``paddle_fused`` as a layer of the kernel makes them on a ``Batch``, to ask who
-    would run them; None: nobody can tell before the first step.
+    ``known_as`` is the name in LLaMA-Factory's style, ``switch`` the option in openMind's. ``example(layer,
+    batch)`` gives the calls of ``paddle_fused`` that a layer makes on a ``Batch``, so that the dispatcher can
+    be asked about them; None: the backend is not known before the first step.
     """
 
     name: str
@@ -87,7 +87,7 @@ def scan() -> dict[str, Kernel]:
 
 
 def find(name: str) -> Kernel:
-    """The kernel of this name, in either manner; ValueError when there is none."""
+    """The kernel of this name, in either style; ValueError when there is none."""
     for each in scan().values():
         if name in (each.name, each.known_as):
             return each

@@ -1,4 +1,4 @@
-"""What the surgery did: for every layer and operator fused or not, and why not."""
+"""The result of the surgery: each layer and operator, fused or not, and why not."""
 
 from __future__ import annotations
 

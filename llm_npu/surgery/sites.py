@@ -9,8 +9,8 @@ from llm_npu.models.paddlenlp.families import FAMILIES
 
 # {package of a library of models: its families}.
 LIBRARIES = {"paddlenlp.transformers": FAMILIES}
-# The classes of models that have such layers.
-MODELS = sorted(name for families in LIBRARIES.values() for each in families.values() for name in each.models)
+RECORDS = [family for families in LIBRARIES.values() for family in families.values()]
+MODELS = sorted(name for family in RECORDS for name in family.models)  # classes of models with such layers
 
 
 class Site(NamedTuple):

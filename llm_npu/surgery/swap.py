@@ -1,4 +1,4 @@
-"""Puts replacements on layer instances, and takes them off again.
+"""Puts replacements on layer instances, and removes them.
 
 Only attributes of instances change; parameters, buffers and state_dict are not touched. Pickling or copying a
 swapped layer gives the layer as it was before: functions made here could not be loaded elsewhere.
@@ -20,12 +20,12 @@ from .registry import Replacement
 SWAP = "_swap"  # attribute of a swapped layer
 FUSED = "fused operators"
 REDUCE = "__reduce_ex__"  # pickle and copy ask the instance for it first
-ABSENT = object()  # the instance had no such attribute: its class answered
+ABSENT = object()  # the instance had no such attribute, only its class
 
 
 @dataclass(frozen=True)
 class Swap:
-    """The kernels that a layer got, what for, and the attributes that it had before."""
+    """The kernels on a layer, their purpose, and the attributes that it had before."""
 
     kernels: tuple[str, ...]
     before: Mapping[str, object]
@@ -46,7 +46,7 @@ def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement], pur
 
 
 def missed_call(layer: paddle.nn.Layer, replacement: Replacement) -> str | None:
-    """A name that ``replacement`` gives the forward of ``layer`` to call, and that this never looks up."""
+    """A name in the calls of ``replacement`` that the forward of ``layer`` never looks up."""
     looked_up = type(layer).forward.__code__.co_names
     return next((name for name in replacement.calls if name not in looked_up), None)
 
@@ -56,12 +56,12 @@ def is_swapped(layer: paddle.nn.Layer, purpose: str = FUSED) -> bool:
 
 
 def kernels_of(layer: paddle.nn.Layer) -> tuple[str, ...]:
-    """The kernels that a swapped layer got."""
+    """The kernels on a swapped layer."""
     return layer.__dict__[SWAP].kernels
 
 
 def remove(layer: paddle.nn.Layer) -> dict[str, object]:
-    """Gives a layer back what ``install`` replaced; returns the attributes that put it there again."""
+    """Restores what ``install`` replaced; returns the attributes that install it again."""
     swap = layer.__dict__[SWAP]
     stock = _stock_state(layer)
     taken = {name: layer.__dict__[name] for name in (*swap.before, SWAP)}
@@ -82,7 +82,7 @@ def _reduce(layer: paddle.nn.Layer, protocol: int) -> tuple:
 
 
 def _forward(stock: Callable, replacements: Sequence[Replacement]) -> Callable | None:
-    """The function that takes the place of ``stock``; None if nothing changes it."""
+    """The replacement of the forward ``stock``; None if nothing changes it."""
     given = [each.forward for each in replacements if each.forward is not None]
     assert len(given) <= 1, "two kernels replace the forward of one layer"
     calls = {name: function for each in replacements for name, function in each.calls.items()}
@@ -96,7 +96,7 @@ def _forward(stock: Callable, replacements: Sequence[Replacement]) -> Callable |
 
 
 def calling(function: Callable, calls: Mapping[str, Callable]) -> Callable:
-    """``function`` finding ``calls`` in its module in place of what stands there."""
+    """``function`` with ``calls`` in place of what its module defines under these names."""
     scope = {**function.__globals__, **calls}
     copied = types.FunctionType(
         function.__code__, scope, function.__name__, function.__defaults__, function.__closure__

@@ -1,4 +1,4 @@
-"""Where the arrays of PaddleNLP's models stand in the stock tensors, whatever is fused or split.
+"""The place of PaddleNLP's parameters in the tensors of the Hugging Face layout, fused or split.
 
 PaddleNLP's models (here a Llama) differ from the stock layout in three ways:
 
@@ -14,7 +14,7 @@ heads, its key, its value. Under tensor parallelism a process has some columns o
 ``gate_up_fused_proj`` it has its columns of the gate, then its columns of the other half. Under auto-parallel
 the placements say which box of the parameter it has. A pipeline stage has some of the parameters.
 
-All of it comes down to ``Block``: a box of a process's array is a box of a stock tensor.
+``Block`` describes all of this: a box of a process's array is a box of a stock tensor.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def parameters(model) -> dict:
 
 
 def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
-    """The shape of this process's array of the parameter ``name`` (as ``parameters``), and its blocks.
+    """The shape of this process's array of the parameter ``name`` (as in ``parameters``), and its blocks.
 
-    ``tensor``: the parameter, or a state of the optimizer that is split as it is, or an auto-parallel tensor
-    with placements of its own. ``config``: the model's, or None for names that are stored as they are (LoRA).
+    ``tensor``: the parameter, or a state of the optimizer that is split like it, or an auto-parallel tensor
+    with its own placements. ``config``: the model's, or None for names that are stored as they are (LoRA).
     ValueError for placements that cannot be stored.
     """
     if tensor.is_dist():
@@ -132,7 +132,7 @@ def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
 
 
 def parts(name: str) -> list[str]:
-    """The stock names of what the parameter ``name`` holds."""
+    """The names of the stock tensors in the parameter ``name``."""
     for fused, stock in FUSED.items():
         if fused in name:
             return [name.replace(fused, part) for part in stock]
@@ -140,7 +140,7 @@ def parts(name: str) -> list[str]:
 
 
 def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list[Block]:
-    """What of ``blocks`` lies in the elements [begin, end) of an array of ``shape``, counted row by row."""
+    """The part of ``blocks`` in the elements [begin, end) of an array of ``shape``, counted row by row."""
     found = []
     for corner, extent in _rectangles(shape, begin, end):
         for block in blocks:
@@ -160,7 +160,7 @@ def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list
 
 
 def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Shape]]:
-    """(corner, extent) of boxes that together are the elements [begin, end): at most three of a matrix."""
+    """(corner, extent) of boxes that cover the elements [begin, end): at most three in a matrix."""
     if begin >= end:
         return
     if len(shape) == 1:
@@ -206,7 +206,7 @@ def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Blo
 
 
 def is_linear(stock_name: str, dimensions: int) -> bool:
-    """Every matrix but the embedding is that of a linear layer."""
+    """Every matrix but the embedding belongs to a linear layer."""
     return dimensions == 2 and not stock_name.endswith("embed_tokens.weight")
 
 
@@ -230,7 +230,7 @@ def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:
 
 
 def tensor_parallel() -> tuple[int, int]:
-    """(degree, rank) of this process in tensor parallelism, as fleet was initialised; (1, 0) without."""
+    """(degree, rank) of this process in fleet's tensor parallelism; (1, 0) without."""
     from paddle.distributed import fleet
 
     groups = getattr(fleet.fleet, "_hcg", None)
@@ -240,7 +240,7 @@ def tensor_parallel() -> tuple[int, int]:
 
 
 def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
-    """The shape in the model, and the patches, of a parameter that tensor parallelism splits, or nothing."""
+    """The whole shape and the patches of a parameter, which tensor parallelism may split."""
     shape = tuple(tensor.shape)
     degree, rank = tensor_parallel()
     if degree == 1 or not getattr(tensor, "is_distributed", False):
@@ -258,7 +258,7 @@ def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
 
 
 def _placed(name: str, tensor) -> tuple[Shape, list[Patch]]:
-    """The shape in the model, and the one patch, of an auto-parallel tensor, from its mesh and placements."""
+    """The whole shape and the one patch of an auto-parallel tensor, from its mesh and placements."""
     whole = tuple(tensor.shape)
     mesh, extent, offset = tensor.process_mesh, list(whole), [0] * len(whole)
     ids = np.asarray(mesh.process_ids).reshape(mesh.shape)

@@ -2,15 +2,15 @@
 
     y = x W + alpha / rank * dropout(x) A B        W [in, out] frozen, A [in, rank] and B [rank, out] trained
 
-B starts at zero, so that training begins with the model as it is. LoRA: Hu et al., arXiv 2106.09685.
+B starts at zero, so training starts from the unchanged model. LoRA: Hu et al., arXiv 2106.09685.
 
-A and B stand in a checkpoint twice, for two readers:
+A checkpoint has A and B twice, for two readers:
 
     peft_model.safetensors, .index.json, lora_config.json      PaddleNLP's ``LoRAModel``, and this project
     adapter_model.safetensors, adapter_config.json             Hugging Face's peft
 
-In peft A is [rank, in] and B [out, rank]. Projections that are fused here are apart there: they share A, and
-each has its columns of B.
+In peft A is [rank, in] and B [out, rank]. Projections that are fused here are separate there: they share A,
+and each has its columns of B.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 def wrap(model, arguments) -> LoRAModel:
-    """``model`` with LoRA beside the projections that ``ModelArguments`` name; everything else is frozen.
+    """``model`` with LoRA beside the projections that ``ModelArguments`` names; all other weights are frozen.
 
-    The experts of mixtures and their routers are left as they are. A depends on the state of the random
-    number generators. ValueError for projections that the model does not have.
+    Experts and routers of mixtures get no LoRA. A depends on the state of the random number generators.
+    ValueError for projections that the model does not have.
     """
     chosen = _chosen(model, arguments.lora_target)
     config = LoRAConfig(
@@ -79,9 +79,9 @@ def save(model: LoRAModel, folder: str | Path) -> None:
 
 
 def load(model: LoRAModel, folder: str | Path, trust: bool = False) -> None:
-    """Set A and B from what ``save`` wrote, of this release or an earlier one, in the parameters' own dtype.
+    """Set A and B from the files of ``save``, of this release or an earlier one, in the parameters' dtype.
 
-    ``trust``: unpickle an earlier release's file, whatever code stands in it. ValueError for a folder without
+    ``trust``: unpickle an earlier release's file, whatever code it contains. ValueError for a folder without
     them, for files that are damaged, and for those of other projections or of another rank.
     """
     file = Path(folder) / FILE
@@ -125,7 +125,7 @@ def to_peft(model: LoRAModel) -> dict[str, np.ndarray]:
 
 
 def _peft_config(model: LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
-    """The fields that peft's ``LoraConfig`` cannot do without, and those that say what was trained."""
+    """The fields that peft's ``LoraConfig`` requires, and those that describe the training."""
     config = model.lora_config
     places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
     if not any(".experts." in name for name, _ in model.named_sublayers()):
@@ -147,7 +147,7 @@ def _peft_config(model: LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, 
 
 @contextmanager
 def merged(model: LoRAModel) -> Iterator[None]:
-    """Inside, each W holds W + alpha / rank A B, computed in fp32 and rounded once; then every bit is back.
+    """Inside, each W holds W + alpha / rank A B, computed in fp32 and rounded once; then W, bit for bit.
 
     PaddleNLP's ``merge`` and ``unmerge`` round in the weights' dtype, both ways.
     """

@@ -1,4 +1,4 @@
-"""A language model from a local checkpoint, to run it: weights, tokenizer, fused operators."""
+"""A language model from a local checkpoint, for inference."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def load_model(folder: str | Path, dtype: str | None = None):
     """The model of the checkpoint in ``folder``, on the device that is set, in evaluation mode.
 
     ``folder`` holds a config.json and safetensors files in the Hugging Face layout: of this project's
-    checkpoints, of transformers, of InternLM2. ``dtype``: float32, bfloat16 or float16; unless given that of
-    the checkpoint, and on the CPU place, which computes no 16-bit products, float32.
+    checkpoints, of transformers, of InternLM2. ``dtype``: float32, bfloat16 or float16; by default that of
+    the checkpoint, or float32 on the CPU place, which computes no 16-bit products.
     ValueError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
     """
     if not Path(folder).is_dir():

@@ -1,7 +1,7 @@
-"""The arrays of safetensors files, read when they are asked for.
+"""The arrays of safetensors files, read on access.
 
-As Hugging Face's checkpoints: one ``model.safetensors``, or several files and an index that says which array
-stands in which. bfloat16 is uint16, as in Paddle's ``numpy()``.
+The layout of Hugging Face's checkpoints: one ``model.safetensors``, or several files and an index that maps
+each array to its file. bfloat16 is uint16, as in Paddle's ``numpy()``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from llm_npu.patches import byte_views
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-NO_MODELS = ("optimizer", "peft_model", "adapter_model")  # what else a checkpoint keeps in this format
+NO_MODELS = ("optimizer", "peft_model", "adapter_model")  # other files of a checkpoint in this format
 
 
 class Stored(Mapping[str, np.ndarray]):
     """{name: array} of the safetensors files in ``folder``; ``files`` maps each file to its names.
 
-    The index decides which files count, or else there is ``model.safetensors`` alone, or else all of them but
-    those of optimizers and of LoRA.
+    The index names the files; without it, ``model.safetensors`` counts alone; without either, all files but
+    those of optimizers and LoRA.
     ValueError for a folder without such files, and for files that cannot be read.
     """
 

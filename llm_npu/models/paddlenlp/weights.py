@@ -1,9 +1,8 @@
 """The weights of PaddleNLP's language models in the Hugging Face layout, in ``model.safetensors``.
 
-The files hold the stock layout whatever is fused and however the model is split
-(``llm_npu.models.paddlenlp.layout``): any reader of the family takes them, ``load`` takes any checkpoint of
-the family. InternLM2's checkpoints load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with
-``convert_from_torch=True``.
+The files hold the stock layout, however the model is fused or split (``llm_npu.models.paddlenlp.layout``):
+any reader of the family takes them, and ``load`` takes any checkpoint of the family. InternLM2's checkpoints
+load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with ``convert_from_torch=True``.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ __all__ = ["FILE", "from_stock", "load", "save", "to_stock"]
 
 
 def save(model, folder: str | Path) -> None:
-    """Write ``model.safetensors`` and ``config.json``, in the dtype of the parameters; ``model`` is whole.
+    """Write ``model.safetensors`` and ``config.json`` in the dtype of the parameters; ``model`` is whole.
 
-    ``llm_npu.training.checkpoint.saving.export`` writes a model that many processes hold.
+    ``llm_npu.training.checkpoint.saving.export`` writes a model that processes share.
     """
     write(to_stock(model), Path(folder))
     save_config(model, Path(folder))
@@ -37,7 +36,7 @@ def save_config(model, folder: Path) -> None:
 def load(model, folder: str | Path) -> None:
     """Set the parameters of ``model`` from the safetensors files in ``folder``, in the parameters' own dtype.
 
-    A process that holds a part of the model takes its part.
+    A process that holds a part of the model reads its part.
     ValueError for files that cannot be read, and for weights that are missing, unknown or of another shape.
     """
     stored = Stored(folder)
@@ -64,7 +63,7 @@ def to_stock(model) -> dict[str, np.ndarray]:
 
 def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
     """Set the parameters of ``model`` from ``stock``, {Hugging Face name: array}; bfloat16 as uint16."""
-    # Older files hold the rotary frequencies, which follow from the configuration.
+    # Older files have the rotary frequencies, which follow from the configuration.
     unused = {name for name in stock if not name.endswith("rotary_emb.inv_freq")}
     if model.config.tie_word_embeddings:
         unused.discard("lm_head.weight")

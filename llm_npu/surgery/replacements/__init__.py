@@ -1,1 +1,1 @@
-"""One file for each fused operator: which layers compute it, and what takes its place in them."""
+"""One file for each fused operator: how it replaces the computation of the layers that a family names."""

@@ -99,7 +99,7 @@ def keep_heads(states, groups):
 
 
 def in_place_of(stock):
-    """A function with the arguments of PaddleNLP's ``scaled_dot_product_attention``, of one of its models."""
+    """The fused attention with the arguments of ``stock``, a model's ``scaled_dot_product_attention``."""
     names = list(inspect.signature(_function(stock)).parameters)
     has_dropout = _has_dropout(stock)
 
@@ -123,13 +123,13 @@ def _function(stock):
 
 
 def _has_dropout(stock) -> bool:
-    """Whether this ``scaled_dot_product_attention`` of PaddleNLP's drops what the configuration says."""
+    """Whether this ``scaled_dot_product_attention`` of PaddleNLP reads ``attention_dropout``."""
     return "attention_dropout" in _function(stock).__code__.co_names
 
 
 def _mask(attention_mask) -> masks.Mask:
-    """What the layer was given: a mask object, nothing, or what pipelines and the auto-parallel models write
-    out: [B, 1, Sq, Skv], 0 where a query sees a key, else far below."""
+    """The mask of a layer's argument: a mask object, None, or the tensor of pipelines and auto-parallel
+    models, [B, 1, Sq, Skv], 0 where a query sees a key, else far below."""
     if attention_mask is None:
         return masks.causal()
     if isinstance(attention_mask, masks.Mask):
@@ -143,7 +143,7 @@ def _mask(attention_mask) -> masks.Mask:
 
 
 def _with_weights(stock, given: dict):
-    """The stock function: a fused kernel keeps no attention weights to return."""
+    """The stock function, because a fused kernel has no attention weights to return."""
     query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
     groups = query.shape[2] // key.shape[2]
     mask = given["attention_mask"]
@@ -162,7 +162,7 @@ def functional_attention(query, key, value, attn_mask=None, is_causal=False):
 def _decoder(layer, found: Site) -> Replacement | None:
     if _unsupported(layer.config):
         return None
-    answers = {  # what the stock forward asks of the mask that it is about to pass on
+    answers = {  # the stock forward's questions about the mask that it passes on
         "is_casual_mask": lambda mask: False,
         "get_env_device": lambda: "cpu",
         "get_use_casual_mask": lambda: False,
@@ -176,7 +176,7 @@ def _decoder(layer, found: Site) -> Replacement | None:
 
 
 def keep_mask(attention_mask, *of_stock):
-    """In place of ``_prepare_decoder_attention_mask``, which writes it out."""
+    """In place of ``_prepare_decoder_attention_mask``, which builds a tensor."""
     return attention_mask
 
 
@@ -233,8 +233,8 @@ def global_outputs(self, position_ids, attention_mask, seq_length, batch_size, s
 
 
 def _pipe_embedding(layer, found: Site) -> Replacement:
-    """LlamaEmbeddingPipe: where no mask is given it writes one out on npu, which says the opposite (True =
-    keep) of what the operator takes, and elsewhere none: then the layers are causal."""
+    """LlamaEmbeddingPipe: without a mask it builds one on npu whose True (keep) is the opposite of the
+    operator's (hidden), and elsewhere none: then the layers are causal."""
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 

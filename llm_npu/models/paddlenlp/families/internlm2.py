@@ -14,7 +14,7 @@ modeling_internlm2.py: "b q (h gs d) -> b q h gs d" with gs = G + 2):
 with H hidden size, D head size, K key/value heads and G query heads per key/value head. The rows of ``wqkv``
 are grouped by key/value head: its G query heads, its key, its value.
 
-Arrays are read when they are asked for: a checkpoint is never in memory as a whole.
+Arrays are read on access: a checkpoint is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONFIG_FILE = "config.json"
 FUSED = "attention.wqkv"
 PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
-# The end of a name here -> in a Llama.
+# The suffix of a name here -> in a Llama.
 NAMES = {
     "tok_embeddings.weight": "embed_tokens.weight",
     "output.weight": "lm_head.weight",
@@ -64,7 +64,7 @@ class _View(Mapping):
         self.sources = {new: name for name in stored for new in self.names_from(name)}
 
     def names_from(self, name: str) -> list[str]:
-        """The names here of what stands in ``stored[name]``."""
+        """The names here of the parts of ``stored[name]``."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[str]:

@@ -30,8 +30,8 @@ class Run:
     parameters: np.ndarray
 
 
-def train(family: Family, model, batches, operator: str | None = None) -> Run:
-    """One step of AdamW for each of ``batches``."""
+def train(family: Family, model, batches, operator: str | None = None, scale: float = 1.0) -> Run:
+    """One step of AdamW for each of ``batches``; in the backward pass the loss is ``scale`` times larger."""
     model.train()
     optimizer = paddle.optimizer.AdamW(
         LEARNING_RATE,
@@ -44,9 +44,13 @@ def train(family: Family, model, batches, operator: str | None = None) -> Run:
     losses, norms = [], []
     for batch in batches:
         loss, _ = loss_and_logits(family, model, batch, operator)
-        loss.backward()
+        (loss.astype("float32") * scale).backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        norms.append(np.sqrt(sum(float(array(g.astype("float32").square().sum())) for g in gradients)))
+        wide = [gradient.astype("float32") / scale for gradient in gradients]
+        norms.append(np.sqrt(sum(float(array(gradient.square().sum())) for gradient in wide)))
+        if scale != 1:
+            for gradient, unscaled in zip(gradients, wide, strict=True):
+                gradient.set_value(unscaled.astype(gradient.dtype))
         losses.append(float(array(loss)))
         optimizer.step()
         optimizer.clear_grad()

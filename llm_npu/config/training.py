@@ -59,6 +59,13 @@ class TrainingFlags:
     # Length, batch and learning rate
     do_train: bool = flag(True, "Train.")
     max_steps: int = flag(200, "Optimizer steps; -1: as many as --num_train_epochs takes.")
+    exit_duration_in_mins: float | None = flag(
+        None,
+        "End the run with a checkpoint after the first step that ends so many minutes after the start of the "
+        "process, before a job's time limit does; --resume_from_checkpoint auto continues it. A restart of "
+        "--max_restarts counts anew.",
+        at_least=0,
+    )
     per_device_train_batch_size: int = flag(8, "Samples per device and micro batch.", at_least=1)
     learning_rate: float = flag(2e-3, "Peak learning rate.", at_least=0)
     min_learning_rate: float = flag(

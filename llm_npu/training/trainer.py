@@ -12,8 +12,10 @@ it was, or where a run of several processes would not count as one of a single p
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import paddle
@@ -77,6 +79,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         try:
             result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
             self.keep_results()
+            self._say_if_time_ran_out()
         except (ValueError, OSError) as error:
             if is_ours(error):
                 raise
@@ -95,8 +98,17 @@ class PretrainTrainer(Checkpointing, Trainer):
         if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
             self._save_checkpoint(self.model)
             self.wait_for_checkpoints()
-        if isinstance(self.model, lora.LoRAModel) and not self.stop.received and ranks.is_first():
+        done = self.state.global_step >= self.state.max_steps and not self.stop.received
+        if isinstance(self.model, lora.LoRAModel) and done and ranks.is_first():
             merged.export(self.model, self.tokenizer, Path(self.args.output_dir) / merged.MERGED)
+
+    def _say_if_time_ran_out(self) -> None:
+        step, steps, minutes = self.state.global_step, self.state.max_steps, self.args.exit_duration_in_mins
+        if minutes is not None and step < steps and not self.stop.received and ranks.is_first():
+            say(
+                f"stopped by --exit_duration_in_mins {minutes:g} after step {step} of {steps}; "
+                "continue with --resume_from_checkpoint"
+            )
 
     def _own_step(self) -> tuple[float, ...]:
         """This process's row of the step that has just ended (`Step.of`)."""
@@ -196,13 +208,30 @@ class PretrainTrainer(Checkpointing, Trainer):
 
 
 class LastStep(TrainerCallback):
-    """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals."""
+    """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals.
+
+    The last step may be that in which ``exit_duration_in_mins`` have passed: then it only saves.
+    """
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step >= state.max_steps:
             control.should_log = True
             control.should_evaluate = args.do_eval
             control.should_save = True
+        elif args.exit_duration_in_mins is not None:
+            # The first process decides: the others' clocks started at other times.
+            passed = Ranks.of_run().from_first(_process_seconds() >= 60 * args.exit_duration_in_mins)
+            if passed:
+                control.should_evaluate = False
+                control.should_save = control.should_training_stop = True
+
+
+def _process_seconds() -> float:
+    """How long ago this process was started."""
+    started = int(
+        Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    )  # clock ticks after boot
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
 class RemoveStaleCheckpoints(TrainerCallback):

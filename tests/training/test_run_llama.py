@@ -134,6 +134,29 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_p
     assert (stopped / weights).read_bytes() == (whole / weights).read_bytes()
 
 
+def test_a_run_whose_time_is_over_continues_bit_for_bit(run_python, inputs, finished, tmp_path):
+    _, whole = finished("--bf16")
+    out = tmp_path / "out"
+    arguments = [SCRIPT, *inputs, "--bf16", "--output_dir", out, "--resume_from_checkpoint", "auto"]
+    for minutes, step in ((0, 1), (0, 2), (60, STEPS)):
+        done = run_python(*arguments, "--exit_duration_in_mins", minutes)
+        assert done.returncode == 0, done.stderr
+        sentence = f"stopped by --exit_duration_in_mins 0 after step {step} of {STEPS}"
+        assert (sentence in done.stdout) == (step < STEPS)
+        assert checkpoint.to_resume("true", out).name == f"checkpoint-{step}"
+    assert losses(out) == losses(whole)
+
+
+@pytest.mark.slow
+def test_all_ranks_end_when_the_time_of_the_first_is_over(run_python, inputs, tmp_path):
+    out = tmp_path / "out"
+    arguments = [*inputs, "--nproc", "2", "--exit_duration_in_mins", "0", "--output_dir", out]
+    done = run_python(SCRIPT, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert f"after step 1 of {STEPS}; continue with --resume_from_checkpoint" in done.stdout
+    assert checkpoint.verify(out / "checkpoint-1") == 1
+
+
 @pytest.mark.slow
 def test_ctrl_c_saves_too(run_python, inputs, tmp_path):
     out = tmp_path / "out"

@@ -9,11 +9,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.paddlenlp.families import FAMILIES, titles
 
 from .flag import NoEffect, flag
 from .no_effect import CUDA, GPT, NO_EXPERTS, NOT_FUSED, NOT_LORA, SEPARATE_PROJECTIONS
 from .training import TrainingFlags
+
+FUSING = titles(lambda family: family.fuses_projections)
 
 
 @dataclass
@@ -39,12 +41,12 @@ class ModelArguments:
     )
     fuse_attention_qkv: bool = flag(
         True,
-        "One matmul for query, key and value instead of three (Llama, Qwen2, Qwen2-MoE).",
+        f"One matmul for query, key and value instead of three ({FUSING}).",
         no_effect=SEPARATE_PROJECTIONS,
     )
     fuse_attention_ffn: bool = flag(
         True,
-        "One matmul for the gate and up projections instead of two (Llama, Qwen2, Qwen2-MoE).",
+        f"One matmul for the gate and up projections instead of two ({FUSING}).",
         no_effect=SEPARATE_PROJECTIONS,
     )
     continue_training: bool = flag(
@@ -186,7 +188,7 @@ class FusedArguments:
     )
     use_fused_moe: bool = flag(
         True,
-        "Experts of Mixtral and Qwen2-MoE by paddle_fused's operators.",
+        f"Experts of {titles(lambda family: family.experts)} by paddle_fused's operators.",
         no_effect=(NOT_FUSED, NO_EXPERTS),
     )
 

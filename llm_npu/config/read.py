@@ -11,7 +11,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from llm_npu.models.paddlenlp.presets import TINY, has_weights, is_preset
+from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.paddlenlp.presets import has_weights, is_preset
 
 from . import relations
 from .argument_file import as_flags, split_file
@@ -224,8 +225,8 @@ def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
         run.resume_from_checkpoint = None
     if "warmup_steps" in given:
         default("warmup_ratio", 0.0)
-    if run.model_type in TINY:
-        default("model_name_or_path", TINY[run.model_type])
+    if run.model_type in FAMILIES:
+        default("model_name_or_path", FAMILIES[run.model_type].tiny)
     default("warmup_steps", int(run.warmup_ratio * max(0, run.max_steps)))
     default("min_learning_rate", 0.1 * run.learning_rate)
     default("continue_training", has_weights(run.model_name_or_path))

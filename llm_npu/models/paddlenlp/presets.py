@@ -21,7 +21,6 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
     for model_type, family in FAMILIES.items()
     for name, fields in family.presets.items()
 }
-TINY = {model_type: family.tiny for model_type, family in FAMILIES.items()}
 # The names of the same shapes in PaddleNLP's scripts.
 ALIASES = {alias: name for family in FAMILIES.values() for alias, name in family.aliases.items()}
 

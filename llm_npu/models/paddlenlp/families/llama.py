@@ -2,14 +2,8 @@
 
 from llm_npu.models.family import TINY_SIZES, Family, sizes
 
-DEFAULTS = {
-    "vocab_size": 32000,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
+DEFAULTS = sizes(4096, 11008, 32, 32, vocab_size=32000, max_position_embeddings=2048) | {
     "num_key_value_heads": None,  # as many as attention heads
-    "max_position_embeddings": 2048,
     "tie_word_embeddings": False,
 }
 FUSED_PROJECTIONS = {

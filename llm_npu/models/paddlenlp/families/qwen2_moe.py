@@ -1,6 +1,6 @@
 """Qwen2-MoE: a mixture of small experts and a shared one in every layer; Qwen1.5-MoE."""
 
-from llm_npu.models.family import TINY_SIZES, Experts, Family
+from llm_npu.models.family import TINY_SIZES, Experts, Family, sizes
 
 from . import llama
 
@@ -17,14 +17,8 @@ FAMILY = Family(
         "moe": {"Qwen2MoeSparseMoEBlock": "gate and shared expert"},
     },
     defaults=llama.DEFAULTS
+    | sizes(2048, 5632, 24, 16, 16, vocab_size=151936, max_position_embeddings=8192)
     | {
-        "vocab_size": 151936,
-        "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "max_position_embeddings": 8192,
         "attention_dropout": 0.0,
         "moe_intermediate_size": 1408,
         "shared_expert_intermediate_size": 5632,

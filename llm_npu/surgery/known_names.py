@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterable
 
 import paddle
-from paddlenlp.transformers.utils import InitTrackerMeta
+
+from llm_npu.models.paddlenlp import building
 
 from .apply import NoSite, applied_kernels, apply_fused_kernels
 from .registry import Kernel, find, scan
@@ -56,16 +57,10 @@ def apply_fused_kernel(
 ) -> None:
     """Fuses every supported model of PaddleNLP that is built from here on; all False ends this."""
     switches = dict(locals())
-    if not any(switches.values()):
-        if "__call__" in InitTrackerMeta.__dict__:
-            del InitTrackerMeta.__call__
-        return
 
-    def build(cls, *args, **kwargs):
-        model = type.__call__(cls, *args, **kwargs)
-        if any(base.__name__ in MODELS for base in cls.__mro__):
+    def fuse(model):
+        if any(base.__name__ in MODELS for base in type(model).__mro__):
             with contextlib.suppress(NoSite):  # such as a Llama with use_fused_moe alone
                 apply_fused_kernels(model, **switches)
-        return model
 
-    InitTrackerMeta.__call__ = build
+    building.after_each(fuse if any(switches.values()) else None)

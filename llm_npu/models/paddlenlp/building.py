@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def after_each(change: Callable[[object], None] | None) -> None:
-    """Calls ``change(model)`` for each model that is built from here on; None ends this. Imports paddlenlp."""
+    """Calls ``change(model)`` for each model built from here on; None ends this. Imports paddlenlp."""
     from paddlenlp.transformers.utils import InitTrackerMeta
 
     def build(cls, *args, **kwargs):

@@ -12,6 +12,7 @@ one that it ends with as well as with 0.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def blocks(document: Path) -> list[Block]:
 def commands(document: Path) -> list[Command]:
     """Of all blocks of bash, in their order."""
     found, every = [], blocks(document)
-    for block, following in zip(every, [*every[1:], None], strict=True):
+    for block, following in itertools.zip_longest(every, every[1:]):
         if block.language != "bash":
             continue
         assert block.info in KINDS, f"{document.name}: ```bash {block.info} is none of {KINDS}"

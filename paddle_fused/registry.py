@@ -15,19 +15,35 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Cost(NamedTuple):
+    """What a call cannot do without: bytes read and written once, and floating-point operations.
+
+    ``in_place``: most of what is written has been read, so that the limit is the bandwidth of an update.
+    """
+
+    bytes: int
+    flops: int = 0
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
 class Operator:
     """``name``: in cases, records and reports, and of its page. ``package``: the one that it stands in.
 
-    ``function_name``: of the public function, where it is not ``name``. ``switch``: the option that puts it
-    into models. ``rules``: the modules of the package with CANN's rules, which its operators share.
+    ``cost(item_size, backward, **sizes)``: the Cost of a forward call, or of both with its backward, in a
+    type of so many bytes. ``function_name``: of the public function, where it is not ``name``. ``switch``:
+    the option that puts it into models. ``rules``: the modules of the package with CANN's rules, which its
+    operators share.
     """
 
     name: str
     package: str
+    cost: Callable[..., Cost]
     function_name: str = ""
     switch: str | None = None
     rules: tuple[str, ...] = ("contract",)
@@ -42,7 +58,7 @@ class Operator:
         return getattr(importlib.import_module(f"{self.package}.op"), self.public)
 
     def cases(self) -> list:
-        """Its cases, each an ``ops.case.OpCase``: what is right, and bytes and operations of one call."""
+        """Its cases, each an ``ops.case.OpCase``: what is right."""
         return [case for case in self._cases.CASES if case.operator == self.name]
 
     def draw(self, random):

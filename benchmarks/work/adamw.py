@@ -1,16 +1,14 @@
 """One step of AdamW over the tensors of a Llama's layers. L layers, H hidden, I intermediate.
 
-Bytes: gradient, weight and both moments are read, weight and moments are written: 7 numbers for a parameter.
-In bfloat16 the weights have a float32 master copy, as the moments are float32: 2 (gradient) + 2 (weight) +
-24. torch's fused AdamW has no master weights; its step is the usual recipe: the gradient is widened, the
-masters are updated, the weights are copied from them.
+torch's fused AdamW has no master weights; its step in bfloat16 is the usual recipe: the gradient is widened,
+the masters are updated, the weights are copied from them.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Work, spread_over, uniform
+from .base import Work, spread_over, uniform
 
 RATE, DECAY, EPSILON = 0.1, 0.01, 1e-8
 
@@ -21,7 +19,7 @@ class AdamW(Work):
     hidden: int
     inner: int
 
-    operator = "adamw"
+    operator, registered = "adamw", "fused_adamw"
     outputs = ("first", "last")  # of the parameters
 
     @property
@@ -31,8 +29,7 @@ class AdamW(Work):
 
     @property
     def label(self):
-        parameters = sum(int(np.prod(shape)) for shape in self.shapes)
-        return f"{parameters / 1e6:.3g}M in {len(self.shapes)} tensors"
+        return f"{self.cost_sizes['parameters'] / 1e6:.3g}M in {len(self.shapes)} tensors"
 
     def arrays(self, random):
         return {f"{kind}{i}": uniform(random, *shape) for i, shape in enumerate(self.shapes) for kind in "pg"}
@@ -52,9 +49,9 @@ class AdamW(Work):
             truth[name] = weight - RATE * (DECAY * weight + gradient / (np.abs(gradient) + EPSILON))
         return truth
 
-    def cost(self, item_size, backward):
-        parameters = sum(int(np.prod(shape)) for shape in self.shapes)
-        return Cost(parameters * (28 if item_size == 4 else 30), in_place=True)
+    @property
+    def cost_sizes(self):
+        return {"parameters": sum(int(np.prod(shape)) for shape in self.shapes)}
 
     def memory(self, contender, item_size, backward):
         return self.cost(item_size, backward).bytes

@@ -1,8 +1,6 @@
 """Attention of one sequence. S tokens, N heads of D; masks: full, causal, band, prefix, documents.
 
-Operations: forward multiplies twice (scores, output), 4 S S N D for a full mask; backward five times, 10 S S
-N D (the scores again; the gradients of probabilities, values, queries and keys). Under a mask only the blocks
-that hold a visible score count.
+Under a mask only the blocks that hold a visible score count.
 """
 
 import functools
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Work, spread_over, uniform
+from .base import Work, spread_over, uniform
 
 BLOCK = 64  # scores are computed, or left out, in blocks of this size
 BAND = 511  # keys before the query that it sees
@@ -24,7 +22,7 @@ class Attention(Work):
     head_dim: int
     mask: str = "causal"
 
-    operator = "attention"
+    operator, registered = "attention", "flash_attention"
     variables = ("q", "k", "v")
 
     @property
@@ -94,10 +92,10 @@ class Attention(Work):
             truth["dk"] += dscores(weights, queries)[:, rows].T @ q[queries]
         return truth
 
-    def cost(self, item_size, backward):
-        elements = self.tokens * self.heads * self.head_dim
-        flops = 4 * self.tokens * elements * self.computed()
-        return Cost(elements * item_size * (12 if backward else 4), int(flops * (3.5 if backward else 1)))
+    @property
+    def cost_sizes(self):
+        sizes = {"tokens": self.tokens, "heads": self.heads, "head_dim": self.head_dim}
+        return {**sizes, "computed": self.computed()}
 
     def memory(self, contender, item_size, backward):
         if contender in ("composed", "paddle"):  # several matrices of scores

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
+
+from paddle_fused import registry
+from paddle_fused.registry import Cost
 
 ITEM_SIZE = {"float32": 4, "bfloat16": 2}
 SAMPLES = 16  # rows, or columns, that are compared with the golden value
@@ -14,17 +17,6 @@ SAMPLES = 16  # rows, or columns, that are compared with the golden value
 
 class Unavailable(Exception):
     """A contender cannot do this work; the message says why."""
-
-
-class Cost(NamedTuple):
-    """What the work cannot do without: bytes read and written once, and floating-point operations.
-
-    ``in_place``: most of what is written has been read, so that the limit is the bandwidth of an update.
-    """
-
-    bytes: int
-    flops: int = 0
-    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +29,7 @@ class Work:
     """
 
     operator: ClassVar[str]
+    registered: ClassVar[str] = ""  # its name in paddle_fused.registry, if that is another
     outputs: ClassVar[tuple[str, ...]] = ("out",)
     variables: ClassVar[tuple[str, ...]] = ()
     keep_float32: ClassVar[tuple[str, ...]] = ()
@@ -45,6 +38,11 @@ class Work:
     @property
     def sizes(self) -> dict:
         return asdict(self)
+
+    @property
+    def cost_sizes(self) -> dict:
+        """What the cost of the registered operator is counted by."""
+        return self.sizes
 
     @property
     def label(self) -> str:
@@ -64,7 +62,8 @@ class Work:
         raise NotImplementedError
 
     def cost(self, item_size: int, backward: bool) -> Cost:
-        raise NotImplementedError
+        """The registered operator's."""
+        return registry.find(self.registered or self.operator).cost(item_size, backward, **self.cost_sizes)
 
     def memory(self, contender: str, item_size: int, backward: bool) -> int:
         """About how many bytes ``contender`` needs at a time."""

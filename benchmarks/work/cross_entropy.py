@@ -98,11 +98,6 @@ class LinearCrossEntropy(Work):
             "dweight": wide.T @ dcolumns / self.tokens,
         }
 
-    def cost(self, item_size, backward):
-        sizes = self.tokens * self.hidden + self.hidden * self.vocabulary
-        multiplied = 2 * self.tokens * self.hidden * self.vocabulary
-        return Cost(sizes * item_size * (3 if backward else 1), multiplied * (3 if backward else 1))
-
     def memory(self, contender, item_size, backward):
         return 4 * self.tokens * self.vocabulary * 4 + 3 * self.cost(item_size, backward).bytes
 

@@ -1,14 +1,10 @@
-"""pre = dropout(x0) + residual and its LayerNorm or RMSNorm, both returned, as in a transformer's block.
-
-Bytes: forward reads x0 and residual and writes out and pre, and one byte of the mask for an element; backward
-reads pre, the mask and both arriving gradients, and writes the gradients of x0 and of residual.
-"""
+"""pre = dropout(x0) + residual and its LayerNorm or RMSNorm, both returned, as in a transformer's block."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Unavailable, Work, spread_over, uniform
+from .base import Unavailable, Work, spread_over, uniform
 
 DROPOUT = 0.1
 EPSILON = 1e-5
@@ -69,10 +65,6 @@ class DropoutAddLayerNorm(Work):
             columns = self.samples("dbias")[0]
             truth["dbias"] = arrays["dout"][:, columns].sum(0, dtype=np.float64)
         return truth
-
-    def cost(self, item_size, backward):
-        elements = self.tokens * self.hidden
-        return Cost(elements * ((9 if backward else 4) * item_size + (2 if backward else 1)))
 
     def paddle(self, tensors, contender):
         import paddle_fused

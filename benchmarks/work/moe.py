@@ -1,14 +1,10 @@
-"""A mixture of experts with SwiGLU. T tokens, H hidden, I intermediate, K of E experts for a token.
-
-Operations: each of the T K rows is multiplied by [H, 2I] and [I, H], 6 T K H I forward; backward twice that.
-Bytes: the weights, and the rows before and after each product.
-"""
+"""A mixture of experts with SwiGLU. T tokens, H hidden, I intermediate, K of E experts for a token."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Unavailable, Work, spread_over, uniform
+from .base import Unavailable, Work, spread_over, uniform
 
 
 @dataclass(frozen=True)
@@ -19,7 +15,7 @@ class Moe(Work):
     experts: int
     top_k: int
 
-    operator = "moe"
+    operator, registered = "moe", "fused_moe"
     variables = ("hidden", "probs", "gate_up", "down")
     keep_float32 = ("probs",)
 
@@ -81,12 +77,6 @@ class Moe(Work):
         dgate = dinner * up * sigmoid * (1 + gate * (1 - sigmoid))
         dboth = np.concatenate([dgate, dinner * gate * sigmoid], 1)
         return inner @ down, dboth @ gate_up.T, inner, dboth
-
-    def cost(self, item_size, backward):
-        rows = self.tokens * self.top_k
-        sizes = 3 * self.experts * self.hidden * self.inner + rows * (2 * self.hidden + 4 * self.inner)
-        flops = 6 * rows * self.hidden * self.inner
-        return Cost(sizes * item_size * (3 if backward else 1), flops * (3 if backward else 1))
 
     def paddle(self, tensors, contender):
         import paddle_fused

@@ -1,15 +1,10 @@
-"""RMSNorm, and RMSNorm of a sum. T tokens, H hidden.
-
-Bytes: forward reads x and writes out; backward reads x and dout and writes dx. With the addition forward
-reads x and residual and writes both outputs; backward reads the sum and both arriving gradients and writes
-one, which is that of x and of residual. The weight is small, and rstd is one number for a row.
-"""
+"""RMSNorm, and RMSNorm of a sum. T tokens, H hidden."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Unavailable, Work, blocks, spread_over, uniform
+from .base import Unavailable, Work, blocks, spread_over, uniform
 
 EPSILON = 1e-6
 
@@ -38,9 +33,6 @@ class RmsNorm(Work):
         out, dx = norm_rows(x, arrays["weight"], dout, self.samples("out")[0])
         dweight = norm_dweight(x, dout, self.samples("dweight")[0]) if backward else None
         return {"out": out, "dx": dx, "dweight": dweight}
-
-    def cost(self, item_size, backward):
-        return Cost(self.tokens * self.hidden * item_size * (5 if backward else 2))
 
     def paddle(self, tensors, contender):
         import paddle_fused
@@ -81,9 +73,6 @@ class AddRmsNorm(RmsNorm):
         if backward:
             truth["dweight"] = norm_dweight(total, arrays["dout"], self.samples("dweight")[0])
         return truth
-
-    def cost(self, item_size, backward):
-        return Cost(self.tokens * self.hidden * item_size * (8 if backward else 4))
 
     def paddle(self, tensors, contender):
         import paddle_fused

@@ -1,14 +1,10 @@
-"""Rotary embedding of queries and keys, halves rotated. One sequence of S tokens, N heads of D.
-
-Bytes: forward reads q and k and writes both; backward does the same with their gradients. The table of
-cosines and sines is N times smaller.
-"""
+"""Rotary embedding of queries and keys, halves rotated. One sequence of S tokens, N heads of D."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Unavailable, Work, spread_over, uniform
+from .base import Unavailable, Work, spread_over, uniform
 
 
 @dataclass(frozen=True)
@@ -17,7 +13,7 @@ class Rotary(Work):
     heads: int
     head_dim: int
 
-    operator = "rotary"
+    operator, registered = "rotary", "apply_rotary"
     outputs = ("q_out", "k_out")
     variables = ("q", "k")
 
@@ -38,9 +34,6 @@ class Rotary(Work):
         truth = {name: x * cos + _rotated(x) * sin for name, x in (("q_out", q), ("k_out", k))}
         # The transposed rotation is the rotation by the negative angle.
         return truth | {name: x * cos - _rotated(x * sin) for name, x in (("dq", dq), ("dk", dk))}
-
-    def cost(self, item_size, backward):
-        return Cost(self.tokens * self.heads * self.head_dim * item_size * (8 if backward else 4))
 
     def paddle(self, tensors, contender):
         q, k, cos, sin = (tensors[name] for name in ("q", "k", "cos", "sin"))

@@ -1,13 +1,10 @@
-"""SwiGLU: silu(x) * y. T tokens, H hidden.
-
-Bytes: forward reads x and y and writes out; backward reads x, y and dout and writes dx and dy.
-"""
+"""SwiGLU: silu(x) * y. T tokens, H hidden."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Cost, Work, spread_over, uniform
+from .base import Work, spread_over, uniform
 
 
 @dataclass(frozen=True)
@@ -29,9 +26,6 @@ class SwiGLU(Work):
         sigmoid = 1 / (1 + np.exp(-x))
         dx = dout * y * sigmoid * (1 + x * (1 - sigmoid))
         return {"out": x * sigmoid * y, "dx": dx, "dy": dout * x * sigmoid}
-
-    def cost(self, item_size, backward):
-        return Cost(self.tokens * self.hidden * item_size * (8 if backward else 3))
 
     def paddle(self, tensors, contender):
         x, y = tensors["x"], tensors["y"]

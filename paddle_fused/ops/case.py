@@ -25,7 +25,6 @@ class OpCase:
     ``keep_float32``: names of floating tensors that stay float32 in every dtype (such as a float32 weight).
     ``is_stable``: huge values give the definition's answer. Not so where exp turns the rounding of a large
     score into another answer, in every implementation.
-    ``flops`` and ``bytes``: of one forward pass in a 16-bit type, for benchmarks; 0 if nobody benchmarks it.
     """
 
     operator: str
@@ -37,8 +36,6 @@ class OpCase:
     dtypes: tuple[str, ...] = FLOATS
     keep_float32: tuple[str, ...] = ()
     is_stable: bool = True
-    flops: int = 0
-    bytes: int = 0
 
     def __str__(self) -> str:
         return f"{self.operator}: {self.name}"

@@ -1,6 +1,7 @@
 """The registrations of the operators: complete, and what follows them agrees."""
 
 import importlib
+import inspect
 import pkgutil
 from dataclasses import fields
 
@@ -17,6 +18,9 @@ from paddle_fused import dispatch, ops, registry
 def test_a_registration_names_what_is_there(operator):
     assert getattr(paddle_fused, operator.public) is operator.function()
     assert operator.cases() and all(case.operator == operator.name for case in operator.cases())
+    sizes = dict.fromkeys(list(inspect.signature(operator.cost).parameters)[2:], 2)
+    forward, both = (operator.cost(2, backward, **sizes) for backward in (False, True))
+    assert 0 < forward.bytes <= both.bytes and 0 <= forward.flops <= both.flops
     assert operator.draw(np.random.default_rng(0)).operator == operator.name
 
 

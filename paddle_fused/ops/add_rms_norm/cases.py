@@ -1,7 +1,5 @@
 """Cases of add_rms_norm."""
 
-import numpy as np
-
 from ..case import OpCase
 from ..rms_norm.cases import EPSILON, drawn, name_of, normalised
 from .op import add_rms_norm
@@ -25,7 +23,6 @@ def _case(*shape: int, dims: int = 1) -> OpCase:
         call=lambda t: add_rms_norm(t["x"], t["residual"], t["weight"], EPSILON),
         golden=_golden,
         gradients=("x", "residual", "weight"),
-        bytes=8 * int(np.prod(shape)),
     )
 
 

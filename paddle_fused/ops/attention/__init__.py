@@ -1,11 +1,26 @@
 """Attention with masks by what they mean."""
 
-from paddle_fused.registry import Operator
+from paddle_fused.registry import Cost, Operator
+
+
+def cost(
+    item_size: int, backward: bool, tokens: int, heads: int, head_dim: int, computed: float = 1.0
+) -> Cost:
+    """Forward multiplies twice (scores, output): 4 S S N D for a full mask.
+
+    Backward multiplies five times (the scores again; the gradients of probabilities, values, queries and
+    keys). ``computed``: the share of the scores that the mask leaves.
+    """
+    elements = tokens * heads * head_dim
+    flops = 4 * tokens * elements * computed
+    return Cost(elements * item_size * (12 if backward else 4), int(flops * (3.5 if backward else 1)))
+
 
 OPERATORS = (
     Operator(
         "flash_attention",
         __name__,
+        cost,
         switch="use_npu_fusion_attention",
         rules=("contract", "mask_contract"),
     ),

@@ -1,8 +1,17 @@
 """Dropout, a sum and a norm of it."""
 
-from paddle_fused.registry import Operator
+from paddle_fused.registry import Cost, Operator
+
+
+def cost(item_size: int, backward: bool, tokens: int, hidden: int) -> Cost:
+    """Forward reads x0 and residual and writes out and pre, and one byte of the mask for an element.
+
+    Backward reads pre, the mask and both arriving gradients, and writes the gradients of x0 and of residual.
+    """
+    return Cost(tokens * hidden * ((9 if backward else 4) * item_size + (2 if backward else 1)))
+
 
 OPERATORS = (
-    Operator("dropout_add_layer_norm", __name__),
-    Operator("dropout_add_rms_norm", __name__),
+    Operator("dropout_add_layer_norm", __name__, cost),
+    Operator("dropout_add_rms_norm", __name__, cost),
 )

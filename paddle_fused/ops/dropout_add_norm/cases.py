@@ -59,7 +59,6 @@ def _case(operator, *shape: int, has=OPTIONAL, dropout=0.0, keep_float32=(), in_
         golden=lambda a: golden(a, is_rms, 1.0 - dropout),
         gradients=("x0", "weight", *has),
         keep_float32=keep_float32,
-        bytes=2 * int(np.prod(shape)) * (3 + ("residual" in has)),
     )
 
 

@@ -1,5 +1,13 @@
 """Products of groups of rows, each with its own matrix."""
 
-from paddle_fused.registry import Operator
+from paddle_fused.registry import Cost, Operator
 
-OPERATORS = (Operator("grouped_matmul", __name__, switch="use_fused_moe"),)
+
+def cost(item_size: int, backward: bool, rows: int, depth: int, columns: int, groups: int) -> Cost:
+    """Each row is multiplied by the matrix of its group; backward has two products of that size."""
+    sizes = rows * depth + groups * depth * columns + rows * columns
+    times = 3 if backward else 1
+    return Cost(sizes * item_size * times, 2 * rows * depth * columns * times)
+
+
+OPERATORS = (Operator("grouped_matmul", __name__, cost, switch="use_fused_moe"),)

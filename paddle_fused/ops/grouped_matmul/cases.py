@@ -31,8 +31,6 @@ def _case(sizes, depth, columns, group_list_type, listed=False) -> OpCase:
         ),
         golden=golden,
         gradients=("x", "weight"),
-        flops=2 * rows * depth * columns,
-        bytes=2 * (rows * depth + len(sizes) * depth * columns + rows * columns),
     )
 
 

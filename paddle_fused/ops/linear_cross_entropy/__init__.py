@@ -1,5 +1,13 @@
 """Cross-entropy of a linear layer, without its logits."""
 
-from paddle_fused.registry import Operator
+from paddle_fused.registry import Cost, Operator
 
-OPERATORS = (Operator("linear_cross_entropy", __name__, rules=()),)
+
+def cost(item_size: int, backward: bool, tokens: int, hidden: int, vocabulary: int) -> Cost:
+    """One product, and two of its size in the backward; the logits are never whole in memory."""
+    sizes = tokens * hidden + hidden * vocabulary
+    times = 3 if backward else 1
+    return Cost(sizes * item_size * times, 2 * tokens * hidden * vocabulary * times)
+
+
+OPERATORS = (Operator("linear_cross_entropy", __name__, cost, rules=()),)

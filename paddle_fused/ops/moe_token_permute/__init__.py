@@ -1,5 +1,11 @@
 """Tokens in the order of their experts."""
 
-from paddle_fused.registry import Operator
+from paddle_fused.registry import Cost, Operator
 
-OPERATORS = (Operator("moe_token_permute", __name__, switch="use_fused_moe"),)
+
+def cost(item_size: int, backward: bool, tokens: int, hidden: int, top_k: int) -> Cost:
+    """Every token is read once and written K times; backward the other way round."""
+    return Cost(tokens * hidden * (1 + top_k) * item_size * (2 if backward else 1))
+
+
+OPERATORS = (Operator("moe_token_permute", __name__, cost, switch="use_fused_moe"),)

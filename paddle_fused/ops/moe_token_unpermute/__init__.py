@@ -1,5 +1,11 @@
 """Tokens back from the order of their experts."""
 
-from paddle_fused.registry import Operator
+from paddle_fused.registry import Cost, Operator
 
-OPERATORS = (Operator("moe_token_unpermute", __name__, switch="use_fused_moe"),)
+
+def cost(item_size: int, backward: bool, tokens: int, hidden: int, top_k: int) -> Cost:
+    """Forward reads K rows for a token and writes one; backward reads all of these and writes K gradients."""
+    return Cost(tokens * hidden * (1 + top_k + (1 + 2 * top_k if backward else 0)) * item_size)
+
+
+OPERATORS = (Operator("moe_token_unpermute", __name__, cost, switch="use_fused_moe"),)

@@ -34,7 +34,6 @@ def _case(*shape: int, dims: int = 1, float32_weight: bool = False) -> OpCase:
         golden=_golden,
         gradients=("x", "weight"),
         keep_float32=("weight",) if float32_weight else (),
-        bytes=4 * int(np.prod(shape)),
     )
 
 

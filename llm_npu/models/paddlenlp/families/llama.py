@@ -62,9 +62,9 @@ PRESETS = {
 }
 
 FAMILY = Family(
-    "llama",
-    "Llama",
-    "Llama",
+    model_type="llama",
+    name="Llama",
+    title="Llama",
     # With those for auto-parallel (modeling_auto, modeling_network) and for pipelines.
     models=("LlamaForCausalLM", "LlamaForCausalLM3DAuto", "LlamaForCausalLMNet", "LlamaForCausalLMPipe"),
     layers={

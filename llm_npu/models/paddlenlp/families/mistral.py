@@ -12,9 +12,9 @@ DEFAULTS = llama.DEFAULTS | {
 }
 
 FAMILY = Family(
-    "mistral",
-    "Mistral",
-    "Mistral",
+    model_type="mistral",
+    name="Mistral",
+    title="Mistral",
     models=("MistralForCausalLM",),
     layers={
         "attention": {"MistralAttention": "F", "MistralModel": "causal decoder"},

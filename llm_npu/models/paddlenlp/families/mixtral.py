@@ -5,9 +5,9 @@ from llm_npu.models.family import TINY_SIZES, Experts, Family
 from . import mistral
 
 FAMILY = Family(
-    "mixtral",
-    "Mixtral",
-    "Mixtral",
+    model_type="mixtral",
+    name="Mixtral",
+    title="Mixtral",
     models=("MixtralForCausalLM",),
     layers={
         "attention": {"MixtralAttention": "function", "MixtralModel": "decoder"},

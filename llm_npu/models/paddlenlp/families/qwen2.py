@@ -8,9 +8,9 @@ from . import llama
 _TIED = {"rope_theta": 1e6, "tie_word_embeddings": True}
 
 FAMILY = Family(
-    "qwen2",
-    "Qwen2",
-    "Qwen2",
+    model_type="qwen2",
+    name="Qwen2",
+    title="Qwen2",
     models=("Qwen2ForCausalLM",),
     layers={
         "attention": {"Qwen2Attention": "attn_func", "Qwen2Model": "decoder"},

@@ -5,9 +5,9 @@ from llm_npu.models.family import TINY_SIZES, Experts, Family, sizes
 from . import llama
 
 FAMILY = Family(
-    "qwen2_moe",
-    "Qwen2Moe",
-    "Qwen2-MoE",
+    model_type="qwen2_moe",
+    name="Qwen2Moe",
+    title="Qwen2-MoE",
     models=("Qwen2MoeForCausalLM",),
     layers={
         "attention": {"Qwen2MoeAttention": "attn_func", "Qwen2MoeModel": "decoder"},

@@ -60,12 +60,14 @@ class Kernel:
 _registered: dict[str, Kernel] = {}
 
 
-def kernel(name: str, known_as: str, operator: str, example: Callable | None = None):
+def kernel(
+    name: str, known_as: str, operator: str = "", example: Callable | None = None, switch: str | None = None
+):
     """Registers the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``.
 
-    ``operator`` of ``paddle_fused`` has the switch.
+    ``switch`` is that of ``operator`` of ``paddle_fused``, or a name of its own.
     """
-    switch = registry.find(operator).switch
+    switch = switch or registry.find(operator).switch
     assert switch, f"{operator} is registered without a switch"
 
     def register(replace):

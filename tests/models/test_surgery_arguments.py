@@ -6,7 +6,7 @@ import pytest
 from tiny_models import build, prompts
 
 from llm_npu.models.paddlenlp import weights
-from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
+from llm_npu.surgery import NotFused, apply_fused_kernels, kernel, registry, remove_fused_kernels
 from llm_npu.surgery.known_names import apply_fused_kernel
 from paddle_fused import masks
 
@@ -120,6 +120,19 @@ def test_a_head_that_only_the_configuration_ties_is_not_lost():
     model.config.tie_word_embeddings = True
     with pytest.raises(ValueError, match="a head of its own"):
         weights.to_stock(model)
+
+
+def test_a_kernel_of_ones_own_takes_part(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", dict(registry.scan()))
+
+    @kernel("my_norm", known_as="npu_fused_my_norm", switch="use_my_norm")
+    def replace(layer):
+        return NotFused("it has a bias") if isinstance(layer, paddle.nn.LayerNorm) else None
+
+    model = paddle.nn.Sequential(paddle.nn.LayerNorm(4))
+    assert apply_fused_kernels(model).reasons("my_norm") == ["it has a bias"]
+    with pytest.raises(ValueError, match="has no layer"):
+        apply_fused_kernels(model, use_my_norm=False)
 
 
 def test_what_is_no_layer_is_refused():

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from llm_npu.models.paddlenlp.families import FAMILIES, titles
 
+from . import reasons
 from .flag import NoEffect, flag
-from .no_effect import CUDA, GPT, NO_EXPERTS, NOT_FUSED, NOT_LORA, SEPARATE_PROJECTIONS
 from .training import TrainingFlags
 
 FUSING = titles(lambda family: family.fuses_projections)
@@ -42,12 +42,12 @@ class ModelArguments:
     fuse_attention_qkv: bool = flag(
         True,
         f"One matmul for query, key and value instead of three ({FUSING}).",
-        no_effect=SEPARATE_PROJECTIONS,
+        no_effect=reasons.SEPARATE_PROJECTIONS,
     )
     fuse_attention_ffn: bool = flag(
         True,
         f"One matmul for the gate and up projections instead of two ({FUSING}).",
-        no_effect=SEPARATE_PROJECTIONS,
+        no_effect=reasons.SEPARATE_PROJECTIONS,
     )
     continue_training: bool = flag(
         False,
@@ -57,25 +57,34 @@ class ModelArguments:
     num_hidden_layers: int | None = flag(
         None, "Number of layers; by default as in the model's configuration.", at_least=1
     )
-    use_fast_layer_norm: bool = flag(False, "PaddleNLP's switch of its CUDA layer norm.", no_effect=CUDA)
+    use_fast_layer_norm: bool = flag(
+        False, "PaddleNLP's switch of its CUDA layer norm.", no_effect=reasons.CUDA
+    )
     hidden_dropout_prob: float = flag(
-        0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=GPT
+        0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=reasons.GPT
     )
     attention_probs_dropout_prob: float = flag(
-        0.0, "Dropout of the attention probabilities (GPT).", at_least=0, below=1, no_effect=GPT
+        0.0,
+        "Dropout of the attention probabilities (GPT).",
+        at_least=0,
+        below=1,
+        no_effect=reasons.GPT,
     )
     finetuning_type: str = flag(
         "full", "full trains all weights; lora trains PaddleNLP's LoRA.", choices=("full", "lora")
     )
-    lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=NOT_LORA)
+    lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=reasons.NOT_LORA)
     lora_alpha: int | None = flag(
-        None, "LoRA adds alpha / rank * A B; by default 2 * lora_rank.", at_least=1, no_effect=NOT_LORA
+        None,
+        "LoRA adds alpha / rank * A B; by default 2 * lora_rank.",
+        at_least=1,
+        no_effect=reasons.NOT_LORA,
     )
-    lora_dropout: float = flag(0.0, "Dropout of A's input.", at_least=0, below=1, no_effect=NOT_LORA)
+    lora_dropout: float = flag(0.0, "Dropout of A's input.", at_least=0, below=1, no_effect=reasons.NOT_LORA)
     lora_target: str = flag(
         "all",
         "all, or the names of the projections that get LoRA, such as qkv_proj,o_proj.",
-        no_effect=NOT_LORA,
+        no_effect=reasons.NOT_LORA,
         aliases=("lora_target_modules",),
     )
 
@@ -171,25 +180,25 @@ class FusedArguments:
     use_npu_fusion_attention: bool = flag(
         True,
         "Attention by paddle_fused.flash_attention. PaddleNLP's own path stays off.",
-        no_effect=NOT_FUSED,
+        no_effect=reasons.NOT_FUSED,
         aliases=("use_flash_attention",),
     )
     use_fused_rms_norm: bool = flag(
-        True, "RMSNorm by paddle_fused.rms_norm. PaddleNLP's own path stays off.", no_effect=NOT_FUSED
+        True, "RMSNorm by paddle_fused.rms_norm. PaddleNLP's own path stays off.", no_effect=reasons.NOT_FUSED
     )
     use_fused_rope: bool = flag(
         True,
         "Rotary embedding by paddle_fused.apply_rotary, with positions and a key/value cache. "
         "PaddleNLP's own path stays off.",
-        no_effect=NOT_FUSED,
+        no_effect=reasons.NOT_FUSED,
     )
     use_fused_swiglu: bool = flag(
-        True, "SwiGLU of the feed-forward layers by paddle_fused.swiglu.", no_effect=NOT_FUSED
+        True, "SwiGLU of the feed-forward layers by paddle_fused.swiglu.", no_effect=reasons.NOT_FUSED
     )
     use_fused_moe: bool = flag(
         True,
         f"Experts of {titles(lambda family: family.experts)} by paddle_fused's operators.",
-        no_effect=(NOT_FUSED, NO_EXPERTS),
+        no_effect=(reasons.NOT_FUSED, reasons.NO_EXPERTS),
     )
 
     def switches(self) -> dict[str, bool]:

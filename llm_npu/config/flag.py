@@ -31,7 +31,11 @@ class NoEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """What is known of ``--name``: ``kind`` is bool, int, float, str or a list of them, never Optional."""
+    """What is known of ``--name``.
+
+    ``kind`` is bool, int, float, str or a list of them, never Optional. ``bare`` is the value of the flag
+    without one. ``aliases`` are names that other launchers have for it, with the same values.
+    """
 
     name: str
     kind: type
@@ -41,6 +45,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     at_least: float | None = None
     below: float | None = None
+    bare: str | None = None
     no_effect: tuple[NoEffect, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -79,39 +84,27 @@ class Flag:
         )
 
 
-def flag(
-    default: object,
-    help: str,
-    *,
-    choices: tuple[str, ...] = (),
-    at_least: float | None = None,
-    below: float | None = None,
-    no_effect: NoEffect | tuple[NoEffect, ...] = (),
-    aliases: tuple[str, ...] = (),
-) -> typing.Any:
-    """The field of a flag. ``aliases``: names that other launchers have for it, with the same values."""
-    metadata = {"help": help, **rules(choices, at_least, below, no_effect, aliases)}
+def flag(default: object, help: str, **more: typing.Any) -> typing.Any:
+    """The field of a flag; ``more`` as for ``rules``."""
+    metadata = {"help": help, **rules(**more)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def rules(
+    *,
     choices: tuple[str, ...] = (),
     at_least: float | None = None,
     below: float | None = None,
+    bare: str | None = None,
     no_effect: NoEffect | tuple[NoEffect, ...] = (),
     aliases: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """A field's metadata without the help: for a flag whose field another library declares."""
+    """The metadata of a flag's field besides its help, for ``Flag``; of a flag of PaddleNLP's, all."""
     reasons = (no_effect,) if isinstance(no_effect, NoEffect) else no_effect
-    return {
-        "choices": choices,
-        "at_least": at_least,
-        "below": below,
-        "no_effect": reasons,
-        "aliases": aliases,
-    }
+    limits = {"choices": choices, "at_least": at_least, "below": below}
+    return limits | {"bare": bare, "no_effect": reasons, "aliases": aliases}
 
 
 def flags_of(

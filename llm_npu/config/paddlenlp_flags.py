@@ -13,35 +13,25 @@ import importlib.util
 import typing
 from pathlib import Path
 
+from . import reasons
 from .flag import Flag, NoEffect, flags_of, rules
-from .no_effect import (
-    CUDA,
-    FULL_PRECISION,
-    GPT,
-    MEMORY_MAPPED,
-    NEWEST_KEPT,
-    NO_DROPPED_TOKENS,
-    NO_EVALUATION,
-    NO_PARTNERS,
-    NO_RECOMPUTE,
-    NO_WANDB,
-    NOT_SHARDED,
-    ONE_PROCESS,
-    ONE_STAGE,
-    ONLY_TRAINS,
-    PADDLE_CLOUD,
-    WHOLE_CHECKPOINTS,
-    WHOLE_LAYERS,
-    unless_schedule,
-)
 from .training import TrainingFlags
 
 SECTION = "PaddleNLP"
+
+
+def _without_effect(reason: NoEffect | tuple[NoEffect, ...], *names: str) -> dict[str, dict[str, object]]:
+    return dict.fromkeys(names, rules(no_effect=reason))
+
 
 # Every flag of PaddleNLP's that has limits, aliases or runs without effect, and no field in TrainingFlags.
 RULES: dict[str, dict[str, object]] = {
     "adam_beta1": rules(at_least=0, below=1),
     "adam_epsilon": rules(at_least=0),
+    "dataloader_num_workers": rules(
+        at_least=0,
+        no_effect=NoEffect(reasons.MEMORY_MAPPED.why, lambda run: run.dataloader_num_workers),
+    ),
     "gradient_accumulation_steps": rules(at_least=1),
     "logging_strategy": rules(choices=("no", "steps", "epoch")),
     "max_grad_norm": rules(at_least=0),
@@ -49,79 +39,64 @@ RULES: dict[str, dict[str, object]] = {
         at_least=0, no_effect=NoEffect("--max_steps decides", lambda run: run.max_steps > 0)
     ),
     "optim": rules(choices=("adamw",)),
-    "save_strategy": rules(choices=("no", "steps")),
-    "seed": rules(at_least=0),
-    # parallelism
-    **dict.fromkeys(
-        (
-            "tensor_parallel_degree", "pipeline_parallel_degree", "sharding_degree",
-            "sharding_parallel_degree", "sharding_parallel_mesh_dimension", "sep_parallel_degree",
-            "context_parallel_degree", "split_inputs_sequence_dim", "expert_parallel_degree",
-            "expert_tensor_parallel_degree", "use_expert_parallel", "data_parallel_config",
-            "hybrid_parallel_topo_order", "ddp_find_unused_parameters", "log_on_each_node",
-            "save_on_each_node",
-        ),
-        rules(no_effect=ONE_PROCESS),
-    ),
-    "sharding": rules(no_effect=NO_PARTNERS),
-    **dict.fromkeys(
-        ("sequence_parallel", "sequence_parallel_config", "fuse_sequence_parallel_allreduce",
-         "tensor_parallel_config", "tensor_parallel_output"),
-        rules(no_effect=WHOLE_LAYERS),
-    ),
-    **dict.fromkeys(
-        ("pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval"), rules(no_effect=ONE_STAGE)
-    ),
-    **dict.fromkeys(
-        ("sharding_parallel_config", "sharding_comm_buffer_size_MB"), rules(no_effect=NOT_SHARDED)
-    ),
-    "distributed_dataloader": rules(
-        no_effect=NoEffect("every process reads its own samples, from memory-mapped files")
-    ),
-    # another device or another model
-    "no_cuda": rules(no_effect=CUDA),
-    **dict.fromkeys(("use_fused_linear", "use_fused_dropout_add"), rules(no_effect=GPT)),
-    **dict.fromkeys(("expert_max_capacity", "expert_min_capacity"), rules(no_effect=NO_DROPPED_TOKENS)),
-    # precision
-    **dict.fromkeys(("amp_custom_black_list", "amp_custom_white_list"), rules(no_effect=FULL_PRECISION)),
-    "scale_loss": rules(no_effect=NoEffect("only --fp16 scales the loss", lambda run: not run.fp16)),
-    # schedule
-    "num_cycles": rules(no_effect=NoEffect("PaddleNLP's cosine schedule with a minimum has half a wave")),
-    **dict.fromkeys(("lr_end", "power"), rules(no_effect=unless_schedule("polynomial"))),
-    # evaluation and checkpoints
-    **dict.fromkeys(
-        ("minimum_eval_times", "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval",
-         "fp16_full_eval"),
-        rules(no_effect=NO_EVALUATION),
-    ),
-    **dict.fromkeys(
-        ("load_best_model_at_end", "metric_for_best_model", "greater_is_better"), rules(no_effect=NEWEST_KEPT)
-    ),
-    **dict.fromkeys(
-        ("unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",
-         "ignore_save_lr_and_optim", "output_signal_dir", "save_sharded_model", "load_sharded_model",
-         "force_reshard_pp", "ordered_save_group_size"),
-        rules(no_effect=WHOLE_CHECKPOINTS),
-    ),
-    **dict.fromkeys(("wandb_api_key", "wandb_http_proxy"), rules(no_effect=NO_WANDB)),
-    **dict.fromkeys(("do_export", "do_predict"), rules(no_effect=ONLY_TRAINS)),
-    # recompute
-    "recompute": rules(aliases=("gradient_checkpointing",)),
-    "recompute_granularity": rules(choices=("full", "full_attn", "core_attn"), no_effect=NO_RECOMPUTE),
-    **dict.fromkeys(
-        ("recompute_use_reentrant", "no_recompute_layers", "refined_recompute", "offload_recompute_inputs"),
-        rules(no_effect=NO_RECOMPUTE),
-    ),
-    # data
-    "dataloader_num_workers": rules(
-        at_least=0, no_effect=dataclasses.replace(MEMORY_MAPPED, when=lambda run: run.dataloader_num_workers)
-    ),
-    "lazy_data_processing": rules(no_effect=MEMORY_MAPPED),
-    "remove_unused_columns": rules(no_effect=NoEffect("a sample holds input_ids and labels only")),
     "pad_token_id": rules(
         no_effect=NoEffect("--count_trained_tokens is off", lambda run: not run.count_trained_tokens)
     ),
-    **dict.fromkeys(("pdc_download_ckpt", "pdc_download_timeout"), rules(no_effect=PADDLE_CLOUD)),
+    "recompute": rules(aliases=("gradient_checkpointing",)),
+    "recompute_granularity": rules(
+        choices=("full", "full_attn", "core_attn"), no_effect=reasons.NO_RECOMPUTE
+    ),
+    "save_strategy": rules(choices=("no", "steps")),
+    "scale_loss": rules(no_effect=NoEffect("only --fp16 scales the loss", lambda run: not run.fp16)),
+    "seed": rules(at_least=0),
+    **_without_effect(
+        reasons.ONE_PROCESS,
+        "tensor_parallel_degree", "pipeline_parallel_degree", "sharding_degree", "sharding_parallel_degree",
+        "sharding_parallel_mesh_dimension", "sep_parallel_degree", "context_parallel_degree",
+        "split_inputs_sequence_dim", "expert_parallel_degree", "expert_tensor_parallel_degree",
+        "use_expert_parallel", "data_parallel_config", "hybrid_parallel_topo_order",
+        "ddp_find_unused_parameters", "log_on_each_node", "save_on_each_node",
+    ),
+    **_without_effect(
+        reasons.WHOLE_LAYERS,
+        "sequence_parallel", "sequence_parallel_config", "fuse_sequence_parallel_allreduce",
+        "tensor_parallel_config", "tensor_parallel_output",
+    ),
+    **_without_effect(
+        reasons.ONE_STAGE, "pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval"
+    ),
+    **_without_effect(reasons.NO_PARTNERS, "sharding"),
+    **_without_effect(reasons.NOT_SHARDED, "sharding_parallel_config", "sharding_comm_buffer_size_MB"),
+    **_without_effect(reasons.CUDA, "no_cuda"),
+    **_without_effect(reasons.GPT, "use_fused_linear", "use_fused_dropout_add"),
+    **_without_effect(reasons.NO_DROPPED_TOKENS, "expert_max_capacity", "expert_min_capacity"),
+    **_without_effect(reasons.FULL_PRECISION, "amp_custom_black_list", "amp_custom_white_list"),
+    **_without_effect(reasons.ONE_WAVE, "num_cycles"),
+    **_without_effect(reasons.unless_schedule("polynomial"), "lr_end", "power"),
+    **_without_effect(
+        reasons.NO_EVALUATION,
+        "minimum_eval_times", "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval",
+        "fp16_full_eval",
+    ),
+    **_without_effect(
+        reasons.NEWEST_KEPT, "load_best_model_at_end", "metric_for_best_model", "greater_is_better"
+    ),
+    **_without_effect(
+        reasons.WHOLE_CHECKPOINTS,
+        "unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",
+        "ignore_save_lr_and_optim", "output_signal_dir", "save_sharded_model", "load_sharded_model",
+        "force_reshard_pp", "ordered_save_group_size",
+    ),
+    **_without_effect(reasons.NO_WANDB, "wandb_api_key", "wandb_http_proxy"),
+    **_without_effect(reasons.ONLY_TRAINS, "do_export", "do_predict"),
+    **_without_effect(
+        reasons.NO_RECOMPUTE,
+        "recompute_use_reentrant", "no_recompute_layers", "refined_recompute", "offload_recompute_inputs",
+    ),
+    **_without_effect(reasons.OWN_SAMPLES, "distributed_dataloader"),
+    **_without_effect(reasons.MEMORY_MAPPED, "lazy_data_processing"),
+    **_without_effect(reasons.IDS_AND_LABELS, "remove_unused_columns"),
+    **_without_effect(reasons.PADDLE_CLOUD, "pdc_download_ckpt", "pdc_download_timeout"),
 }  # fmt: skip
 
 

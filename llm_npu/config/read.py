@@ -86,7 +86,6 @@ def read(argv: Sequence[str]) -> Arguments:
     names = {name: name for name in known}
     names |= {f"no_{each.name}": each.name for each in known.values() if each.default is True}
     in_file, line, notes = translate(*split_file(argv), known)
-    line = _newest_checkpoint(line)
     _refuse_unknown(in_file, known)
     on_line = [flag[2:].partition("=")[0] for flag in line if flag.startswith("--")]
     on_line = [name for name in on_line if name != "help"]
@@ -155,7 +154,8 @@ def _keywords(flag: Flag) -> dict[str, object]:
     if flag.kind is bool:
         return {**keywords, "type": _truth, "nargs": "?", "const": True, "metavar": "BOOL"}
     if typing.get_origin(flag.kind) is not list:
-        return {"type": flag.kind, "metavar": flag.kind.__name__.upper(), **keywords}
+        optional = {} if flag.bare is None else {"nargs": "?", "const": flag.bare}
+        return {"type": flag.kind, "metavar": flag.kind.__name__.upper(), **optional, **keywords}
     [item] = typing.get_args(flag.kind)
     if typing.get_origin(item) is list:  # the flag is given several times
         keywords["action"], [item] = "append", typing.get_args(item)
@@ -189,15 +189,6 @@ def _from_file(flag: Flag, value: object) -> object:
             raise ValueError(f"{flag.name} takes one value, but the file of arguments gives the list {value}")
         return ",".join(map(str, value))
     return value
-
-
-def _newest_checkpoint(line: list[str]) -> list[str]:
-    """``--resume_from_checkpoint`` without a folder is the newest checkpoint: its value ``true``."""
-    bare = [
-        flag == "--resume_from_checkpoint" and (following is None or following.startswith("--"))
-        for flag, following in itertools.zip_longest(line, line[1:])
-    ]
-    return [f"{flag}=true" if alone else flag for flag, alone in zip(line, bare, strict=True)]
 
 
 def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:

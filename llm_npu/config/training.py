@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import reasons
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
-from .no_effect import (
-    CONSTANT,
-    CUDA,
-    FULL_PRECISION,
-    NO_CHECKPOINTS,
-    NO_EVALUATION,
-    WHOLE_LAYERS,
-    unless_schedule,
-)
 
 
 @dataclass
@@ -53,7 +45,7 @@ class TrainingFlags:
         None,
         "Overlap communication and computation in tensor parallel layers: auto (a planner decides per "
         "shape), pipelined:CHUNKS, mc2 or serial. By default the layers are fleet's own.",
-        no_effect=WHOLE_LAYERS,
+        no_effect=reasons.WHOLE_LAYERS,
     )
 
     # Length, batch and learning rate
@@ -72,16 +64,22 @@ class TrainingFlags:
         2e-4,
         "Learning rate from decay_steps on; by default learning_rate / 10.",
         at_least=0,
-        no_effect=unless_schedule("cosine", "linear"),
+        no_effect=reasons.unless_schedule("cosine", "linear"),
     )
     warmup_steps: int = flag(
-        0, "Steps of linear warmup; by default warmup_ratio * max_steps.", at_least=0, no_effect=CONSTANT
+        0,
+        "Steps of linear warmup; by default warmup_ratio * max_steps.",
+        at_least=0,
+        no_effect=reasons.CONSTANT,
     )
     warmup_ratio: float = flag(
         0.1,
         "Steps of linear warmup / max_steps.",
         at_least=0,
-        no_effect=(NoEffect("--warmup_steps is given", lambda run: run.given.get("warmup_steps")), CONSTANT),
+        no_effect=(
+            NoEffect("--warmup_steps is given", lambda run: run.given.get("warmup_steps")),
+            reasons.CONSTANT,
+        ),
     )
     decay_steps: int | None = flag(
         None,
@@ -106,13 +104,13 @@ class TrainingFlags:
         "O2",
         "O1: autocast per operator. O2: low-precision weights with float32 master weights.",
         choices=("O0", "O1", "O2"),
-        no_effect=FULL_PRECISION,
+        no_effect=reasons.FULL_PRECISION,
     )
     amp_master_grad: bool = flag(
         True,
         "With --fp16_opt_level O2, accumulate gradients in float32.",
         no_effect=(
-            FULL_PRECISION,
+            reasons.FULL_PRECISION,
             NoEffect("--fp16_opt_level is not O2", lambda run: run.fp16_opt_level != "O2"),
         ),
     )
@@ -122,7 +120,7 @@ class TrainingFlags:
     use_fused_rope = False
     pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; it is no flag
     enable_linear_fused_grad_add: bool = flag(
-        False, "PaddleNLP's switch of a CUDA kernel for nn.Linear's backward.", no_effect=CUDA
+        False, "PaddleNLP's switch of a CUDA kernel for nn.Linear's backward.", no_effect=reasons.CUDA
     )
 
     # Numerics and observation
@@ -181,16 +179,16 @@ class TrainingFlags:
     evaluation_strategy: str = flag(
         "steps", "When to evaluate.", choices=("no", "steps"), aliases=("eval_strategy",)
     )
-    eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=NO_EVALUATION)
+    eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=reasons.NO_EVALUATION)
     max_evaluate_steps: int = flag(
-        -1, "Batches per evaluation; -1: all.", at_least=1, no_effect=NO_EVALUATION
+        -1, "Batches per evaluation; -1: all.", at_least=1, no_effect=reasons.NO_EVALUATION
     )
     per_device_eval_batch_size: int = flag(
         4,
         "Samples per device in evaluation.",
         at_least=1,
         no_effect=(
-            NO_EVALUATION,
+            reasons.NO_EVALUATION,
             NoEffect(
                 "PaddleNLP's pipeline evaluates as many samples at once as one process trains on in a step",
                 lambda run: run.pipeline_parallel_degree > 1 and not run.enable_auto_parallel,
@@ -199,17 +197,20 @@ class TrainingFlags:
     )
 
     # Checkpoints
-    save_steps: int = flag(100, "Steps between checkpoints.", at_least=1, no_effect=NO_CHECKPOINTS)
-    save_total_limit: int | None = flag(2, "Checkpoints to keep.", at_least=1, no_effect=NO_CHECKPOINTS)
+    save_steps: int = flag(100, "Steps between checkpoints.", at_least=1, no_effect=reasons.NO_CHECKPOINTS)
+    save_total_limit: int | None = flag(
+        2, "Checkpoints to keep.", at_least=1, no_effect=reasons.NO_CHECKPOINTS
+    )
     async_save: bool = flag(
         False,
         "Write checkpoints while training continues, from a copy in host memory.",
-        no_effect=NO_CHECKPOINTS,
+        no_effect=reasons.NO_CHECKPOINTS,
     )
     resume_from_checkpoint: str | None = flag(
         None,
         "Folder of a checkpoint; without a value, the newest in output_dir; auto: the newest, or step 0 if "
         "there is none.",
+        bare="true",
     )
     trust_checkpoint: bool = flag(
         False,

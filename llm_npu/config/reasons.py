@@ -71,6 +71,7 @@ FULL_PRECISION = NoEffect(
 
 # Schedule
 CONSTANT = NoEffect("the constant schedule has no warmup", lambda run: run.lr_scheduler_type == "constant")
+ONE_WAVE = NoEffect("PaddleNLP's cosine schedule with a minimum has half a wave")
 
 # Evaluation and checkpoints
 NO_EVALUATION = NoEffect(
@@ -86,9 +87,13 @@ WHOLE_CHECKPOINTS = NoEffect("checkpoints are written whole, in Hugging Face's l
 NO_RECOMPUTE = NoEffect("--recompute is off", lambda run: not run.recompute)
 
 # Data
+OWN_SAMPLES = NoEffect("every process reads its own samples, from memory-mapped files")
+IDS_AND_LABELS = NoEffect("a sample holds input_ids and labels only")
 MEMORY_MAPPED = NoEffect("samples are cut from memory-mapped files, in the training process")
 
 # Other services
-NO_WANDB = NoEffect("--report_to does not name wandb", lambda run: "wandb" not in run.report_to)
+NO_WANDB = NoEffect(
+    "--report_to does not name wandb", lambda run: not {"wandb", "all"} & set(run.report_to or [])
+)
 PADDLE_CLOUD = NoEffect("it belongs to PaddleCloud")
 ONLY_TRAINS = NoEffect("this script trains; it neither exports nor predicts")

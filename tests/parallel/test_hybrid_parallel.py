@@ -1,11 +1,12 @@
 """PaddleNLP's Trainer on 2 ranks (4, 8 and some methods: slow): losses and norms of one process."""
 
+import functools
 from pathlib import Path
 
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel.methods import STEPS, UNFUSED, Method, methods
+from hybrid_parallel.methods import EIGHT, FOUR, STEPS, TWO, UNFUSED, Method
 from roundings import ADAM_EPSILON, assert_trained_alike
 
 pytestmark = pytest.mark.slow
@@ -39,63 +40,23 @@ def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> 
 
 
 @pytest.fixture(scope="module")
-def arguments(tmp_path_factory, seed):
-    return of_layers(4, 5e-3, seed, tmp_path_factory)
+def runs(tmp_path_factory, seed):
+    """A function: what each method of so many processes found, of the first ones or of the others, by key."""
 
+    @functools.cache
+    def arguments(deep: bool) -> list[str]:
+        return of_layers(*((8, 1e-3) if deep else (4, 5e-3)), seed, tmp_path_factory)
 
-@pytest.fixture(scope="module")
-def alone(arguments, tmp_path_factory):
-    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("alone"), 1, "first", *arguments)
-    return found
+    @functools.cache
+    def run(processes: int, first: bool, deep: bool = False) -> dict:
+        which = "first" if first else "others"
+        variables = AS_ON_A_CARD if processes == 4 or (deep and processes > 1) else {}
+        folder = tmp_path_factory.mktemp("runs")
+        timeout = max(ranks.PATIENCE, 200 * processes)
+        given = (processes, which, *arguments(deep))
+        return ranks.run(PROGRAM, processes, folder, *given, timeout=timeout, **variables)[0]
 
-
-@pytest.fixture(scope="module")
-def others_alone(arguments, tmp_path_factory):
-    (found,) = ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("others_alone"), 1, "others", *arguments)
-    return found
-
-
-@pytest.fixture(scope="module")
-def two(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("two"), 2, "first", *arguments)[0]
-
-
-@pytest.fixture(scope="module")
-def others_of_two(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("others"), 2, "others", *arguments)[0]
-
-
-@pytest.fixture(scope="module")
-def four(arguments, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("four")
-    return ranks.run(PROGRAM, 4, folder, 4, "first", *arguments, timeout=900, **AS_ON_A_CARD)[0]
-
-
-@pytest.fixture(scope="module")
-def eight(arguments, tmp_path_factory):
-    return ranks.run(PROGRAM, 8, tmp_path_factory.mktemp("eight"), 8, "first", *arguments, timeout=1500)[0]
-
-
-@pytest.fixture(scope="module")
-def deep(tmp_path_factory, seed):
-    return of_layers(8, 1e-3, seed, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def deep_alone(deep, tmp_path_factory):
-    return ranks.run(PROGRAM, 1, tmp_path_factory.mktemp("deep_alone"), 1, "first", *deep)[0]
-
-
-@pytest.fixture(scope="module")
-def interleaved(deep, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("interleaved")
-    return ranks.run(PROGRAM, 4, folder, 4, "others", *deep, timeout=900, **AS_ON_A_CARD)[0]
-
-
-@pytest.fixture(scope="module")
-def interleaved_eight(deep, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("interleaved_eight")
-    return ranks.run(PROGRAM, 8, folder, 8, "others", *deep, timeout=1500, **AS_ON_A_CARD)[0]
+    return run
 
 
 def of(records: list[dict], name: str) -> list[float]:
@@ -115,49 +76,15 @@ def check(found: dict, method: Method, alone: dict) -> None:
         assert_trained_alike(name, here, of(one, name), [of(records, name) for records in others])
 
 
-def key(method: Method) -> str:
-    return method.key
-
-
-@pytest.mark.parametrize("method", methods(2, first=True), ids=key)
-def test_two_ranks_train_as_one(method, two, alone, record_property):
+@pytest.mark.parametrize("method", [*TWO, *FOUR, *EIGHT], ids=lambda method: f"{method.ranks} {method.key}")
+def test_ranks_train_as_one(method, runs, record_property):
     record_property(*method.case.recorded)
-    check(two, method, alone)
+    deep = "--virtual_pp_degree" in method.flags
+    check(runs(method.ranks, method.first, deep), method, runs(1, not method.tied, deep))
 
 
-@pytest.mark.parametrize("method", methods(2, first=False), ids=key)
-def test_two_ranks_train_as_one_by_other_methods(method, others_of_two, alone, others_alone, record_property):
-    record_property(*method.case.recorded)
-    check(others_of_two, method, {**alone, **others_alone})
-
-
-@pytest.mark.parametrize("method", methods(4, first=True), ids=key)
-def test_four_ranks_train_as_one(method, four, alone, others_alone, record_property):
-    record_property(*method.case.recorded)
-    check(four, method, {**alone, **others_alone})
-
-
-@pytest.mark.parametrize("method", methods(4, first=False), ids=key)
-def test_four_interleaved_stages_train_as_one(method, interleaved, deep_alone, record_property):
-    record_property(*method.case.recorded)
-    check(interleaved, method, deep_alone)
-
-
-@pytest.mark.parametrize("method", methods(8, first=True), ids=key)
-def test_eight_ranks_train_as_one(method, eight, alone, record_property):
-    record_property(*method.case.recorded)
-    check(eight, method, alone)
-
-
-@pytest.mark.parametrize("method", methods(8, first=False), ids=key)
-def test_interleaved_stages_of_tensor_parallel_ranks_train_as_one(
-    method, interleaved_eight, deep_alone, record_property
-):
-    record_property(*method.case.recorded)
-    check(interleaved_eight, method, deep_alone)
-
-
-def test_it_does_train(alone):
+def test_it_does_train(runs):
+    alone = runs(1, True)
     (evaluated,) = of(alone["one process"]["records"], "eval_loss")
     assert evaluated < of(alone["one process"]["records"], "loss")[0] - 0.02
     norms = of(alone["one process"]["records"], "grad_norm")

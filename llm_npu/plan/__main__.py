@@ -1,4 +1,4 @@
-"""python -m llm_npu.plan: does a run fit on so many cards, how fast will it be, and what holds it back?"""
+"""Does a run fit on N cards, how fast is it, and what limits it?  ``python -m llm_npu.plan``"""
 
 from __future__ import annotations
 
@@ -54,28 +54,26 @@ def _way(word: str) -> str:
 
 
 def parser() -> Parser:
-    found = Parser(prog="python -m llm_npu.plan", description=__doc__, allow_abbrev=False)
+    found = Parser(prog="python -m llm_npu.plan", description=__doc__.partition("  ")[0], allow_abbrev=False)
     add = found.add_argument
     add("--model_name_or_path", required=True, metavar="PRESET_OR_DIR", help="as in run_llama_npu.py")
     add("--card", default="910b", help="910b, 910b1 to 910b4, 910c, ... (default: %(default)s)")
-    add("--cards", type=int, required=True, metavar="N", help="of the whole run")
-    add("--max_seq_length", type=int, metavar="S", help="tokens of a sample (default: 4096, or the model's)")
-    add("--per_device_train_batch_size", type=int, metavar="B", help="samples of a micro batch (default: 1)")
-    add(
-        "--global_batch_size", type=int, metavar="G", help="samples of a step (default: one micro batch each)"
-    )
+    add("--cards", type=int, required=True, metavar="N", help="cards of the whole run")
+    add("--max_seq_length", type=int, metavar="S", help="tokens per sample (default: 4096, or the model's)")
+    add("--per_device_train_batch_size", type=int, metavar="B", help="samples per micro batch (default: 1)")
+    add("--global_batch_size", type=int, metavar="G", help="samples per step (default: one micro batch each)")
     add("--tensor_parallel_degree", type=int, metavar="T")
     add("--pipeline_parallel_degree", type=int, metavar="P")
-    add("--virtual_pp_degree", type=int, metavar="V", help="parts of a pipeline stage")
+    add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
     add("--overlap", type=_way, metavar="WAY", help=", ".join(OVERLAPS) + " (default: serial)")
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
-    add("--search", action="store_true", help="find the fastest layout that fits, instead of the degrees")
-    add("--json", action="store_true", help="the answer as JSON")
-    add("--html", type=Path, metavar="FILE", help="also write the answer as a page")
+    add("--search", action="store_true", help="find the fastest layout that fits; no degrees then")
+    add("--json", action="store_true", help="print JSON")
+    add("--html", type=Path, metavar="FILE", help="also write an HTML page")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The whole answer of the planner: does it fit, how fast is it, what holds it back, what would be gained."""
+"""The planner's answer: does the run fit, how fast is it, what limits it, what would other settings gain?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))  # 8 to 8192
 
 @dataclass(frozen=True)
 class Gain:
-    """What the run would take if one thing were otherwise; ``used``: whether ``what`` is in use now."""
+    """What the run would take with one setting changed; ``used``: whether ``what`` is in use."""
 
     what: str
     used: bool
@@ -36,10 +36,10 @@ class Gain:
 
 @dataclass(frozen=True)
 class Scale:
-    """A run on ``cards``, each with as many samples as now if ``grows``, else all with as many as now.
+    """The run on another number of ``cards``: with the same samples per card if ``grows``, else per step.
 
-    ``speed``: tokens a second and card, 0 where it cannot run, for the reason ``limit``; else ``limit`` names
-    what it loses most to.
+    ``speed``: tokens per second and card, or 0 where it cannot run. ``limit``: the reason then; else where
+    most of the lost time goes.
     """
 
     cards: int
@@ -107,8 +107,8 @@ def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = Fals
         if not found.best:
             raise ValueError(
                 f"{shape.name} does not fit on {layout.cards} cards with {limit / GIB:.1f} GiB for a "
-                f"program: the least of {found.considered} layouts takes {found.smallest / GIB:.1f} GiB a "
-                "card; give more --cards, or a smaller --max_seq_length"
+                f"program: the smallest of {found.considered} layouts takes {found.smallest / GIB:.1f} GiB "
+                "per card; give more --cards, or a smaller --max_seq_length"
             )
         layout = found.best[0].layout
     layout.check(shape)
@@ -200,7 +200,7 @@ OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
 
 
 def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
-    """The same replica on 8 to 8192 cards, with a batch that grows with them and with the batch of now."""
+    """The same replica on 8 to 8192 cards, with a batch that grows with them and with a fixed one."""
     return tuple(
         Scale(cards, grows, *_on(shape, layout, card, cards, grows))
         for grows in (True, False)
@@ -212,21 +212,21 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
     """Speed and limit of a `Scale`."""
     replica = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
     if cards % replica:
-        return 0.0, f"a replica takes {replica} cards"
+        return 0.0, f"a replica needs {replica} cards"
     replicas, samples = cards // replica, layout.global_batch_size
     if grows:
         samples = samples // layout.data_parallel_degree * replicas
     elif samples % (rows := replicas * layout.per_device_train_batch_size):
         if samples < rows:
-            return 0.0, f"{samples} samples a step are too few"
-        return 0.0, f"{samples} samples a step are no multiple of {rows}"
+            return 0.0, f"{samples} samples per step are too few"
+        return 0.0, f"{samples} samples per step are no multiple of {rows}"
     try:
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
     except ValueError:  # of the layouts that are left, only interleaved ones
         return 0.0, "too few micro batches for --virtual_pp_degree"
     memory = peak(shape, other).peak_memory_bytes
     if memory > usable(card, other):
-        return 0.0, f"{memory / GIB:.1f} GiB a card do not fit"
+        return 0.0, f"{memory / GIB:.1f} GiB per card do not fit"
     time = cost.step_time(shape, other, card)
     return time.tokens_per_second_per_card, loss(time)
 

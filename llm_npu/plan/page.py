@@ -34,7 +34,7 @@ def write(answer: Answer) -> str:
 
 
 def pictures(answer: Answer) -> list[Plot]:
-    """The step's seconds, the memory in its course, and other numbers of cards."""
+    """Time and memory of a step, and scaling."""
     with plots.style():
         return [_step(answer), _memory(answer), _scaling(answer)]
 
@@ -48,7 +48,7 @@ def _step(answer: Answer) -> Plot:
     axes.set_yticks([])
     axes.set_xlabel("s")
     axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
-    return plots.drawn("Where the time of a step goes", picture)
+    return plots.drawn("Time per step", picture)
 
 
 def _memory(answer: Answer) -> Plot:
@@ -63,18 +63,16 @@ def _memory(answer: Answer) -> Plot:
         )
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_ylim(0, 1.08 * max(*bottom, answer.limit / GIB))
-    axes.axhline(answer.limit / GIB, color="#444", ls="--", lw=1, label="a program has")
+    axes.axhline(answer.limit / GIB, color="#444", ls="--", lw=1, label="available")
     axes.set_xticks(range(len(moments)), [moment.phase.replace(", ", ",\n") for moment in moments])
     axes.set_ylabel("GiB")
     axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
-    return plots.drawn(
-        f"Memory of a card of stage {answer.memory.fullest.stage} in the course of a step", picture
-    )
+    return plots.drawn(f"Memory per card during a step, stage {answer.memory.fullest.stage}", picture)
 
 
 def _scaling(answer: Answer) -> Plot:
     picture, axes = plots.figure(3.2)
-    lines = (True, "batch grows with the cards", COLOURS[0], 10), (False, "batch as now", COLOURS[1], -16)
+    lines = (True, "growing batch", COLOURS[0], 10), (False, "fixed batch", COLOURS[1], -16)
     for grows, label, colour, above in lines:
         runs = [scale for scale in answer.scaling if scale.grows == grows and scale.speed]
         speeds = [scale.speed for scale in runs]
@@ -91,8 +89,8 @@ def _scaling(answer: Answer) -> Plot:
     axes.set_xticks(cards, [str(number) for number in cards])
     top = 1.25 * max((scale.speed for scale in answer.scaling), default=1.0)
     axes.set(
-        xlabel="cards", ylabel="tokens/s a card", xlim=(cards[0] / 2, cards[-1] * 2), ylim=(0, top or 1.0)
+        xlabel="cards", ylabel="tokens/s per card", xlim=(cards[0] / 2, cards[-1] * 2), ylim=(0, top or 1.0)
     )
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", frameon=False)
-    return plots.drawn("Scaling, with what most of the lost time goes to", picture)
+    return plots.drawn("Scaling, and where most of the lost time goes", picture)

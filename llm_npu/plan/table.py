@@ -12,8 +12,8 @@ from .shape import ModelShape
 
 CARDS_OF_SERVER = 8  # --nproc starts the processes of one machine
 SOURCE = (
-    "The time is that of a model fitted to published runs of MindSpeed-LLM on Atlas 900 A2 (910B, 64 GB), "
-    "the memory that of this trainer; nothing was measured on a card. docs/planning.md says how."
+    "Times are from a cost model fitted to published runs of MindSpeed-LLM on Atlas 900 A2 (910B, 64 GB), "
+    "memory from a model of this trainer; nothing was measured on a card. Details: docs/planning.md."
 )
 
 
@@ -24,16 +24,16 @@ def write(answer: Answer) -> str:
 
 
 def sentences(answer: Answer) -> list[str]:
-    """What the answer comes to."""
+    """The answer in short."""
     time, peak = answer.time, answer.memory.fullest
     speed = (
         f"{answer.shape.name} on {answer.layout.cards} x {answer.card.name}: "
-        f"{time.tokens_per_second_per_card:.0f} tokens/s a card, {time.step_time_s:.2f} s a step, MFU "
-        f"{100 * time.mfu:.1f}%, within {100 * time.error:.0f}% by what the model misses of published runs."
+        f"{time.tokens_per_second_per_card:.0f} tokens/s per card, {time.step_time_s:.2f} s per step, MFU "
+        f"{100 * time.mfu:.1f}%; expected error {100 * time.error:.0f}%, as on published runs."
     )
     size = (
-        f"{peak.fullest.bytes / GIB:.1f} GiB a card at most, on stage {peak.stage} ({peak.fullest.phase}), "
-        f"of {answer.limit / GIB:.1f} GiB that a program has."
+        f"peak memory {peak.fullest.bytes / GIB:.1f} GiB per card, on stage {peak.stage} "
+        f"({peak.fullest.phase}); {answer.limit / GIB:.1f} GiB are available."
     )
     if answer.fits:
         return [speed, f"It fits: {size}"]
@@ -41,14 +41,14 @@ def sentences(answer: Answer) -> list[str]:
     if not found:
         return [
             speed,
-            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} does; give more --cards.",
+            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     return [
         speed,
         f"It does not fit: {size}",
-        f"Cheapest change that makes it fit: {words}: {found.memory.peak_memory_bytes / GIB:.1f} GiB, "
-        f"{found.seconds:.2f} s a step.",
+        f"Cheapest change that fits: {words}: {found.memory.peak_memory_bytes / GIB:.1f} GiB, "
+        f"{found.seconds:.2f} s per step.",
     ]
 
 
@@ -78,31 +78,31 @@ def arguments(shape: ModelShape, layout: Layout) -> list[str]:
 
 
 def notes(answer: Answer) -> list[str]:
-    """What the reader must know beside the figures."""
+    """Caveats of the figures."""
     layout = answer.layout
     found = [SOURCE]
     if layout.cards > CARDS_OF_SERVER:
         found.append(
-            "Several machines: start the script on each with paddle.distributed.launch (docs/distributed.md)."
+            "Several machines: run the script on each with paddle.distributed.launch (docs/distributed.md)."
         )
     if max(layout.tensor_parallel_degree, layout.pipeline_parallel_degree) > 1:
         whole = 4 * answer.shape.parameters
         found.append(
-            f"Random weights: the first process of each machine makes the whole model, {whole / GIB:.1f} "
-            "GiB; a directory with weights is read in parts."
+            f"Random weights: the first process of each machine builds the whole model, {whole / GIB:.1f} "
+            "GiB; weights of a directory are read in parts."
         )
     if layout.mask in ("full", "band"):
-        found.append(f"--mask {layout.mask}: the script has no argument for it; its attention is causal.")
+        found.append(f"--mask {layout.mask}: the script has no such flag; its attention is causal.")
     if layout.sharding == "stage3":
         found.append(
-            "--sharding stage3: every process makes the whole model before it is shared, "
-            f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the memory leaves out."
+            "--sharding stage3: every process builds the whole model before sharding it, "
+            f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the peak leaves out."
         )
     return found
 
 
 def tables(answer: Answer) -> list[Table]:
-    """Time, memory, what would be gained, other layouts and numbers of cards."""
+    """Time, memory, alternatives, other layouts and scaling."""
     return [
         table
         for table in (
@@ -121,24 +121,26 @@ def _time(answer: Answer) -> Table:
     step = answer.time.step_time_s
     rows = [[name, f"{seconds:.3f}", share(seconds, step)] for name, seconds in answer.shares.items()]
     remark = (
-        f"Of the stage that takes longest. Communication behind computing: {answer.time.hidden:.3f} s. On "
+        f"Of the slowest stage. Communication hidden behind computation: {answer.time.hidden:.3f} s. On "
         f"AICPU or the host: {100 * answer.aicpu_share:.1f}%."
     )
-    return Table("Seconds of a step", ["spent on", "s", "share"], rows, remark=remark)
+    return Table("Time per step", ["component", "s", "share"], rows, remark=remark)
 
 
 def _memory(answer: Answer) -> Table:
     stages = answer.memory.stages
     names = dict.fromkeys(name for stage in stages for name in stage.fullest.parts)
     rows = [[name, *(f"{stage.fullest.parts.get(name, 0) / GIB:.2f}" for stage in stages)] for name in names]
-    rows.append(["together", *(f"{stage.fullest.bytes / GIB:.2f}" for stage in stages)])
-    return Table("GiB of a card at its peak", ["part", *(f"stage {stage.stage}" for stage in stages)], rows)
+    rows.append(["total", *(f"{stage.fullest.bytes / GIB:.2f}" for stage in stages)])
+    return Table(
+        "Peak memory per card, GiB", ["component", *(f"stage {stage.stage}" for stage in stages)], rows
+    )
 
 
 def _moments(answer: Answer) -> Table:
     stage = answer.memory.fullest
     rows = [[moment.phase, f"{moment.bytes / GIB:.2f}"] for moment in stage.moments]
-    return Table(f"GiB in the course of a step, stage {stage.stage}", ["phase", "at most"], rows)
+    return Table(f"Memory during a step, GiB, stage {stage.stage}", ["phase", "peak"], rows)
 
 
 def _gains(answer: Answer) -> Table:
@@ -150,7 +152,7 @@ def _gains(answer: Answer) -> Table:
         rows.append(
             [words, f"{gain.seconds:.2f}", f"{100 * (gain.seconds / now - 1):+.1f}%", f"{difference:+.2f}"]
         )
-    return Table("What else would change", ["run", "s a step", "time", "GiB"], rows)
+    return Table("Alternatives", ["change", "s per step", "time", "GiB"], rows)
 
 
 def _search(answer: Answer) -> Table:
@@ -169,9 +171,7 @@ def _search(answer: Answer) -> Table:
         for found, given in zip(best, pairs, strict=True)
     ]
     remark = f"{answer.search.fitting} of {answer.search.considered} layouts fit."
-    return Table(
-        "The fastest layouts", ["arguments, where they differ", "s a step", "GiB"], rows, remark=remark
-    )
+    return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
 
 
 def _scaling(answer: Answer) -> Table:
@@ -181,9 +181,15 @@ def _scaling(answer: Answer) -> Table:
         [str(more.cards), *(cell for scale in (more, same) for cell in (_speed(scale.speed), scale.limit))]
         for more, same in zip(grown, kept, strict=True)
     ]
-    columns = ["cards", "batch grows: tokens/s a card", "limit", "batch as now: tokens/s a card", "limit"]
-    remark = "The same replica. The limit: what most of the lost time goes to, or why it cannot run."
-    return Table("Other numbers of cards", columns, rows, words=0, remark=remark)
+    columns = [
+        "cards",
+        "tokens/s per card, growing batch",
+        "limit",
+        "tokens/s per card, fixed batch",
+        "limit",
+    ]
+    remark = "The same replica. Limit: where most of the lost time goes, or why it cannot run."
+    return Table("Scaling", columns, rows, words=0, remark=remark)
 
 
 def _speed(speed: float) -> str:

@@ -86,7 +86,7 @@ def old_driver(host):
     return on_card(host, FLAGS_NPU_MC2="1")
 
 
-@breaks("cann", "warning", "of other versions: opp 8.0.RC1")
+@breaks("cann", "warning", "have other versions: opp 8.0.RC1")
 def mixed_cann(host):
     file = host / "usr/local/Ascend/ascend-toolkit/latest/version.cfg"
     file.write_text(
@@ -119,13 +119,13 @@ def not_sourced(host):
     return on_card(host, LD_LIBRARY_PATH="")
 
 
-@breaks("pairs", "error", f"{ANOTHER_PADDLE}, and paddlepaddle {PADDLE} is installed")
+@breaks("pairs", "error", f"paddlepaddle {ANOTHER_PADDLE}, but {PADDLE} is installed")
 def other_paddle(host):
     write(host / "plugin/npu/__init__.py", f"full_version  = '{ANOTHER_PADDLE}'\ncann_version  = '8.0.RC2'\n")
     return on_card(host)
 
 
-@breaks("pairs", "warning", "was built with CANN 8.0.0, and CANN 8.0.RC2 is installed")
+@breaks("pairs", "warning", "was built with CANN 8.0.0, but CANN 8.0.RC2 is installed")
 def other_cann(host):
     write(host / "plugin/npu/__init__.py", f"full_version  = '{PADDLE}'\ncann_version  = '8.0.0'\n")
     return on_card(host)
@@ -183,12 +183,12 @@ def other_address(host):
     return on_card(host, HCCL_IF_IP="192.0.2.1")  # of a network that is reserved for documents
 
 
-@breaks("hccl", "error", "'eth0', which is no address")
+@breaks("hccl", "error", "'eth0', which is not an address")
 def no_address(host):
     return on_card(host, HCCL_IF_IP="eth0")
 
 
-@breaks("hccl", "error", "leaves none of this host's")
+@breaks("hccl", "error", "matches none of this host's")
 def no_interface(host):
     return on_card(host, HCCL_SOCKET_IFNAME="=no-such-interface")
 

@@ -36,12 +36,12 @@ def cann(setup: Setup) -> Iterator[Finding]:
             )
             yield error("cann", "CANN is not installed, and a card needs it", cure)
         else:
-            yield ok("cann", "there is none, and none is needed without a card")
+            yield ok("cann", "not installed, and not needed without a card")
         return
     judge = error if needed else warning
     if not found.folder.is_dir():
         cure = f"Unset {found.named_by}, or source the set_env.sh of the CANN that is installed."
-        yield judge("cann", f"{found.named_by} names {found.folder}, which is not there", cure)
+        yield judge("cann", f"{found.named_by} names {found.folder}, which does not exist", cure)
     elif found.version is None:
         cure = "Install Ascend-cann-toolkit again: version.cfg or ascend_toolkit_install.info is missing."
         yield judge("cann", f"{found.folder} does not say which version of CANN it is", cure)
@@ -49,7 +49,7 @@ def cann(setup: Setup) -> Iterator[Finding]:
         yield ok("cann", f"CANN {found.version} in {found.folder}")
         yield from _components(setup)
         if needed and not _on_library_path(setup):
-            what = f"{LIBRARY} is in no folder of LD_LIBRARY_PATH, so that the plugin cannot be loaded"
+            what = f"{LIBRARY} is in no folder of LD_LIBRARY_PATH: the plugin cannot be loaded"
             yield error("cann", what, SOURCE.format(_set_env(found.folder)))
 
 
@@ -57,7 +57,7 @@ def _components(setup: Setup) -> Iterator[Finding]:
     others = {name: v for name, v in setup.cann.components.items() if v != setup.cann.version}
     if others:
         names = ", ".join(f"{name} {version}" for name, version in sorted(others.items()))
-        what = f"CANN is {setup.cann.version}, but parts of it are of other versions: {names}"
+        what = f"CANN is {setup.cann.version}, but some of its parts have other versions: {names}"
         cure = f"Install the toolkit and the kernels of one version, such as {setup.cann.version}."
         yield warning("cann", what, cure)
 
@@ -85,7 +85,7 @@ def driver(setup: Setup) -> Iterator[Finding]:
     """
     version = driver_version(setup.root)
     if setup.kind != "card":
-        yield ok("driver", f"{version or 'there is none'}; none is needed without a card")
+        yield ok("driver", f"{version or 'not installed'}; not needed without a card")
         return
     if version is None:
         cure = "Install the driver, or mount the file into the container (docker run -v FILE:FILE:ro)."
@@ -95,7 +95,7 @@ def driver(setup: Setup) -> Iterator[Finding]:
     tool = _npu_smi(setup)
     if tool is None:
         cure = "Install the driver, or mount /usr/local/bin/npu-smi and /usr/local/dcmi into the container."
-        yield warning("driver", "npu-smi is not there, so that the cards' health is not known", cure)
+        yield warning("driver", "npu-smi is not installed: the health of the cards is unknown", cure)
     else:
         yield from _health(tool)
 
@@ -118,7 +118,7 @@ def _health(tool: str) -> Iterator[Finding]:
     ill = [f"card {number} ({chip}) is {health}" for number, chip, health in cards if health != "OK"]
     if done.returncode != 0 or not cards:
         said = (done.stderr or done.stdout).strip().splitlines()
-        yield error("driver", f"`npu-smi info` sees no card: {(said or ['it says nothing'])[-1]}", restart)
+        yield error("driver", f"`npu-smi info` sees no card: {(said or ['no output'])[-1]}", restart)
     elif ill:
         yield error("driver", f"npu-smi: {', '.join(ill)}", restart)
     else:

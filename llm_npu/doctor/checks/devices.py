@@ -20,7 +20,7 @@ def chosen(setup: Setup) -> Iterator[Finding]:
     try:
         device = setup.device
     except ValueError as failure:
-        yield error("device", str(failure), "Correct the device or the variable that the sentence names.")
+        yield error("device", str(failure), "Correct the device or the variable named here.")
         return
     if device.kind == "card":
         yield from _card(setup)
@@ -37,9 +37,9 @@ def _card(setup: Setup) -> Iterator[Finding]:
     if missing:
         nodes = ", ".join(f"/dev/{node}" for node in missing)
         cure = f"Start the container with {' '.join(f'--device /dev/{node}' for node in missing)}."
-        yield error("device", f"the driver's nodes {nodes} are not there", cure)
+        yield error("device", f"the driver's nodes {nodes} do not exist", cure)
     else:
-        yield ok("device", f"{setup.card.count} Ascend card(s), with the plugin in {setup.card.plugin}")
+        yield ok("device", f"{setup.card.count} Ascend card(s); plugin: {setup.card.plugin}")
 
 
 CHECKS = {"device": chosen}

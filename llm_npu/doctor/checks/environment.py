@@ -21,7 +21,7 @@ def variables(setup: Setup) -> Iterator[Finding]:
             "variables", f"{name} has no effect: {why}", f"Run `unset {name}`, or correct its name."
         )
     if not found:
-        yield ok("variables", "none is misspelt or without effect")
+        yield ok("variables", "none is misspelt or ineffective")
 
 
 CHECKS = {"variables": variables}

@@ -61,22 +61,22 @@ def values(setup: Setup) -> Iterator[Finding]:
     for name, (accepted, accepts) in VALUES.items():
         value = setup.environ.get(name)
         if value and not accepts(value):
-            cure = f"Set a value that is accepted, or run `unset {name}`."
+            cure = f"Set an accepted value, or run `unset {name}`."
             findings.append(judge("hccl", f"{name} is {value!r}; accepted: {accepted}", cure))
     findings += _address(setup, judge)
     findings += _interface(setup, judge)
-    yield from findings or [ok("hccl", "no variable has a value that HCCL refuses")]
+    yield from findings or [ok("hccl", "HCCL accepts the values of all variables")]
 
 
 def _address(setup: Setup, judge) -> Iterator[Finding]:
     value = setup.environ.get("HCCL_IF_IP")
     if not value:
         return
-    cure = "Set it to an address of this host (`ip addr`), on every host its own, or run `unset HCCL_IF_IP`."
+    cure = "Set it to this host's own address (`ip addr`), or run `unset HCCL_IF_IP`."
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        yield judge("hccl", f"HCCL_IF_IP is {value!r}, which is no address", cure)
+        yield judge("hccl", f"HCCL_IF_IP is {value!r}, which is not an address", cure)
         return
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_STREAM) as here:
@@ -102,7 +102,7 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
         if any(name == part if exact else name.startswith(part) for part in wanted) != others
     ]
     if not matching:
-        what = f"HCCL_SOCKET_IFNAME is {value!r}, which leaves none of this host's {', '.join(names)}"
+        what = f"HCCL_SOCKET_IFNAME is {value!r}, which matches none of this host's {', '.join(names)}"
         yield judge("hccl", what, "Name one of them, or run `unset HCCL_SOCKET_IFNAME`.")
 
 
@@ -125,7 +125,7 @@ def ports(setup: Setup) -> Iterator[Finding]:
     reserved = set().union(*map(_port_range, kept.strip().split(","))) if kept.strip() else set()
     taken = {*range(first, last + 1)} & {*range(low, high + 1)} - reserved
     if not taken:
-        yield ok("ports", f"no other program is given the ports {first} to {last} of HCCL")
+        yield ok("ports", f"ports {first} to {last} are reserved for HCCL")
         return
     keep = ",".join(filter(None, [kept.strip(), f"{first}-{last}"]))
     what = f"HCCL listens on ports {first} to {last}, and the system may give {min(taken)} to another program"

@@ -21,7 +21,7 @@ FORMS: dict[str, dict[tuple[int, int], str]] = {
     "fused_allgather_mm": {(3, 5): ""},
     "fused_mm_reduce_scatter": {(3, 4): ""},
 }
-SAME_PADDLE = "Install the paddle-custom-npu of the version that paddlepaddle has."
+SAME_PADDLE = "Install paddle-custom-npu in the version of paddlepaddle."
 
 
 def operators(setup: Setup) -> Iterator[Finding]:
@@ -40,18 +40,18 @@ def judged(found: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
     findings, forms = [], []
     for name, signature in found.items():
         if signature is None:
-            what = f"the plugin has no operator {name}; slower compositions take its place"
+            what = f"the plugin has no operator {name}; a slower composition replaces it"
             findings.append(warning("operators", what, SAME_PADDLE))
             continue
         inputs, attributes = signature["inputs"], signature["attributes"]
         form = FORMS[name].get((len(inputs), len(attributes)))
         if form is None:
-            what = f"{name} takes ({', '.join([*inputs, *attributes])}), which no known form of it does"
+            what = f"{name} takes ({', '.join([*inputs, *attributes])}), which matches no known signature"
             findings.append(error("operators", what, SAME_PADDLE))
         else:
             forms.append(f"{name} ({form})" if form else name)
     if forms:
-        findings.append(ok("operators", f"as they are called here: {', '.join(forms)}"))
+        findings.append(ok("operators", f"signatures as expected: {', '.join(forms)}"))
     return findings
 
 

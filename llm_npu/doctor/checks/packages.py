@@ -30,7 +30,7 @@ def python(setup: Setup) -> Iterator[Finding]:
     if platform.system() != "Linux" or sys.maxsize < 2**32:
         yield error("python", f"{found}; accepted: 64-bit Linux", "Use a 64-bit Linux machine.")
     elif accepted is not None and version not in accepted:
-        cure = f"Make an environment with a Python {accepted} (python3.11 -m venv .venv), and install there."
+        cure = f"Create an environment with Python {accepted} (python3.11 -m venv .venv) and install there."
         yield error("python", f"{found}; accepted: {accepted}", cure)
     else:
         yield ok("python", found)
@@ -66,11 +66,11 @@ def code(setup: Setup) -> Iterator[Finding]:
         file for file in modules if "csrc" not in file.parts and not _same(here / file, there / file)
     )
     if other:
-        what = f"`python -m` runs the code in {here}, and what is installed in {there} differs: {other[0]}"
+        what = f"`python -m` runs the code in {here}, and the installed code in {there} differs: {other[0]}"
         what += f" and {len(other) - 1} more" if len(other) > 1 else ""
         yield warning("code", what, f"Run `pip install .` in {here}, so that scripts run the same code.")
     else:
-        yield ok("code", f"the code in {here} is what is installed in {there}")
+        yield ok("code", f"the code in {here} is the one installed in {there}")
 
 
 def _same(file: Path, other: Path) -> bool:
@@ -84,8 +84,8 @@ def pins(setup: Setup) -> Iterator[Finding]:
     """
     project = _installed()
     if project is None:
-        cure = f"Activate the environment that has it (`. .venv/bin/activate`). If there is none: {INSTALL}"
-        yield error("packages", f"{PROJECT}, this project, is not installed for {sys.executable}", cure)
+        cure = f"Activate its environment (`. .venv/bin/activate`). If there is none: {INSTALL}"
+        yield error("packages", f"this project, {PROJECT}, is not installed for {sys.executable}", cure)
         return
     from packaging.requirements import Requirement
 

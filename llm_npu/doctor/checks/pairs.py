@@ -29,14 +29,14 @@ def versions(setup: Setup) -> Iterator[Finding]:
     findings = list(_pair_with_paddle(built.get("full_version") or _version(PLUGIN), judge))
     if setup.cann and setup.cann.version and built.get("cann_version"):
         findings += _pair_with_cann(built["cann_version"], setup.cann.version)
-    yield from findings or [ok("pairs", f"{PLUGIN} in {setup.card.plugin} goes with Paddle and CANN")]
+    yield from findings or [ok("pairs", f"{PLUGIN} in {setup.card.plugin} matches Paddle and CANN")]
 
 
 def _pair_with_paddle(plugin: str | None, judge) -> Iterator[Finding]:
     paddle = _version("paddlepaddle")
     if plugin is None or paddle is None or _release(plugin) == _release(paddle):
         return
-    what = f"{PLUGIN} {plugin} was built for paddlepaddle {plugin}, and paddlepaddle {paddle} is installed"
+    what = f"{PLUGIN} {plugin} was built for paddlepaddle {plugin}, but {paddle} is installed"
     yield judge(
         "pairs", what, f"Install {PLUGIN} {paddle}, or paddlepaddle {plugin}: the same version of both."
     )
@@ -44,8 +44,10 @@ def _pair_with_paddle(plugin: str | None, judge) -> Iterator[Finding]:
 
 def _pair_with_cann(built: str, installed: str) -> Iterator[Finding]:
     if is_before(built, installed) or is_before(installed, built):
-        what = f"{PLUGIN} was built with CANN {built}, and CANN {installed} is installed"
-        cure = f"Install CANN {built}: with another one, symbols may be undefined and operators differ."
+        what = f"{PLUGIN} was built with CANN {built}, but CANN {installed} is installed"
+        cure = (
+            f"Install CANN {built}: with another version, symbols may be undefined and operators may differ."
+        )
         yield warning("pairs", what, cure)
 
 
@@ -75,24 +77,24 @@ def mc2(setup: Setup) -> Iterator[Finding]:
     """
     asked = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
     if asked and not setup.environ[MC2_VARIABLE].strip().isdecimal():
-        what = f"{MC2_VARIABLE} is {setup.environ[MC2_VARIABLE]!r}, and PaddleNLP reads it as a number"
+        what = f"{MC2_VARIABLE} is {setup.environ[MC2_VARIABLE]!r}, but PaddleNLP reads it as a number"
         yield error("mc2", what, f"Set {MC2_VARIABLE}=1, or unset it.")
         return
     if setup.kind == "cpu":
         return
     old = list(_too_old(setup))
     if not old:
-        yield ok("mc2", f"products fused with collectives may be used{' and are asked for' * asked}")
+        yield ok("mc2", f"products fused with collectives are supported{' and enabled' * asked}")
         return
     needs = f"Install CANN {MC2_CANN} or later with driver {MC2_DRIVER} or later"
     if asked:
         what = (
             f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} asks for MC2, which {' and '.join(old)} cannot run"
         )
-        yield error("mc2", what, f"{needs}; until then unset {MC2_VARIABLE} and leave --overlap mc2 out.")
+        yield error("mc2", what, f"{needs}; until then unset {MC2_VARIABLE} and do not use --overlap mc2.")
     else:
         what = f"{' and '.join(old)} cannot run products fused with collectives (--overlap mc2)"
-        yield warning("mc2", what, f"{needs}, or leave --overlap mc2 out: pipelined does without.")
+        yield warning("mc2", what, f"{needs}, or use --overlap pipelined instead of mc2.")
 
 
 def _too_old(setup: Setup) -> Iterator[str]:

@@ -26,7 +26,9 @@ def files(setup: Setup) -> Iterator[Finding]:
     except ValueError:
         return  # the check of the device has said it
     if libraries.is_outdated():
-        what = f"the native libraries in {libraries.PACKAGE} were built from other C++ sources than it has"
+        what = (
+            f"the native libraries in {libraries.PACKAGE} were built from other C++ sources than those in it"
+        )
         yield warning("plugin", what, libraries.how_to_build())
     elif setup.kind == "virtual":
         yield ok(

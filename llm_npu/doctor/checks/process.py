@@ -46,10 +46,10 @@ def stages(setup: Setup) -> Iterator[Finding]:
     versions = f"paddle {facts['paddle']}"
     if "paddlenlp" in facts:
         versions += f", paddlenlp {facts['paddlenlp']}"
-    computed = f"; a product came out right on {facts['computed_on']}" if DEVICE in passed else ""
+    computed = f"; a product was correct on {facts['computed_on']}" if DEVICE in passed else ""
     yield ok("process", f"imported {versions}{computed}")
     if DEVICE in passed and facts["computed_on"] == "cpu" and _has_plugin(setup):
-        what = "Paddle has loaded no device plugin, so that it has no device npu"
+        what = "Paddle has loaded no device plugin: it has no device npu"
         yield error("process", what, PLUGIN_CURE)
 
 
@@ -60,7 +60,7 @@ def _no_paddle(setup: Setup, probe: Probe) -> Finding:
     if _has_plugin(setup):
         alone = run_probe({**setup.environ, "CUSTOM_DEVICE_ROOT": ""}, setup.timeout, [PADDLE])
         if alone.passed(PADDLE):
-            what = f"with the device plugin {what}; without it, paddle is imported"
+            what = f"with the device plugin {what}; without it, the import succeeds"
             return error("process", what, _cure(DEVICE, message))
     return error("process", what, _cure(PADDLE, message))
 

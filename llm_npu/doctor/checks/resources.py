@@ -31,21 +31,21 @@ def memory(setup: Setup) -> Iterator[Finding]:
     available = available_memory(setup.root)
     if available is None:
         cure = "Mount /proc into the container."
-        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not say what is available", cure)
+        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not tell the available memory", cure)
         return
     free = available / GIB
     what = f"{free:.1f} GiB of memory are available"
     smaller = "End other programs, raise the container's limit, or train a smaller model or batch."
     if free < LEAST_MEMORY:
-        yield error("memory", f"{what}, and paddle with paddlenlp takes {LEAST_MEMORY:g}", smaller)
+        yield error("memory", f"{what}; paddle with paddlenlp takes {LEAST_MEMORY:g}", smaller)
     elif free < ENOUGH_MEMORY:
         yield warning("memory", f"{what}, enough for the smallest models only", smaller)
     else:
         yield ok("memory", what)
     limit = setup.environ.get("VIRTUAL_NPU_MEMORY_GB")
     if setup.kind == "virtual" and limit and _number(limit) > free:
-        what = f"VIRTUAL_NPU_MEMORY_GB={limit} promises more than the {free:.1f} GiB that are available"
-        yield warning("memory", what, "Lower it: else the system ends the process, with no word of why.")
+        what = f"VIRTUAL_NPU_MEMORY_GB={limit} exceeds the {free:.1f} GiB that are available"
+        yield warning("memory", what, "Lower it, or the system kills the process without a message.")
 
 
 def available_memory(root: Path) -> int | None:
@@ -108,7 +108,7 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
     what = f"/dev/shm has {megabytes:,.0f} MiB"
     if megabytes <= DOCKERS_SHM:
         cure = "Start the container with --shm-size=16g, or train with --dataloader_num_workers 0."
-        yield warning("shm", f"{what}: workers of a data loader end with a bus error when it is full", cure)
+        yield warning("shm", f"{what}: data loader workers crash with a bus error when it is full", cure)
     else:
         yield ok("shm", what)
 
@@ -122,7 +122,7 @@ def threads(setup: Setup) -> Iterator[Finding]:
     cure = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
     first = (given or "").partition(",")[0].strip()
     if given is None:
-        yield ok("threads", f"{cores} core(s), all of which a run will use")
+        yield ok("threads", f"{cores} core(s), all used by a run")
     elif not first.isdecimal() or int(first) < 1:
         yield error("threads", f"OMP_NUM_THREADS is {given!r}; accepted: 1 or more", cure)
     elif int(first) > cores:
@@ -130,7 +130,7 @@ def threads(setup: Setup) -> Iterator[Finding]:
             "threads", f"OMP_NUM_THREADS={given} on {cores} core(s): threads wait for each other", cure
         )
     else:
-        yield ok("threads", f"{given} of {cores} core(s), as OMP_NUM_THREADS says")
+        yield ok("threads", f"{given} of {cores} core(s) (OMP_NUM_THREADS)")
 
 
 def instruction_set(setup: Setup) -> Iterator[Finding]:

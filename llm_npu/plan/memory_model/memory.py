@@ -59,7 +59,7 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
     z = Sizes.of(shape, layout)
     layers = layout.stage_layers(shape)
     stages = range(len(layers))
-    # Stages in the middle differ in how many micro batches are under way only; the first of them has most.
+    # Stages in the middle differ only in the number of micro batches in flight; the first of them has most.
     shown = sorted({0, 1, stages[-1]} & set(stages)) if len(set(layers)) == 1 else stages
     return Memory(tuple(_stage(shape, layout, z, stage, layers[stage]) for stage in shown))
 
@@ -112,7 +112,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     entry = z.whole if stage == 0 else z.hidden  # sequence parallelism keeps all of the embedding's result
     part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
     others = _under_way(layout, stage) - 1
-    ledger.take("micro batches", others * (part * kept + entry), "micro batches under way")
+    ledger.take("micro batches", others * (part * kept + entry), "micro batches in flight")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
     gathered.forward(ledger, "embedding", (entry,))
@@ -143,7 +143,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         ledger.give("embedding", "wide embedding")
     ledger.give("gradient", "entry", "micro batches")
     if layout.data_parallel_degree > 1 and not layout.sharding:
-        ledger.take("joined", SINGLE * sum(sizes), "gradients joined to be sent")
+        ledger.take("joined", SINGLE * sum(sizes), "fused gradient buffer")
         ledger.end("gradients sent")
     return StageMemory(stage, tuple(ledger.moments))
 

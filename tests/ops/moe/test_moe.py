@@ -7,7 +7,6 @@ import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instruction_sets import available, narrowest_by_default
 
 from paddle_fused import (
     grouped_matmul,
@@ -17,8 +16,6 @@ from paddle_fused import (
     use_backend,
 )
 from paddle_fused.ops.grouped_matmul.op import grouped_matmul_dweight
-
-OPERATORS = ("moe_token_permute", "moe_token_unpermute", "grouped_matmul")
 
 
 @pytest.fixture(params=["cpu", "npu:0"])
@@ -238,25 +235,3 @@ def test_a_captured_program_refuses_wrong_shapes_when_it_runs(words):
 
     with pytest.raises(ValueError, match=re.escape(words)):
         paddle.jit.to_static(program, full_graph=True)([first, *tensors])
-
-
-# ---- processes of their own
-
-
-@pytest.mark.slow
-def test_only_kernels_of_the_card_run_in_strict_mode(run_python):
-    result = run_python("-m", "paddle_fused.parity", *OPERATORS, VIRTUAL_NPU_STRICT="1")
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
-    lines = result.stdout.splitlines()
-    for operator in OPERATORS:
-        ran = [line for line in lines if line.startswith(f"{operator} ") and " ascend " in line]
-        assert any(" npu bfloat16 " in line and ": pass, " in line for line in ran), operator
-        native_on_npu = [line for line in lines if line.startswith(f"{operator} ") and "native   npu" in line]
-        assert native_on_npu and all("refused" in line for line in native_on_npu), operator
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", narrowest_by_default(available()))
-def test_instruction_sets(isa, run_python):
-    result = run_python("-m", "paddle_fused.parity", *OPERATORS, PADDLE_FUSED_ISA=isa)
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]

@@ -3,7 +3,6 @@
 import numpy as np
 import paddle
 import pytest
-from instruction_sets import available, narrowest_by_default
 from norm_calls import EPSILON, NORMS, call, gradients, tensors
 from precision import values
 
@@ -157,11 +156,3 @@ def test_a_captured_host_operator_refuses_when_it_runs(operator):
 
     with pytest.raises(ValueError, match=rf"{operator}: (x has shape \[4, 8\] and )?weight .*\[3\]"):
         program(paddle.ones([4, 8]), paddle.ones([3]))
-
-
-# The widest is what every other test runs on.
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", narrowest_by_default(available()[:-1]))
-def test_accuracy_on_narrower_instruction_sets(run_python, isa):
-    result = run_python("-m", "paddle_fused.parity", *NORMS, PADDLE_FUSED_ISA=isa)
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]

@@ -10,9 +10,10 @@ import typing
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from llm_npu.models.paddlenlp.families import FAMILIES
-from llm_npu.models.paddlenlp.presets import has_weights, is_preset
+from llm_npu.models.paddlenlp.presets import has_weights, is_preset, model_type
 
 from . import relations
 from .argument_file import as_flags, split_file
@@ -106,7 +107,7 @@ def read(argv: Sequence[str]) -> Arguments:
     given = {name: getattr(run, name) for name in given}
     run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
     relations.check(run, device)
-    _check_weights(run)
+    _check_model(run)
     return Arguments(run, device, given, (*notes, *_random_weights(run)))
 
 
@@ -240,8 +241,10 @@ def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> N
         default("learning_rate", 3e-4 if run.finetuning_type == "lora" else 3e-5)
 
 
-def _check_weights(run: Namespace) -> None:
+def _check_model(run: Namespace) -> None:
     name, lora = run.model_name_or_path, run.finetuning_type == "lora"
+    if not Path(name).is_dir():
+        model_type(name)  # refuses what is no preset
     if lora and has_weights(name) and not run.continue_training:
         raise ValueError("--finetuning_type lora starts from weights; leave --continue_training false out")
     if has_weights(name) or not (lora or run.continue_training):

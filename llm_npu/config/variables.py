@@ -1,7 +1,7 @@
-"""Environment variables that change nothing in this run, with the reason.
+"""Environment variables without effect in this run, with the reason.
 
-PaddleNLP's scripts for NPUs export a dozen variables. Some of them nothing reads, one is misspelt, and some
-only a card's libraries read; none of it is noticed by anybody.
+PaddleNLP's scripts for NPUs export a dozen variables: nothing reads some of them, one is misspelt, and others
+are read only by a card's libraries. Nothing there says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNREAD: Mapping[str, str] = {
     "MC2_Recompute": "PaddleNLP reads FLAGS_NPU_MC2_Recompute",
     "MULTI_STREAM_MEMORY_REUSE": "it belongs to torch_npu",
 }
-# Those that a card's driver, HCCL, CANN or paddle-custom-npu reads.
+# Read by a card's driver, HCCL, CANN or paddle-custom-npu.
 OF_A_CARD = (
     "ASCEND_GLOBAL_LOG_LEVEL", "ASCEND_LAUNCH_BLOCKING", "ASCEND_MAX_OP_CACHE_SIZE",
     "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_SLOG_PRINT_TO_STDOUT", "FLAGS_npu_blocking_run",
@@ -40,17 +40,12 @@ NEAR = 0.9
 
 
 def ineffective_variables(kind: str, environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """(name, why) of every variable in ``environ`` that looks as if it were meant for this run, but does
-    nothing.
+    """(name, why) of every variable in ``environ`` that seems meant for this run, but changes nothing.
 
-    ``kind`` is that of the device (``llm_npu.device.Device``): card, virtual or cpu.
+    ``kind`` is the device's (``llm_npu.device.Device``): card, virtual or cpu.
     """
-    found = []
-    for name in sorted(environ):
-        why = UNREAD.get(name) or _misspelt(name) or (_absent(name, kind) if name in OF_A_CARD else None)
-        if why:
-            found.append((name, why))
-    return found
+    reasons = {name: UNREAD.get(name) or _misspelt(name) or _absent(name, kind) for name in sorted(environ)}
+    return [(name, why) for name, why in reasons.items() if why]
 
 
 def _misspelt(name: str) -> str | None:
@@ -62,4 +57,5 @@ def _misspelt(name: str) -> str | None:
 
 
 def _absent(name: str, kind: str) -> str | None:
-    return None if kind == "card" else "a card's libraries read it, and this run uses none"
+    unused = name in OF_A_CARD and kind != "card"
+    return "only a card's libraries read it, and this run uses no card" if unused else None

@@ -99,6 +99,7 @@ def test_flags_are_the_fields_of_paddlenlps_class():
         ([SCRIPT, "--max_stps", "3"], 2, ["did you mean --max_steps?"]),
         ([SCRIPT, "--lora_rank", "0"], 2, ["--lora_rank is 0"]),
         ([SCRIPT, "--stage", "dpo"], 2, ["--stage is 'dpo'"]),
+        ([SCRIPT, "--model_name_or_path", "lama-tiny"], 2, ["Did you mean llama-tiny?"]),
         ([SCRIPT, "--nproc", "2", "--tensor_parallel_degree", "3"], 2, ["does not divide the 2 processes"]),
         (["-m", "llm_npu.plan", "--help"], 0, ["usage"]),
     ],

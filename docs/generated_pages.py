@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MADE = ROOT / "build/pages"
 SOURCES = [ROOT, ROOT / "tests/shared", ROOT / "tests/virtual_npu"]
 MARK = re.compile(r"<!-- generated: (\w+) -->")
+CHINESE_LINE_END = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-\u9fff\uff00-\uffef])")
 
 HEAD = """# Flags
 
@@ -54,6 +55,7 @@ def on_page_markdown(markdown, page, **_):
     made = MADE / page.file.src_uri
     if made.exists():
         return made.read_text(encoding="utf-8")
+    markdown = CHINESE_LINE_END.sub("", markdown)  # a browser would show a space
     return MARK.sub(lambda mark: TABLES[mark[1]](), markdown)
 
 

@@ -1,4 +1,4 @@
-"""Runs the pieces, one after the other, and writes the result after each."""
+"""Runs the pieces one after another and writes the result after each."""
 
 from __future__ import annotations
 

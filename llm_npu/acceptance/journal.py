@@ -1,7 +1,7 @@
-"""What a piece finds, written check by check: whatever ends the process, the lines before it stay.
+"""The results of a piece, written check by check: whatever ends the process, the lines before it stay.
 
-A check is ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note`` that
-nothing is held against. One that has begun and not ended names what the process was doing when it was lost.
+A check is the ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note``
+that is compared with nothing. A check that began and did not end tells what the process was doing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The result as a page that needs nothing else. It begins with what differs from the virtual NPU."""
+"""The result as a self-contained HTML page. It begins with the differences from the virtual NPU."""
 
 from __future__ import annotations
 

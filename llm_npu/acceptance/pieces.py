@@ -1,4 +1,4 @@
-"""What is looked at, in the order in which one fault explains the next, and the process of a piece.
+"""The pieces, in the order in which one fault explains the next, and the process of a piece.
 
 ``python -m llm_npu.acceptance.pieces JOB.json`` is that process.
 """

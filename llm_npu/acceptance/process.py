@@ -1,7 +1,7 @@
-"""Runs a program for a limited time; whatever becomes of it is an answer, and nothing of it is left.
+"""Runs a program with a time limit; whatever becomes of it is a result, and nothing of it is left behind.
 
-A process that is lost in a device's driver answers to no signal that a program can handle, and its ranks are
-in sessions of their own: everything that descends from it is killed.
+A process that hangs in a device's driver answers to no signal that a program can handle, and its ranks are in
+sessions of their own: all its descendants are killed.
 """
 
 from __future__ import annotations

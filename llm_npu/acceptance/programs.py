@@ -1,4 +1,4 @@
-"""The pieces that ask other programs of the project: doctor, dtypes, profiler, planner."""
+"""The pieces that run other programs of the project: doctor, dtypes, profiler, planner."""
 
 from __future__ import annotations
 

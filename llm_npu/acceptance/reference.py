@@ -1,8 +1,8 @@
-"""What the virtual NPU does, from the file that ``scripts/accept_card.py --record`` has written.
+"""The virtual NPU's results, from the file that ``scripts/accept_card.py --record`` writes.
 
 ``operators``: case -> the mode in which the ascend backend runs it, or null where it refuses.
-``training``: the inputs' fingerprint, and by quantity the recorded run and the runs that differ from it in
-roundings only.
+``training``: the fingerprint of the inputs, and by quantity the recorded run and runs that differ from it by
+rounding only.
 """
 
 from __future__ import annotations

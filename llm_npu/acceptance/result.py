@@ -1,4 +1,4 @@
-"""All that was found, as it is written: ``result.json`` and ``index.html`` in one folder."""
+"""All results, as they are written: ``result.json`` and ``index.html`` in one folder."""
 
 from __future__ import annotations
 

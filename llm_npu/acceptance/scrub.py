@@ -1,4 +1,4 @@
-"""Takes out of what programs print what says who and where: hosts, users, folders, addresses."""
+"""Removes hosts, users, folders and addresses from what programs print."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A small training with the project's script whose every input is made here, the same on every machine.
+"""A small training run with the project's script on inputs that are the same on every machine.
 
-The text, the weights and the tokenizer come from numbers that do not depend on the device, the release of
-Python or its library; ``fingerprint`` tells whether they are those of the recorded run.
+Text, weights and tokenizer are made of numbers that do not depend on the device, the release of Python or its
+library; ``fingerprint`` tells whether they are those of the recorded run.
 """
 
 from __future__ import annotations

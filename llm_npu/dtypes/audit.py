@@ -1,4 +1,4 @@
-"""The look at a model, its optimizer and a batch before the first step."""
+"""Checks a model, its optimizer and a batch before the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit of a training: before its first step and while it runs."""
+"""Audits a training run before its first step and watches it while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches the operators that Python calls: on a card and on the CPU, which tell nobody of their kernels."""
+"""Watches operators as Python calls them: on a card and on the CPU, which do not report their kernels."""
 
 from __future__ import annotations
 

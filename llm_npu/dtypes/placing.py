@@ -1,4 +1,4 @@
-"""Where a card would run an operator, from the dtypes that go in and come out."""
+"""Where a card would run an operator, by the dtypes of its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line of Python is responsible for a running call, an operator of a program, an attribute."""
+"""The line of Python that is responsible for a running call, an operator of a program or an attribute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""float64 tensors that are there before anything runs: of a model, of an optimizer, of a batch."""
+"""float64 tensors that exist before anything runs: of a model, an optimizer or a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The look at what runs: every kernel on the virtual NPU; operators and the plugin's own log on a card."""
+"""Checks what runs: every kernel on the virtual NPU; operators and the plugin's own log on a card."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Compares what two runs wrote with --dump_tensors.
+"""Compares the dumps of two runs (--dump_tensors).
 
     python -m llm_npu.numerics compare out/tensors out2/tensors [--yardstick out3/tensors] [--json FILE]
 
-Exit codes: 0 nowhere more than rounding; 1 they part; 2 bad input, with one sentence on stderr.
+Exit codes: 0 no difference beyond rounding; 1 a difference; 2 bad input, with one sentence on stderr.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A step run both ways, with the same weights, batch and random state: where do they part?
+"""Runs a step both ways, with the same weights, batch and random state, and reports where they differ.
 
-The first way is the run's own. The second is ``composed``, the fused operators computed by plain Paddle, or
-``stock``, PaddleNLP's own layers. The second runs twice more with other roundings, which shows how far
-rounding alone takes it (``comparison``). Experts are chosen as in the first (``routing``). The weights do not
-change, and the run goes on as it would have.
+The first way is that of the run. The second is ``composed``, the fused operators computed by plain Paddle, or
+``stock``, PaddleNLP's own layers. The second runs twice more with perturbed roundings, to measure the effect
+of rounding alone (``comparison``). Experts are chosen as in the first (``routing``). The weights do not
+change, and the run continues as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Where two recordings of a step part by more than rounding.
+"""Where two recordings of a step differ by more than rounding.
 
-Distances are root mean squares over the elements of a tensor. With recordings of the second way with other
-roundings as yardsticks (``rounding.other_roundings``),
+Distances are root mean squares over the elements of a tensor. Given yardsticks, recordings of the second way
+with perturbed roundings (``rounding.other_roundings``), a tensor of n elements may differ by
 
     allowed = (2 + 80 / n^2) max over yardsticks (distance from the second) + rounding of its largest element
 
-for n elements (few may lie near the second by luck: of two yardsticks for one number, with independent normal
-errors, both are nearer than half of a third in 13 % of all cases, and nearer than an 82nd in 0.01 %),
-and without them ``roundings`` roundings of its largest element: coarse, as rounding grows with the depth.
+The factor covers small n, where yardsticks may be close by chance: of two yardsticks for one number, with
+independent normal errors, both are closer than half of a third in 13 % of all cases, and closer than an 82nd
+in 0.01 %. Without yardsticks, ``roundings`` roundings of the largest element are allowed, a coarse bound
+because rounding grows with depth.
 """
 
 from __future__ import annotations

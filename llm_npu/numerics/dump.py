@@ -1,10 +1,10 @@
-"""Recordings of steps as files, to compare runs on other machines, devices or versions.
+"""Writes recordings of steps to files, to compare runs on other machines, devices or versions.
 
-    <output_dir>/tensors/step-3/rank-0/model.safetensors     the arrays, by the names of ``recording``
-    <output_dir>/tensors/step-3/rank-0/order.json            the names in the order in which they arose
+    <output_dir>/tensors/step-3/rank-0/model.safetensors     the arrays, by their names in ``recording``
+    <output_dir>/tensors/step-3/rank-0/order.json            the names, in the order of recording
 
-A step's outputs and their gradients are those of its first micro batch. The gradients of weights are those of
-the step, before they are clipped; under fp16 they are still multiplied by the loss scale.
+Outputs and their gradients are those of the first micro batch of a step. Gradients of weights are those of
+the whole step, before clipping; under fp16 they still contain the loss scale.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recordings of steps, read from the files of ``dump``. Importing it imports no framework."""
+"""Reads the files that ``dump`` writes. Importing it imports no framework."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Stops at the first NaN or infinity, with the layer and the operator that made it.
+"""Stops at the first NaN or infinity and names the layer and the operator that produced it.
 
-On the virtual NPU and on the CPU place Paddle's own FLAGS_check_nan_inf looks at what every operator returns,
-forward and backward. It reads device memory as the host's, so that it cannot be used on a card; and it does
-not see operators that are registered from outside of Paddle, such as the fused ones. Therefore the outputs of
-all layers and the gradients that reach them are looked at, too, everywhere.
+On the virtual NPU and on the CPU, Paddle's own FLAGS_check_nan_inf checks the results of every operator,
+forward and backward. It cannot be used on a card, because it reads device memory as host memory, and it does
+not see operators that are registered outside of Paddle, such as the fused ones. Therefore the outputs of all
+layers and their gradients are checked as well, on every device.
 """
 
 from __future__ import annotations

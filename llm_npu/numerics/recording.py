@@ -1,4 +1,4 @@
-"""The outputs and the gradients of all layers in a step, as arrays on the host."""
+"""Outputs and gradients of all layers in a step, as arrays on the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llm_npu.training.nonfinite import gradient_of
 from .dumped import GRADIENT, OUTPUT, WEIGHT
 
 
-class Recording(Mapping[str, np.ndarray]):
+class Recording(dict[str, np.ndarray]):
     """{name: array} in the order in which the arrays arose; bfloat16 is uint16, as in Paddle's ``numpy()``.
 
     output/llama.layers.0.mlp                    what the layer returned
@@ -24,21 +24,9 @@ class Recording(Mapping[str, np.ndarray]):
     weight gradient/llama.norm.weight            with respect to a parameter
     """
 
-    def __init__(self):
-        self._arrays: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
     def add(self, name: str, tensor: paddle.Tensor) -> None:
         """Keep a copy of ``tensor``; a gradient that comes in parts is added up by Paddle before."""
-        self._arrays[name] = tensor.detach().numpy()
+        self[name] = tensor.detach().numpy()
 
     def add_weight_gradients(self, model) -> None:
         """Those that the parameters of ``model`` have now, on this process."""

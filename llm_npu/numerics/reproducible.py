@@ -1,9 +1,9 @@
-"""The same bits in every run: ``--deterministic``.
+"""``--deterministic``: the same bits in every run.
 
-What is random is drawn from ``--seed``, and host kernels add up in an order that depends on the shapes alone,
-whatever the number of threads. What is left to fix are libraries that choose an order by themselves; they
-read these variables when they are loaded, so before paddle is imported. Importing this module imports no
-framework. docs/numerics.md has what is guaranteed.
+Random numbers are drawn from ``--seed``, and host kernels sum in an order that depends on shapes only, not on
+the number of threads. What remains are libraries that choose an order themselves. They read environment
+variables when they are loaded, so these are set before paddle is imported. Importing this module imports no
+framework. docs/numerics.md states what is guaranteed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What rounding alone can do to a step: the same model, with other roundings.
+"""The effect of rounding alone on a step: the same model, rounded differently.
 
-Two correct ways to compute a model round in different places, and one rounding grows from layer to layer.
-How far they may part is therefore not chosen but measured: the model runs again while the results of those
-layers that fused operators round in another way are off by a unit in the last place at random.
+Two correct implementations of a model round in different places, and a rounding error grows from layer to
+layer. How far they may differ is measured, not chosen: the model runs again with random errors of one unit
+in the last place in the results of those layers that fused operators round differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The same experts in every run of a comparison.
+"""The same choice of experts in every run of a comparison.
 
-Which experts a router chooses among near equals is a matter of rounding, and what another expert computes
-is not: so the second way takes the choices of the first, and says how many it would have made otherwise.
+Rounding may decide which of two nearly equal experts a router chooses, and another expert's result differs by
+far more than rounding. So the second way reuses the choices of the first, and reports how many of its own
+would have been different.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     session = Session(model, settings, make_optimizer)
     loss = session.step(input_ids, labels)
 
-``plan`` says as data where parameters and activations lie, ``apply`` puts it on a model, ``explain`` prints
-it with each communication and its bytes.
+``plan`` states as data how parameters and activations are placed, ``apply`` places them, ``explain`` prints
+the placements and each communication with its bytes.
 """
 
 from .apply import parallelize

@@ -1,4 +1,4 @@
-"""The communication of a step: read off a static program, or off what the virtual NPU has sent in dygraph."""
+"""The communication of a step: read from a static program, or recorded by the virtual NPU in dygraph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan does to a model, in words: each parameter's placement, each communication and its bytes."""
+"""Prints what a plan does to a model: each parameter's placement, each communication and its bytes."""
 
 from __future__ import annotations
 

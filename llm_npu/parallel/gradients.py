@@ -1,4 +1,4 @@
-"""The gradients of an optimizer step: added up over micro batches, then over processes, in float32."""
+"""Gradients of an optimizer step: summed over micro batches, then over processes, in float32."""
 
 from __future__ import annotations
 

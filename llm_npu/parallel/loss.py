@@ -1,4 +1,4 @@
-"""PaddleNLP's model together with its loss, as one layer."""
+"""PaddleNLP's model and its loss as one layer."""
 
 from __future__ import annotations
 

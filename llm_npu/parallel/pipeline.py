@@ -1,11 +1,10 @@
-"""A pipeline in dygraph: micro batches pass through the processes of one stage after the other.
+"""A pipeline in dygraph: micro batches pass from stage to stage, each on processes of its own.
 
-Paddle's auto-parallel knows of two ways. In one of them every process runs the whole model and skips the
-operators whose tensors it does not have; but those of custom libraries, as the fused ones are, are not
-skipped: they read tensors that are not there. Here it is the other one,
-``paddle.distributed.auto_parallel.pipelining``: a process has one stage (``llm_npu.parallel.stages``), and
-sends to the next one. Its schedule is 1F1B: a stage that has received enough micro batches to keep the ones
-behind it busy turns to a backward pass after each forward pass.
+Paddle's auto-parallel has two ways. In one, every process runs the whole model and skips operators whose
+tensors it does not have; but operators of custom libraries, such as the fused ones, are not skipped and read
+tensors that do not exist. This is the other one, ``paddle.distributed.auto_parallel.pipelining``: a process
+has one stage (``llm_npu.parallel.stages``) and sends to the next. The schedule is 1F1B: once a stage has
+received enough micro batches to keep later stages busy, it alternates forward and backward passes.
 
 B rows of a micro batch on this process, S sequence, H hidden.
 """

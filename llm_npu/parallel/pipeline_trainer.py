@@ -1,4 +1,4 @@
-"""What a pipeline of PaddleNLP's (``LlamaForCausalLMPipe``) needs to count as one process does."""
+"""Makes PaddleNLP's pipeline (``LlamaForCausalLMPipe``) count samples and losses as one process does."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The plan of a parallel model as data: where each parameter lies, and each activation at a few places.
+"""The plan of a parallel model as data: the placement of each parameter, and of activations at a few points.
 
-PaddleNLP's LlamaForCausalLM is written for one device. A plan splits it without a change to its code: rules
-for parameters by their names, and points of the model where activations get a placement. What lies between
-two points follows by the operators' own rules.
+PaddleNLP's LlamaForCausalLM is written for one device. A plan splits it without changing its code: rules
+place parameters by name, and points of the model place activations. Between two points the SPMD rules of the
+operators decide.
 
 B batch, S sequence, H hidden, V vocabulary. ``dp`` splits B everywhere; a plan is about ``tp``.
 
     embedding [V, H] by H  ->  hidden, whole (or split by S: sequence parallel)
-    attention: q, k, v by their heads; o by its rows, so that each process has a term of the sum
-    MLP: gate and up by columns, down by rows: a term of the sum again
-    output layer [H, V] by V, from whole hidden states; the loss needs three numbers for each token of others
+    attention: q, k, v by heads; o by rows, so that each process has a partial sum
+    MLP: gate and up by columns, down by rows: a partial sum again
+    output layer [H, V] by V, from whole hidden states; the loss exchanges three numbers per token
 """
 
 from __future__ import annotations

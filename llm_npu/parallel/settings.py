@@ -1,4 +1,4 @@
-"""What can be chosen about training on a mesh."""
+"""The settings of training on a mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each stage of a pipeline has of PaddleNLP's Llama."""
+"""The parts of PaddleNLP's Llama that each pipeline stage has."""
 
 from __future__ import annotations
 

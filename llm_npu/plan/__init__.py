@@ -1,14 +1,13 @@
-"""Plans a run before any card is booked. Importing it imports no framework.
+"""The planner: does a run fit, how fast is it, what limits it? Importing it imports no framework.
 
 From the sizes of a model to the answer:
 
-    shape, layout         the sizes of a model, and how a run of it is shared by cards
-    operations, program   what a step computes and sends
-    ledger, decoder_layer, memory
-                          what a card holds meanwhile
-    cards, cost           cards and links with their sources; the time that a step takes
+    shape, layout         the sizes of a model, and how cards share a run of it
+    step_model/           the operations of a step, and their time by a roofline model
+    memory_model/         the memory that a card holds during a step
+    cost                  the time of a whole step
     search                the fastest layout that fits
-    answer                all of it, what would be gained, and the cheapest change that makes a run fit
-    table, page           the answer as text, and as a page
-    dry_run, journal      the same step from the program itself, followed and not computed
+    answer                all of it, with alternatives and the cheapest change that makes a run fit
+    table, page           the answer as text and as HTML
+    dry_run, journal      the same step recorded from the program itself, without computing
 """

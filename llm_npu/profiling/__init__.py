@@ -1,4 +1,4 @@
-"""Where the time of a step goes: recording some steps of a program on the device npu.
+"""Where the time of a step goes: records some steps of a program on the device npu.
 
     from llm_npu import profiling
 
@@ -10,8 +10,8 @@
             train(batch)
             capture.step()
 
-``docs/profiling.md`` says what is in the folder, and ``python -m llm_npu.profiling report`` explains it.
-Importing this package imports neither paddle nor paddlenlp.
+``docs/profiling.md`` describes the files, and ``python -m llm_npu.profiling report`` explains them. Importing
+this package imports neither paddle nor paddlenlp.
 """
 
 from .capture import Capture

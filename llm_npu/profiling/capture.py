@@ -1,4 +1,4 @@
-"""Recording some steps of a program: Paddle's profiler for host and device, and msprof for a card."""
+"""Records some steps of a program: Paddle's profiler for host and device, msprof for a card."""
 
 from __future__ import annotations
 

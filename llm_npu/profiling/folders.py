@@ -1,7 +1,7 @@
-"""Where profiles are written: one folder for each rank, which the whole stack must agree on.
+"""Where profiles are written: one folder per rank, on which all tools agree.
 
 paddle-custom-npu writes a card's raw profile into FLAGS_npu_profiling_dir, which it reads when paddle is
-imported; its own tool that parses the profile looks into PROFILER_OUTPUT_DIR. Both are set alike here.
+imported; its parser looks into PROFILER_OUTPUT_DIR. Both are set to the same folder here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``msprof --export=on``: CANN's tool that turns a card's raw profile into tables and a timeline."""
+"""``msprof --export=on``, CANN's tool: turns a card's raw profile into tables and a timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--profile``: a callback that records some optimizer steps of a training."""
+"""``--profile``: a callback that records some optimizer steps of a training run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One Chrome trace of a rank: Paddle's events of the host above msprof's of the device, on one clock.
+"""One Chrome trace per rank: Paddle's events of the host above msprof's of the device, on one clock.
 
-Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both are the host's clock,
-but a viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, so that short
-events overlap which follow one another. Here all times count from the first event, in microseconds from
-which a viewer gets the exact nanosecond. Arrows have small numbers: msprof's may be made of times since 1970.
+Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both use the host's clock,
+but a viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, and short events
+that follow one another overlap. Here all times count from the first event, in microseconds from which a
+viewer gets the exact nanosecond. Arrows have small numbers: msprof may make theirs of times since 1970.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Matmul and communication at the same time, for tensor and sequence parallel layers.
+"""Overlaps matrix products with their communication in tensor and sequence parallel layers.
 
     from llm_npu.parallel import overlap
     y = overlap.matmul_all_reduce(x, weight, group)  # the planner chooses how
-    report = overlap.apply_overlap(model)  # the parallel layers of a PaddleNLP model use them from now on
+    report = overlap.apply_overlap(model)  # from now on the parallel layers of a PaddleNLP model use it
 
-docs/overlap.md explains the backends, the planner and what is exposed.
+docs/overlap.md explains the backends, the planner and exposed communication.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Makes the parallel layers of a model overlap, and undoes it.
 
-fleet's row-parallel layer has no switch for it, its column-parallel ones overlap only their gradients.
+fleet's row-parallel layer has no such switch, and its column-parallel layers overlap only their gradients.
 Functions are replaced on the layers of this one model, as llm_npu.surgery does: parameters, their names and
-state_dict stay as they are.
+state_dict stay the same.
 """
 
 from __future__ import annotations

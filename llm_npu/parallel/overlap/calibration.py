@@ -1,7 +1,7 @@
-"""What the planner's model needs, measured on the spot: products of some rows, and two collectives.
+"""Measures what the planner's model needs: products of some rows, and two collectives.
 
-All ranks of the group measure at the same time, as they will compute. What they find differs a little: the
-first rank's predictions are everybody's.
+All ranks of the group measure at the same time, as they will compute. Their results differ slightly, so all
+use the predictions of the first rank.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Collectives in flight on the communication stream.
 
-Paddle keeps the memory of a collective's inputs until it has run; that of its outputs goes to the next tensor
-as soon as nothing refers to them. Here both stay referenced until they have been waited for.
+Paddle keeps the memory of a collective's inputs until it has run, but reuses that of its outputs as soon as
+nothing refers to them. Here both stay referenced until they have been waited for.
 """
 
 from __future__ import annotations

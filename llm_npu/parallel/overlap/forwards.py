@@ -1,8 +1,8 @@
-"""Forwards for fleet's parallel linear layers, and for PaddleNLP's LoRA layers over them.
+"""Forwards for fleet's parallel linear layers, and for PaddleNLP's LoRA layers on top of them.
 
-Each takes the place of the stock forward with its signature. ``self.overlap_options`` holds who chooses the
-backends, and whether gathers are computed again. Biases, LoRA's small products and everything around them
-stay as in the stock layers.
+Each replaces the stock forward and has its signature. ``self.overlap_options`` holds the chooser of backends
+and whether gathers are recomputed. Biases, LoRA's small products and everything else stay as in the stock
+layers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The backend ``mc2``: the plugin's fused operators, of a card or of the virtual NPU. Shapes as in serial.py.
 
-They overlap inside of themselves; the calling stream waits for the whole. So where a weight's gradient is to
-be computed beside a collective, the product runs whole and its collective on the communication stream, as in
-PaddleNLP's layers; the fused operators take over where there is nothing to compute beside it.
+They overlap internally, and the calling stream waits for the whole. Where a weight's gradient can be computed
+beside a collective, the product therefore runs whole and its collective on the communication stream, as in
+PaddleNLP's layers; the fused operators are used where there is nothing to compute beside it.
 """
 
 from __future__ import annotations

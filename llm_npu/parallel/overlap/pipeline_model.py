@@ -1,8 +1,7 @@
-"""How long a product and its collective take: a model of the pipeline, and the bound that no pipeline beats.
+"""The time of a product and its collective: a model of the pipeline, and the lower bound of any pipeline.
 
-Two lanes, compute and link. A chunk of the product must be there before its collective starts (reduce), or
-the other way round (gather); the collectives follow each other on the link, the products on the compute lane.
-Times are seconds.
+Two lanes, compute and link. A chunk of the product must exist before its collective starts (reduce), or vice
+versa (gather). Collectives follow each other on the link, products on the compute lane. Times are in seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The backend ``pipelined``: chunks of rows, whose collectives run on the communication stream meanwhile.
 
 It takes every dtype that Paddle's products and collectives take. Shapes as in serial.py. Products and
-collectives write into the rows of one result: joining chunks would take the processor's time from products.
+collectives write into the rows of one result: concatenating chunks would cost the time of a product.
 """
 
 from __future__ import annotations

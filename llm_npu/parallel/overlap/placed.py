@@ -1,15 +1,15 @@
-"""Products of distributed tensors: the operator is chosen from where the tensors lie.
+"""Products of distributed tensors: the operator follows from the placements.
 
 For auto-parallel in dygraph. Along the mesh axis that splits the weight's rows, x is split by its last
-dimension, and the product is a term of a sum. Paddle leaves it so, and sums it whole, later; here the sum
-overlaps with the product:
+dimension, and the product is a partial sum. Paddle keeps it and reduces later; here the reduction overlaps
+with the product:
 
     wanted along that axis    operator
     whole                     matmul_all_reduce
     split along a dimension   matmul_reduce_scatter
 
 A weight that is split by columns needs no communication in its product, and the gradients of all layers with
-the same input are summed together, once: there is nothing to gain.
+the same input are reduced together, once: there is nothing to gain.
 """
 
 from __future__ import annotations

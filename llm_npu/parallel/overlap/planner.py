@@ -1,8 +1,8 @@
 """Chooses backend and number of chunks for each shape, the same on all ranks.
 
-The model of pipeline_model.py predicts what every setting takes, from rates that calibration.py measures when
-a shape comes for the first time. Those that are predicted to be nearly the best are tried, and the best of
-them is the choice: ``serial``, that is no overlap, where no other gains.
+The model of pipeline_model.py predicts the time of every setting, from rates that calibration.py measures
+when a shape first occurs. The settings that are predicted to be nearly the best are timed, and the fastest is
+chosen: ``serial``, no overlap, where nothing is faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A product of matrices with a collective before or behind it, and how it may be computed."""
+"""A matrix product with a collective before or after it, and the ways to compute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend ``serial``: the product and the collective one after the other; the definition of the others.
+"""The backend ``serial``: product and collective one after the other; the definition of the others.
 
 Shapes: left [rows, depth]; weight [depth, columns], or [columns, depth] with ``transpose``.
 """

@@ -1,4 +1,4 @@
-"""Tries settings: the model says which of them are worth it, the clock which of those is the best."""
+"""Times the settings that the model considers worth it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a step computes and sends, and how long that takes."""
+"""The operations of a step, and their time."""

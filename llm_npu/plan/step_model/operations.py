@@ -1,4 +1,4 @@
-"""A step of training as a list: what is computed, what is moved, and what it may run beside.
+"""A training step as a list of operations: what is computed, what is moved, and what may overlap.
 
 The list comes either from the program itself, run without memory or arithmetic (``llm_npu.plan.dry_run``), or
 from a model's shape and a layout (``llm_npu.plan.step_model.program``). The cost model turns it into seconds.

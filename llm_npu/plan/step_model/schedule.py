@@ -1,12 +1,12 @@
-"""Seconds of a pipeline's step from those of one micro batch on every stage.
+"""The time of a pipelined step, from that of one micro batch on every stage.
 
-1F1B (arXiv 2104.04473): every stage works on m micro batches, t_i seconds each, forward and backward.
-The slowest stage never waits once the pipeline is full; filling and draining it takes the other stages once:
+1F1B (arXiv 2104.04473): every stage works on m micro batches, t_i seconds each, forward and backward. The
+slowest stage never waits once the pipeline is full; filling and draining it costs the other stages once:
 
     T = m max(t) + (sum(t) - max(t)) / v
 
-v model chunks a stage, interleaved: filling takes 1/v of the time. Exact for equal stages, else an upper
-bound: a slow first stage drains while others still work.
+with v model chunks per stage (interleaved: filling takes 1/v of the time). Exact for equal stages, otherwise
+an upper bound: a slow first stage drains while others still work.
 """
 
 from __future__ import annotations

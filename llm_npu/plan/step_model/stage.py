@@ -1,7 +1,7 @@
-"""The parts of a model that one rank of a pipeline stage has, each as a list of operations.
+"""The parts of a model on one rank of a pipeline stage, each as a list of operations.
 
-Bytes count every reading and writing of a tensor once per kernel that does it. Of what tensor parallelism
-splits they are those of one rank.
+Bytes count every read and write of a tensor once per kernel. For what tensor parallelism splits, they are
+those of one rank.
 """
 
 from __future__ import annotations

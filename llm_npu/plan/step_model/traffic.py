@@ -1,9 +1,9 @@
-"""Seconds of a collective, by how many cards, in how many servers, and what connects them.
+"""The time of a collective: by the number of cards and servers, and by what connects them.
 
-An all-gather or reduce-scatter of V bytes among n cards; whole tensors take twice that:
+An all-gather or reduce-scatter of V bytes among n cards; an all-reduce takes twice as long:
 
     full mesh     V / (n B)                     every card sends its piece to all others at once
-    switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s of a card, and latency a
+    switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s per card, and latency a
     halving       (n - 1) / n V / B + log2(n) a the same bytes in fewer steps; n a power of two
 
 The cards of a server do their part first; each then exchanges its share with those in other servers.

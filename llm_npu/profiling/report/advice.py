@@ -1,4 +1,4 @@
-"""What to do first: each piece of advice with the time at stake and the evidence, the most costly first."""
+"""Advice with the time at stake and the evidence, the most costly first."""
 
 from __future__ import annotations
 

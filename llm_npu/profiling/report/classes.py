@@ -1,4 +1,4 @@
-"""What kind of work a task is: by its operator's type, its name and the engine that ran it."""
+"""The class of work of a task: by its operator's type, its name and the engine that ran it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a Llama's operators ran fused, and which ran as the small operators they are made of."""
+"""Which operators of a Llama ran fused, and which as the small operators they consist of."""
 
 from __future__ import annotations
 

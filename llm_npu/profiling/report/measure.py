@@ -1,4 +1,4 @@
-"""What one rank's profile adds up to: time by class, operators, steps, memory."""
+"""The totals of one rank's profile: time by class, operators, steps, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank the others wait for."""
+"""Ranks that the others wait for."""
 
 from __future__ import annotations
 

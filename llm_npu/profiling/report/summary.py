@@ -1,4 +1,4 @@
-"""The whole report on a folder: every rank, what they have in common, and advice."""
+"""The whole report on a folder: every rank, the totals of all, and advice."""
 
 from __future__ import annotations
 

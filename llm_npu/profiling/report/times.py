@@ -1,8 +1,8 @@
 """Microseconds as profilers write them, as whole nanoseconds.
 
-msprof writes microseconds since 1970 with three decimals, in JSON often as a string. That has more digits
-than a float64 holds (its steps are 0.25 microseconds there), and rounding makes neighbouring kernels overlap,
-which viewers then draw inside one another. Hence exact integers.
+msprof writes microseconds since 1970 with three decimals, in JSON often as a string. These have more digits
+than float64 holds (its steps are 0.25 microseconds there): rounding would make neighbouring kernels overlap,
+and viewers would nest them. Hence exact integers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the events of a Chrome trace one by one: the memory it takes does not grow with the file."""
+"""Reads the events of a Chrome trace one by one, in memory that does not grow with the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts together what belongs to each rank, from whatever files there are: tasks, launches, steps, memory."""
+"""Assembles each rank from the files that exist: tasks, launches, steps, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of tasks that a device ran, however the profile was written."""
+"""The table of tasks that a device ran, whatever format the profile has."""
 
 from __future__ import annotations
 

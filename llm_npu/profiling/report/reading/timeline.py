@@ -1,4 +1,4 @@
-"""Reads timelines in Chrome's format: msprof's, Paddle's, and the two merged into one file."""
+"""Reads timelines in Chrome's format: msprof's, Paddle's, and both merged into one file."""
 
 from __future__ import annotations
 

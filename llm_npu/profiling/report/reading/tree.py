@@ -1,4 +1,4 @@
-"""Finds what profilers have left below a folder: msprof's trees and Paddle's traces, of one or many ranks."""
+"""Finds profiles below a folder: msprof's trees and Paddle's traces, of one or many ranks."""
 
 from __future__ import annotations
 

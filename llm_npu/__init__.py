@@ -2,8 +2,8 @@
 
 Packages, the lowest layer first. Each imports only those above it in this list; none imports the tools:
 
+    core           errors, signals, output, ranks, files that appear whole, untrusted files, cards
     device         chooses the device, before anything imports paddle
-    core           ranks, refusals, output, files that appear whole, untrusted files, cards
     patches        patches for defects of stock Paddle and PaddleNLP
     models         families, presets, weights, LoRA; one folder for each library of models
     config         the arguments of a run

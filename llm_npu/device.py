@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from llm_npu.core.errors import UserError, caused_by_the_user
 from paddle_fused import virtual_npu
 
 ACCEPTED = (
@@ -81,13 +82,13 @@ def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -
     """
     match = re.fullmatch(r"(cpu)|npu:(card)|(virtual_npu|npu)(?::(\d+))?", name, re.ASCII)
     if match is None:
-        raise ValueError(f"The device {name!r} is not known. Accepted are: {ACCEPTED}.")
+        raise UserError(f"The device {name!r} is not known. Accepted are: {ACCEPTED}.")
     cpu, only_card, npu, index = match.groups()
     if cpu:
         return Device("cpu", "cpu", "cpu was asked for")
     if only_card:
         if card.missing:
-            raise ValueError(
+            raise UserError(
                 f"npu:card asks for an Ascend card, and none can be used: {'; '.join(card.missing)}. "
                 "Ask for npu to use the virtual NPU instead."
             )
@@ -109,7 +110,7 @@ def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -
     )
     if int(index) >= count:
         kinds = "Ascend card" if kind == "card" else "virtual NPU"
-        raise ValueError(
+        raise UserError(
             f"The device {name} does not exist: there {'is' if count == 1 else 'are'} {count} {kinds}"
             f"{'' if count == 1 else 's'}, with ids 0 to {count - 1}; {more}."
         )
@@ -126,10 +127,11 @@ def select(name: str) -> Device:
     virtual NPU, and RuntimeError if the virtual NPU is not usable or paddle is imported with another choice.
     """
     card = find_card()
-    device = decide(name, card, virtual_npu.is_active(), virtual_npu.device_count())
-    if device.kind == "virtual":
-        virtual_npu.activate()
-        return device
+    with caused_by_the_user():
+        device = decide(name, card, virtual_npu.is_active(), virtual_npu.device_count())
+        if device.kind == "virtual":
+            virtual_npu.activate()
+            return device
     wanted = str(card.plugin) if device.kind == "card" else ""  # empty keeps Paddle from looking for plugins
     if "paddle" in sys.modules:
         if os.environ.get("CUSTOM_DEVICE_ROOT", "") != wanted:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from llm_npu import config, device
 from llm_npu.core import console
+from llm_npu.core.errors import UserError
 
 BATCH = 2
 FILES = (".yaml", ".yml", ".json")
@@ -63,15 +64,15 @@ def of_function(name: str):
     """The model and the sample that FILE.py:FUNCTION gives."""
     file, _, function = name.rpartition(":")
     if not Path(file).is_file():
-        raise ValueError(f"{file} is no file; give FILE.py:FUNCTION")
+        raise UserError(f"{file} is no file; give FILE.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, function):
-        raise ValueError(f"{file} has no function {function}")
+        raise UserError(f"{file} has no function {function}")
     built = getattr(module, function)()
     if not isinstance(built, tuple) or len(built) != 2:
-        raise ValueError(f"{name} must give a layer and a sample, not a {type(built).__name__}")
+        raise UserError(f"{name} must give a layer and a sample, not a {type(built).__name__}")
     return *built, None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from llm_npu import device
 from llm_npu.core import console
+from llm_npu.core.errors import UserError, caused_by_the_user
 
 DECODES = ("greedy", "sampling", "beam")
 
@@ -34,8 +35,9 @@ def main(argv: list[str]) -> int:
     patches.apply()
     paddle.set_device(chosen.name)
     console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
-    tokens = tokenizer.load_tokenizer(arguments.tokenizer or arguments.checkpoint)
-    model = pretrained.load_model(arguments.checkpoint, arguments.dtype)
+    with caused_by_the_user():  # the files are
+        tokens = tokenizer.load_tokenizer(arguments.tokenizer or arguments.checkpoint)
+        model = pretrained.load_model(arguments.checkpoint, arguments.dtype)
     if arguments.unfused:
         console.say("fused operators: none (--unfused)")
     else:
@@ -110,9 +112,10 @@ def options_of(arguments: argparse.Namespace) -> dict:
 
 
 def lines_of(file: Path) -> list[str]:
-    prompts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with caused_by_the_user():  # the text may be in another encoding
+        prompts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not prompts:
-        raise ValueError(f"{file} holds no prompt; it should have one in each line")
+        raise UserError(f"{file} holds no prompt; it should have one in each line")
     return prompts
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llm_npu import device
 from llm_npu.core import cards, stopping
+from llm_npu.core.errors import UserError
 from paddle_fused import virtual_npu
 
 from . import journal, process, reference
@@ -46,17 +47,17 @@ def main(argv: Sequence[str], scripts: Path, description: str) -> int:
     """``scripts``: the folder of the project's scripts. Exit code: 1 if something differs or is lost."""
     options = parse(argv, description)
     if options.minutes <= 0:
-        raise ValueError(f"--minutes is {options.minutes:g}; give a number above zero")
+        raise UserError(f"--minutes is {options.minutes:g}; give a number above zero")
     cards.card(options.card)  # a misspelt name is refused before anything runs
     if options.device not in DEVICES:
-        raise ValueError(f"--device is {options.device}; give one of {', '.join(DEVICES)}")
+        raise UserError(f"--device is {options.device}; give one of {', '.join(DEVICES)}")
     if options.record:
         return _record(scripts)
     chosen = device.select(options.device)
     count = _count(options.cards, chosen)
     folder = options.output_dir.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--output_dir is {folder}, which is not an empty folder; give a new one")
+        raise UserError(f"--output_dir is {folder}, which is not an empty folder; give a new one")
     folder.mkdir(parents=True, exist_ok=True)
     result = Result(chosen.kind, count)
     print(f"device   {result.label}, {count} used", flush=True)
@@ -77,7 +78,7 @@ def _count(asked: int | None, chosen: device.Device) -> int:
     is_card = chosen.kind == "card"
     there = min(MOST_CARDS, device.find_card().count if is_card else virtual_npu.device_count())
     if asked is not None and not 1 <= asked <= there:
-        raise ValueError(f"--cards is {asked}; give 1 to {there}")
+        raise UserError(f"--cards is {asked}; give 1 to {there}")
     return asked or (there if is_card else min(CARDS_OF_A_HOST, there))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from llm_npu.core import atomic
+from llm_npu.core.errors import UserError
 
 from .pieces import Job
 
@@ -101,7 +102,7 @@ def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int
         from .process import ended_by
 
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise ValueError(f"{name} {ended_by(done.returncode)}: {' '.join(said[-4:])[-TAIL:]}")
+        raise UserError(f"{name} {ended_by(done.returncode)}: {' '.join(said[-4:])[-TAIL:]}")
     return done.stdout
 
 

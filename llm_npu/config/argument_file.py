@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -38,10 +39,10 @@ def split_file(argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
         if not equals:
             file = flags.pop(position) if position < len(flags) else ""
         if not file:
-            raise ValueError("--config: expected a file of arguments")
+            raise UserError("--config: expected a file of arguments")
         files.append(file)
     if len(files) > 1:
-        raise ValueError(f"{' and '.join(files)} are two files of arguments; give one")
+        raise UserError(f"{' and '.join(files)} are two files of arguments; give one")
     return (read_file(files[0]) if files else {}), flags
 
 
@@ -53,33 +54,33 @@ def read_file(name: str) -> dict[str, object]:
     """The arguments in a file; ``null`` leaves an argument at its default. ValueError as in split_file."""
     path = Path(name)
     if path.suffix not in SUFFIXES:
-        raise ValueError(
+        raise UserError(
             f"{name!r} is neither a flag (--name value) nor a file of arguments ({', '.join(SUFFIXES)})"
         )
     try:
         text = plain_json.text_of(path, LARGEST)
     except OSError as error:
-        raise ValueError(f"the file of arguments {name} cannot be read: {error}") from error
+        raise UserError(f"the file of arguments {name} cannot be read: {error}") from error
     try:
         if path.suffix == ".json":
             content = plain_json.loads(text, pairs=lambda pairs: _without_doubles(pairs, name))
         else:
             content = _yaml(text, name)
     except (json.JSONDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{name} is not valid {path.suffix[1:].upper()}: {_one_line(error)}") from error
+        raise UserError(f"{name} is not valid {path.suffix[1:].upper()}: {_one_line(error)}") from error
     if content is None:  # an empty YAML file
         return {}
     if not isinstance(content, dict):
-        raise ValueError(f"{name} must map argument names to values, not be a {type(content).__name__}")
+        raise UserError(f"{name} must map argument names to values, not be a {type(content).__name__}")
     for key, value in content.items():
         if not isinstance(key, str):
-            raise ValueError(f"{name}: {key!r} is no argument's name")
+            raise UserError(f"{name}: {key!r} is no argument's name")
         if isinstance(value, dict):
-            raise ValueError(
+            raise UserError(
                 f"{name}: {key} holds a mapping; arguments stand at the top level, without groups"
             )
         if not _is_plain(value, depth=2):  # skip_data_intervals is a list of pairs
-            raise ValueError(f"{name}: {key} must be a plain value, or a list of them")
+            raise UserError(f"{name}: {key} must be a plain value, or a list of them")
     return {key: value for key, value in content.items() if value is not None}
 
 
@@ -100,7 +101,7 @@ def _without_doubles(pairs: list[tuple[str, object]], name: str) -> dict[str, ob
     found = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"{name} gives {key} twice")
+            raise UserError(f"{name} gives {key} twice")
         found[key] = value
     return found
 
@@ -110,7 +111,7 @@ def _yaml(text: str, name: str) -> object:
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if isinstance(token, yaml.AliasToken):
-            raise ValueError(f"{name} has an alias (*{token.value}); write the value out")
+            raise UserError(f"{name} has an alias (*{token.value}); write the value out")
         depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
         if depth > DEEPEST:
             raise yaml.YAMLError("it is nested too deeply")

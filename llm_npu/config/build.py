@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from paddlenlp.trainer import TrainingArguments
 from paddlenlp.transformers.configuration_utils import llmmetaclass
 
+from llm_npu.core.errors import UserError
+
 from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
 from .device_flag import paddle_name
 from .early import process_count
@@ -64,5 +66,5 @@ def _made(kind: type, values: Mapping[str, object]) -> object:
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Paddle lists its flags when it sets up groups
             return kind(**arguments)
-    except AssertionError as error:  # PaddleNLP asserts some of its users' choices
-        raise ValueError(str(error) or "PaddleNLP refuses this combination of arguments") from error
+    except (AssertionError, ValueError) as error:  # PaddleNLP asserts some of its users' choices
+        raise UserError(str(error) or "PaddleNLP refuses this combination of arguments") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 
+from llm_npu.core.errors import UserError
+
 DEFAULT = "npu"
 NAMES = ("npu", "npu:card", "virtual_npu", "cpu")
 
@@ -17,7 +19,7 @@ def checked(device: object) -> str:
         return device
     nearest = difflib.get_close_matches(str(device), NAMES, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    raise ValueError(
+    raise UserError(
         f"--device {device} is unknown: give npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu{hint}"
     )
 

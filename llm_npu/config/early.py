@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from paddle_fused import virtual_npu
 
 from .argument_file import split_file
@@ -83,5 +84,5 @@ def _count(given: Mapping[str, object], name: str, what: str, lowest: int) -> in
     """The whole number given for ``name``; ``lowest`` if there is none."""
     found = given.get(name, lowest)
     if isinstance(found, bool) or not str(found).isascii() or not str(found).isdigit() or int(found) < lowest:
-        raise ValueError(f"--{name} is {found}; give {what}, {lowest} or more")
+        raise UserError(f"--{name} is {found}; give {what}, {lowest} or more")
     return int(found)

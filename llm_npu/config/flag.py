@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from llm_npu.core.errors import UserError
+
 
 @dataclass(frozen=True)
 class NoEffect:
@@ -65,11 +67,11 @@ class Flag:
         if value == self.default or not self.limits:
             return
         if self.choices and value not in self.choices:
-            raise ValueError(f"--{self.name} is {value!r}, but must be {self.limits}")
+            raise UserError(f"--{self.name} is {value!r}, but must be {self.limits}")
         if self.at_least is not None and not (
             self.at_least <= value < (math.inf if self.below is None else self.below)
         ):
-            raise ValueError(f"--{self.name} is {value}, but must be {self.limits}")
+            raise UserError(f"--{self.name} is {value}, but must be {self.limits}")
 
     def without_effect(self, run: Namespace) -> str | None:
         """Why the flag changes nothing in ``run`` (see ``NoEffect``); None where it has an effect."""

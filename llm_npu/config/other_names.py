@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from llm_npu.core.errors import UserError
+
 from .flag import Flag
 
 SHARDING = "give --sharding stage1, stage2 or stage3, PaddleNLP's own, and --nproc"
@@ -53,11 +55,11 @@ def translate(
         found: dict[str, str] = {}  # this script's name -> the one that it is given under
         for name in names:
             if name in REFUSED:
-                raise ValueError(f"--{name} is no argument of this script: {REFUSED[name]}")
+                raise UserError(f"--{name} is no argument of this script: {REFUSED[name]}")
             ours = aliases.get(name, name)
             other = found.setdefault(ours, name)
             if other != name:
-                raise ValueError(f"{where} gives --{ours} under two names, {other} and {name}; give one")
+                raise UserError(f"{where} gives --{ours} under two names, {other} and {name}; give one")
             if ours != name:
                 notes.append(f"--{name} is read as --{ours}")
     renamed = {aliases.get(name, name): value for name, value in in_file.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from llm_npu.core.errors import UserError
+
 OPTIONS = ("shapes", "memory", "call_sites")
 ACCEPTED = "steps=10:13 (steps 10, 11 and 12), then any of ,warmup=2 ,shapes ,memory ,call_sites"
 FOLDER = "profile"  # in the output folder
@@ -39,16 +41,16 @@ def profile_window(text: str) -> ProfileWindow:
         elif part in OPTIONS:
             asked = {part: True}
         else:
-            raise ValueError(
+            raise UserError(
                 f"--profile is {text!r}, in which {part!r} is not understood; accepted: {ACCEPTED}"
             )
         if found.keys() & asked.keys():
-            raise ValueError(f"--profile is {text!r}, which gives {part.partition('=')[0]} twice")
+            raise UserError(f"--profile is {text!r}, which gives {part.partition('=')[0]} twice")
         found |= asked
     if "first" not in found:
-        raise ValueError(f"--profile is {text!r}, which names no steps; accepted: {ACCEPTED}")
+        raise UserError(f"--profile is {text!r}, which names no steps; accepted: {ACCEPTED}")
     if not 1 <= found["first"] <= found["last"]:
-        raise ValueError(
+        raise UserError(
             f"--profile is {text!r}, which holds no step: steps count from 1, and the one behind the colon "
             "is the first that is not recorded"
         )
@@ -60,7 +62,7 @@ def steps_of(text: str) -> range:
     found = re.fullmatch(r"(\d+)(?::(\d+))?", text, re.ASCII)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 1 <= first <= last:
-        raise ValueError(
+        raise UserError(
             f"--dump_tensors is {text}: give one step, or the first and the last one, such as 1:3"
         )
     return range(first, last + 1)

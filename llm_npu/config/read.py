@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
 from llm_npu.models.paddlenlp.presets import has_weights, is_preset, model_type
 
@@ -96,9 +97,7 @@ def read(argv: Sequence[str]) -> Arguments:
     kept = {name: _from_file(known[name], value) for name, value in in_file.items() if name not in overridden}
     run, rest = _parser(known).parse_known_args([*as_flags(kept), *line])
     if rest:
-        raise ValueError(
-            f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags"
-        )
+        raise UserError(f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags")
     given = {*in_file, *overridden}
     _choose_defaults(run, device, given)
     relations.check_strategies(run)
@@ -127,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
     """Raises ValueError instead of printing the usage and exiting."""
 
     def error(self, message):
-        raise ValueError(message.removeprefix("argument "))
+        raise UserError(message.removeprefix("argument "))
 
 
 def _parser(known: Mapping[str, Flag]) -> _Parser:
@@ -187,7 +186,7 @@ def _from_file(flag: Flag, value: object) -> object:
         return "no"
     if isinstance(value, list) and typing.get_origin(flag.kind) is not list:
         if flag.name not in COMMA_SEPARATED:
-            raise ValueError(f"{flag.name} takes one value, but the file of arguments gives the list {value}")
+            raise UserError(f"{flag.name} takes one value, but the file of arguments gives the list {value}")
         return ",".join(map(str, value))
     return value
 
@@ -198,7 +197,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
             continue
         nearest = difflib.get_close_matches(name.replace("-", "_"), (*known, "config"), n=1, cutoff=0.5)
         hint = f"did you mean --{nearest[0]}?" if nearest else "--help lists all flags"
-        raise ValueError(f"--{name} is no argument of this script; {hint}")
+        raise UserError(f"--{name} is no argument of this script; {hint}")
 
 
 def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
@@ -246,9 +245,9 @@ def _check_model(run: Namespace) -> None:
     if not Path(name).is_dir():
         model_type(name)  # refuses what is no preset
     if lora and has_weights(name) and not run.continue_training:
-        raise ValueError("--finetuning_type lora starts from weights; leave --continue_training false out")
+        raise UserError("--finetuning_type lora starts from weights; leave --continue_training false out")
     if has_weights(name) or not (lora or run.continue_training):
         return
     asked = "--finetuning_type lora" if lora else "--continue_training"
     lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
-    raise ValueError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")
+    raise UserError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")

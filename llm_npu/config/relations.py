@@ -10,6 +10,7 @@ import math
 from argparse import Namespace
 
 from llm_npu.core import peak_flops
+from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
 from .arguments import FusedArguments
@@ -35,14 +36,14 @@ def check(run: Namespace, device: str) -> None:
     """ValueError with one sentence when the flags of ``run`` cannot work together on ``device``."""
     split_weights(run.split)
     if not run.do_train:
-        raise ValueError("--do_train false leaves nothing to do: this script trains")
+        raise UserError("--do_train false leaves nothing to do: this script trains")
     if run.do_eval != (run.evaluation_strategy != "no"):
-        raise ValueError(
+        raise UserError(
             f"--do_eval {str(run.do_eval).lower()} contradicts --evaluation_strategy "
             f"{run.evaluation_strategy}; give one of the two"
         )
     if run.max_restarts and str(run.resume_from_checkpoint).lower() != "auto":
-        raise ValueError(
+        raise UserError(
             f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
             "--resume_from_checkpoint auto; give both"
         )
@@ -60,9 +61,7 @@ def check_strategies(run: Namespace) -> None:
     """ValueError for PaddleNLP's "epoch" as the time to evaluate or to save."""
     for name, interval in (("evaluation_strategy", "eval_steps"), ("save_strategy", "save_steps")):
         if getattr(run, name) == "epoch":
-            raise ValueError(
-                f"--{name} is 'epoch', but the whole run is one epoch; give --{interval} instead"
-            )
+            raise UserError(f"--{name} is 'epoch', but the whole run is one epoch; give --{interval} instead")
 
 
 def split_weights(split: str) -> tuple[float, float, float]:
@@ -73,21 +72,21 @@ def split_weights(split: str) -> tuple[float, float, float]:
     except ValueError:
         weights = []
     if not 1 <= len(weights) <= 3 or not all(0 <= each < math.inf for each in weights) or not sum(weights):
-        raise ValueError(
+        raise UserError(
             f"--split is {split!r}, but must be up to three weights of 0 or more for training, validation "
             "and test, such as 949,50,1"
         )
     if not weights[0]:
-        raise ValueError(f"--split is {split!r}, which leaves nothing for training; raise the first weight")
+        raise UserError(f"--split is {split!r}, which leaves nothing for training; raise the first weight")
     weights += [0.0] * (3 - len(weights))
     return tuple(weight / sum(weights) for weight in weights)
 
 
 def _check_samples(run: Namespace) -> None:
     if run.stage == "sft" and run.input_dir is None:
-        raise ValueError("--stage sft needs --input_dir with conversations in .jsonl, one per line")
+        raise UserError("--stage sft needs --input_dir with conversations in .jsonl, one per line")
     if run.stage == "sft" and run.packing == "stream":
-        raise ValueError(
+        raise UserError(
             "--packing stream cuts text every max_seq_length tokens, but --stage sft keeps conversations "
             "whole; give first_fit, length_grouped or none"
         )
@@ -101,12 +100,12 @@ def _check_observation(run: Namespace, device: str) -> None:
         steps_of(str(run.dump_tensors))
     for name in ("check_nan_inf", "compare_with", "dump_tensors"):
         if getattr(run, name) and run.enable_auto_parallel:
-            raise ValueError(f"--{name} needs undistributed layers; leave --enable_auto_parallel out")
+            raise UserError(f"--{name} needs undistributed layers; leave --enable_auto_parallel out")
         if getattr(run, name) and run.pipeline_parallel_degree > 1:
-            raise ValueError(f"--{name} does not work in a pipeline; leave --pipeline_parallel_degree out")
+            raise UserError(f"--{name} does not work in a pipeline; leave --pipeline_parallel_degree out")
     switches = {field.name: getattr(run, field.name) for field in dataclasses.fields(FusedArguments)}
     if run.compare_with and not any(FusedArguments(**switches).switches().values()):
-        raise ValueError(
+        raise UserError(
             "--compare_with compares fused operators with others, but this run has none; leave it out, or "
             "switch an operator on"
         )
@@ -114,25 +113,25 @@ def _check_observation(run: Namespace, device: str) -> None:
         return
     window = profile_window(run.profile)
     if device == "cpu":
-        raise ValueError("--profile needs --device npu or virtual_npu: it records what that device does")
+        raise UserError("--profile needs --device npu or virtual_npu: it records what that device does")
     if run.max_steps != -1 and window.last > run.max_steps:
-        raise ValueError(
+        raise UserError(
             f"--profile {run.profile} records {window}, but --max_steps {run.max_steps} ends before that"
         )
 
 
 def _check_precision(run: Namespace, device: str) -> None:
     if run.bf16 and run.fp16:
-        raise ValueError("--bf16 and --fp16 were both given; choose one")
+        raise UserError("--bf16 and --fp16 were both given; choose one")
     if (run.bf16 or run.fp16) and device == "cpu":
-        raise ValueError(
+        raise UserError(
             f"--{'bf16' if run.bf16 else 'fp16'} needs --device npu or virtual_npu: "
             "Paddle's CPU place computes in float32 only"
         )
     if run.use_fused_linear_cross_entropy:
-        raise ValueError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
+        raise UserError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
     if run.to_static and not run.enable_auto_parallel:
-        raise ValueError(
+        raise UserError(
             "--to_static does not work with PaddleNLP's Trainer; give --enable_auto_parallel as well, or "
             "train in dynamic mode"
         )
@@ -141,33 +140,31 @@ def _check_precision(run: Namespace, device: str) -> None:
 def _check_auto_parallel(run: Namespace) -> None:
     """What ``llm_npu.parallel`` does not do."""
     if run.fp16:
-        raise ValueError(
-            "--enable_auto_parallel trains in float32 or bfloat16; give --bf16 instead of --fp16"
-        )
+        raise UserError("--enable_auto_parallel trains in float32 or bfloat16; give --bf16 instead of --fp16")
     if run.bf16 and (run.fp16_opt_level != "O2" or not run.amp_master_grad):
-        raise ValueError(
+        raise UserError(
             "--enable_auto_parallel with --bf16 keeps low-precision weights and float32 gradients; leave "
             "--fp16_opt_level and --amp_master_grad out"
         )
     if run.finetuning_type != "full":
-        raise ValueError("--enable_auto_parallel trains all weights; leave --finetuning_type out")
+        raise UserError("--enable_auto_parallel trains all weights; leave --finetuning_type out")
     if run.packing != "stream" or run.reset_attention_mask:
-        raise ValueError(
+        raise UserError(
             "--enable_auto_parallel splits rows of equal length without masks; give --packing stream, "
             "without --reset_attention_mask"
         )
     if run.to_static and run.nonfinite == "skip":
-        raise ValueError(
+        raise UserError(
             "--nonfinite skip does not work with --to_static, whose program updates the weights before the "
             "loss is known; leave one of the two out"
         )
     if run.pipeline_parallel_degree > 1 and run.hybrid_parallel_topo_order == "sharding_first":
-        raise ValueError(
+        raise UserError(
             "--enable_auto_parallel places the processes of a stage side by side; leave "
             "--hybrid_parallel_topo_order out, or give pp_first"
         )
     if run.pipeline_parallel_degree > 1 and paddle_release.before(3, 1):
-        raise ValueError(
+        raise UserError(
             "--enable_auto_parallel with --pipeline_parallel_degree needs Paddle 3.1 or later, whose "
             f"auto-parallel has schedules of stages; this is {paddle_release.installed_paddle().version}. "
             "Leave --enable_auto_parallel out: PaddleNLP's Trainer has pipelines."
@@ -177,12 +174,12 @@ def _check_auto_parallel(run: Namespace) -> None:
 def _check_steps(run: Namespace) -> None:
     steps = run.max_steps
     if steps == 0 or steps < -1:
-        raise ValueError(f"--max_steps is {steps}, but must be 1 or more (or -1: num_train_epochs decides)")
+        raise UserError(f"--max_steps is {steps}, but must be 1 or more (or -1: num_train_epochs decides)")
     if steps == -1 and run.num_train_epochs <= 0:
-        raise ValueError("--max_steps is -1 and --num_train_epochs is 0, so there is nothing to train")
+        raise UserError("--max_steps is -1 and --num_train_epochs is 0, so there is nothing to train")
     for interval in run.skip_data_intervals or []:
         if len(interval) != 2 or not 1 <= interval[0] <= interval[1]:
-            raise ValueError(
+            raise UserError(
                 f"--skip_data_intervals is {' '.join(map(str, interval))}, but must be the first and the "
                 "last step to skip, counted from 1"
             )
@@ -191,24 +188,22 @@ def _check_steps(run: Namespace) -> None:
         if first <= trained:
             trained = max(trained, last + 1)
     if steps != -1 and trained > steps:
-        raise ValueError(
-            f"--skip_data_intervals skips all of the {steps} steps, so there is nothing to train"
-        )
+        raise UserError(f"--skip_data_intervals skips all of the {steps} steps, so there is nothing to train")
 
 
 def _check_schedule(run: Namespace) -> None:
     if run.warmup_ratio > 1:
-        raise ValueError(f"--warmup_ratio is {run.warmup_ratio}, but must be between 0 and 1")
+        raise UserError(f"--warmup_ratio is {run.warmup_ratio}, but must be between 0 and 1")
     if run.lr_scheduler_type not in ("cosine", "linear"):
         return
     if run.min_learning_rate > run.learning_rate:
-        raise ValueError(
+        raise UserError(
             f"--min_learning_rate {run.min_learning_rate} is above --learning_rate {run.learning_rate}"
         )
     end = run.decay_steps or run.max_steps
     warmup = run.warmup_steps or run.warmup_ratio * max(run.max_steps, 0)
     if 0 < end < warmup:
-        raise ValueError(
+        raise UserError(
             f"the learning rate warms up for {warmup:g} steps (--warmup_steps or --warmup_ratio), but its "
             f"decay ends at step {end} (--{'decay_steps' if run.decay_steps else 'max_steps'})"
         )
@@ -223,21 +218,21 @@ def check_parallel(run: Namespace) -> None:
         return
     for name in OTHER_WAYS:
         if (value := getattr(run, name) or 0) is True or value > 1:
-            raise ValueError(
+            raise UserError(
                 f"--{name} is {value}, but this script does not have that parallelism; give "
                 "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
             )
     degrees = {name: getattr(run, name) for name in DEGREES if getattr(run, name) not in (-1, 1)}
     if {"sharding_degree", "sharding_parallel_degree"} <= degrees.keys():
-        raise ValueError(
+        raise UserError(
             "--sharding_degree is the old name of --sharding_parallel_degree; give the new one only"
         )
     for name, degree in degrees.items():
         if degree < 1:
-            raise ValueError(f"--{name} is {degree}, but must be 1 or more")
+            raise UserError(f"--{name} is {degree}, but must be 1 or more")
         if name.startswith("sharding") and not run.sharding:
             # PaddleNLP would warn, and each of these processes train a model of its own.
-            raise ValueError(
+            raise UserError(
                 f"--{name} is {degree}, but --sharding does not say what to split; give --sharding stage1, "
                 f"stage2 or stage3 as well, or leave --{name} out"
             )
@@ -245,13 +240,13 @@ def check_parallel(run: Namespace) -> None:
     if run.processes % product:
         given = " times ".join(f"--{name} {degree}" for name, degree in degrees.items())
         equals = f", {product}," if len(degrees) > 1 else ""
-        raise ValueError(
+        raise UserError(
             f"{given}{equals} does not divide the {run.processes} processes of this run; give degrees whose "
             f"product divides {run.processes}, or start a multiple of {product} processes"
         )
     if run.enable_auto_parallel:
         if run.overlap:
-            raise ValueError(
+            raise UserError(
                 f"--overlap {run.overlap} is for the layers of --tensor_parallel_degree without "
                 "--enable_auto_parallel; leave one of the two out (in Python, "
                 "llm_npu.parallel.overlap.apply_overlap takes a model of distributed tensors)"
@@ -268,13 +263,13 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
     """
     stages = {"stage2", "stage3"} & set(run.sharding.split())
     if "stage3" in stages and "tensor_parallel_degree" in degrees:
-        raise ValueError(
+        raise UserError(
             "--sharding stage3 does not go with --tensor_parallel_degree in PaddleNLP; give stage1, stage2, "
             "or one of the two flags only"
         )
     given = next((name for name in degrees if name.startswith("sharding")), None)
     if stages and given and replicated and run.amp_master_grad:
-        raise ValueError(
+        raise UserError(
             f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) takes all processes in "
             f"PaddleNLP; leave --{given} out, or give --sharding stage1"
         )
@@ -286,12 +281,12 @@ def _check_interleaved(run: Namespace, stages: int) -> None:
     if parts <= 1 or stages == 1:  # without stages it has no effect
         return
     if stages < 3:
-        raise ValueError(
+        raise UserError(
             f"--virtual_pp_degree is {parts}, which takes a pipeline of 3 stages or more; "
             f"--pipeline_parallel_degree is {stages}"
         )
     if micro_batches != stages and micro_batches < 2 * stages:
-        raise ValueError(
+        raise UserError(
             f"with --virtual_pp_degree {stages} stages take {stages} micro batches, or {2 * stages} and "
             f"more; --gradient_accumulation_steps is {micro_batches}"
         )

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
+
 from .atomic import publish, unfinished
 
 
@@ -27,7 +29,7 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
     except OSError as error:
         if error.filename is not None and not _related(target.parent, Path(str(error.filename))):
             raise
-        raise ValueError(
+        raise UserError(
             f"the cache folder {target.parent} cannot be written ({error.strerror}); "
             "name another with LLM_NPU_CACHE or --data_cache"
         ) from error

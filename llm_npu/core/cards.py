@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
+
 DATA = Path(__file__).parent / "data"
 GIGA, TERA = 1e9, 1e12
 
@@ -86,7 +88,7 @@ def card(name: str) -> Card:
     if full not in data["cards"]:
         nearest = difflib.get_close_matches(short, names(), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(f"--card is {name or 'empty'}: give one of {', '.join(names())}{hint}")
+        raise UserError(f"--card is {name or 'empty'}: give one of {', '.join(names())}{hint}")
     found = data["cards"][full]
     return Card(
         full,

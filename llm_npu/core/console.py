@@ -11,16 +11,14 @@ import io
 import os
 import re
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from llm_npu.core import refusal, stopping
+from llm_npu.core import errors, refusal, stopping
 
-OURS, FRAMEWORKS = ("llm_npu", "paddle_fused"), ("paddle", "paddlenlp")
 SCREEN = Console(highlight=False, soft_wrap=True)
 
 
@@ -35,7 +33,8 @@ def import_frameworks() -> None:
     Several processes of one machine share its cores.
     Paddle answers SIGTERM with a C++ stack trace; here it ends the program with a sentence (``stopping``).
     Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user
-    has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays.
+    has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays. UserError for what Paddle says of
+    an installation that cannot work.
     """
     sharing = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // sharing)))
@@ -44,7 +43,8 @@ def import_frameworks() -> None:
     for category in (UserWarning, DeprecationWarning, FutureWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(paddle|paddlenlp|_distutils_hack)\b")
     stopping.shield()
-    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+    silent = contextlib.redirect_stderr(io.StringIO())
+    with errors.caused_by_the_user(), silent, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import paddlenlp.transformers  # noqa: F401  (imports paddle)
     from paddlenlp.utils.log import logger
@@ -113,19 +113,6 @@ def mib(size: int) -> str:
     return f"{size / 2**20:,.0f} MiB"
 
 
-def is_ours(error: ValueError | OSError) -> bool:
-    """Whether the text of ``error`` was written for the user: not an error of Paddle or of its callers.
-
-    It was raised by this project, which is the last of the packages in its traceback, or by the operating
-    system, which gives a number.
-    """
-    if isinstance(error, OSError) and error.errno is not None:
-        return True
-    frames = traceback.walk_tb(error.__traceback__)
-    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in frames]
-    return next((name for name in reversed(packages) if name in (*OURS, *FRAMEWORKS)), "") in OURS
-
-
 def run(
     main: Callable[[list[str]], int],
     argv: list[str],
@@ -133,7 +120,7 @@ def run(
 ) -> int:
     """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2.
 
-    ``explained`` says what is known of an error that Paddle has worded, which goes below its sentence.
+    ``explained`` says what is known of the error behind it, if another program has worded it.
     After a signal for which ``stopping`` listens the process ends here, with its sentence.
     """
     try:
@@ -162,9 +149,9 @@ def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
         )
     elif isinstance(error, RuntimeError) and "paddle" not in sys.modules:
         pass  # the device cannot be used, and the sentence says why
-    elif not isinstance(error, (ValueError, OSError)):
+    elif not errors.is_for_the_user(error):
         raise error  # a fault of the program or of Paddle: the traceback is needed
-    elif not is_ours(error):
-        sentence = "\n".join(filter(None, [sentence, explained(error)]))
+    elif isinstance(error.__cause__, Exception):
+        sentence = "\n".join(filter(None, [sentence, explained(error.__cause__)]))
     refusal.say(sentence)
     return 2

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llm_npu.core.cards import read
+from llm_npu.core.errors import UserError
 
 MEASURED = "measured"
 
@@ -47,9 +48,9 @@ def stated(text: str) -> float | None:
     except ValueError:
         nearest = difflib.get_close_matches(text.lower(), (*CARDS, MEASURED), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise ValueError(
+        raise UserError(
             f"--peak_tflops is {text}: give a number, {MEASURED}, or one of {', '.join(CARDS)}{hint}"
         ) from None
     if not (tflops > 0 and math.isfinite(tflops)):
-        raise ValueError(f"--peak_tflops is {text}, but must be above 0")
+        raise UserError(f"--peak_tflops is {text}, but must be above 0")
     return tflops

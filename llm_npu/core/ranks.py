@@ -20,6 +20,8 @@ import paddle
 from paddle import distributed
 from paddle.distributed import fleet
 
+from llm_npu.core.errors import UserError
+
 
 def count() -> int:
     """How many processes there are."""
@@ -138,7 +140,8 @@ def described(error: BaseException | None) -> tuple[type, int | None, str] | Non
     if isinstance(error, OSError):
         file = f"{error.filename}: " if error.filename else ""
         return OSError, error.errno, f"{file}{error.strerror or error}"
-    return (ValueError if isinstance(error, ValueError) else RuntimeError), None, str(error)
+    kind = next((kind for kind in (UserError, ValueError) if isinstance(error, kind)), RuntimeError)
+    return kind, None, str(error)
 
 
 def raise_first(errors: list[tuple | None], own: BaseException | None = None) -> None:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 LARGEST_HEADER = 100_000_000  # bytes, as safetensors has it
@@ -95,32 +96,32 @@ def places(file: Path) -> dict[str, Place]:
             size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= min(size - 8, LARGEST_HEADER):
-                raise ValueError("its header does not fit into it")
+                raise UserError("its header does not fit into it")
             header = plain_json.loads(stream.read(length))
         header.pop("__metadata__", None)
         found = {name: _place(name, entry, 8 + length) for name, entry in header.items()}
         end = 8 + length
         for name, place in sorted(found.items(), key=lambda each: (each[1].begin, each[1].bytes)):
             if place.begin != end:
-                raise ValueError(f"{name} does not begin where the tensor before it ends")
+                raise UserError(f"{name} does not begin where the tensor before it ends")
             end += place.bytes
         if end > size:
-            raise ValueError(f"its tensors need {end} bytes, and it has {size}")
+            raise UserError(f"its tensors need {end} bytes, and it has {size}")
         return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
+        raise UserError(f"{file} cannot be read as safetensors: {error}") from None
 
 
 def _place(name: str, entry: dict, data: int) -> Place:
     """An entry of a header whose tensors begin at ``data``."""
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or len(shape) > 32:
-        raise ValueError(f"{name} has no shape")
+        raise UserError(f"{name} has no shape")
     if not all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, begin, end)):
-        raise ValueError(f"{name} has a shape or a position that is no whole number of bytes")
+        raise UserError(f"{name} has a shape or a position that is no whole number of bytes")
     place = Place(_NUMPY[entry["dtype"]], tuple(shape), data + begin)
     if end - begin != place.bytes:
-        raise ValueError(f"{name} of shape {shape} has {end - begin} bytes")
+        raise UserError(f"{name} of shape {shape} has {end - begin} bytes")
     return place
 
 

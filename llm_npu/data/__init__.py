@@ -22,6 +22,7 @@ import numpy as np
 
 from llm_npu.config import DataArguments
 from llm_npu.core.cache import cached
+from llm_npu.core.errors import UserError
 
 from . import answers
 from .answers import first_question
@@ -58,7 +59,7 @@ def find(data: DataArguments) -> Corpus | Path:
         return path
     prefixes = sorted(file.parent / file.stem for file in path.glob("*.idx")) if path.is_dir() else []
     if len(prefixes) > 1:
-        raise ValueError(f"{path} holds {len(prefixes)} .idx files; name one, for example {prefixes[0]}")
+        raise UserError(f"{path} holds {len(prefixes)} .idx files; name one, for example {prefixes[0]}")
     return prefixes[0] if prefixes else corpus(path)
 
 
@@ -107,7 +108,7 @@ def _tokenised(source: Corpus, tokenizer, cache: str | None) -> Path:
         try:
             write_indexed(folder / "tokens", documents(source, tokenizer), len(tokenizer))
         except ValueError as error:
-            raise ValueError(f"{source.name}: {error}") from error
+            raise UserError(f"{source.name}: {error}") from error
 
     return cached(f"tokens-{key}", build, cache) / "tokens"
 

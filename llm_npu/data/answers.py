@@ -11,6 +11,7 @@ import numpy as np
 
 from llm_npu.config import DataArguments
 from llm_npu.core.cache import cached
+from llm_npu.core.errors import UserError
 
 from .datasets import Datasets, packed
 from .packing import check_ids
@@ -48,7 +49,7 @@ def load(
     found = [Answers(*part, data.max_seq_length, vocab_size) for part in parts]
     for sequences, need, name in zip(found, needed, PARTS, strict=True):
         if need and not len(sequences.lengths):
-            raise ValueError(
+            raise UserError(
                 f"no conversation of the {name} part of {source.name} has an answer in its first "
                 f"{data.max_seq_length} tokens; raise --max_seq_length"
             )
@@ -117,7 +118,7 @@ def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
     def build(folder: Path) -> None:
         encoded = [_encoded(tokenizer, messages, where) for where, messages in source.conversations()]
         if not encoded:
-            raise ValueError(f"{source.name} holds no conversations")
+            raise UserError(f"{source.name} holds no conversations")
         ids, learnt = (np.concatenate(parts) for parts in zip(*encoded, strict=True))
         np.save(folder / "ids.npy", ids.astype(np.int32))
         np.save(folder / "learnt.npy", learnt)
@@ -148,11 +149,11 @@ def _tokens(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         )
         kinds = (ids.dtype, learnt.dtype, ends.dtype)
         if kinds != (np.int32, np.bool_, np.int64) or {ids.ndim, learnt.ndim, ends.ndim} != {1}:
-            raise ValueError("they are of other types")
+            raise UserError("they are of other types")
         if not len(ids) == len(learnt) == ends[-1] or ends[0] < 0 or (np.diff(ends) < 0).any():
-            raise ValueError("they do not fit each other")
+            raise UserError("they do not fit each other")
     except Exception as error:  # numpy evaluates the header as Python, and raises whatever that does
-        raise ValueError(
+        raise UserError(
             f"the arrays in {folder} are damaged ({error}); remove the folder, and it is made again"
         ) from None
     return ids, learnt, ends
@@ -162,4 +163,4 @@ def _encoded(tokenizer, messages: list[dict[str, str]], where: str) -> tuple[np.
     try:
         return chat_template.encode(tokenizer, messages)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
+        raise UserError(f"{where}: {error}") from error

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
 from paddle_fused import masks
 
 from .rows import IGNORED
@@ -64,9 +65,9 @@ class Collator:
     def __post_init__(self):
         for name, accepted in (("padding", PADDINGS), ("mask", MASKS)):
             if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}.")
+                raise UserError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}.")
         if (self.padding == "max_length") != (self.length is not None):
-            raise ValueError(
+            raise UserError(
                 f"length is {self.length} and padding {self.padding!r}; a length belongs to 'max_length'."
             )
 
@@ -79,7 +80,7 @@ class Collator:
         else:
             width = self.length if self.length is not None else max(lengths)
             if max(lengths) > width:
-                raise ValueError(f"a sample has {max(lengths)} tokens, but length is {width}; cut it first.")
+                raise UserError(f"a sample has {max(lengths)} tokens, but length is {width}; cut it first.")
             documents = [
                 row + [width - length] * (length < width)
                 for row, length in zip(documents, lengths, strict=True)
@@ -114,7 +115,7 @@ def _documents(number: int, sample: Mapping) -> list[int]:
     tokens, labels = len(sample["input_ids"]), len(sample["labels"])
     seqlens = [int(length) for length in sample.get("seqlens", (tokens,))]
     if not tokens or labels != tokens or sum(seqlens) != tokens or min(seqlens) < 1:
-        raise ValueError(
+        raise UserError(
             f"sample {number} has {tokens} input_ids, {labels} labels and documents of {seqlens} tokens; "
             "they must be as many, and at least one."
         )

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from llm_npu.core.atomic import unfinished
+from llm_npu.core.errors import UserError
 
 MAGIC = b"MMIDIDX\x00\x00"
 MAGIC_LAZY = b"TNTIDX\x00\x00"
@@ -51,34 +52,34 @@ def open_indexed(prefix: Path) -> IndexedTokens:
     index, binary = with_suffix(prefix, ".idx"), with_suffix(prefix, ".bin")
     for file in (index, binary):
         if not file.is_file():
-            raise ValueError(f"{file} is missing; tokenised data are a pair of files, .bin and .idx")
+            raise UserError(f"{file} is missing; tokenised data are a pair of files, .bin and .idx")
     try:
         return _open(prefix, index, binary)
     except OSError as error:
-        raise ValueError(f"{prefix}.bin and .idx cannot be read: {error.strerror}") from error
+        raise UserError(f"{prefix}.bin and .idx cannot be read: {error.strerror}") from error
 
 
 def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
     with index.open("rb") as stream:
         header = stream.read(HEADER.size)
     if header.startswith(MAGIC_LAZY):
-        raise ValueError(
+        raise UserError(
             f"{index} has the old layout 'lazy'; make the data again with scripts/prepare_data.py"
         )
     if not header.startswith(MAGIC):
-        raise ValueError(f"{index} is damaged or no index file: it does not start with {MAGIC[:7].decode()}")
+        raise UserError(f"{index} is damaged or no index file: it does not start with {MAGIC[:7].decode()}")
     if len(header) < HEADER.size:
-        raise ValueError(f"{index} is cut short: it ends inside its header")
+        raise UserError(f"{index} is cut short: it ends inside its header")
     _, version, code, sentences, documents = HEADER.unpack(header)
     if version != 1:
-        raise ValueError(f"{index} has version {version}, but only version 1 is known")
+        raise UserError(f"{index} has version {version}, but only version 1 is known")
     if code not in DTYPES:
-        raise ValueError(
+        raise UserError(
             f"{index} holds data of code {code}, but token ids are whole numbers ({sorted(DTYPES)})"
         )
     expected = HEADER.size + 12 * sentences + 8 * documents
     if index.stat().st_size != expected:
-        raise ValueError(
+        raise UserError(
             f"{index} is damaged or cut short: its header describes {expected} bytes and it has "
             f"{index.stat().st_size}"
         )
@@ -86,16 +87,16 @@ def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
     dtype = np.dtype(DTYPES[code])
     limits = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     if (sizes < 0).any() or not np.array_equal(offsets, limits[:-1] * dtype.itemsize):
-        raise ValueError(f"{index} is damaged: its offsets are not the sums of its sizes")
+        raise UserError(f"{index} is damaged: its offsets are not the sums of its sizes")
     if not documents or firsts[0] != 0 or firsts[-1] != sentences or (np.diff(firsts) < 0).any():
-        raise ValueError(f"{index} is damaged: its documents do not cover its {sentences} sentences in order")
+        raise UserError(f"{index} is damaged: its documents do not cover its {sentences} sentences in order")
     if binary.stat().st_size != limits[-1] * dtype.itemsize:
-        raise ValueError(
+        raise UserError(
             f"{binary} has {binary.stat().st_size} bytes, but {index.name} describes "
             f"{limits[-1] * dtype.itemsize}: one of them is damaged, cut short or of another pair"
         )
     if not limits[-1]:
-        raise ValueError(f"{binary} holds no tokens")
+        raise UserError(f"{binary} holds no tokens")
     return IndexedTokens(str(prefix), np.memmap(binary, dtype=dtype, mode="r"), limits[firsts[1:]])
 
 
@@ -129,7 +130,7 @@ def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int
             builder.end_document()
             empty = False
         if empty:
-            raise ValueError("there is no text")
+            raise UserError("there is no text")
         builder.finalize(f"{part}.idx")
         move_indexed(part, prefix)
 

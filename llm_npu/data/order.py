@@ -12,6 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
+
 from .rows import IGNORED
 
 
@@ -36,7 +38,7 @@ class ShuffledSamples:
 
     def __init__(self, samples: Samples, num_samples: int, seed: int, per_step: int = 1):
         if not len(samples):
-            raise ValueError("there is no sample to train on")
+            raise UserError("there is no sample to train on")
         self._samples = samples
         self._num_samples = num_samples
         self._per_step = per_step

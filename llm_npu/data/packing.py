@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
+
 from .indexed import IndexedTokens
 from .rows import IGNORED
 
@@ -137,7 +139,7 @@ def check_ids(tokens: np.ndarray, vocab_size: int) -> None:
     """ValueError when an id lies outside 0 ... ``vocab_size`` - 1."""
     if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
         wrong = int(tokens.max()) if tokens.max() >= vocab_size else int(tokens.min())
-        raise ValueError(
+        raise UserError(
             f"the data hold token id {wrong}, but the model's vocabulary has ids 0 to {vocab_size - 1}; "
             "they were made with another tokenizer"
         )

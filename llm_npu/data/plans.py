@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from llm_npu.core.errors import UserError
+
 
 def one_each(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Each sequence alone. Errors: as `first_fit`."""
@@ -67,6 +69,6 @@ PLANS: dict[str, Callable[[Sequence[int], int], list[list[int]]]] = {
 def _check(lengths: Sequence[int], capacity: int) -> None:
     for number, length in enumerate(lengths):
         if not 1 <= length <= capacity:
-            raise ValueError(
+            raise UserError(
                 f"sequence {number} has {length} tokens, but a row takes 1 to {capacity}; cut it first"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from llm_npu.config.relations import split_weights
+from llm_npu.core.errors import UserError
 
 PARTS = ("training", "validation", "test")
 
@@ -34,7 +35,7 @@ def boundaries(
         return by_token
     part = lacking[0]
     tokens = by_token[part + 1] - by_token[part]
-    raise ValueError(
+    raise UserError(
         f"the {PARTS[part]} part of {name} has {tokens} of {total} tokens (--split {split}), fewer than the "
         f"{length + 1} of one sample; give more text, a smaller --max_seq_length or another --split"
         + (", or --do_eval false" if part == 1 else "")
@@ -51,7 +52,7 @@ def counts(total: int, split: str, needed: tuple[bool, bool, bool], name: str) -
     limits = [0, *(round(total * float(sum(weights[: part + 1]))) for part in range(2)), total]
     for part in range(3):
         if needed[part] and limits[part] == limits[part + 1]:
-            raise ValueError(
+            raise UserError(
                 f"the {PARTS[part]} part of {name} has none of its {total} conversations (--split {split}); "
                 "give more, or another --split" + (", or --do_eval false" if part == 1 else "")
             )

@@ -10,6 +10,8 @@ import json
 import sys
 from collections.abc import Callable
 
+from llm_npu.core.errors import UserError
+
 from .probe import DEVICE, HOST_OPERATORS, MARK, OPERATORS, PADDLE, PADDLENLP, SHOWN
 
 
@@ -33,7 +35,7 @@ def compute() -> dict:
     product = paddle.matmul(paddle.full([2, 3], 2.0), paddle.full([3, 2], 0.5))
     found = product.numpy().tolist()
     if found != [[3.0, 3.0], [3.0, 3.0]]:
-        raise ValueError(f"2 * 0.5 summed three times is {found}")
+        raise UserError(f"2 * 0.5 summed three times is {found}")
     return {"computed_on": name}
 
 

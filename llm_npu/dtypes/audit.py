@@ -12,6 +12,8 @@ from paddle.jit.dy2static.program_translator import (
     SymbolicStaticFunction,
 )
 
+from llm_npu.core.errors import UserError
+
 from . import programs, tensors
 from .report import Finding, Report, report_of
 from .watch import watch
@@ -28,9 +30,7 @@ def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
     no layer.
     """
     if not isinstance(model, nn.Layer):
-        raise ValueError(
-            f"audit takes a paddle.nn.Layer, not a {type(model).__name__}; give the model itself"
-        )
+        raise UserError(f"audit takes a paddle.nn.Layer, not a {type(model).__name__}; give the model itself")
     findings = [*tensors.of_default_dtype(), *tensors.of_model(model)]
     checked = f"{len(model.parameters())} parameters, {len(model.buffers())} buffers"
     if optimizer is not None:
@@ -52,7 +52,7 @@ def audit_program(program, model: nn.Layer | None = None) -> Report:
     kind of program.
     """
     if not isinstance(program, paddle.pir.Program):
-        raise ValueError(
+        raise UserError(
             f"audit_program takes a program of PIR, not a {type(program).__name__}; give the main_program of "
             "a concrete program, or paddle.static.default_main_program() under FLAGS_enable_pir_api=1"
         )

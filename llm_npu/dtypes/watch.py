@@ -15,6 +15,7 @@ import paddle
 from paddle import nn
 
 from llm_npu.core import plugin_log
+from llm_npu.core.errors import UserError
 from paddle_fused import virtual_npu
 from paddle_fused.virtual_npu import HostFallback
 
@@ -37,7 +38,7 @@ def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
     logs of float64 (``llm_npu.core.plugin_log``). ValueError for another action.
     """
     if action not in get_args(Action):
-        raise ValueError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")
+        raise UserError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")
     return Watch(model, action)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import paddle_fused
 from llm_npu import device as devices
 from llm_npu.core.atomic import publish, unfinished
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.paddlenlp import families
 from llm_npu.models.paddlenlp.families import FAMILIES
@@ -63,13 +64,13 @@ def export(
 
     folder = Path(folder)
     if folder.exists():
-        raise ValueError(f"{folder} exists already; name a folder that does not")
+        raise UserError(f"{folder} exists already; name a folder that does not")
     if backend not in RUNS_ON:
-        raise ValueError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
+        raise UserError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
     if isinstance(model, (str, Path)):
         model = load_model(model, dtype)
     elif dtype is not None:
-        raise ValueError("dtype is for the folder of a checkpoint; a model is exported as it is")
+        raise UserError("dtype is for the folder of a checkpoint; a model is exported as it is")
     about, kernels = _about(model, backend, shape), applied_kernels(model)
     if other := FAMILIES[model.config.model_type].exported_as:
         model = _as(other, model)
@@ -81,7 +82,7 @@ def export(
             _write(_logits(model), about, folder)
     except paddle_fused.BackendError as error:
         refusal = str(error).rpartition("BackendError: ")[2].strip()
-        raise ValueError(f"The model cannot be exported with backend={backend!r}. {refusal}") from None
+        raise UserError(f"The model cannot be exported with backend={backend!r}. {refusal}") from None
     finally:
         if ours:
             surgery.remove_fused_kernels(model)
@@ -99,23 +100,23 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
     try:
         about = plain_json.mapping(folder / ABOUT)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} holds no program of llm_npu.inference.export: {error}") from None
+        raise UserError(f"{folder} holds no program of llm_npu.inference.export: {error}") from None
     if (
         about.get("backend") not in RUNS_ON
         or not {"dtype", "rows", "positions", "vocab_size"} <= about.keys()
     ):
-        raise ValueError(
+        raise UserError(
             f"{folder / ABOUT} does not describe a program of llm_npu.inference.export; export it again"
         )
     chosen = devices.select(device)
     if chosen.kind not in RUNS_ON[about["backend"]]:
         other = next(name for name, kinds in RUNS_ON.items() if chosen.kind in kinds)
-        raise ValueError(
+        raise UserError(
             f"the program in {folder} has operators of the backend {about['backend']}, which this device "
             f"({chosen.kind}) does not have; export it with backend={other!r}"
         )
     if chosen.kind == "cpu" and about["dtype"] != "float32":
-        raise ValueError(
+        raise UserError(
             f"the program in {folder} computes in {about['dtype']}, and the CPU place has no such products; "
             "export it with dtype='float32'"
         )
@@ -147,10 +148,10 @@ class Predictor:
         rows, positions, vocabulary = (self.about[name] for name in ("rows", "positions", "vocab_size"))
         if ids.ndim != 2 or ids.size == 0 or ids.shape[1] > positions or ids.shape[0] > (rows or len(ids)):
             accepted = f"{'' if rows is None else f'up to {rows} '}rows of 1 to {positions} tokens"
-            raise ValueError(f"input_ids has shape {list(ids.shape)}; accepted: [B, T], {accepted}.")
+            raise UserError(f"input_ids has shape {list(ids.shape)}; accepted: [B, T], {accepted}.")
         unknown = ids[(ids < 0) | (ids >= vocabulary)]
         if unknown.size:
-            raise ValueError(f"input_ids holds {unknown[0]}; accepted: 0 to {vocabulary - 1}.")
+            raise UserError(f"input_ids holds {unknown[0]}; accepted: 0 to {vocabulary - 1}.")
         count, length = ids.shape
         if rows is not None:
             ids = np.pad(ids, ((0, rows - count), (0, positions - length)))
@@ -178,9 +179,9 @@ def _about(model, backend: str, shape: tuple[int, int] | None) -> dict:
     room = positions(model.config)
     if shape is not None and not (len(shape) == 2 and shape[0] >= 1 and 1 <= shape[1] <= room):
         accepted = f"(rows, tokens of a row), 1 to {room} tokens, or None"
-        raise ValueError(f"shape is {shape}; accepted: {accepted}.")
+        raise UserError(f"shape is {shape}; accepted: {accepted}.")
     if shape is None and backend == "ascend":
-        raise ValueError("backend='ascend' needs a shape: flash_attention_npu cannot do without one.")
+        raise UserError("backend='ascend' needs a shape: flash_attention_npu cannot do without one.")
     return {
         "model_type": model.config.model_type,
         "backend": backend,
@@ -219,7 +220,7 @@ def _as(family: str, model):
 
     if any(".lora_" in name for name in model.state_dict()):
         name = FAMILIES[model.config.model_type].name
-        raise ValueError(f"This {name} has LoRA layers, which would be lost; merge them before the export.")
+        raise UserError(f"This {name} has LoRA layers, which would be lost; merge them before the export.")
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
     other = families.model_class(family)(families.config_class(family)(**fields))
     other.to(dtype=next(iter(model.parameters())).dtype)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import paddle
 
+from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
 
 # What users call a strategy -> what PaddleNLP's ``generate`` calls it.
@@ -135,16 +136,16 @@ def positions(config) -> int:
 def _check(config, prompts: Sequence[Sequence[int]], max_new_tokens: int, decode: str) -> int:
     """The positions that the longest prompt leaves free."""
     if decode not in STRATEGIES:
-        raise ValueError(f"decode is {decode!r}; accepted: {', '.join(STRATEGIES)}.")
+        raise UserError(f"decode is {decode!r}; accepted: {', '.join(STRATEGIES)}.")
     if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}; accepted: 1 or more.")
+        raise UserError(f"max_new_tokens is {max_new_tokens}; accepted: 1 or more.")
     if not prompts:
-        raise ValueError("There is no prompt; give at least one.")
+        raise UserError("There is no prompt; give at least one.")
     if not all(len(prompt) for prompt in prompts):
-        raise ValueError("The prompt is empty; give at least one token to continue.")
+        raise UserError("The prompt is empty; give at least one token to continue.")
     longest, room = max(len(prompt) for prompt in prompts), positions(config)
     if longest >= room:
-        raise ValueError(
+        raise UserError(
             f"A prompt of {longest} tokens leaves none of the model's {room} positions free; shorten it."
         )
     return room - longest

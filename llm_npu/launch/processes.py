@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 
 from llm_npu.config import Early
 from llm_npu.core import stopping
+from llm_npu.core.errors import UserError
 from llm_npu.core.refusal import Sentences
 from llm_npu.device import Device, find_card
 from llm_npu.launch import fake_process_group
@@ -49,10 +50,10 @@ def join(early: Early, device: Device) -> None:
     if not early.is_rank:
         return
     if device.kind == "cpu":
-        raise ValueError(GLOO)
+        raise UserError(GLOO)
     local, asked = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1), early.nproc
     if asked not in (1, local):
-        raise ValueError(
+        raise UserError(
             f"--nproc is {asked}, but paddle.distributed.launch has started {local} processes here; "
             "leave --nproc out, or start the script without the launcher"
         )
@@ -79,13 +80,13 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     """
     argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
-        raise ValueError(GLOO)
+        raise UserError(GLOO)
     if early.dry:
         stopping.unshield()  # the exception ends the process that is waited for
         return fake_process_group.start(script, argv, count)
     _check(early, device, count)
     if output_dir.exists() and not output_dir.is_dir():
-        raise ValueError(f"--output_dir is {output_dir}, which is a file; give a folder.")
+        raise UserError(f"--output_dir is {output_dir}, which is a file; give a folder.")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     (output_dir / "log").mkdir(parents=True, exist_ok=True)
@@ -122,17 +123,17 @@ def kept(port: int) -> Iterator[None]:
 
 def _check(early: Early, device: Device, count: int) -> None:
     if ":" in device.name:
-        raise ValueError(
+        raise UserError(
             f"--device {device.name} names one device, but {count} processes take one each; give npu, "
             "npu:card or virtual_npu"
         )
     if device.kind == "virtual" and not early.dry and count > virtual_npu.device_count():
-        raise ValueError(
+        raise UserError(
             f"{count} processes need a device each, but there are {virtual_npu.device_count()} virtual NPUs; "
             "VIRTUAL_NPU_DEVICES (at most 16) sets their number"
         )
     if device.kind == "card" and count > (cards := find_card().count):
-        raise ValueError(
+        raise UserError(
             f"{count} processes need a card each, but {cards} can be seen (ASCEND_RT_VISIBLE_DEVICES)"
         )
 

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from llm_npu.core import console
+from llm_npu.core.errors import UserError
 
 
 def main(argv: list[str]) -> int:
@@ -22,12 +23,12 @@ def main(argv: list[str]) -> int:
     from .dumped import dumps
 
     if not arguments.roundings > 0:
-        raise ValueError(f"--roundings is {arguments.roundings}, but must be above 0")
+        raise UserError(f"--roundings is {arguments.roundings}, but must be above 0")
     first, second = dumps(arguments.first), dumps(arguments.second)
     yardsticks = [dumps(folder) for folder in arguments.yardstick]
     both = [place for place in second if place in first]
     if not both:
-        raise ValueError(
+        raise UserError(
             f"{arguments.first} has {', '.join(first)}, and {arguments.second} has {', '.join(second)}: "
             "no step and rank is in both."
         )

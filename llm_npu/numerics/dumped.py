@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_json
 
@@ -21,12 +22,12 @@ class Dumped(Mapping[str, np.ndarray]):
         try:
             self._order = plain_json.load(folder / ORDER)
         except OSError as error:
-            raise ValueError(f"{folder / ORDER} cannot be read: {error}") from None
+            raise UserError(f"{folder / ORDER} cannot be read: {error}") from None
         if not isinstance(self._order, list) or not all(isinstance(name, str) for name in self._order):
-            raise ValueError(f"{folder / ORDER} must hold a list of names")
+            raise UserError(f"{folder / ORDER} must hold a list of names")
         self._arrays = Reader([folder / FILE])
         if set(self._order) != set(self._arrays):
-            raise ValueError(f"{folder}: {ORDER} and {FILE} do not name the same tensors")
+            raise UserError(f"{folder}: {ORDER} and {FILE} do not name the same tensors")
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
@@ -46,7 +47,7 @@ def dumps(folder: str | Path) -> dict[str, Dumped]:
     root = Path(folder)
     places = [file.parent.relative_to(root) for file in root.rglob(ORDER)]
     if not places:
-        raise ValueError(f"{folder} holds no dump of --dump_tensors: there is no {ORDER} in it or below it")
+        raise UserError(f"{folder} holds no dump of --dump_tensors: there is no {ORDER} in it or below it")
     return {str(place): Dumped(root / place) for place in sorted(places, key=_number_of_each_part)}
 
 

@@ -14,6 +14,8 @@ import re
 import numpy as np
 import paddle
 
+from llm_npu.core.errors import UserError
+
 from .dumped import as_float64
 from .recording import floats
 
@@ -59,14 +61,14 @@ class NonFiniteCheck:
             except (RuntimeError, OSError) as error:  # OSError: from within recompute
                 found = PADDLES.search(str(error))
                 if self._found:
-                    raise ValueError(self._found) from error
+                    raise UserError(self._found) from error
                 if found is None:
                     raise
-                raise ValueError(self._of_operator(*found.groups())) from error
+                raise UserError(self._of_operator(*found.groups())) from error
             finally:
                 self._switch(False)
             if self._found:
-                raise ValueError(self._found)
+                raise UserError(self._found)
             return result
 
         return checked
@@ -82,7 +84,7 @@ class NonFiniteCheck:
         tensors = floats(output)
         for tensor in tensors:
             if bad := described(tensor):
-                raise ValueError(f"the output of {path} holds {bad}; {self._state(layer, inputs)}. {CURE}")
+                raise UserError(f"the output of {path} holds {bad}; {self._state(layer, inputs)}. {CURE}")
             if self._backward and not tensor.stop_gradient:
                 tensor.register_hook(functools.partial(self._gradient, path))
         self._running.pop()

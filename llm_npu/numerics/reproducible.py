@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 
+from llm_npu.core.errors import UserError
 from llm_npu.device import Device
 
 # The host's matrix products: one order whatever the alignment; as many threads as were asked for.
@@ -32,7 +33,7 @@ def prepare(
     for name, value in needed.items():
         other = environ.get(name, value)
         if other.lower() != value.lower():
-            raise ValueError(
+            raise UserError(
                 f"--deterministic needs {name}={value}, but the environment has {other}; unset it."
             )
     environ.update(needed)

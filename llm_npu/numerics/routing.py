@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import numpy as np
 import paddle
 
+from llm_npu.core.errors import UserError
+
 
 class Choices:
     """What ``paddle.topk`` chose in one run, which is what routers call, to be chosen again in others.
@@ -50,7 +52,7 @@ class Choices:
     def _give(self, x, axis: int, values, indices) -> tuple:
         own = indices.numpy()
         if self._turn == len(self._made) or own.shape != self._made[self._turn].shape:
-            raise ValueError(
+            raise UserError(
                 "The two ways do not choose experts equally often; compare them without mixtures."
             )
         made = self._made[self._turn]

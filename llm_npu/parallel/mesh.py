@@ -8,6 +8,8 @@ from dataclasses import InitVar, dataclass
 import numpy as np
 import paddle.distributed as dist
 
+from llm_npu.core.errors import UserError
+
 TENSOR_AXIS = "mp"  # tp: Paddle's sharded optimizers look for the axis of tensor parallelism by this name
 AXES = ("dp", TENSOR_AXIS)
 STAGES_FIRST = ("pp", *AXES)
@@ -28,13 +30,11 @@ class Degrees:
     def __post_init__(self, mp):
         if mp is not None:
             if self.tp not in (1, mp):
-                raise ValueError(f"tp is {self.tp} and mp, which is the same, {mp}; give one of them.")
+                raise UserError(f"tp is {self.tp} and mp, which is the same, {mp}; give one of them.")
             object.__setattr__(self, "tp", mp)
         for axis, degree in dataclasses.asdict(self).items():
             if not isinstance(degree, int) or degree < 1:
-                raise ValueError(
-                    f"the degree of {axis} is {degree!r}; accepted: a whole number of 1 or more."
-                )
+                raise UserError(f"the degree of {axis} is {degree!r}; accepted: a whole number of 1 or more.")
 
     def __str__(self) -> str:
         return f"dp={self.dp} x tp={self.tp}" + (f" x pp={self.pp}" if self.pp > 1 else "")
@@ -62,7 +62,7 @@ def make(degrees: Degrees) -> list[dist.ProcessMesh]:
     """
     processes, wanted = dist.get_world_size(), degrees.processes
     if wanted != processes:
-        raise ValueError(
+        raise UserError(
             f"the mesh {degrees} has {wanted} processes, but {processes} are running; start {wanted} "
             f"(--nproc {wanted}) or choose other degrees."
         )

@@ -20,6 +20,7 @@ from paddle.distributed.auto_parallel.pipelining.schedules import Schedule1F1B
 from paddle.distributed.auto_parallel.pipelining.stage import PipelineStage
 from paddle.distributed.auto_parallel.pipelining.utils import TensorMeta
 
+from llm_npu.core.errors import UserError
 from llm_npu.parallel import mesh as meshes
 from llm_npu.parallel.communication import Collective
 from llm_npu.parallel.gradients import Sums
@@ -113,7 +114,7 @@ class Pipeline:
         """What one process has of hidden states [B, S, H]."""
         parts = self._mesh.get_dim_size(meshes.TENSOR_AXIS) if self._between[1].is_shard() else 1
         if length % parts:
-            raise ValueError(
+            raise UserError(
                 f"rows of {length} tokens cannot be split by tp={parts} between the stages of a pipeline; "
                 "choose another length, or leave sequence_parallel out."
             )

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import paddle.distributed as dist
 
+from llm_npu.core.errors import UserError
+
 WHOLE = None
 
 
@@ -43,7 +45,7 @@ class Point:
 
     def __post_init__(self):
         if self.at not in ("input", "output"):
-            raise ValueError(f"a point is at {self.at!r}; accepted: input, output.")
+            raise UserError(f"a point is at {self.at!r}; accepted: input, output.")
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ class ParallelPlan:
         found = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
         if len(found) != 1:
             what = "no rule of the plan is" if not found else f"{len(found)} rules of the plan are"
-            raise ValueError(f"{what} about the parameter {name!r}; there must be one.")
+            raise UserError(f"{what} about the parameter {name!r}; there must be one.")
         return found[0].dim
 
     def check(self, config, tp: int) -> None:
         """ValueError where tp does not divide what it has to split in a model of ``config``."""
         for name in self.divided:
             if getattr(config, name) % tp:
-                raise ValueError(
+                raise UserError(
                     f"tp is {tp}, which does not divide the model's {name} {getattr(config, name)}; choose "
                     "another degree."
                 )

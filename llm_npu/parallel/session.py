@@ -8,6 +8,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
+from llm_npu.core.errors import UserError
 from llm_npu.parallel import gradients, mesh, stages
 from llm_npu.parallel.apply import parallelize, parallelize_stages
 from llm_npu.parallel.communication import Collective
@@ -95,7 +96,7 @@ class Session:
     def evaluate(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
         """The loss of a batch, in dygraph. ValueError for a pipeline whose program has not been made."""
         if self._pipeline is not None and self.settings.to_static and self._program is None:
-            raise ValueError(
+            raise UserError(
                 "the process has no stage of its own to evaluate until the pipeline's program is made; make "
                 "it, or a step, before."
             )
@@ -130,7 +131,7 @@ class Session:
 
     def _check_rows(self, rows: np.ndarray) -> None:
         if len(rows) % self.settings.accumulation:
-            raise ValueError(
+            raise UserError(
                 f"{len(rows)} rows cannot be divided into {self.settings.accumulation} micro batches."
             )
 

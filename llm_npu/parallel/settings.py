@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_npu.core.errors import UserError
 from llm_npu.parallel.mesh import Degrees
 
 
@@ -25,9 +26,9 @@ class Settings:
 
     def __post_init__(self):
         if self.sharding not in (0, 1, 2, 3):
-            raise ValueError(f"sharding is {self.sharding!r}; accepted: the stage 1, 2 or 3, or 0 for none.")
+            raise UserError(f"sharding is {self.sharding!r}; accepted: the stage 1, 2 or 3, or 0 for none.")
         if self.accumulation < 1:
-            raise ValueError(f"accumulation is {self.accumulation}; accepted: 1 or more micro batches.")
+            raise UserError(f"accumulation is {self.accumulation}; accepted: 1 or more micro batches.")
 
     def __str__(self) -> str:
         parts = [str(self.degrees)]

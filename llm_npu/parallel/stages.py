@@ -7,6 +7,8 @@ import re
 import numpy as np
 import paddle
 
+from llm_npu.core.errors import UserError
+
 
 def layers_of(stage: int, stages: int, layers: int) -> range:
     """The decoder layers of ``stage``: as many as of any other, and one more in the first ones if need be."""
@@ -24,11 +26,11 @@ def stage_of(name: str, stages: int, layers: int) -> int:
 def check(config, stages: int) -> None:
     """ValueError for more stages than layers, and for an output layer that is the embedding."""
     if stages > config.num_hidden_layers:
-        raise ValueError(
+        raise UserError(
             f"pp is {stages}, but the model has {config.num_hidden_layers} layers; choose a smaller degree."
         )
     if config.tie_word_embeddings:
-        raise ValueError(
+        raise UserError(
             "the model's output layer is its embedding (tie_word_embeddings), but in a pipeline they are in "
             "different processes; choose pp=1, a model with an output layer of its own, or PaddleNLP's "
             "pipeline, without --enable_auto_parallel."

@@ -13,6 +13,7 @@ import inspect
 
 import paddle
 
+from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
 from . import auto_parallel, layers, operators, pipeline, sharding, store
@@ -106,7 +107,7 @@ def _divide_before(module: str, function: str, given: int, in_place=lambda call:
 
     def divided(tensor, ranks: int, overwrite: bool):
         if not (tensor.is_floating_point() or tensor.is_complex()):
-            raise ValueError(
+            raise UserError(
                 f"{module}: ReduceOp.AVG of {str(tensor.dtype).rpartition('.')[2]}; accepted: floating-point "
                 "and complex tensors. Sum, and divide the result."
             )

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from llm_npu.core import cards, console, stopping
+from llm_npu.core.errors import UserError
 
 from . import answer as answers
 from . import cost, table
@@ -30,7 +31,7 @@ SEARCHED = (
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        raise ValueError(message.removeprefix("argument "))
+        raise UserError(message.removeprefix("argument "))
 
 
 def _switch(word: str) -> bool:
@@ -83,19 +84,17 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     names = {field.name for field in dataclasses.fields(Layout)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.global_batch_size == 0:  # which a Layout takes for the default
-        raise ValueError("--global_batch_size is 0, but must be a whole number of 1 or more")
+        raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
-        raise ValueError(
-            "--recompute_granularity refines --recompute, which is off; give --recompute as well"
-        )
+        raise UserError("--recompute_granularity refines --recompute, which is off; give --recompute as well")
     if options.html:
         _check_writable(options.html)
     if options.search:
         for name in SEARCHED:
             if name in given:
-                raise ValueError(f"--search looks for --{name} itself; leave one of the two out")
+                raise UserError(f"--search looks for --{name} itself; leave one of the two out")
         if "global_batch_size" not in given:
-            raise ValueError("--search needs --global_batch_size: how many samples a step has")
+            raise UserError("--search needs --global_batch_size: how many samples a step has")
         given["tensor_parallel_degree"] = options.cards  # one replica, which any number of samples suits
     shape = ModelShape.of(options.model_name_or_path)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
@@ -106,11 +105,11 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
 def _check_writable(file: Path) -> None:
     """ValueError for a page that could not be written after the search for its contents."""
     if not file.parent.is_dir():
-        raise ValueError(
+        raise UserError(
             f"--html is {file}, but there is no folder {file.parent}; make it, or give another file"
         )
     if file.is_dir():
-        raise ValueError(f"--html is {file}, which is a folder; give the name of a file")
+        raise UserError(f"--html is {file}, which is a folder; give the name of a file")
 
 
 def as_json(answer: answers.Answer) -> dict[str, object]:
@@ -157,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             options, answer = planned(argv)
             if sys.stdout is None and not options.html:
-                raise ValueError("there is no standard output to print to; open it, or give --html FILE")
+                raise UserError("there is no standard output to print to; open it, or give --html FILE")
             if options.html:
                 from . import page  # not above: it draws with matplotlib
 

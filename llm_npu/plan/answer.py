@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
+from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
 
 from . import cost
@@ -105,7 +106,7 @@ def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = Fals
             lambda one: cost.step_time(shape, one, card).step_time_s,
         )  # fmt: skip
         if not found.best:
-            raise ValueError(
+            raise UserError(
                 f"{shape.name} does not fit on {layout.cards} cards with {limit / GIB:.1f} GiB for a "
                 f"program: the smallest of {found.considered} layouts takes {found.smallest / GIB:.1f} GiB "
                 "per card; give more --cards, or a smaller --max_seq_length"

@@ -18,6 +18,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
+from llm_npu.core.errors import UserError
 from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
 from llm_npu.plan import journal
@@ -50,12 +51,12 @@ class DryRun(Feature):
         """ValueError for what would go by measured times: nothing takes any here."""
         training = run.arguments.training
         if training.overlap == "auto":
-            raise ValueError(
+            raise UserError(
                 "--overlap auto chooses by times that it measures, and a dry run (VIRTUAL_NPU_DRY=1) "
                 "computes nothing; name the way: serial, mc2 or pipelined:N"
             )
         if training.peak_tflops == MEASURED:
-            raise ValueError(
+            raise UserError(
                 "--peak_tflops measured times products, and a dry run (VIRTUAL_NPU_DRY=1) computes none; "
                 "leave it out"
             )

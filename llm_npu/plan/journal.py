@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.plan.step_model.operations import Operation
 
@@ -179,7 +180,7 @@ def _read(lines: Iterable[str], name: str) -> Journal:
                 step.last = number
                 step = None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{name}, line {number + 1}, is no line of a journal: {line[:80]!r}") from None
+            raise UserError(f"{name}, line {number + 1}, is no line of a journal: {line[:80]!r}") from None
     return Journal(steps, list(lives.values()), peak)
 
 

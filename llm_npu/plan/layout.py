@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 from llm_npu.config import check_model
+from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
 
 from .shape import ModelShape
@@ -76,38 +77,38 @@ class Layout:
         for name in COUNTS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"--{name} is {value!r}, but must be a whole number of 1 or more")
+                raise UserError(f"--{name} is {value!r}, but must be a whole number of 1 or more")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 accepted = ", ".join(filter(None, choices))
-                raise ValueError(f"--{name} is {getattr(self, name)!r}, but must be one of {accepted}")
+                raise UserError(f"--{name} is {getattr(self, name)!r}, but must be one of {accepted}")
         if unknown := sorted(set(self.fused) - FUSED):
-            raise ValueError(f"{unknown[0]!r} is no fused operator; there are {', '.join(sorted(FUSED))}")
+            raise UserError(f"{unknown[0]!r} is no fused operator; there are {', '.join(sorted(FUSED))}")
         if self.cards % degree:
-            raise ValueError(
+            raise UserError(
                 f"--tensor_parallel_degree {self.tensor_parallel_degree} times --pipeline_parallel_degree "
                 f"{self.pipeline_parallel_degree} is {degree}, which does not divide --cards {self.cards}; "
                 "give degrees whose product does"
             )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
-            raise ValueError(
+            raise UserError(
                 f"--global_batch_size is {self.global_batch_size}, but {self.data_parallel_degree} "
                 "data-parallel replicas with --per_device_train_batch_size "
                 f"{self.per_device_train_batch_size} take {rows} samples at a time; give a multiple of {rows}"
             )
         if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
-            raise ValueError(
+            raise UserError(
                 f"--sharding {self.sharding} does not go with a pipeline; give stage1, or leave "
                 "--pipeline_parallel_degree out"
             )
         if self.tensor_parallel_degree > 1 and self.sharding == "stage3":
-            raise ValueError(
+            raise UserError(
                 "--sharding stage3 does not go with tensor parallelism; give stage1 or stage2, or leave "
                 "--tensor_parallel_degree out"
             )
         if self.sequence_parallel and self.tensor_parallel_degree == 1:
-            raise ValueError(
+            raise UserError(
                 "--sequence_parallel splits what tensor-parallel layers share; give --tensor_parallel_degree"
             )
         if self.virtual_pp_degree > 1:
@@ -120,12 +121,12 @@ class Layout:
         """
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
         if stages < 3:
-            raise ValueError(
+            raise UserError(
                 f"--virtual_pp_degree is {self.virtual_pp_degree}, which takes a pipeline of 3 stages or "
                 f"more; --pipeline_parallel_degree is {stages}"
             )
         if micro_batches % stages or micro_batches < 2 * stages:
-            raise ValueError(
+            raise UserError(
                 f"with --virtual_pp_degree a plan has micro batches go through the {stages} stages in groups "
                 f"of so many, two of them at least, and a step has {micro_batches}; give another "
                 "--global_batch_size, or leave --virtual_pp_degree out"
@@ -190,12 +191,12 @@ class Layout:
         asked = replace(shape, sliding_window=None) if self.mask == "band" else shape
         check_model(SimpleNamespace(training=training, data=data, model=model), asked)
         if self.mask == "band" and not shape.has_band(self.max_seq_length):
-            raise ValueError(
+            raise UserError(
                 f"--mask band is a sliding window, and {shape.name} has none that is shorter than "
                 f"--max_seq_length {self.max_seq_length}; leave --mask out"
             )
         if min(self.stage_layers(shape)) < 1:
-            raise ValueError(
+            raise UserError(
                 f"--pipeline_parallel_degree is {self.pipeline_parallel_degree}, but of the "
                 f"{shape.num_hidden_layers} layers of {shape.name} not every stage would get one; give a "
                 f"degree that divides {shape.num_hidden_layers}"

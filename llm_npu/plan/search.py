@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from llm_npu.core.errors import UserError
+
 from .layout import SHARDING, Layout
 from .memory_model.memory import Memory, peak
 from .shape import ModelShape
@@ -106,7 +108,7 @@ def fitting(
         else:
             too_large.add(kind)
     if not considered:
-        raise ValueError(
+        raise UserError(
             f"no degrees share {shape.name} and --global_batch_size {like.global_batch_size} on --cards "
             f"{like.cards}; give a batch that is a multiple of some power of two, or another number of cards"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
 
+from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp import presets
 from llm_npu.models.paddlenlp.checks import check_sizes
 from llm_npu.models.paddlenlp.families import FAMILIES
@@ -85,7 +86,7 @@ class ModelShape:
         check_sizes(family, SimpleNamespace(**found), name_or_path)
         window = found.get("sliding_window")
         if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 0):
-            raise ValueError(
+            raise UserError(
                 f"{name_or_path}: sliding_window is {window!r}, but must be a whole number or null"
             )
         if experts := family.experts:

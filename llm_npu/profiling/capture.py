@@ -8,6 +8,7 @@ import shutil
 import warnings
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.profiling import folders, msprof, timeline
 from paddle_fused import virtual_npu
 
@@ -40,7 +41,7 @@ class Capture:
         call_sites: bool = False,
     ):
         if active < 1 or warmup < 0 or skip < 0:
-            raise ValueError(
+            raise UserError(
                 f"A capture of {active} active steps after {skip} skipped and {warmup} warm-up steps was "
                 "asked for; accepted: 1 or more active ones, 0 or more of the others"
             )
@@ -57,7 +58,7 @@ class Capture:
 
     def __exit__(self, kind, error, traceback) -> None:
         if not self.stop() and error is None:
-            raise ValueError(
+            raise UserError(
                 f"The capture ended after {self._steps} steps, before the first that it was to record (after "
                 f"{self._skip} skipped and {self._warmup} warm-up steps); run more steps, or ask for fewer"
             )
@@ -70,13 +71,13 @@ class Capture:
         if not self._virtual:
             msprof.check()
             if not folders.is_prepared(self._asked):
-                raise ValueError(
+                raise UserError(
                     "A card's plugin reads where profiles go when paddle is imported: call "
                     f"llm_npu.profiling.prepare({str(self._asked)!r}) before that, or set "
                     f"{' and '.join(folders.VARIABLES)} to {self.folder}"
                 )
         if folders.profiles(self.folder):
-            raise ValueError(f"{self.folder} holds a profile already; remove it or give another folder")
+            raise UserError(f"{self.folder} holds a profile already; remove it or give another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         folders.prepare(self._asked)
         if self._virtual:
@@ -94,7 +95,7 @@ class Capture:
             profile_memory=self._memory,
         )
         if self.profiler.profiler is None:
-            raise ValueError("Paddle has one profiler at a time, and another one is in use; stop it first")
+            raise UserError("Paddle has one profiler at a time, and another one is in use; stop it first")
         self._wait_at_border()
         self.profiler.start()
 
@@ -159,11 +160,11 @@ def _is_virtual(call_sites: bool) -> bool:
     import paddle
 
     if not paddle.device.get_device().startswith("npu"):
-        raise ValueError(
+        raise UserError(
             f"Profiles are of the device npu, and the program computes on {paddle.device.get_device()}; call "
             "paddle.set_device('npu') first"
         )
     virtual = virtual_npu.is_active()
     if call_sites and not virtual:
-        raise ValueError("call_sites are known to the virtual NPU only; a card's profile has none")
+        raise UserError("call_sites are known to the virtual NPU only; a card's profile has none")
     return virtual

@@ -6,13 +6,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
+
 OUTPUT = "mindstudio_profiler_output"
 
 
 def check() -> None:
     """ValueError with one sentence unless msprof can be run."""
     if shutil.which("msprof") is None:
-        raise ValueError(
+        raise UserError(
             "A card's profile is read by CANN's tool msprof, which is not on PATH. Source CANN's set_env.sh "
             "(in /usr/local/Ascend/ascend-toolkit), or add .../tools/profiler/bin to PATH."
         )

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import paddle
 
+from llm_npu.core.errors import UserError
+
 from . import swap
 from .registry import Kernel, NotFused, Replacement, find, scan
 from .report import Report, Row
@@ -31,7 +33,7 @@ def apply_fused_kernels(
         ValueError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
     """
     if not isinstance(model, paddle.nn.Layer):
-        raise ValueError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
+        raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
     chosen = _chosen(kernels, switches)
     earlier = [(layer, swap.remove(layer)) for layer in _swapped(model)]
     try:
@@ -97,22 +99,22 @@ def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Ker
         chosen = list(registered.values())
     elif isinstance(kernels, str):
         names = ", ".join(registered)
-        raise ValueError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')
+        raise UserError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')
     else:
         chosen = [find(name) for name in kernels]
     known = [kernel.switch for kernel in registered.values()]
     for switch, on in switches.items():
         if switch not in known:
-            raise ValueError(f"There is no switch {switch!r}; accepted: {', '.join(known)}.")
+            raise UserError(f"There is no switch {switch!r}; accepted: {', '.join(known)}.")
         if not isinstance(on, bool):
-            raise ValueError(f"{switch} is {on!r}; accepted: True or False.")
+            raise UserError(f"{switch} is {on!r}; accepted: True or False.")
     chosen = [kernel for kernel in chosen if switches.get(kernel.switch, True)]
     if not chosen:
-        raise ValueError(f"No kernel is left to apply; accepted: some of {', '.join(registered)}.")
+        raise UserError(f"No kernel is left to apply; accepted: some of {', '.join(registered)}.")
     return chosen
 
 
-class NoSite(ValueError):
+class NoSite(UserError):
     """A model without a layer that the kernels know."""
 
 
@@ -127,7 +129,7 @@ def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
     unfused = [row for row in report.rows if not row.fused]
     if strict and unfused:
         first = "; ".join(f"{row.layer} ({row.operator}): {row.reason}" for row in unfused[:3])
-        raise ValueError(
+        raise UserError(
             f"{len(unfused)} of {len(report.rows)} layers of {report.model} cannot be fused: {first}. "
             "Leave strict out to fuse the others, or switch these kernels off."
         )

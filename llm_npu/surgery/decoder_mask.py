@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 
+from llm_npu.core.errors import UserError
 from paddle_fused import masks
 
 
@@ -35,7 +36,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
         return masks.causal()
     rank = len(attention_mask.shape)
     if rank not in (2, 3, 4) or _differs(attention_mask.shape[-1], key_len):
-        raise ValueError(
+        raise UserError(
             f"attention_mask has shape {list(attention_mask.shape)}; accepted for {query_len} tokens and "
             f"{key_len} with those of the cache: [B, {key_len}], [B, {query_len}, {key_len}], "
             f"[B, 1, {query_len}, {key_len}], or a mask of paddle_fused.masks."
@@ -47,7 +48,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
         hidden = hidden.expand([hidden.shape[0], 1, query_len, key_len])
         return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
     if _is_added(attention_mask):
-        raise ValueError(
+        raise UserError(
             "attention_mask holds numbers below 0, to add to the scores; PaddleNLP takes every number but 0 "
             "for a visible key. Give a bool tensor (True = visible), or paddle_fused.masks.dense(hidden)."
         )
@@ -74,7 +75,7 @@ def _has_no_padding(attention_mask) -> bool:
 
 def _from_start_rows(start_rows) -> masks.Mask:
     if not isinstance(start_rows, paddle.Tensor):
-        raise ValueError(
+        raise UserError(
             "attn_mask_startend_row_indices is not known while a program is captured; give "
             "attention_mask=paddle_fused.masks.documents(lengths), made outside of the captured function."
         )

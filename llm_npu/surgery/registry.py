@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from llm_npu.core.errors import UserError
 from paddle_fused import registry
 
 from . import replacements
@@ -74,7 +75,7 @@ def kernel(
         for other in _registered.values():
             taken = {name, known_as, switch} & {other.name, other.known_as, other.switch}
             if taken:
-                raise ValueError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
+                raise UserError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
         _registered[name] = Kernel(name, known_as, switch, replace, example)
         return replace
 
@@ -94,4 +95,4 @@ def find(name: str) -> Kernel:
         if name in (each.name, each.known_as):
             return each
     accepted = ", ".join(f"{each.name} ({each.known_as})" for each in scan().values())
-    raise ValueError(f"There is no kernel {name!r}; accepted: {accepted}.")
+    raise UserError(f"There is no kernel {name!r}; accepted: {accepted}.")

@@ -13,6 +13,7 @@ from paddlenlp.transformers.configuration_utils import LlmMetaConfig
 
 from llm_npu.config import RunConfig, check_model
 from llm_npu.core import ranks
+from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.models.paddlenlp import families, lora, presets, stored, weights
 
 
@@ -23,11 +24,13 @@ def config_for(run):
     ValueError as in ``presets.model_config``, for another family than ``--model_type`` names, and for a
     run that this model cannot do (``config.check_model``).
     """
-    config = presets.model_config(run.model.model_name_or_path, num_hidden_layers=run.model.num_hidden_layers)
+    named, layers = run.model.model_name_or_path, run.model.num_hidden_layers
+    with caused_by_the_user():
+        config = presets.model_config(named, num_hidden_layers=layers)
     if run.model.model_type not in (None, config.model_type):
-        raise ValueError(
-            f"--model_type is {run.model.model_type}, but {run.model.model_name_or_path} is a "
-            f"{config.model_type}; leave --model_type out, or give another --model_name_or_path"
+        raise UserError(
+            f"--model_type is {run.model.model_type}, but {named} is a {config.model_type}; leave "
+            "--model_type out, or give another --model_name_or_path"
         )
     check_model(run, config)
     LlmMetaConfig.set_llm_config(config, run.training)
@@ -50,17 +53,16 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     """
     asked, found = run.training.device, paddle.device.get_device()
     if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP goes on without a word
-        raise ValueError(
-            f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin."
-        )
+        raise UserError(f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin.")
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     set_seed(run.training.seed)
-    if max(config.tensor_parallel_degree, config.pipeline_parallel_degree) > 1:
-        model = _part_of_model(run, config, fill)
-    else:
-        paddle.seed(run.training.seed)  # PaddleNLP gives data-parallel processes seeds of their own
-        model = families.new_model(config)
+    with caused_by_the_user():  # the sizes in the configuration are
+        if max(config.tensor_parallel_degree, config.pipeline_parallel_degree) > 1:
+            model = _part_of_model(run, config, fill)
+        else:
+            paddle.seed(run.training.seed)  # PaddleNLP gives data-parallel processes seeds of their own
+            model = families.new_model(config)
     if run.model.continue_training:
         weights.load(model, run.model.model_name_or_path)
     return lora.wrap(model, run.model) if run.model.finetuning_type == "lora" else model

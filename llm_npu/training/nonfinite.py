@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 import paddle
 
 from llm_npu.core import ranks
+from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
 from llm_npu.models.paddlenlp import layout
 
@@ -74,7 +75,7 @@ class Guard:
         if self._choice == "skip":
             self._report(f"{text}; the step is skipped")
             return
-        raise ValueError(
+        raise UserError(
             f"{text}. Lower --learning_rate or look at the data; --nonfinite skip leaves such steps out."
         )
 

@@ -20,6 +20,7 @@ from paddlenlp.trainer import TrainerState
 
 from llm_npu.config import ModelArguments, RunConfig
 from llm_npu.core.console import say
+from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks, mesh
 from llm_npu.core.untrusted import plain_json
 from llm_npu.data.indexed import with_suffix
@@ -83,7 +84,7 @@ def requested(arguments, config) -> Path | None:
             check_state(folder)
     earlier = ranks.from_first(checkpoint.complete(output_dir))
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
-        raise ValueError(
+        raise UserError(
             f"{output_dir} holds {earlier[-1].name} of an earlier run; "
             "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
             "or give another --output_dir."
@@ -134,7 +135,7 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
     for name, value in settings["fixed"].items():
         was = written["fixed"].get(name)
         if was != value:
-            raise ValueError(
+            raise UserError(
                 f"{folder} was written with {name} {was}, but this run has {value}; "
                 "resume with the arguments and the data of the run that wrote it."
             )
@@ -190,7 +191,7 @@ def _check_folder(output_dir: Path) -> None:
     for path in (output_dir, *output_dir.absolute().parents):
         if path.exists():
             if not path.is_dir():
-                raise ValueError(f"--output_dir is {output_dir}, but {path} is a file; give a folder.")
+                raise UserError(f"--output_dir is {output_dir}, but {path} is a file; give a folder.")
             return
 
 
@@ -202,7 +203,7 @@ def _check_same_model(folder: Path, arguments, config) -> None:
     asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
     for field, value in asked.items():
         if written.get(field, False) != value:
-            raise ValueError(
+            raise UserError(
                 f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
                 "resume with the arguments of the run that wrote it."
             )
@@ -212,15 +213,15 @@ def check_state(folder: Path) -> None:
     """PaddleNLP believes what ``trainer_state.json`` says, and reads the checkpoint it calls the best."""
     file = folder / "trainer_state.json"
     if not file.is_file():
-        raise ValueError(f"{folder} has no {file.name}, which says how far the run was.")
+        raise UserError(f"{folder} has no {file.name}, which says how far the run was.")
     state = plain_json.mapping(file)
     step = state.get("global_step")
     known = {field.name: field for field in dataclasses.fields(TrainerState)}
     if unknown := state.keys() - known.keys():
-        raise ValueError(f"{file} holds {sorted(unknown)[0]!r:.40}, which PaddleNLP's trainer does not have.")
+        raise UserError(f"{file} holds {sorted(unknown)[0]!r:.40}, which PaddleNLP's trainer does not have.")
     if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
-        raise ValueError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
+        raise UserError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
     if state.get("best_model_checkpoint") is not None:
-        raise ValueError(f"{file} names a best_model_checkpoint, which no run of this project writes.")
+        raise UserError(f"{file} names a best_model_checkpoint, which no run of this project writes.")
     if not isinstance(state.get("log_history", []), list):
-        raise ValueError(f"{file}: log_history must be a list.")
+        raise UserError(f"{file}: log_history must be a list.")

@@ -25,7 +25,8 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
 from llm_npu.core import ranks
-from llm_npu.core.console import is_ours, say
+from llm_npu.core.console import say
+from llm_npu.core.errors import is_for_the_user
 from llm_npu.core.ranks import Ranks
 from llm_npu.models.paddlenlp import lora
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
@@ -70,8 +71,8 @@ class PretrainTrainer(Checkpointing, Trainer):
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         """As the stock ``train``; ends with a checkpoint of the last step, and with the merged model of LoRA.
 
-        ValueError, OSError: as their text says. What Paddle raises of these kinds is a fault of the program,
-        and comes as the cause of a RuntimeError.
+        UserError, OSError: as their text says. Any other ValueError is a fault of the program, and comes as
+        the cause of a RuntimeError.
         """
         self.add_callback(
             RemoveStaleCheckpoints(resume.continues(resume_from_checkpoint, self.args.output_dir))
@@ -81,7 +82,7 @@ class PretrainTrainer(Checkpointing, Trainer):
             self.keep_results()
             self._say_if_time_ran_out()
         except (ValueError, OSError) as error:
-            if is_ours(error):
+            if is_for_the_user(error):
                 raise
             raise RuntimeError(f"The training failed after step {self.state.global_step}.") from error
         finally:

@@ -189,7 +189,7 @@ def test_select_cpu_leaves_an_activated_environment(run_python):
 def test_select_card_without_one(run_python):
     result = run_python("-c", SELECT, "npu:card", ASCEND_RT_VISIBLE_DEVICES="")
     assert result.returncode == 1
-    assert result.stderr.startswith("ValueError: npu:card asks for an Ascend card, and none can be used")
+    assert result.stderr.startswith("UserError: npu:card asks for an Ascend card, and none can be used")
 
 
 def test_launcher_decides_the_id_when_none_is_asked_for(run_python):

@@ -57,8 +57,8 @@ OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
 LAYERS = tuple(
     f"llm_npu.{name}"
     for name in (
-        "device",
         "core",
+        "device",
         "patches",
         "models",
         "config",

@@ -12,6 +12,7 @@ from llm_npu.launch import watchdog
 PROGRAM = """
 import signal, sys
 from llm_npu.core import console, stopping
+from llm_npu.core.errors import UserError
 
 stopping.listen("")
 stopping.unshield()
@@ -24,8 +25,8 @@ sys.exit(console.run(main, []))
 """
 LINES = {
     0: "pass",
-    1: "raise TypeError('a fault')",
-    2: "raise ValueError('bad input')",
+    1: "raise ValueError('a fault')",
+    2: "raise UserError('bad input')",
     130: "signal.raise_signal(signal.SIGINT)",
     143: "signal.raise_signal(signal.SIGTERM)",
 }

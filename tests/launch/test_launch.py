@@ -290,11 +290,12 @@ def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, co
 REFUSES = """
 import atexit, os, signal, sys
 from llm_npu.core import console
+from llm_npu.core.errors import UserError
 
 def main(argv):
     if os.environ["PADDLE_TRAINER_ID"] == "0":
         atexit.register(signal.pause)  # it takes its time to end
-    raise ValueError("the input is bad: give another")
+    raise UserError("the input is bad: give another")
 
 sys.exit(console.run(main, []))
 """

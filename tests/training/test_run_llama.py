@@ -15,7 +15,7 @@ from checkpoint_files import store
 from places import ROOT
 from run_inputs import losses
 
-from llm_npu.core import console
+from llm_npu.core import console, errors
 from llm_npu.models.paddlenlp.families import FAMILIES
 from llm_npu.training import checkpoint, metrics
 
@@ -29,7 +29,7 @@ STEPS = 12
 # Runs the script ARGV[3:], and sends it the signal ARGV[1] at the line that begins with ARGV[2].
 SIGNAL_AT = """
 import os, runpy, signal, sys
-from llm_npu.core import console
+from llm_npu.core import console, errors
 _, name, line, *sys.argv = sys.argv
 say = console.say
 def signalled(text=""):
@@ -329,20 +329,23 @@ def test_a_fault_in_training_keeps_its_traceback_and_gives_the_terminal_back(
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(RuntimeError, match="failed after step 0") as error:
         run_here(*inputs, "--output_dir", tmp_path)
-    assert isinstance(error.value.__cause__, ValueError) and not console.is_ours(error.value.__cause__)
+    assert isinstance(error.value.__cause__, ValueError)
     assert signal.getsignal(signal.SIGINT) is before
     assert len(stops) == 1
 
 
 def test_errors_that_are_meant_for_the_user():
-    def raised(action):
+    def is_for_the_user(action):
         with pytest.raises((ValueError, OSError)) as error:
             action()
-        return error.value
+        return errors.is_for_the_user(error.value)
 
-    assert console.is_ours(raised(lambda: checkpoint.verify("/nowhere")))
-    assert console.is_ours(raised(lambda: Path("/nowhere").read_text()))
-    assert not console.is_ours(raised(lambda: paddle.ones([2, 3]).reshape([5])))
+    assert is_for_the_user(lambda: checkpoint.verify("/nowhere"))
+    assert is_for_the_user(lambda: Path("/nowhere").read_text())
+    assert not is_for_the_user(lambda: paddle.ones([2, 3]).reshape([5]))
+    with errors.caused_by_the_user():
+        pass
+    assert is_for_the_user(errors.caused_by_the_user()(lambda: paddle.ones([2, 3]).reshape([5])))
 
 
 def test_the_launches_that_are_reported_are_the_trainings(run_here, inputs, tmp_path, monkeypatch):

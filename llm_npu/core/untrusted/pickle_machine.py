@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from llm_npu.core.errors import UserError
+
 MOST_STEPS = 2_000_000  # of the machine: some 200 MB of objects; 70,000 arrays need as many
 DAMAGED = "what stands in it does not fit together"
 MARK = object()
@@ -45,7 +47,7 @@ class Machine:
         """What the pickle builds, with `Made` for what names have made, and the steps that it took."""
         for step, (opcode, argument, position) in enumerate(pickletools.genops(self._data)):
             if step > MOST_STEPS:
-                raise ValueError(f"it has more than {MOST_STEPS:,} objects")
+                raise UserError(f"it has more than {MOST_STEPS:,} objects")
             act = _ACTS.get(opcode.name)
             if act is None:
                 raise Refused(f"asks for {opcode.name} at byte {position}, which plain data do not need")
@@ -60,7 +62,7 @@ class Machine:
     def pop(self):
         value = self._stack.pop()
         if value is MARK:
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         return value
 
     def since_mark(self) -> list:
@@ -75,7 +77,7 @@ class Machine:
     def top(self, kind: type):
         value = self._stack[-1]
         if type(value) is not kind:
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         return value
 
     def extend(self, values: list) -> None:
@@ -83,11 +85,11 @@ class Machine:
 
     def update(self, flat: list) -> None:
         if len(flat) % 2:
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         target = self.top(dict)
         for key, value in zip(flat[::2], flat[1::2], strict=True):
             if type(key) not in (str, int):
-                raise ValueError(
+                raise UserError(
                     f"it has a key that is a {type(key).__name__}; keys are text or whole numbers"
                 )
             target[key] = value
@@ -101,20 +103,20 @@ class Machine:
     def call(self) -> None:
         arguments, called = self.pop(), self.pop()
         if not isinstance(called, Name) or type(arguments) is not tuple:
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         self.push(_CALLS[called.name](arguments))
 
     def new(self) -> None:
         arguments, called = self.pop(), self.pop()
         if called != Name("GeneratorState") or arguments != ():
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         self.push(Made("GeneratorState", ()))
 
     def build(self) -> None:
         state = self.pop()
         made = self.top(Made)
         if made.state is not None or made.name == "scalar":
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         made.state = state
 
 
@@ -195,20 +197,20 @@ _NAMES = {
 
 def _ordered(arguments: tuple) -> dict:
     if arguments:
-        raise ValueError(DAMAGED)
+        raise UserError(DAMAGED)
     return {}
 
 
 def _no_bytes(arguments: tuple) -> bytes:
     if arguments:
-        raise ValueError(DAMAGED)
+        raise UserError(DAMAGED)
     return b""
 
 
 def _tuple_of(arguments: tuple) -> tuple:
     (values,) = arguments
     if type(values) not in (tuple, list):
-        raise ValueError(DAMAGED)
+        raise UserError(DAMAGED)
     return tuple(values)
 
 

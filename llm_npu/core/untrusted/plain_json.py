@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
+
 LARGEST = 32 << 20  # bytes of a file; Python needs up to twenty times as much for what stands in it
 
 
@@ -32,14 +34,14 @@ def load(file: str | Path):
     try:
         return loads(text_of(file))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file} cannot be read as JSON: {error.msg} (line {error.lineno})") from None
+        raise UserError(f"{file} cannot be read as JSON: {error.msg} (line {error.lineno})") from None
 
 
 def mapping(file: str | Path) -> dict:
     """The JSON object in ``file``. ValueError as `load`, and if it is anything else."""
     found = load(file)
     if not isinstance(found, dict):
-        raise ValueError(f"{file} cannot be read: it must hold a JSON object, not a {type(found).__name__}")
+        raise UserError(f"{file} cannot be read: it must hold a JSON object, not a {type(found).__name__}")
     return found
 
 
@@ -49,11 +51,11 @@ def text_of(file: str | Path, largest: int = LARGEST) -> str:
         size = os.fstat(stream.fileno()).st_size or largest  # a device has none, and no end
         content = stream.read(min(size, largest) + 1)
     if len(content) > largest:
-        raise ValueError(f"{file} is larger than {largest >> 20} MiB, which no file of its kind is")
+        raise UserError(f"{file} is larger than {largest >> 20} MiB, which no file of its kind is")
     try:
         return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} cannot be read: no UTF-8 at byte {error.start}") from None
+        raise UserError(f"{file} cannot be read: no UTF-8 at byte {error.start}") from None
 
 
 def _start(text: str | bytes) -> str:

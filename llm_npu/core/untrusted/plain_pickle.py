@@ -21,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
+
 from .pickle_machine import DAMAGED, MARK, Machine, Made, Name, Refused
 
 MOST_COPIES = 16  # of what is there once, such as the shape of many arrays, for each step
@@ -43,14 +45,14 @@ def load(file: str | Path, trust: bool = False):
             built, steps = Machine(data).run()
             return _tensors(_Plain(1000 + MOST_COPIES * steps).of(built), len(data))
     except Refused as error:
-        raise ValueError(
+        raise UserError(
             f"{file} {error}. If you trust whoever wrote it with this machine, --trust_checkpoint runs what "
             "stands in it."
         ) from None
     except ValueError as error:
-        raise ValueError(f"{file} cannot be read, it is damaged or no pickle: {error}") from None
+        raise UserError(f"{file} cannot be read, it is damaged or no pickle: {error}") from None
     except (IndexError, KeyError, TypeError, AttributeError, OverflowError):
-        raise ValueError(f"{file} cannot be read: its pickle is damaged") from None
+        raise UserError(f"{file} cannot be read: its pickle is damaged") from None
 
 
 class _Plain:
@@ -66,7 +68,7 @@ class _Plain:
     def of(self, value, depth: int = 0):
         self._left -= 1
         if depth > DEEPEST or not self._left:
-            raise ValueError("it is nested in itself, or too deeply")
+            raise UserError("it is nested in itself, or too deeply")
         if type(value) is dict:
             return {key: self.of(each, depth + 1) for key, each in value.items()}
         if type(value) in (list, tuple):
@@ -74,7 +76,7 @@ class _Plain:
         if isinstance(value, Made):
             return _MAKERS[value.name](value)
         if value is MARK or isinstance(value, Name):
-            raise ValueError(DAMAGED)
+            raise UserError(DAMAGED)
         return value
 
 
@@ -86,9 +88,9 @@ def _array(made: Made) -> np.ndarray:
         or len(shape) > 32
         or any(type(size) is not int or not 0 <= size < 1 << 63 for size in shape)
     ):
-        raise ValueError("it has an array whose shape is none")
+        raise UserError("it has an array whose shape is none")
     if type(content) is not bytes or len(content) != math.prod(shape) * kind.itemsize:
-        raise ValueError(f"it has an array of shape {list(shape)[:8]} whose bytes are not as many")
+        raise UserError(f"it has an array of shape {list(shape)[:8]} whose bytes are not as many")
     return np.frombuffer(content, kind).reshape(shape, order="F" if by_columns is True else "C")
 
 
@@ -96,13 +98,13 @@ def _scalar(made: Made):
     dtype, content = made.arguments
     kind = _kind(dtype)
     if type(content) is not bytes or len(content) != kind.itemsize:
-        raise ValueError("it has a number whose bytes are not as many as its dtype needs")
+        raise UserError("it has a number whose bytes are not as many as its dtype needs")
     return np.frombuffer(content, kind)[0]
 
 
 def _kind(made) -> np.dtype:
     if not isinstance(made, Made) or made.name != "dtype":
-        raise ValueError("it has an array without a dtype")
+        raise UserError("it has an array without a dtype")
     kind = np.dtype(made.arguments[0])
     if made.state is None:
         return kind
@@ -115,7 +117,7 @@ def _kind(made) -> np.dtype:
 def _generator(made: Made) -> dict:
     device, seed, offset, engine = made.state
     if not all(type(number) is int for number in (device, seed, offset)) or type(engine) is not list:
-        raise ValueError("it has a random number generator whose state is none")
+        raise UserError("it has a random number generator whose state is none")
     return {"device": device, "seed": seed, "offset": offset, "engine": bytes(engine).decode("ascii")}
 
 
@@ -141,7 +143,7 @@ def _whole(found: dict, size: int) -> dict:
         parts = [found.pop(part) for part in about["slices"]]  # KeyError for one that is there twice
         size -= sum(part.nbytes for part in parts)
         if size < 0:  # several parts are the same bytes of the file
-            raise ValueError("its slices are more than itself")
+            raise UserError("its slices are more than itself")
         found[name] = np.concatenate(parts).reshape(about["OriginShape"])
     return found
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import memory, plain_json
 
 JSON_FILE = "chat_template.json"
@@ -62,13 +63,13 @@ def read(file: str | Path) -> str | dict:
     if "conversation" not in content:
         template = _in_config(content, file)
         if template is None:
-            raise ValueError(f"{file} holds neither conversation (PaddleNLP's) nor chat_template")
+            raise UserError(f"{file} holds neither conversation (PaddleNLP's) nor chat_template")
         return template
     pair = content["conversation"]
     if not set(content) <= {"system", "conversation", "query"} or not (
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
     ):
-        raise ValueError(
+        raise UserError(
             f"{file} must hold conversation, the templates of the user's and the bot's turn, and may hold "
             "system and query"
         )
@@ -126,7 +127,7 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
             continue
         before, after = render(messages[:number], True), render(messages[: number + 1], False)
         if not (before.startswith(text) and after.startswith(before)):
-            raise ValueError(
+            raise UserError(
                 f"the chat template writes what stands before answer {len(found) // 2 + 1} differently "
                 "once the answer is there; give another with --chat_template"
             )
@@ -142,13 +143,13 @@ def _rendering() -> Iterator[None]:
         with memory.limited(MOST_MEMORY):
             yield
     except (MemoryError, RecursionError, OverflowError):
-        raise ValueError(
+        raise UserError(
             "the chat template takes too much memory; give another with --chat_template"
         ) from None
     except ValueError:
         raise
     except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
-        raise ValueError(f"the chat template refuses it: {error}") from error
+        raise UserError(f"the chat template refuses it: {error}") from error
 
 
 def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +177,7 @@ def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
 def question(tokenizer, text: str) -> list[int]:
     """The token ids of a prompt with one message of the user. ValueError where there is no template."""
     if source_of(tokenizer) is None:
-        raise ValueError("the tokenizer has no chat template; give the prompts as they are, without --chat")
+        raise UserError("the tokenizer has no chat template; give the prompts as they are, without --chat")
     as_pairs = isinstance(source_of(tokenizer), dict)
     conversation = [[text]] if as_pairs else [{"role": "user", "content": text}]
     with _rendering():
@@ -189,11 +190,9 @@ def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:
     turns = messages[system is not None :]
     roles = [message["role"] for message in turns]
     if roles != ["user", "assistant"] * (len(turns) // 2):
-        raise ValueError(
-            f"PaddleNLP's chat template takes user and assistant in turn, not {', '.join(roles)}"
-        )
+        raise UserError(f"PaddleNLP's chat template takes user and assistant in turn, not {', '.join(roles)}")
     if system is not None and template.system is None:
-        raise ValueError("the chat template has no place for a system message")
+        raise UserError("the chat template has no place for a system message")
     context = {"is_training": True} | ({"system": system} if system is not None else {})
     text = template.render_system(context)
     for index in range(0, len(turns), 2):
@@ -251,7 +250,7 @@ def _compiled(source: str):
             return environment.from_string(source)
     except Exception as error:  # jinja2's and, of what it makes of the template, Python's
         line = f" (line {error.lineno})" if getattr(error, "lineno", None) else ""
-        raise ValueError(f"the chat template is no Jinja: {error}{line}") from error
+        raise UserError(f"the chat template is no Jinja: {error}{line}") from error
 
 
 def _in_config(config: dict, file: Path) -> str | None:
@@ -261,7 +260,7 @@ def _in_config(config: dict, file: Path) -> str | None:
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")
     if found is not None and not isinstance(found, str):
-        raise ValueError(f"{file}: chat_template must be a Jinja template")
+        raise UserError(f"{file}: chat_template must be a Jinja template")
     return found
 
 
@@ -269,9 +268,9 @@ def _json(file: Path) -> dict:
     try:
         content = plain_json.loads(_text(file))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is not valid JSON: {error.msg}") from error
+        raise UserError(f"{file} is not valid JSON: {error.msg}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold a JSON object")
+        raise UserError(f"{file} must hold a JSON object")
     return content
 
 
@@ -279,4 +278,4 @@ def _text(file: Path) -> str:
     try:
         return plain_json.text_of(file)
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
+        raise UserError(f"{file} cannot be read: {error}") from error

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 from .corpus import Corpus, decoded, opened
@@ -54,7 +55,7 @@ class Conversations(Corpus):
             return self, None
         rest = tuple(file for file in self.files if file not in held_out)
         if not rest:
-            raise ValueError(f"{self.name} holds {held_out[0].name} only, and nothing to train on")
+            raise UserError(f"{self.name} holds {held_out[0].name} only, and nothing to train on")
         return Conversations(self.name, self.root, rest), Conversations(self.name, self.root, held_out)
 
 
@@ -67,12 +68,12 @@ def find(input_dir: str) -> Conversations:
     if path.is_dir():
         files = sorted({*path.glob("*.jsonl"), *(path / name for name in PARTS if (path / name).is_file())})
         if not files:
-            raise ValueError(f"{path} holds no .jsonl file, and --stage sft reads conversations from them")
+            raise UserError(f"{path} holds no .jsonl file, and --stage sft reads conversations from them")
         return Conversations(str(path), path, tuple(files))
     if not path.exists():
-        raise ValueError(f"{path} does not exist; --input_dir takes a .jsonl file or a folder of them")
+        raise UserError(f"{path} does not exist; --input_dir takes a .jsonl file or a folder of them")
     if path.suffix not in (".jsonl", ".json"):
-        raise ValueError(f"{path} has the suffix {path.suffix!r}, but --stage sft reads .jsonl")
+        raise UserError(f"{path} has the suffix {path.suffix!r}, but --stage sft reads .jsonl")
     return Conversations(str(path), path.parent, (path,))
 
 
@@ -80,9 +81,9 @@ def _record(line: bytes, where: str) -> dict:
     try:
         record = plain_json.loads(decoded(line, "utf-8-sig", where))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not valid JSON: {error.msg}; one conversation to a line") from error
+        raise UserError(f"{where} is not valid JSON: {error.msg}; one conversation to a line") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{where} must be an object, not a {type(record).__name__}")
+        raise UserError(f"{where} must be an object, not a {type(record).__name__}")
     return record
 
 
@@ -92,7 +93,7 @@ def _messages(record: dict, where: str) -> list[Message]:
             found = convert(record, where)
             break
     else:
-        raise ValueError(
+        raise UserError(
             f"{where} has {', '.join(record) or 'nothing'}, but needs one of {', '.join(LAYOUTS)}"
         )
     _check(found, where)
@@ -113,9 +114,9 @@ def _alpaca(record: dict, where: str) -> list[Message]:
     question, more, answer = record["instruction"], record.get("input") or "", record.get("output")
     history = record.get("history") or []
     if not (isinstance(history, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in history)):
-        raise ValueError(f"{where}: history must be a list of [question, answer]")
+        raise UserError(f"{where}: history must be a list of [question, answer]")
     if not (isinstance(question, str) and isinstance(more, str)):
-        raise ValueError(f"{where}: instruction and input must be text")
+        raise UserError(f"{where}: instruction and input must be text")
     turns = [*history, [f"{question}\n{more}" if more else question, answer]]
     return _with_system(record.get("system"), _paired(turns))
 
@@ -125,7 +126,7 @@ def _paddlenlp(record: dict, where: str) -> list[Message]:
     if isinstance(source, str) and isinstance(target, str):
         source, target = [source], [target]
     if not (isinstance(source, list) and isinstance(target, list) and len(source) == len(target)):
-        raise ValueError(f"{where}: src and tgt must be two texts, or two lists of as many texts")
+        raise UserError(f"{where}: src and tgt must be two texts, or two lists of as many texts")
     context = record.get("context") or {}
     system = context.get("system") if isinstance(context, dict) else None
     return _with_system(system, _paired(zip(source, target, strict=True)))
@@ -136,10 +137,10 @@ LAYOUTS = {"messages": _openai, "conversations": _sharegpt, "instruction": _alpa
 
 def _listed(found, role: str, content: str, roles: dict[str, str], where: str) -> list[Message]:
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise ValueError(f"{where} must be a list of objects with {role} and {content}")
+        raise UserError(f"{where} must be a list of objects with {role} and {content}")
     for one in found:
         if one.get(role) not in roles:
-            raise ValueError(f"{where}: {role} is {one.get(role)!r}; accepted: {', '.join(roles)}")
+            raise UserError(f"{where}: {role} is {one.get(role)!r}; accepted: {', '.join(roles)}")
     return [{"role": roles[one[role]], "content": one.get(content)} for one in found]
 
 
@@ -156,13 +157,13 @@ def _check(messages: list[Message], where: str) -> None:
     for number, message in enumerate(messages):
         role, content = message["role"], message["content"]
         if not isinstance(content, str):
-            raise ValueError(f"{where}: the {role}'s message {number + 1} must be text, not {content!r:.40}")
+            raise UserError(f"{where}: the {role}'s message {number + 1} must be text, not {content!r:.40}")
         try:
             content.encode()
         except UnicodeEncodeError as error:  # JSON can spell half a surrogate pair
-            raise ValueError(f"{where}: message {number + 1} is not valid Unicode") from error
+            raise UserError(f"{where}: message {number + 1} is not valid Unicode") from error
         if role == "system" and number:
-            raise ValueError(f"{where}: the system's message must be the first, not number {number + 1}")
+            raise UserError(f"{where}: the system's message must be the first, not number {number + 1}")
     if not messages or messages[-1]["role"] != "assistant":
         last = f"ends with the {messages[-1]['role']}'s message" if messages else "has no messages"
-        raise ValueError(f"{where} {last}; a conversation must end with an answer to learn")
+        raise UserError(f"{where} {last}; a conversation must end with an answer to learn")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 SUFFIXES = (".txt", ".py", ".md", ".jsonl")
@@ -60,7 +61,7 @@ def standard_library() -> Corpus:
             break
         files.append(file)
     if not files:
-        raise ValueError(f"this Python has no source files in {root}; give text with --input_dir")
+        raise UserError(f"this Python has no source files in {root}; give text with --input_dir")
     return Corpus("the standard library", root, tuple(files))
 
 
@@ -73,12 +74,12 @@ def corpus(path: Path) -> Corpus:
     if path.is_dir():
         files = tuple(_files(path, SUFFIXES, set()))
         if not files:
-            raise ValueError(f"{path} holds no {', '.join(SUFFIXES)} and no .bin + .idx file")
+            raise UserError(f"{path} holds no {', '.join(SUFFIXES)} and no .bin + .idx file")
         return Corpus(str(path), path, files)
     if not path.exists():
-        raise ValueError(f"{path} does not exist; --input_dir takes a file or folder of text, or .bin + .idx")
+        raise UserError(f"{path} does not exist; --input_dir takes a file or folder of text, or .bin + .idx")
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"{path} has the suffix {path.suffix!r}, but text comes in {', '.join(SUFFIXES)}")
+        raise UserError(f"{path} has the suffix {path.suffix!r}, but text comes in {', '.join(SUFFIXES)}")
     return Corpus(str(path), path.parent, (path,))
 
 
@@ -93,7 +94,7 @@ def _files(root: Path, suffixes: tuple[str, ...], left_out: set[str]) -> list[Pa
 
 
 def _refuse(error: OSError) -> None:
-    raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
+    raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def _text(file: Path) -> Iterator[str]:
@@ -104,7 +105,7 @@ def _text(file: Path) -> Iterator[str]:
         try:
             encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]  # PEP 263
         except SyntaxError as error:
-            raise ValueError(f"{file} is not valid text: {error}") from error
+            raise UserError(f"{file} is not valid text: {error}") from error
     text = decoded(content, encoding, str(file)).replace("\r\n", "\n")
     if text:
         yield text
@@ -121,14 +122,14 @@ def _text_of_record(line: bytes, where: str) -> str:
     try:
         record = plain_json.loads(decoded(line, "utf-8-sig", where))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not valid JSON: {error.msg}") from error
+        raise UserError(f"{where} is not valid JSON: {error.msg}") from error
     text = record.get("text") if isinstance(record, dict) else None
     if not isinstance(text, str):
-        raise ValueError(f"{where} must be an object with a string called text")
+        raise UserError(f"{where} must be an object with a string called text")
     try:
         text.encode()
     except UnicodeEncodeError as error:  # JSON can spell half a surrogate pair
-        raise ValueError(f"{where}: the text is not valid Unicode at character {error.start}") from error
+        raise UserError(f"{where}: the text is not valid Unicode at character {error.start}") from error
     return text
 
 
@@ -139,7 +140,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
         with file.open("rb") as stream:
             yield stream
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def decoded(content: bytes, encoding: str, where: str) -> str:
@@ -147,4 +148,4 @@ def decoded(content: bytes, encoding: str, where: str) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where} is not valid {encoding} at byte {error.start}") from error
+        raise UserError(f"{where} is not valid {encoding} at byte {error.start}") from error

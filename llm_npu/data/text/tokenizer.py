@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from llm_npu.core.cache import cached
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.paddlenlp.presets import is_preset
 
@@ -57,12 +58,12 @@ def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | No
     elif isinstance(source, Corpus):
         tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
     else:
-        raise ValueError(
+        raise UserError(
             f"{source}.bin holds token ids, and there is no {tokenizer_beside(source)}; name the tokenizer "
             "that made them with --tokenizer_name_or_path"
         )
     if len(tokenizer) > vocab_size:
-        raise ValueError(
+        raise UserError(
             f"the tokenizer has {len(tokenizer)} tokens, but the vocabulary of "
             f"{model.model_name_or_path} has {vocab_size}"
         )
@@ -79,7 +80,7 @@ def load_tokenizer(path: str | Path):
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise ValueError(f"the tokenizer {str(path)!r} is no local directory, and nothing is downloaded")
+        raise UserError(f"the tokenizer {str(path)!r} is no local directory, and nothing is downloaded")
     roles = _roles(folder)
     models = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
     if (folder / TOKENIZER_FILE).is_file():
@@ -92,17 +93,17 @@ def load_tokenizer(path: str | Path):
         file = {"vocab_file": str(models[0])}
         roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | roles
     else:
-        raise ValueError(f"{folder} holds neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+        raise UserError(f"{folder} holds neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
     try:
         tokenizer = Kind(**file, **roles)
     except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
-        raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from error
+        raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from error
     except BaseException as error:  # Rust's panics, which are no Exception
         if type(error).__name__ != "PanicException":
             raise
-        raise ValueError(f"the tokenizer in {folder} cannot be read: {error}") from None
+        raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from None
     if tokenizer.eos_token_id is None:
-        raise ValueError(f"{folder / CONFIG_FILE} names no eos_token that is in the vocabulary")
+        raise UserError(f"{folder / CONFIG_FILE} names no eos_token that is in the vocabulary")
     if (template := chat_template.find(folder)) is not None:
         chat_template.attach(tokenizer, template)
     return tokenizer
@@ -117,7 +118,7 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None)
     import tokenizers
 
     if vocab_size < SMALLEST_VOCABULARY:
-        raise ValueError(
+        raise UserError(
             f"a byte-level tokenizer needs {SMALLEST_VOCABULARY} tokens, but the vocabulary is to "
             f"have {vocab_size}"
         )
@@ -173,7 +174,7 @@ def _roles(folder: Path) -> dict[str, str]:
     try:
         config = plain_json.mapping(file)
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
+        raise UserError(f"{file} cannot be read: {error}") from error
     # A token is written as a string, or as an object with its content and how it is matched.
     found = {role: config.get(role) for role in ROLES}
     found = {
@@ -181,7 +182,7 @@ def _roles(folder: Path) -> dict[str, str]:
     }
     for role, token in found.items():
         if token is not None and not isinstance(token, str):
-            raise ValueError(f"{file}: {role} is {token!r:.40}, but must be text")
+            raise UserError(f"{file}: {role} is {token!r:.40}, but must be text")
     return {role: token for role, token in found.items() if token}
 
 
@@ -199,7 +200,7 @@ def _train(corpus: Corpus, vocab_size: int, folder: Path) -> None:
     )
     texts = _first(corpus, TRAINING_CHARACTERS)
     if not texts:
-        raise ValueError(f"{corpus.name} holds no text")
+        raise UserError(f"{corpus.name} holds no text")
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(folder / TOKENIZER_FILE))
     (folder / CONFIG_FILE).write_text(json.dumps(TRAINED_ROLES), encoding="utf-8")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.models.family import Family
 
 SIZES = (
@@ -31,23 +32,23 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
     library = f"PaddleNLP's {family.name}"
     for name in family.absent:
         if fields.get(name):
-            raise ValueError(f"{file} sets {name}, which {library} does not have")
+            raise UserError(f"{file} sets {name}, which {library} does not have")
     if fields.get("decoder_sparse_step", 1) != 1:
-        raise ValueError(
+        raise UserError(
             f"{file} has decoder_sparse_step {fields['decoder_sparse_step']}, but {library} has experts in "
             "every layer"
         )
     activation = fields.get("hidden_act", "silu")
     if activation != "silu":
-        raise ValueError(f"{file} asks for hidden_act {activation}, but {library} is trained with silu only")
+        raise UserError(f"{file} asks for hidden_act {activation}, but {library} is trained with silu only")
     scaling = fields.get("rope_scaling")
     rule = (scaling.get("rope_type") or scaling.get("type")) if isinstance(scaling, dict) else scaling
     if rule not in (None, "default", *family.rope_scalings):
         accepted = f"reads {', '.join(family.rope_scalings)} only" if family.rope_scalings else "has none"
-        raise ValueError(f"{file} asks for rope_scaling {rule}, but {library} {accepted}")
+        raise UserError(f"{file} asks for rope_scaling {rule}, but {library} {accepted}")
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
     if head_dim and hidden and heads and head_dim * heads != hidden:
-        raise ValueError(
+        raise UserError(
             f"{file} has head_dim {head_dim}, but {library} has hidden_size / num_attention_heads = "
             f"{hidden} / {heads}"
         )
@@ -58,27 +59,27 @@ def check_sizes(family: Family, config, name: str) -> None:
     for size in (*SIZES, *family.expert_fields):
         value = getattr(config, size)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name}: {size} is {value!r}, but must be a whole number of 1 or more")
+            raise UserError(f"{name}: {size} is {value!r}, but must be a whole number of 1 or more")
     for field in NUMBERS:
         value = getattr(config, field, 1.0)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise ValueError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
+            raise UserError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
     for whole, part in (
         ("hidden_size", "num_attention_heads"),
         ("num_attention_heads", "num_key_value_heads"),
     ):
         if getattr(config, whole) % getattr(config, part):
-            raise ValueError(
+            raise UserError(
                 f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
             )
     if config.hidden_size // config.num_attention_heads % 2:
-        raise ValueError(f"{name}: the head size must be even, because the rotary embedding rotates pairs")
+        raise UserError(f"{name}: the head size must be even, because the rotary embedding rotates pairs")
     if family.experts:
         chosen, number = (
             (field, getattr(config, field)) for field in (family.experts.per_token, family.experts.number)
         )
         if chosen[1] > number[1]:
-            raise ValueError(f"{name}: {chosen[0]} {chosen[1]} is more than {number[0]} {number[1]}")
+            raise UserError(f"{name}: {chosen[0]} {chosen[1]} is more than {number[0]} {number[1]}")
 
 
 def check_memory(family: Family, config) -> None:
@@ -97,7 +98,7 @@ def check_memory(family: Family, config) -> None:
     needed = least_bytes(family, config) // parts
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > has:
-        raise ValueError(
+        raise UserError(
             f"the weights of this {family.name} need {needed >> 30:,} GiB, and this machine has "
             f"{has >> 30:,}; is its config.json right?"
         )

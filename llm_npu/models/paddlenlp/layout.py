@@ -26,6 +26,8 @@ from typing import NamedTuple
 import numpy as np
 import paddle
 
+from llm_npu.core.errors import UserError
+
 from .families import FAMILIES
 
 Shape = tuple[int, ...]
@@ -89,7 +91,7 @@ def parameters(model) -> dict:
         head = getattr(model, "lm_head", None)  # another stage may have it
         return found if head is None else found | {"lm_head.weight": head.weight}
     if model.lm_head.weight is not found["model.embed_tokens.weight"]:
-        raise ValueError(
+        raise UserError(
             f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "
             "which would be lost; set config.tie_word_embeddings = False."
         )
@@ -168,7 +170,7 @@ def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Sha
         return
     rows, width = shape[0], math.prod(shape[1:])
     if len(shape) > 2:
-        raise ValueError(f"a split of a tensor of shape {list(shape)} by elements cannot be stored")
+        raise UserError(f"a split of a tensor of shape {list(shape)} by elements cannot be stored")
     first, column = divmod(begin, width)
     last, until = divmod(end, width)
     assert last <= rows
@@ -267,12 +269,12 @@ def _placed(name: str, tensor) -> tuple[Shape, list[Patch]]:
         return whole, [Patch((0,) * len(whole), (0,) * len(whole), (0,) * len(whole))]
     for axis, placement in enumerate(tensor.placements):
         if placement.is_partial():
-            raise ValueError(f"{name} is partial over a mesh axis; reduce it before it is stored.")
+            raise UserError(f"{name} is partial over a mesh axis; reduce it before it is stored.")
         if not placement.is_shard():
             continue
         dim, degree = placement.get_dim(), mesh.shape[axis]
         if extent[dim] % degree:
-            raise ValueError(
+            raise UserError(
                 f"{name} of shape {list(whole)} is split over {degree} processes along dimension {dim}, "
                 "which does not divide evenly; such a split cannot be stored."
             )

@@ -27,6 +27,7 @@ from paddlenlp.peft import LoRAConfig, LoRAModel
 from paddlenlp.peft.lora import LoRALinear
 from safetensors.numpy import save_file
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_pickle
 from llm_npu.models.paddlenlp import layout, stock_config, stored
@@ -89,20 +90,20 @@ def load(model: LoRAModel, folder: str | Path, trust: bool = False) -> None:
         file = Path(folder) / EARLIER_FILE
         found = plain_pickle.load(file, trust)
         if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
-            raise ValueError(f"{file} holds more than arrays, or none.")
+            raise UserError(f"{file} holds more than arrays, or none.")
     elif file.is_file():
         found = dict(Reader([file]))
     else:
-        raise ValueError(f"{folder} holds no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
+        raise UserError(f"{folder} holds no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
     parameters = model.get_trainable_state_dict()
     for name, parameter in parameters.items():
         array = found.pop(name, None)
         if array is None or list(array.shape) != parameter.shape:
             is_there = "missing" if array is None else list(array.shape)
-            raise ValueError(f"{file}: {name} is {is_there}, but this run's is {list(parameter.shape)}.")
+            raise UserError(f"{file}: {name} is {is_there}, but this run's is {list(parameter.shape)}.")
         parameter.set_value(layout.as_dtype(array, parameter.dtype))
     if found:
-        raise ValueError(f"{file} holds {next(iter(found))}, which has no LoRA in this run.")
+        raise UserError(f"{file} holds {next(iter(found))}, which has no LoRA in this run.")
 
 
 def to_peft(model: LoRAModel) -> dict[str, np.ndarray]:
@@ -175,7 +176,7 @@ def _chosen(model, wanted: str) -> list[str]:
     chosen = [name.strip() for name in wanted.split(",")]
     for name in chosen:
         if name not in known:
-            raise ValueError(
+            raise UserError(
                 f"--lora_target names {name!r}, but the model has the projections {', '.join(known)}; give "
                 "some of them, separated by commas, or all"
             )

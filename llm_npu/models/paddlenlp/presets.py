@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 from . import stock_config
@@ -40,7 +41,7 @@ def model_config(name_or_path: str, **overrides):
     try:
         config = config_class(family.model_type).from_dict(fields)
     except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(
+        raise UserError(
             f"the configuration of {name_or_path} does not make a {family.name}: {error}"
         ) from error
     check_sizes(family, config, name_or_path)
@@ -73,7 +74,7 @@ def fields_of(name_or_path: str) -> dict[str, object]:
         return dict(PRESETS[name])
     if name and Path(name).is_dir():
         return _read(Path(name))
-    raise ValueError(_unknown(name_or_path))
+    raise UserError(_unknown(name_or_path))
 
 
 def _read(directory: Path) -> dict[str, object]:
@@ -81,13 +82,13 @@ def _read(directory: Path) -> dict[str, object]:
     try:
         fields = plain_json.mapping(file)
     except FileNotFoundError:
-        raise ValueError(f"the model directory {directory} has no {CONFIG_FILE}") from None
+        raise UserError(f"the model directory {directory} has no {CONFIG_FILE}") from None
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
+        raise UserError(f"{file} cannot be read: {error}") from error
     fields = stock_config.from_stock(fields)
     kind = fields.get("model_type") or "one that names no model_type"
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ValueError(
+        raise UserError(
             f"{file} describes {kind}, but this script trains the model_type {', '.join(FAMILIES)}"
         )
     check_file(FAMILIES[kind], fields, file)

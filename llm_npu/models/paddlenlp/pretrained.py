@@ -6,6 +6,8 @@ from pathlib import Path
 
 import paddle
 
+from llm_npu.core.errors import UserError
+
 from . import families, presets, weights
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -20,14 +22,14 @@ def load_model(folder: str | Path, dtype: str | None = None):
     ValueError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
     """
     if not Path(folder).is_dir():
-        raise ValueError(f"{folder} is no local directory, and nothing is downloaded")
+        raise UserError(f"{folder} is no local directory, and nothing is downloaded")
     config = presets.model_config(str(folder))
     on_cpu = paddle.device.get_device() == "cpu"
     dtype = dtype or ("float32" if on_cpu else str(config.dtype or "float32"))
     if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
+        raise UserError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
     if on_cpu and dtype != "float32":
-        raise ValueError(f"The CPU place computes no products in {dtype}; use float32, or the device npu.")
+        raise UserError(f"The CPU place computes no products in {dtype}; use float32, or the device npu.")
     model = families.new_model(config).to(dtype=dtype)
     weights.load(model, folder)
     model.eval()

@@ -15,6 +15,7 @@ import paddle
 from safetensors import SafetensorError, safe_open
 from safetensors.paddle import save_file
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.patches import byte_views
 
@@ -53,17 +54,17 @@ class Stored(Mapping[str, np.ndarray]):
             try:
                 names = sorted(set(plain_json.mapping(index)["weight_map"].values()))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"{index} cannot be read: {error!r}") from None
+                raise UserError(f"{index} cannot be read: {error!r}") from None
             for name in names:
                 if not isinstance(name, str) or name == ".." or Path(name).name != name:
-                    raise ValueError(f"{index} names {name!r:.80}, which is no file beside it")
+                    raise UserError(f"{index} names {name!r:.80}, which is no file beside it")
             return names
         if (self._folder / FILE).is_file():
             return [FILE]
         found = sorted(file.name for file in self._folder.glob("*.safetensors"))
         found = [name for name in found if not name.startswith(NO_MODELS)]
         if not found:
-            raise ValueError(
+            raise UserError(
                 f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."
             )
         return found
@@ -73,7 +74,7 @@ class Stored(Mapping[str, np.ndarray]):
         try:
             return safe_open(str(file), framework="paddle", device="cpu")
         except (OSError, SafetensorError) as error:
-            raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
+            raise UserError(f"{file} cannot be read as safetensors: {error}") from None
 
 
 def write(

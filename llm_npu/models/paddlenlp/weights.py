@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
+
 from . import layout, stock_config
 from .families import CONVERSIONS
 from .stored import FILE, Stored, write
@@ -72,18 +74,18 @@ def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
         whole = {block.name: block.shape for block in blocks}
         for part in whole:
             if part not in stock:
-                raise ValueError(f"The weights lack {part}; they are of another model than {_size(model)}.")
+                raise UserError(f"The weights lack {part}; they are of another model than {_size(model)}.")
         arrays = {part: stock[part] for part in whole}
         if any(arrays[part].shape != wanted for part, wanted in whole.items()):
             found = " and ".join(f"{list(array.shape)}" for array in arrays.values())
-            raise ValueError(f"{name} is {found} in the file, which does not fit {_size(model)}.")
+            raise UserError(f"{name} is {found} in the file, which does not fit {_size(model)}.")
         values = np.empty(shape, next(iter(arrays.values())).dtype)
         for block in blocks:
             block.of(values)[...] = arrays[block.name][block.box]
         layout.assign(parameter, layout.as_dtype(values, parameter.dtype))
         unused -= whole.keys()
     if unused and model.base_model_prefix:  # a pipeline stage leaves most of the weights to the others
-        raise ValueError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
+        raise UserError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
 
 
 def _size(model) -> str:

@@ -17,6 +17,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import (
     RowSequenceParallelLinear,
 )
 
+from llm_npu.core.errors import UserError
 from llm_npu.surgery import swap
 from llm_npu.surgery.registry import Replacement
 from llm_npu.surgery.report import Report, Row
@@ -79,7 +80,7 @@ def apply_overlap(
         ValueError: for a model without a parallel linear layer, and for settings that are none.
     """
     if not isinstance(model, paddle.nn.Layer):
-        raise ValueError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
+        raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
     chooser = overlap if isinstance(overlap, Planner) or overlap == AUTO else Setting.of(overlap)
     options = Options(chooser, bool(recompute_gather), split)
     rows, sites = [], []
@@ -151,14 +152,14 @@ def _reason(layer, site: Site) -> str:
 def _check(model, rows: list[Row], strict: bool) -> None:
     if not rows:
         names = ", ".join(kind.__name__ for kind in FLEET)
-        raise ValueError(
+        raise UserError(
             f"{type(model).__name__} has no parallel linear layer; accepted: a model of distributed tensors, "
             f"or one that was built with tensor_parallel_degree above 1, which has {names}."
         )
     left = [row for row in rows if not row.fused]
     if strict and left:
         first = "; ".join(f"{row.layer}: {row.reason}" for row in left[:3])
-        raise ValueError(
+        raise UserError(
             f"{len(left)} of {len(rows)} parallel layers of {type(model).__name__} cannot overlap: {first}. "
             "Leave strict out to overlap the others."
         )

@@ -16,6 +16,8 @@ import paddle
 import paddle.distributed as dist
 from paddle.autograd import PyLayer
 
+from llm_npu.core.errors import UserError
+
 from . import backends, mc2
 from .flights import Flights
 from .planner import AUTO, Planner, default_planner
@@ -65,7 +67,7 @@ def matmul_reduce_scatter(x, weight, group=None, overlap: str | Setting | Planne
     """
     x, weight, group, chooser = _checked("matmul_reduce_scatter", x, weight, group, overlap)
     if x.shape[0] % group.nranks:
-        raise ValueError(
+        raise UserError(
             f"matmul_reduce_scatter: x has shape {list(x.shape)} and the group {group.nranks} ranks; "
             "accepted: a first dimension that the ranks divide. Pad it."
         )
@@ -200,24 +202,24 @@ def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: 
         products.append(Product(backward, rows, columns, depth, _name(x.dtype), ranks, beside))
     for product in products:
         if refused := mc2.reason(product, group):
-            raise ValueError(f"{refused}.")
+            raise UserError(f"{refused}.")
 
 
 def _checked(name: str, x, weight, group, overlap) -> tuple:
     """x and weight as automatic mixed precision has them, the group, and who chooses a setting."""
     if not paddle.in_dynamic_mode():
-        raise ValueError(f"{name}: a program is being captured; accepted: dygraph. Leave the layer as it is.")
+        raise UserError(f"{name}: a program is being captured; accepted: dygraph. Leave the layer as it is.")
     group = dist.get_group(0) if group is None else group
     if group is None or group.process_group is None:
-        raise ValueError(f"{name}: there is no process group; call paddle.distributed.init_parallel_env().")
+        raise UserError(f"{name}: there is no process group; call paddle.distributed.init_parallel_env().")
     if x.ndim < 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
-        raise ValueError(
+        raise UserError(
             f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; accepted: x [..., depth] "
             "of at least two dimensions and weight [depth, columns]."
         )
     x, weight = _mixed(x, weight)
     if x.dtype != weight.dtype:
-        raise ValueError(
+        raise UserError(
             f"{name}: x is {x.dtype} and weight {weight.dtype}; accepted: one dtype for both. Cast one of "
             "them, or use paddle.amp.auto_cast."
         )

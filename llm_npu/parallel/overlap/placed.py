@@ -20,6 +20,8 @@ import numpy as np
 import paddle.distributed as dist
 from paddle.distributed.auto_parallel.api import dtensor_from_local, dtensor_to_local
 
+from llm_npu.core.errors import UserError
+
 from .operators import matmul_all_reduce, matmul_reduce_scatter
 from .planner import AUTO, Planner
 from .product import Setting
@@ -51,7 +53,7 @@ def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner
     last = x.ndim - 1
     if axis is None or not x.is_dist() or not _is_split(x.placements[axis], last):
         found = [each.placements if each.is_dist() else "no distributed tensor" for each in (x, weight)]
-        raise ValueError(
+        raise UserError(
             f"overlap: x lies as {found[0]} and weight as {found[1]}; accepted: an axis of the mesh that "
             "splits x by its last dimension and weight by its rows. Reshard x."
         )

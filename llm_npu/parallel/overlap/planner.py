@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from llm_npu.core.errors import UserError
+
 from . import calibration, mc2, trial
 from .pipeline_model import predict
 from .product import KINDS, MC2, PIPELINED, SERIAL, Product, Setting
@@ -76,7 +78,7 @@ class Planner:
         trials: int = 5,
     ):
         if not isinstance(trials, int) or trials < 0:
-            raise ValueError(f"trials is {trials!r}; accepted: 0 or a number of runs.")
+            raise UserError(f"trials is {trials!r}; accepted: 0 or a number of runs.")
         self._trials = trials
         self._customized = {_key(key): Setting.of(value) for key, value in (customized or {}).items()}
         self._report = report
@@ -109,7 +111,7 @@ class Planner:
         if setting is None:
             return None
         if setting.backend == MC2 and (refused := mc2.reason_of_any(product, group)):
-            raise ValueError(f"{refused}.")
+            raise UserError(f"{refused}.")
         return OverlapPlan(product, setting, {}, {})
 
     def _chosen(self, product: Product, group) -> OverlapPlan:
@@ -160,7 +162,7 @@ def default_planner() -> Planner:
 def _key(key: str) -> str:
     kinds = "|".join(KINDS)
     if not isinstance(key, str) or not re.fullmatch(rf"({kinds})(:\d+x\d+x\d+)?", key):
-        raise ValueError(
+        raise UserError(
             f"customized: {key!r} names no shape; accepted: a kind ({', '.join(KINDS)}) alone, or with the "
             "sizes of the product, such as all_reduce:2048x4096x1024."
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from llm_npu.core.errors import UserError
+
 ALL_REDUCE, GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
 KINDS = (ALL_REDUCE, GATHER, REDUCE_SCATTER)
 
@@ -93,10 +95,10 @@ class Setting:
     def __post_init__(self):
         if self.backend not in BACKENDS:
             accepted = ", ".join(BACKENDS)
-            raise ValueError(f"overlap: there is no backend {self.backend!r}; accepted: {accepted}.")
+            raise UserError(f"overlap: there is no backend {self.backend!r}; accepted: {accepted}.")
         most = MOST_CHUNKS if self.backend == PIPELINED else 1
         if not isinstance(self.chunks, int) or not 1 <= self.chunks <= most:
-            raise ValueError(
+            raise UserError(
                 f"overlap: {self.chunks!r} chunks for {self.backend}; accepted: 1 to {MOST_CHUNKS} for "
                 "pipelined, such as pipelined:4, and none for the others."
             )
@@ -108,7 +110,7 @@ class Setting:
             return text
         found = re.fullmatch(r"([a-z0-9]+)(?::(\d+))?", text) if isinstance(text, str) else None
         if found is None or (found[1] == PIPELINED and found[2] is None):
-            raise ValueError(
+            raise UserError(
                 f"overlap is {text!r}; accepted: auto, serial, mc2, or pipelined with a number of chunks, "
                 "such as pipelined:4."
             )

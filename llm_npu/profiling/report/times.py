@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 
+from llm_npu.core.errors import UserError
+
 FARTHEST = 1 << 62  # nanoseconds, or 146 years; sums of two still fit into 64 bits
 
 
@@ -20,7 +22,7 @@ def nanoseconds(microseconds: str | int) -> int:
     """
     found = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
     if abs(found) >= FARTHEST:
-        raise ValueError(f"{microseconds!r:.40} microseconds are no time of a profile")
+        raise UserError(f"{microseconds!r:.40} microseconds are no time of a profile")
     return found
 
 
@@ -32,7 +34,7 @@ def _of_text(microseconds: str) -> int:
         number = Decimal(microseconds.strip())  # blanks, tabs, signs, exponents
         return int(number * 1000) if number.adjusted() < 20 else FARTHEST
     except (InvalidOperation, ValueError, OverflowError):
-        raise ValueError(f"{microseconds!r:.40} is no number of microseconds") from None
+        raise UserError(f"{microseconds!r:.40} is no number of microseconds") from None
 
 
 def text(duration: float) -> str:

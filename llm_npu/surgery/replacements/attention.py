@@ -24,6 +24,7 @@ from types import SimpleNamespace
 import paddle
 
 import paddle_fused
+from llm_npu.core.errors import UserError
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
@@ -69,7 +70,7 @@ def _attention_layer(layer, found: Site) -> Replacement | NotFused:
 
 def refuse_weights(layer, arguments: dict) -> dict:
     if arguments.get("output_attentions"):
-        raise ValueError(
+        raise UserError(
             f"output_attentions: the fused attention of a {type(layer).__name__} keeps no weights to return; "
             "leave it out, or apply the kernels with use_npu_fusion_attention=False."
         )
@@ -135,7 +136,7 @@ def _mask(attention_mask) -> masks.Mask:
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
     if attention_mask.dtype == paddle.bool:
-        raise ValueError(
+        raise UserError(
             "An attention layer was given a bool mask, which PaddleNLP uses in both senses; accepted: None, "
             "a mask of paddle_fused.masks, or numbers to add to the scores."
         )
@@ -211,7 +212,7 @@ def _auto_decoder(layer, found: Site) -> Replacement:
 
 def refuse_mask(layer, arguments: dict) -> dict:
     if arguments.get("attention_mask") is not None:
-        raise ValueError(
+        raise UserError(
             "PaddleNLP's auto-parallel Llama shards masks as tensors, and drops them with flash attention; "
             "its fused attention is causal. Leave attention_mask out, or use LlamaForCausalLM or "
             "LlamaForCausalLMNet."

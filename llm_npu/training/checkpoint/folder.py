@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from llm_npu.core.atomic import exchange, flush, flush_all, remove, remove_leftovers, unfinished
+from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import ALONE, Ranks
 from llm_npu.core.untrusted import plain_json
 
@@ -89,22 +90,20 @@ def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
 
 def _verify(folder: Path, ranks: Ranks) -> int:
     if not folder.is_dir():
-        raise ValueError(
-            f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one."
-        )
+        raise UserError(f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one.")
     if not (folder / MARK).is_file():
-        raise ValueError(f"{folder} has no {MARK}: it was not written to the end. {_alternative(folder)}")
+        raise UserError(f"{folder} has no {MARK}: it was not written to the end. {_alternative(folder)}")
     step, files = _mark(folder)
     for name, wanted in ranks.share(list(files.items())):
         file = folder / name
         if not file.is_file():
-            raise ValueError(f"{folder} is corrupt: {name} is missing. {_alternative(folder)}")
+            raise UserError(f"{folder} is corrupt: {name} is missing. {_alternative(folder)}")
         size = file.stat().st_size
         if size != wanted.get("bytes"):
             was = f"{name} has {size} bytes instead of {wanted.get('bytes')}"
-            raise ValueError(f"{folder} is corrupt: {was}. {_alternative(folder)}")
+            raise UserError(f"{folder} is corrupt: {was}. {_alternative(folder)}")
         if _describe(file) != wanted:
-            raise ValueError(f"{folder} is corrupt: {name} has another SHA-256. {_alternative(folder)}")
+            raise UserError(f"{folder} is corrupt: {name} has another SHA-256. {_alternative(folder)}")
     return step
 
 
@@ -117,7 +116,7 @@ def _mark(folder: Path) -> tuple[int, dict[str, dict]]:
             return step, files
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise ValueError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}")
+    raise UserError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}")
 
 
 def marked_step(folder: Path) -> int:
@@ -162,7 +161,7 @@ def to_resume(
         raise damage
     if wanted.lower() == IF_ANY:
         return None
-    raise ValueError(
+    raise UserError(
         f"{output_dir} holds no complete checkpoint to resume from; "
         "leave --resume_from_checkpoint out to start at step 0."
     )

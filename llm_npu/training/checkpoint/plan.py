@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
 from llm_npu.core.tensor_file import Whole
 from llm_npu.training.checkpoint.tensors import Held
@@ -80,19 +81,19 @@ def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Whole]]:
     for kind, name, dtype, shape, offset, extent in holders:
         whole = wholes.setdefault(kind, {}).setdefault(name, Whole(dtype, shape))
         if whole != Whole(dtype, shape):
-            raise ValueError(f"{name} is {Whole(dtype, shape)} on one process and {whole} on another")
+            raise UserError(f"{name} is {Whole(dtype, shape)} on one process and {whole} on another")
         boxes.setdefault((kind, name), []).append((offset, extent))
     for (kind, name), parts in boxes.items():
         shape = wholes[kind][name].shape
         elements = sum(math.prod(extent) for _, extent in parts)
         if elements != math.prod(shape):
-            raise ValueError(
+            raise UserError(
                 f"the processes hold {elements} of the {math.prod(shape)} elements of {name}, of shape "
                 f"{list(shape)}; it cannot be stored"
             )
         if pair := _overlapping(parts):
             one, other = sorted(pair)
-            raise ValueError(
+            raise UserError(
                 f"the processes hold the parts {_range(*one)} and {_range(*other)} of {name}, of shape "
                 f"{list(shape)}, which overlap; it cannot be stored"
             )

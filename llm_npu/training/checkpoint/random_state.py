@@ -20,6 +20,8 @@ import paddle
 from paddle.distributed.fleet.meta_parallel import get_rng_state_tracker
 from paddle.framework import core
 
+from llm_npu.core.errors import UserError
+
 
 def random_state() -> dict:
     """Of Python, numpy, the host, the device, and the named ones of tensor parallelism."""
@@ -74,7 +76,7 @@ def from_plain(found: Mapping, where: str) -> dict:
             "named": named,
         }
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise ValueError(f"{where} holds no state of the random number generators of this run.") from None
+        raise UserError(f"{where} holds no state of the random number generators of this run.") from None
 
 
 def _of_generator(state) -> dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 FILE = "run.json"
@@ -25,9 +26,9 @@ def read(folder: Path) -> dict[str, dict]:
     try:
         found = plain_json.mapping(folder / FILE)
     except FileNotFoundError:
-        raise ValueError(
+        raise UserError(
             f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
         ) from None
     if not all(isinstance(found.get(part), dict) for part in ("fixed", "schedule", "mesh")):
-        raise ValueError(f"{folder / FILE} must say what was fixed, the schedule and the mesh.")
+        raise UserError(f"{folder / FILE} must say what was fixed, the schedule and the mesh.")
     return found

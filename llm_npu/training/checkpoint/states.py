@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json, plain_pickle
 
 SCHEDULER, SCALER = "scheduler", "scaler"
@@ -48,10 +49,10 @@ def read(folder: Path, name: str, trust: bool = False) -> Mapping:
         return plain_json.mapping(folder / file_of(name))
     earlier = folder / EARLIER.get(name, f"{name}.pth")
     if not earlier.is_file():
-        raise ValueError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has one.")
+        raise UserError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has one.")
     found = plain_pickle.load(earlier, trust)
     if not isinstance(found, Mapping):
-        raise ValueError(f"{earlier} must hold a state, not a {type(found).__name__}.")
+        raise UserError(f"{earlier} must hold a state, not a {type(found).__name__}.")
     return found
 
 
@@ -70,7 +71,7 @@ def like(found: object, own: object, where: str):
     elif _is_number(found) and (isinstance(found, int) or not isinstance(own, int)):
         return found
     wanted = f"with {', '.join(own)}" if isinstance(own, Mapping) else f"like {own!r:.40}"
-    raise ValueError(f"{where}: {found!r:.40} is no state {wanted}.")
+    raise UserError(f"{where}: {found!r:.40} is no state {wanted}.")
 
 
 def _is_number(value: object) -> bool:

@@ -27,6 +27,7 @@ import numpy as np
 import paddle
 from paddle.base.framework import EagerParamBase
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.models.paddlenlp import layout
 from llm_npu.models.paddlenlp.layout import Block, Shape
@@ -143,10 +144,10 @@ def load(folder: Path, kind: str, tensors: list[Held]) -> None:
         array = None
         for block in each.places:
             if block.name not in stored:
-                raise ValueError(f"{folder} lacks {block.name}, which this run needs.")
+                raise UserError(f"{folder} lacks {block.name}, which this run needs.")
             values = stored[block.name]
             if values.shape != block.shape:
-                raise ValueError(
+                raise UserError(
                     f"{folder} has {block.name} of shape {list(values.shape)}, but this run's is "
                     f"{list(block.shape)}."
                 )
@@ -174,7 +175,7 @@ def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | No
     for wrapper in wrappers:
         inside = vars(wrapper)
         if inside.get("tensor_fusion"):
-            raise ValueError(
+            raise UserError(
                 "--sharding_parallel_config enable_tensor_fusion has one state for many parameters, which "
                 "cannot be stored by name; leave it out."
             )

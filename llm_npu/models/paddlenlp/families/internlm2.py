@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llm_npu.core.atomic import publish, unfinished
+from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.family import Conversion
 
@@ -89,7 +90,7 @@ class AsLlama(_View):
             return array
         groups, rest = self.heads // self.kv_heads, array.shape[1:]
         if array.shape[0] % (self.kv_heads * (groups + 2)):
-            raise ValueError(
+            raise UserError(
                 f"{source} is {list(array.shape)}, and its rows are no multiple of {self.kv_heads} key/value "
                 f"heads with {groups} queries, a key and a value each; the file is of another model"
             )
@@ -115,7 +116,7 @@ class AsInternLM2(_View):
             return self.stored[source]
         parts = [name.replace(FUSED, part) for part in PARTS]
         if lacking := [part for part in parts if part not in self.stored]:
-            raise ValueError(f"the Llama checkpoint lacks {lacking[0]}; it is not whole")
+            raise UserError(f"the Llama checkpoint lacks {lacking[0]}; it is not whole")
         arrays = [self.stored[part] for part in parts]
         size, rest = arrays[0].shape[0] // self.heads, arrays[0].shape[1:]
         heads = [array.reshape(self.kv_heads, -1, size, *rest) for array in arrays]
@@ -147,7 +148,7 @@ def from_llama(folder: str | Path, target: str | Path) -> None:
 def llama_config(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields of a Llama's config.json for those of an InternLM2's. ValueError for one with biases."""
     if fields.get("bias"):
-        raise ValueError("this InternLM2 has biases (bias true), which PaddleNLP's Llama does not have")
+        raise UserError("this InternLM2 has biases (bias true), which PaddleNLP's Llama does not have")
     kept = {name: value for name, value in fields.items() if name not in ("auto_map", "bias")}
     return kept | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 
@@ -156,7 +157,7 @@ def internlm2_config(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields of an InternLM2's config.json for those of a Llama's. ValueError for one with biases."""
     for name in ("attention_bias", "mlp_bias"):
         if fields.get(name):
-            raise ValueError(f"this Llama has biases ({name} true), which this conversion does not know")
+            raise UserError(f"this Llama has biases ({name} true), which this conversion does not know")
     kept = {name: value for name, value in fields.items() if name not in LLAMA_ONLY}
     return kept | {"model_type": MODEL_TYPE, "architectures": ["InternLM2ForCausalLM"], "bias": False}
 
@@ -171,10 +172,10 @@ def _read_config(folder: Path, model_type: str) -> dict[str, object]:
     try:
         fields = plain_json.mapping(file)
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from None
+        raise UserError(f"{file} cannot be read: {error}") from None
     found = fields.get("model_type")
     if found != model_type:
-        raise ValueError(f"{file} has model_type {found!r}; accepted here: {model_type!r}")
+        raise UserError(f"{file} has model_type {found!r}; accepted here: {model_type!r}")
     return fields
 
 
@@ -182,12 +183,12 @@ def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: ty
     from ..stored import Stored, write  # they import paddle
 
     if target.exists():
-        raise ValueError(f"{target} exists already; name a folder that does not")
+        raise UserError(f"{target} exists already; name a folder that does not")
     stored = Stored(folder)
     heads = fields.get("num_attention_heads")
     kv_heads = fields.get("num_key_value_heads") or heads
     if not all(type(count) is int and count > 0 for count in (heads, kv_heads)) or heads % kv_heads:
-        raise ValueError(
+        raise UserError(
             f"{folder / CONFIG_FILE} has {heads!r:.20} heads, and {kv_heads!r:.20} for keys and values"
         )
     view = kind(stored, heads, kv_heads)

@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
+
 CHUNK = 8 << 20  # characters; no event is nearly as long
 UNPACKED = 200  # times the size of a .gz: traces are some 20 times as long, nothing but zeros 1000 times
 _BETWEEN = re.compile(r"[\s,]*")
@@ -36,7 +38,7 @@ class TraceFile:
             text = self._more(file)
             begin = _LIST.match(text)
             if begin is None:
-                raise ValueError(
+                raise UserError(
                     f"{self.path.name} is {'no Chrome trace' if text.strip() else 'empty'}: it must be a "
                     'JSON list of events or an object with "traceEvents". Export it again.'
                 )
@@ -68,7 +70,7 @@ class TraceFile:
             return ""
         self._unpacked += len(text)
         if self._unpacked > max(UNPACKED * self.path.stat().st_size, 2 * CHUNK):
-            raise ValueError(
+            raise UserError(
                 f"{self.path.name} unpacks to more than {UNPACKED} times its size: it is no trace."
             )
         return text

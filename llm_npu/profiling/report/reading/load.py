@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from llm_npu.core.errors import UserError
+
 from . import op_summary, tasks, timeline, tree
 
 _NOTHING = np.zeros(0, np.int64)
@@ -54,7 +56,7 @@ def load(directory: Path) -> Profile:
         _add_paddle(ranks, rank, path, notes)
     kept = [ranks[rank] for rank in sorted(ranks) if len(ranks[rank].tasks)]
     if not kept:
-        raise ValueError(
+        raise UserError(
             f"{directory} holds no task of a device. Profile with targets=[ProfilerTarget.CUSTOM_DEVICE] and "
             "custom_device_types=['npu'], and run msprof --export=on --output=DIR on the PROF_ folder. "
             + " ".join(notes)

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llm_npu.core.errors import UserError
+
 _RANK = re.compile(r"(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
 # op_summary_20240911123456.csv, msprof_slice_1_20240911123456.json; before CANN 8 op_summary_0_1.csv
 _FILE = re.compile(
@@ -39,7 +41,7 @@ class Found:
 def search(directory: Path) -> Found:
     """Looks through ``directory``; ValueError in words if there is no profile that can be read."""
     if not directory.is_dir():
-        raise ValueError(f"{directory} is no folder. Give the folder that a profiler has written to.")
+        raise UserError(f"{directory} is no folder. Give the folder that a profiler has written to.")
     found = Found([], [], [], [], False)
     raw = []
     for name, folders, files in os.walk(directory):
@@ -69,7 +71,7 @@ def search(directory: Path) -> Found:
             f"msprof --export=on --output={folder.resolve()}"
         )
     if not (found.exports or found.paddle or found.merged):
-        raise ValueError(
+        raise UserError(
             f"{directory} holds no profile that can be read. "
             + " ".join(
                 found.notes or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]

@@ -32,7 +32,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Card:
+class VisibleCards:
     """What a look for Ascend cards found.
 
     ``plugin`` is the folder of paddle-custom-npu, ``count`` the number of visible cards, and ``missing`` has
@@ -44,9 +44,9 @@ class Card:
     missing: tuple[str, ...]
 
 
-def find_card(
+def find_cards(
     dev: Path = Path("/dev"), site_packages: Path | None = None, environ: Mapping[str, str] = os.environ
-) -> Card:
+) -> VisibleCards:
     """Looks for the plugin for cards, the driver and the cards.
 
     ``dev`` is the folder of device nodes and ``site_packages`` the one that paddle is installed in, where
@@ -70,11 +70,11 @@ def find_card(
         count = min(count, sum(entry.strip().isdecimal() for entry in visible.split(",")))
         if count == 0:
             missing.append(f"ASCEND_RT_VISIBLE_DEVICES={visible!r} hides every card")
-    return Card(plugin, count, tuple(missing))
+    return VisibleCards(plugin, count, tuple(missing))
 
 
-def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -> Device:
-    """The device that ``name`` means on a machine with ``card``; nothing is changed.
+def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_count: int) -> Device:
+    """The device that ``name`` means on a machine with ``cards``; nothing is changed.
 
     ``virtual_is_active``: the environment has chosen the virtual NPU already, which is kept unless
     ``npu:card`` is asked for. ValueError for an unknown name, for an id that no device has, and for
@@ -87,9 +87,9 @@ def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -
     if cpu:
         return Device("cpu", "cpu", "cpu was asked for")
     if only_card:
-        if card.missing:
+        if cards.missing:
             raise UserError(
-                f"npu:card asks for an Ascend card, and none can be used: {'; '.join(card.missing)}. "
+                f"npu:card asks for an Ascend card, and none can be used: {'; '.join(cards.missing)}. "
                 "Ask for npu to use the virtual NPU instead."
             )
         return Device("npu", "card", "npu:card was asked for")
@@ -97,14 +97,14 @@ def decide(name: str, card: Card, virtual_is_active: bool, virtual_count: int) -
         kind, reason = "virtual", "virtual_npu was asked for"
     elif virtual_is_active:
         kind, reason = "virtual", "the environment has chosen the virtual NPU"
-    elif card.missing:
+    elif cards.missing:
         kind, reason = "virtual", "no Ascend card was found"  # npu:card says what it lacks
     else:
-        kind, reason = "card", f"{card.count} Ascend card(s) and paddle-custom-npu are there"
+        kind, reason = "card", f"{cards.count} Ascend card(s) and paddle-custom-npu are there"
     if index is None:
         return Device("npu", kind, reason)  # Paddle takes the id from FLAGS_selected_npus, else 0
     count, more = (
-        (card.count, "ASCEND_RT_VISIBLE_DEVICES chooses the visible ones")
+        (cards.count, "ASCEND_RT_VISIBLE_DEVICES chooses the visible ones")
         if kind == "card"
         else (virtual_count, "VIRTUAL_NPU_DEVICES (at most 16) sets their number")
     )
@@ -126,13 +126,13 @@ def select(name: str) -> Device:
     Raises ValueError for a name or an id that cannot be had (see ``decide``) and for a bad variable of the
     virtual NPU, and RuntimeError if the virtual NPU is not usable or paddle is imported with another choice.
     """
-    card = find_card()
+    cards = find_cards()
     with caused_by_the_user():
-        device = decide(name, card, virtual_npu.is_active(), virtual_npu.device_count())
+        device = decide(name, cards, virtual_npu.is_active(), virtual_npu.device_count())
         if device.kind == "virtual":
             virtual_npu.activate()
             return device
-    wanted = str(card.plugin) if device.kind == "card" else ""  # empty keeps Paddle from looking for plugins
+    wanted = str(cards.plugin) if device.kind == "card" else ""  # empty keeps Paddle from looking for plugins
     if "paddle" in sys.modules:
         if os.environ.get("CUSTOM_DEVICE_ROOT", "") != wanted:
             raise RuntimeError(

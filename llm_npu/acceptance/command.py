@@ -76,7 +76,7 @@ def main(argv: Sequence[str], scripts: Path, description: str) -> int:
 
 def _count(asked: int | None, chosen: device.Device) -> int:
     is_card = chosen.kind == "card"
-    there = min(MOST_CARDS, device.find_card().count if is_card else virtual_npu.device_count())
+    there = min(MOST_CARDS, device.find_cards().count if is_card else virtual_npu.device_count())
     if asked is not None and not 1 <= asked <= there:
         raise UserError(f"--cards is {asked}; give 1 to {there}")
     return asked or (there if is_card else min(CARDS_OF_A_HOST, there))

@@ -1,4 +1,4 @@
-"""Output that is there as a whole or not at all, also when the process that writes it is killed."""
+"""Output that is complete or absent, even if the process that writes it is killed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 
 @contextlib.contextmanager
 def unfinished(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` to write into; whatever is not moved out of it is removed at the end.
+    """A hidden folder beside ``target`` to write into; whatever is still in it at the end is removed.
 
-    The folder is locked while it is in use. The kernel drops the lock when the process dies, so folders that
-    killed processes left for the same target are recognised by their free lock, and are removed here.
-    OSError when the place cannot be written to.
+    The folder is locked while it is in use. The kernel releases the lock when the process dies, so that
+    leftovers of killed processes for the same target are recognised, and removed here. OSError if the place
+    is not writable.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target.parent, target.name)
@@ -35,7 +35,7 @@ def unfinished(target: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(parent: Path, name: str) -> None:
-    """Remove what killed processes left of targets in ``parent`` whose name matches the pattern ``name``."""
+    """Remove leftovers of killed processes in ``parent``, for targets that match the pattern ``name``."""
     for leftover in parent.glob(f"{_prefix(name)}*"):
         # OSError: in use, or removed by another process just now
         with contextlib.suppress(OSError), _locked(leftover):
@@ -43,7 +43,7 @@ def remove_leftovers(parent: Path, name: str) -> None:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Give the finished ``folder`` its name; when another process was first, keep what is there."""
+    """Give the finished ``folder`` its name; if another process was first, keep the other's."""
     try:
         folder.rename(target)
     except OSError:
@@ -52,9 +52,9 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Swap the names of two existing folders in one step: at no moment does either name lack a folder.
+    """Swap the names of two existing folders atomically: neither name is ever without a folder.
 
-    OSError where the file system has no such step (renameat2 with RENAME_EXCHANGE), as on NFS.
+    OSError on file systems without renameat2's RENAME_EXCHANGE, such as NFS.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
@@ -65,8 +65,8 @@ def exchange(one: Path, other: Path) -> None:
 def replace(folder: Path, target: Path) -> None:
     """Flush the finished ``folder`` of ``unfinished(target)`` to the disk and give it its name.
 
-    What was there under that name goes with ``unfinished``. A kill leaves the old one or the new one, but on
-    file systems without ``exchange``, where it may leave neither: the old one has been renamed then.
+    ``unfinished`` removes what had that name before. A kill leaves the old or the new folder; on file systems
+    without ``exchange`` it may leave neither, once the old one has been renamed.
     """
     flush_all(folder)
     try:
@@ -83,13 +83,13 @@ def replace(folder: Path, target: Path) -> None:
 
 
 def flush_all(folder: Path) -> None:
-    """Have everything in ``folder`` on the disk."""
+    """Flush everything in ``folder`` to the disk."""
     for path in (*folder.rglob("*"), folder):
         flush(path)
 
 
 def flush(path: Path) -> None:
-    """Have the content of a file, or the names in a folder, on the disk."""
+    """Flush the content of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -98,7 +98,7 @@ def flush(path: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove ``folder``; at no moment is a half of it there under its name."""
+    """Remove ``folder``; its name never shows a partly removed one."""
     doomed = folder.with_name(f"{_prefix(folder.name)}{secrets.token_hex(8)}")
     folder.rename(doomed)
     shutil.rmtree(doomed)
@@ -112,7 +112,7 @@ def _new_folder(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Path:
     while True:
         folder = parent / f"{prefix}{secrets.token_hex(8)}"
         folder.mkdir()
-        # Between its creation and its lock, another process may have taken the folder for a leftover.
+        # Before the lock is taken, another process may mistake the folder for a leftover.
         with contextlib.suppress(OSError):
             stack.enter_context(_locked(folder))
             if folder.is_dir():

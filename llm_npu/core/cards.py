@@ -23,11 +23,11 @@ def read(name: str, folder: Path = DATA) -> dict:
 
 @dataclass(frozen=True)
 class Link:
-    """What connects ``cards`` cards, or any number for None.
+    """The interconnect of ``cards`` cards, or of any number for None.
 
-    ``topology``: "full_mesh", where every pair has a link of ``bandwidth``, or "switch", where every card has
-    one. ``bandwidth``: bytes/s in one direction, of which collectives reach the share ``efficiency``.
-    ``latency``: seconds of one step of a collective.
+    ``topology``: "full_mesh" has a link of ``bandwidth`` per pair of cards, "switch" one per card.
+    ``bandwidth``: bytes/s in one direction, of which collectives reach the fraction ``efficiency``.
+    ``latency``: seconds per step of a collective.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Link:
 
 @dataclass(frozen=True)
 class Card:
-    """``peak``: 16-bit matrix products, operations/s. ``memory``: bytes. ``bandwidth``: of memory, bytes/s,
-    of which kernels that only move data reach the share ``memory_efficiency``. ``cache``: bytes of L2,
+    """``peak``: operations/s of 16-bit matrix products. ``memory``: bytes. ``bandwidth``: bytes/s of memory,
+    of which kernels that only move data reach the fraction ``memory_efficiency``. ``cache``: bytes of L2,
     which is ``cache_speedup`` times as fast."""
 
     name: str
@@ -56,12 +56,12 @@ class Card:
 
     @property
     def sustained_bandwidth(self) -> float:
-        """Bytes/s that kernels which only move data reach."""
+        """Bytes/s reached by kernels that only move data."""
         return self.bandwidth * self.memory_efficiency
 
 
 def names() -> tuple[str, ...]:
-    """Accepted names of cards, short ones first."""
+    """The accepted names of cards, short ones first."""
     data = read("cards.json")
     return (*data["aliases"], *(name.removeprefix("ascend") for name in data["cards"]), *data["cards"])
 
@@ -80,7 +80,7 @@ def link(name: str) -> Link:
 
 @cache
 def card(name: str) -> Card:
-    """The card called ``name``, such as "910b2"; ValueError for an unknown one."""
+    """The card called ``name``, such as "910b2"; UserError for an unknown name."""
     data = read("cards.json")
     short = name.lower()
     full = data["aliases"].get(short, short)

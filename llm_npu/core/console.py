@@ -1,7 +1,7 @@
-"""What the terminal shows of a run: a calm screen. Importing it imports no framework.
+"""The terminal output of a run. Importing this module imports no framework.
 
-On a terminal there is one progress bar with the last step's figures, and a line for every evaluation and
-checkpoint; elsewhere (a file, a CI log) there is a line every ``logging_steps`` instead of the bar.
+A terminal gets one progress bar with the figures of the last step, and a line for every evaluation and
+checkpoint. A file or a CI log gets a line every ``logging_steps`` instead of the bar.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ SCREEN = Console(highlight=False, soft_wrap=True)
 
 
 def say(text: str = "") -> None:
-    """Print one line, as it is."""
+    """Print one line verbatim."""
     SCREEN.print(text, markup=False)
 
 
 def import_frameworks() -> None:
-    """Import paddle and paddlenlp without their start-up messages, and use all the cores this process has.
+    """Import paddle and paddlenlp without their start-up messages, and use all cores of this process.
 
-    Several processes of one machine share its cores.
-    Paddle answers SIGTERM with a C++ stack trace; here it ends the program with a sentence (``stopping``).
-    Paddle sets OMP_NUM_THREADS=1 when it is unset, and warns on stderr about any other value. What the user
-    has set in the environment (OMP_NUM_THREADS, GLOG_minloglevel) stays. UserError for what Paddle says of
-    an installation that cannot work.
+    The ranks of a machine share its cores. Paddle answers SIGTERM with a C++ stack trace; here it ends the
+    program with a sentence (``stopping``). Paddle sets an unset OMP_NUM_THREADS to 1, and warns on stderr
+    about any other value. OMP_NUM_THREADS and GLOG_minloglevel stay as the user has set them. UserError if
+    Paddle says that the installation cannot work.
     """
     sharing = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // sharing)))
     os.environ.setdefault("GLOG_minloglevel", "2")
-    # ccache, setuptools and deprecated names that PaddleNLP uses: nothing that the reader could act on.
+    # About ccache, setuptools and deprecated names in PaddleNLP: nothing that the reader could act on.
     for category in (UserWarning, DeprecationWarning, FutureWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(paddle|paddlenlp|_distutils_hack)\b")
     stopping.shield()
@@ -54,7 +53,7 @@ def import_frameworks() -> None:
 
 
 class Display:
-    """Shows a ``metrics.Recorder``'s records as they come; ``bar=False`` for no bar."""
+    """Shows the records of a ``metrics.Recorder`` as they come; ``bar=False`` for no progress bar."""
 
     def __init__(self, bar: bool = True):
         self._progress = None
@@ -80,7 +79,7 @@ class Display:
             self._progress.stop()
 
     def show(self, record: dict) -> None:
-        """One record of a step, an evaluation or a checkpoint."""
+        """Show the record of a step, an evaluation or a checkpoint."""
         step = record["step"]
         if "eval_loss" in record:
             say(f"step {step}: evaluation loss {record['eval_loss']:.4f}")
@@ -93,7 +92,7 @@ class Display:
 
 
 def _figures(record: dict) -> str:
-    """The columns of a step's line; those that a run does not have are left out of all its lines."""
+    """The columns of a step's line, without those that the run does not measure."""
     step_s = record["step_s"]
     columns = [
         f"loss {record['loss']:.4f}",
@@ -120,8 +119,8 @@ def run(
 ) -> int:
     """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2.
 
-    ``explained`` says what is known of the error behind it, if another program has worded it.
-    After a signal for which ``stopping`` listens the process ends here, with its sentence.
+    ``explained`` adds what is known about an error that another library raised. After a signal that
+    ``stopping`` handles, the process ends here, with the sentence about it.
     """
     try:
         try:
@@ -135,10 +134,10 @@ def run(
 
 
 def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
-    """The exit code for an error that has a sentence for the user, which is printed; others are raised.
+    """Print the sentence of an error that is for the user, and return its exit code; raise any other error.
 
-    Python looks for signals at the start of a function: one that came while foreign code ran is answered
-    before what that code complains of, be it only that another rank is gone.
+    Python checks for signals when it enters a function. So a signal that came while foreign code ran is
+    answered before that code's complaint, which may be only that another rank is gone.
     """
     sentence = str(error)
     if isinstance(error, MemoryError):  # Paddle's, with the C++ stack around the sentence
@@ -148,9 +147,9 @@ def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
             "Lower --per_device_train_batch_size or --max_seq_length, or add --recompute."
         )
     elif isinstance(error, RuntimeError) and "paddle" not in sys.modules:
-        pass  # the device cannot be used, and the sentence says why
+        pass  # the device is unusable, and the sentence says why
     elif not errors.is_for_the_user(error):
-        raise error  # a fault of the program or of Paddle: the traceback is needed
+        raise error  # a defect, which needs its traceback
     elif isinstance(error.__cause__, Exception):
         sentence = "\n".join(filter(None, [sentence, explained(error.__cause__)]))
     refusal.say(sentence)

@@ -1,4 +1,4 @@
-"""The peak of a device that ``--peak_tflops`` states, in 1e12 floating-point operations a second.
+"""The peak of a device as given by ``--peak_tflops``, in 1e12 floating-point operations per second.
 
 Importing this file imports no framework.
 """
@@ -17,39 +17,36 @@ MEASURED = "measured"
 
 
 @dataclass(frozen=True)
-class Card:
-    """``tflops``: of 16-bit matrix products with float32 sums, as ``source`` gives it."""
+class PublishedPeak:
+    """``tflops``: 16-bit matrix products with float32 accumulation, according to ``source``."""
 
     tflops: float
     source: str
 
 
 _PRESS = "Huawei, 23 August 2019, https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor"
-CARDS: Mapping[str, Card] = {
-    "ascend910": Card(256.0, _PRESS),
+PEAKS: Mapping[str, PublishedPeak] = {
+    "ascend910": PublishedPeak(256.0, _PRESS),
     **{
-        name: Card(card["tflops"], card["tflops_source"])
+        name: PublishedPeak(card["tflops"], card["tflops_source"])
         for name, card in read("cards.json")["cards"].items()
     },
 }
 
 
 def stated(text: str) -> float | None:
-    """The peak that ``text`` states: a number, a card's name, or None for ``measured``.
-
-    ValueError for anything else.
-    """
+    """The peak that ``text`` gives as a number or a card; None for ``measured``, else UserError."""
     if text == MEASURED:
         return None
-    if text in CARDS:
-        return CARDS[text].tflops
+    if text in PEAKS:
+        return PEAKS[text].tflops
     try:
         tflops = float(text)
     except ValueError:
-        nearest = difflib.get_close_matches(text.lower(), (*CARDS, MEASURED), n=1)
+        nearest = difflib.get_close_matches(text.lower(), (*PEAKS, MEASURED), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         raise UserError(
-            f"--peak_tflops is {text}: give a number, {MEASURED}, or one of {', '.join(CARDS)}{hint}"
+            f"--peak_tflops is {text}: give a number, {MEASURED}, or one of {', '.join(PEAKS)}{hint}"
         ) from None
     if not (tflops > 0 and math.isfinite(tflops)):
         raise UserError(f"--peak_tflops is {text}, but must be above 0")

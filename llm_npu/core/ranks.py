@@ -1,11 +1,11 @@
-"""What the processes of a run tell each other outside of the model: numbers, errors, whether to go on.
+"""Communication between the ranks of a run, outside of the model: numbers, objects, errors.
 
-    count, number, is_first, mesh    of this run; not collective
-    table, gathered, wait            every process calls them at the same place, and gets the same answer
-    Ranks                            processes that do something together: an error of one is an error of all
+    count, number, is_first, mesh    facts of this run; not collective
+    table, gathered, wait            collective: every rank calls them at the same place
+    Ranks                            ranks that act together: an error on one is an error on all
 
-With one process all of them answer without communication. What is sent is int32, whatever it means: a card
-would handle doubles in its AICPU, and the bytes of Paddle's ``all_gather_object`` on the host.
+One rank needs no communication. Everything is sent as int32: a card would handle float64 tensors on its
+AICPU, and the bytes of Paddle's ``all_gather_object`` on the host.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from llm_npu.core.errors import UserError
 
 
 def count() -> int:
-    """How many processes there are."""
+    """The number of ranks."""
     return distributed.get_world_size()
 
 
 def number() -> int:
-    """Which of them this is, from 0."""
+    """This rank, from 0."""
     return distributed.get_rank()
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes what there is one of: files, and lines on the terminal."""
+    """Whether this is rank 0, which writes the files and the terminal lines that a run has once."""
     return number() == 0
 
 
 def table(values: Sequence[float]) -> np.ndarray:
-    """The numbers of every process: float64 [processes, len(values)]."""
+    """The numbers of every rank: float64 [ranks, len(values)]."""
     row = np.asarray(values, dtype=np.float64)
     if count() == 1:
         return row[None]
@@ -47,7 +47,7 @@ def table(values: Sequence[float]) -> np.ndarray:
 
 
 def gathered(value: Any, group=None) -> list:
-    """The values of all processes of ``group`` (by default: of the run), in the order of their ranks.
+    """The values of all ranks of ``group`` (default: of the run), in rank order.
 
     ``value`` is anything that can be pickled.
     """
@@ -62,51 +62,51 @@ def gathered(value: Any, group=None) -> list:
 
 
 def _rows(row: np.ndarray, group=None) -> list[np.ndarray]:
-    """The rows of all processes, int32 and as long as this one's."""
+    """The rows of all ranks: int32, of the same length everywhere."""
     rows: list[paddle.Tensor] = []
     distributed.all_gather(rows, paddle.to_tensor(row), group=group)
     return [each.numpy() for each in rows]
 
 
 def wait() -> None:
-    """Until all processes are here."""
+    """Wait until all ranks are here."""
     if count() > 1:
         distributed.barrier()
 
 
 class Ranks:
-    """``size`` processes, of which this one is ``rank``. One process alone by default."""
+    """``size`` ranks, of which this one is ``rank``; by default a single one."""
 
     def __init__(self, rank: int = 0, size: int = 1):
         self.rank, self.size = rank, size
 
     @classmethod
     def of_run(cls) -> Ranks:
-        """Those of ``paddle.distributed``, once its parallel environment is there."""
+        """Those of ``paddle.distributed``, once its parallel environment exists."""
         if not distributed.is_initialized():
             return ALONE
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that does what one process does for all."""
+        """Whether this is the rank that acts for all."""
         return self.rank == 0
 
     def share(self, items: list) -> list:
-        """The items that are this process's to work on."""
+        """This rank's share of ``items``."""
         return items[self.rank :: self.size]
 
     def gather(self, value: Any) -> list:
-        """The values of all processes, in the order of their ranks; each must call it."""
+        """The values of all ranks, in rank order. Collective."""
         return [value] if self.size == 1 else gathered(value)
 
     def from_first(self, value: Any) -> Any:
-        """The value that the first process has."""
+        """The value of rank 0. Collective."""
         return self.gather(value if self.first else None)[0]
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What one process raises inside, all raise at the end, naming its rank. Each must enter."""
+        """An error raised inside on one rank is raised on all at the end, with its rank. Collective."""
         error = None
         try:
             yield
@@ -120,7 +120,7 @@ class Ranks:
 
 
 def mesh() -> dict[str, int]:
-    """How many processes this run has, and over how many it splits what; {} for one process."""
+    """The number of ranks and the degree of each kind of parallelism; {} for one rank."""
     found = {"processes": distributed.get_world_size() if distributed.is_initialized() else 1}
     groups = getattr(fleet.fleet, "_hcg", None)
     if groups is not None:
@@ -134,7 +134,7 @@ def mesh() -> dict[str, int]:
 
 
 def described(error: BaseException | None) -> tuple[type, int | None, str] | None:
-    """What another process needs to raise ``error`` too: its kind, its number and its text."""
+    """What another rank needs to raise ``error`` as well: its kind, number and text."""
     if error is None:
         return None
     if isinstance(error, OSError):
@@ -145,7 +145,7 @@ def described(error: BaseException | None) -> tuple[type, int | None, str] | Non
 
 
 def raise_first(errors: list[tuple | None], own: BaseException | None = None) -> None:
-    """Raise the error of the first process that has one; ``errors`` as ``described``, by rank."""
+    """Raise the error of the first rank that has one; ``errors`` as ``described``, by rank."""
     for rank, found in enumerate(errors):
         if found is not None:
             kind, number, text = found

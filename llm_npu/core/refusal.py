@@ -1,7 +1,7 @@
-"""Bad input is answered with one sentence on stderr, however many processes have found it.
+"""Bad input is answered with one sentence on stderr, however many ranks find it.
 
-``--nproc`` gives its ranks a file (``Sentences``): what they refuse goes there, and the process that has
-started them prints it once they have ended. Other processes print it themselves.
+Ranks that ``--nproc`` starts write it to a file (``Sentences``), and their launcher prints it once they have
+ended. Every other process prints it itself.
 
 Importing this module imports no framework.
 """
@@ -12,13 +12,13 @@ import os
 import sys
 import tempfile
 
-_FILE = "LLM_NPU_REFUSALS"  # its descriptor
-_END = b"\0"  # of a sentence, which may have several lines
+_FILE = "LLM_NPU_REFUSALS"  # the file's descriptor
+_END = b"\0"  # ends a sentence, which may have several lines
 _LONGEST = 1 << 20  # bytes
 
 
 def say(sentence: str) -> None:
-    """Print why the input is refused, or leave that to the process that has started this rank."""
+    """Print why the input is refused, or leave that to this rank's launcher."""
     file = os.environ.get(_FILE)
     if file is None:
         print(f"error: {sentence}", file=sys.stderr)
@@ -27,7 +27,7 @@ def say(sentence: str) -> None:
 
 
 class Sentences:
-    """What ranks refuse, in a file without a name. ``environment`` and ``descriptor`` are for the ranks."""
+    """The ranks' sentences, in an unnamed file. ``environment`` and ``descriptor`` are for the ranks."""
 
     def __init__(self):
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as ranks may write)
@@ -35,5 +35,5 @@ class Sentences:
         self.environment = {_FILE: str(self.descriptor)}
 
     def first(self) -> str:
-        """The first of them; empty without any."""
+        """The first sentence; "" if there is none."""
         return os.pread(self.descriptor, _LONGEST, 0).partition(_END)[0].decode(errors="replace")

@@ -5,11 +5,11 @@
     unshield()                         such a signal raises ``Stopped``, so that everything is cleaned up
     subscribe(handler)                 such a signal is ``handler``'s, until the subscription is undone
 
-The exit code is 128 + the signal's number, and the process says one sentence. A script that listens is
-shielded until paddle is imported. Afterwards Python raises the exception between two lines of Python: a
-process that is in foreign code (it waits for another rank, or trains a tokenizer) ends ``GRACE`` seconds
-later, as it is. Two subscribe: the trainer, which ends after the step (``llm_npu.training.stop_on_signal``),
-and the process that has started ranks, which passes the signals on (``llm_npu.launch.watchdog``).
+The process prints one sentence and exits with 128 + the signal's number. A script that listens is shielded
+until paddle is imported. Afterwards Python raises the exception between two lines of Python. A process in
+foreign code (waiting for another rank, or training a tokenizer) is ended ``GRACE`` seconds later.
+Subscribers are the trainer, which finishes its step first (``llm_npu.training.stop_on_signal``), and the
+launcher, which passes the signals on to its ranks (``llm_npu.launch.watchdog``).
 
 Importing this module imports no framework.
 """
@@ -42,9 +42,9 @@ class Stopped(SystemExit):
 
 
 def listen(moment: str) -> None:
-    """Answer the two signals from now on, and say ``moment`` then; shielded, until ``unshield`` is called.
+    """Answer both signals from now on, with ``moment`` in the sentence; shielded until ``unshield``.
 
-    A signal that the process ignores (a job behind the shell ignores Ctrl-C) stays ignored.
+    A signal that the process ignores stays ignored: a background job of a shell ignores Ctrl-C.
     """
     reached(moment)
     shield()
@@ -57,8 +57,8 @@ def listen(moment: str) -> None:
 
 
 def subscribe(handler: Callable) -> Callable[[], None]:
-    """Both signals are for ``handler(number, frame)`` until the function that is returned is called."""
-    wakeup = signal.set_wakeup_fd(-1)  # ``_end_if_deaf`` need not hear of what another answers
+    """Let ``handler(number, frame)`` answer both signals, until the returned function is called."""
+    wakeup = signal.set_wakeup_fd(-1)  # no grace period: the handler decides when the process ends
     before = {number: signal.signal(number, handler) for number in SIGNALS}
 
     def unsubscribe() -> None:
@@ -70,32 +70,32 @@ def subscribe(handler: Callable) -> Callable[[], None]:
 
 
 def reached(moment: str) -> None:
-    """The sentence says ``moment`` from now on."""
+    """Say ``moment`` in the sentence from now on."""
     global _moment
     _moment = moment
 
 
 def stop(number: int, frame) -> None:
-    """The handler: raises ``Stopped``; what comes after the first signal is for the same stop."""
+    """The handler: raises ``Stopped``. Later signals belong to the same stop, and are ignored."""
     for each in _answered():
         signal.signal(each, _repeated)
     raise Stopped(number)
 
 
 def end(number: int) -> None:
-    """Say the sentence, and end the process without exit functions: threads of Paddle's may be at work.
+    """Say the sentence, and end the process without exit functions: Paddle's threads may be running.
 
-    A rank waits until others that are in foreign code have ended, too: they would complain that it is gone.
+    A rank waits for the ranks that are in foreign code, which would complain that it is gone.
     """
     _say(number)
     if int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its own threads complain of those then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its own threads complain about the others
         time.sleep(2 * GRACE)
     os._exit(128 + number)
 
 
 def _say(number: int) -> None:
-    """The sentence, once."""
+    """Print the sentence, once."""
     if not _said.acquire(blocking=False):
         return
     with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
@@ -107,11 +107,11 @@ def _say(number: int) -> None:
 
 
 def shield() -> None:
-    """Let the two signals end the process at once, past all handlers; nothing to do where they do already.
+    """Let both signals end the process at once, bypassing all handlers.
 
-    Paddle's library, when it is imported, makes itself the handler of SIGTERM and prints a C++ stack, and an
-    exception in the middle of an import may be swallowed. So the signals are held back from this thread, and
-    from all that are started from now on, but for one that waits for them.
+    Importing Paddle installs a handler of SIGTERM that prints a C++ stack, and an exception in the middle of
+    an import may be swallowed. So the signals are blocked in this thread and in all threads that start from
+    now on, except for one that waits for them.
     """
     global _waiting
     if _waiting is None:
@@ -122,9 +122,9 @@ def shield() -> None:
 
 
 def unshield() -> None:
-    """Let the handlers that Python knows of answer again, whichever ones a library has put in their place.
+    """Reinstall Python's handlers, whatever a library has put in their place, and let them answer.
 
-    ``stop`` answers a SIGTERM that had no handler: a library may have become one.
+    ``stop`` answers a signal without a handler.
     """
     global _waiting
     if _waiting is None:
@@ -139,12 +139,12 @@ def unshield() -> None:
 
 
 def hold_back() -> None:
-    """For a process that is about to become another program: signals wait until that one listens."""
+    """Before ``exec``: block the signals until the new program listens."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 def end_at_once(number: int) -> None:
-    """End the process as the signal does where nobody handles it."""
+    """End the process by the default action of the signal."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -154,7 +154,7 @@ def _answered() -> list[signal.Signals]:
 
 
 def _repeated(number: int, frame) -> None:
-    """Nothing to do: the process is about to end."""
+    """Ignored: the process is about to end."""
 
 
 def _end_when_signalled(held_back: set[signal.Signals]) -> None:
@@ -164,9 +164,9 @@ def _end_when_signalled(held_back: set[signal.Signals]) -> None:
 
 
 def _end_if_deaf(reader: int) -> None:
-    """Ends the process ``GRACE`` seconds after a signal that its main thread has not heard of.
+    """End the process ``GRACE`` seconds after a signal that its main thread has not noticed.
 
-    One that has heard of it gets four more to clean up, and to wait for other ranks.
+    A main thread that has noticed it gets four times as long to clean up and to wait for other ranks.
     """
     while received := os.read(reader, 1):
         time.sleep(GRACE)

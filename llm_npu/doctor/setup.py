@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.device import Card, Device
+from llm_npu.device import Device, VisibleCards
 from paddle_fused import virtual_npu
 
 from .cann import Cann, find_cann
@@ -30,8 +30,8 @@ class Setup:
     root: Path = Path("/")
 
     @cached_property
-    def card(self) -> Card:
-        return device.find_card(dev=self.root / "dev", environ=self.environ)
+    def card(self) -> VisibleCards:
+        return device.find_cards(dev=self.root / "dev", environ=self.environ)
 
     @cached_property
     def device(self) -> Device:

@@ -1,8 +1,8 @@
 """Several processes, one for each device: starting, watching and restarting them.
 
-    processes             starts the ranks of this machine, and joins as one of them
-    watchdog              what becomes of them: their ends, signals, what a rank refuses
-    fake_process_group    stands for the other ranks in a dry run
+    processes             starts the ranks of this machine, or joins as one of them
+    watchdog              watches the ranks: failures, signals, refusals
+    fake_process_group    stands in for the other ranks of a dry run
 
 Importing this package imports no framework.
 """

@@ -1,7 +1,7 @@
-"""One process of a dry run stands for all: what it asks of the others' store is answered for them.
+"""One process of a dry run stands in for all ranks: it gets the answers that the others would give.
 
-A job of many ranks meets through a store of keys on its first process (Paddle's TCPStore). ``FakeStore``
-is one that never lets anybody wait: each partner is taken to do what this process does.
+The ranks of a job meet through a key-value store on rank 0 (Paddle's TCPStore). ``FakeStore`` never makes its
+client wait: every other rank is taken to do what this one does.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 
 LOCAL = "127.0.0.1"
-EXCHANGE = "LLM_NPU_DRY_RUN_EXCHANGE"  # the folder through which the processes of a dry run exchange data
+EXCHANGE = "LLM_NPU_DRY_RUN_EXCHANGE"  # the folder in which the processes of a dry run exchange data
 STAGES = "stages.json"
 
 
 class Command(enum.IntEnum):
-    """As Paddle's clients send them (phi/core/distributed/store/tcp_store.h of 3.3)."""
+    """The commands of Paddle's clients (phi/core/distributed/store/tcp_store.h of 3.3)."""
 
     ADD, GET, CHECK, SET, WAIT, STOP = range(6)
 
@@ -38,9 +38,9 @@ class Reply(enum.IntEnum):
 
 
 class FakeStore(socketserver.ThreadingTCPServer):
-    """A store for ``ranks`` processes of which one exists, served by threads until the process ends.
+    """A store for ``ranks`` ranks of which one exists, served by threads until the process ends.
 
-    What this process adds to a counter, all add. Keys that only others would set are there, and empty.
+    What this rank adds to a counter, all ranks add. Keys that only others would set exist, and are empty.
     """
 
     daemon_threads = True
@@ -90,7 +90,7 @@ class _Client(socketserver.BaseRequestHandler):
         return struct.pack("<i", Reply.STOP_WAIT)
 
     def stop(self, key: bytes) -> None:
-        """Nothing to do: the process ends by itself."""
+        """Ignored: the process ends by itself."""
 
     def _bytes(self) -> bytes:
         (size,) = struct.unpack("<Q", self._exactly(8))
@@ -101,9 +101,9 @@ class _Client(socketserver.BaseRequestHandler):
 
 
 def start(script: str, argv: Sequence[str], ranks: int) -> int:
-    """Run ``script argv`` as the first of ``ranks`` processes, then as the first of each further stage.
+    """Run ``script argv`` as rank 0 of ``ranks``, then as the first rank of each further pipeline stage.
 
-    Returns the exit code of the first that fails, else 0.
+    Returns the exit code of the first process that fails, else 0.
     """
     with tempfile.TemporaryDirectory() as folder:
         variables, code, waiting = os.environ | {EXCHANGE: folder}, 0, [0]
@@ -118,14 +118,14 @@ def start(script: str, argv: Sequence[str], ranks: int) -> int:
 
 
 def announce(stages: Sequence[int]) -> None:
-    """For the first process: the ranks that stand for the stages of its pipeline, in order."""
+    """On rank 0: name the ranks that stand for the stages of its pipeline, in order."""
     if EXCHANGE in os.environ:
         (Path(os.environ[EXCHANGE]) / STAGES).write_text(json.dumps(list(stages)))
 
 
 def environment(rank: int, ranks: int) -> dict[str, str]:
-    """What paddle.distributed.launch would tell process ``rank`` of ``ranks`` on one machine."""
-    endpoints = [f"{LOCAL}:{port}" for port in range(1, ranks + 1)]  # nobody connects to them
+    """The environment that paddle.distributed.launch gives ``rank`` of ``ranks`` on one machine."""
+    endpoints = [f"{LOCAL}:{port}" for port in range(1, ranks + 1)]  # never connected to
     return {
         "FLAGS_selected_npus": "0",
         "PADDLE_MASTER": endpoints[0],
@@ -143,9 +143,9 @@ def environment(rank: int, ranks: int) -> dict[str, str]:
 
 
 def stand_for_all() -> None:
-    """Let this process of a dry run go on without the others, if there are any.
+    """Let this process of a dry run continue without the other ranks, if there are any.
 
-    After ``import paddle``, before its parallel environment is made.
+    To be called after ``import paddle``, before the parallel environment is initialised.
     """
     ranks = int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
     if ranks == 1:
@@ -159,9 +159,9 @@ def stand_for_all() -> None:
 
 
 def _exchange_by_files(folder: Path) -> None:
-    """Integers that one stage sends to a later one, such as the shapes of what follows, reach it: in files.
+    """Pass integers from one stage to a later one, such as the shapes of what follows, in files.
 
-    The stages run one after the other, so that what an earlier one has sent is there.
+    The stages run one after the other, so that a later stage finds what an earlier one has sent.
     """
     from paddle import distributed
 

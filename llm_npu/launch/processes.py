@@ -3,10 +3,9 @@
     python scripts/run_llama_npu.py --nproc 2 ...                                      # starts both
     python -m paddle.distributed.launch --devices 0,1 scripts/run_llama_npu.py ...     # is one of them
 
-``--nproc`` uses Paddle's launcher as it is to prepare the processes; watching them
-(``llm_npu.launch.watchdog``) differs in what a person at the terminal notices. Rank 0 has the terminal to
-itself, the others write to ``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all start again
-when one has failed.
+``--nproc`` prepares the processes with Paddle's launcher and watches them itself
+(``llm_npu.launch.watchdog``). Rank 0 has the terminal to itself; the others write to
+``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all ranks start again when one has failed.
 
 Importing this module imports no framework.
 """
@@ -29,23 +28,23 @@ from llm_npu.config import Early
 from llm_npu.core import stopping
 from llm_npu.core.errors import UserError
 from llm_npu.core.refusal import Sentences
-from llm_npu.device import Device, find_card
+from llm_npu.device import Device, find_cards
 from llm_npu.launch import fake_process_group
 from llm_npu.launch.watchdog import Explainer, Watch
 from paddle_fused import virtual_npu
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
 GLOO = (
-    "--device cpu trains in one process: Paddle's gloo, which would join several, lacks subgroups, averages "
-    "and 16-bit types, and trains some meshes wrongly without a word. Give --device npu or virtual_npu."
+    "--device cpu trains in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
+    "and trains some meshes wrongly without an error. Give --device npu or virtual_npu."
 )
 
 
 def join(early: Early, device: Device) -> None:
-    """Make this process, if it is one of several, ready to meet the others; before paddle is imported.
+    """Prepare a rank to meet the others, before paddle is imported; nothing to do for a single process.
 
-    A launcher that saw no device plugin has prepared for gloo: its choice is put right. ValueError for the
-    CPU, for a device that names one id, and when ``--nproc`` is another number than the launcher's.
+    Corrects the choice of a launcher that saw no device plugin, and so prepared for gloo. UserError for the
+    CPU, for a device with an id, and if ``--nproc`` contradicts the launcher.
     """
     if not early.is_rank:
         return
@@ -64,25 +63,23 @@ def join(early: Early, device: Device) -> None:
 
 
 def meet(early: Early) -> None:
-    """Once paddle is imported: the one process of a dry run goes on without the others."""
+    """After paddle is imported: let the one process of a dry run continue without the other ranks."""
     if early.dry:
         fake_process_group.stand_for_all()
 
 
 def start(script: str, early: Early, device: Device, *explained: Explainer) -> int:
-    """Run ``script`` with the same arguments in as many processes as ``--nproc`` asks for; returns their exit
-    code.
+    """Run ``script`` with the same arguments in ``--nproc`` processes; returns their exit code.
 
-    ``device`` is chosen already (``llm_npu.device.select``), which the processes inherit. When a rank is lost
-    or has failed, all start again, as often as ``--max_restarts`` says. ``explained``: as for ``Watch``.
-    ValueError for more processes than devices, for the CPU, and for a device that names one id;
-    stopping.Stopped when a signal comes before there is a rank.
+    The ranks inherit ``device`` (``llm_npu.device.select``). When one is lost or fails, all start again,
+    up to ``--max_restarts`` times. ``explained``: as for ``Watch``. UserError for more processes than
+    devices, for the CPU, and for a device with an id; stopping.Stopped if a signal comes before any rank.
     """
     argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
         raise UserError(GLOO)
     if early.dry:
-        stopping.unshield()  # the exception ends the process that is waited for
+        stopping.unshield()  # the exception also ends the process that is waited for
         return fake_process_group.start(script, argv, count)
     _check(early, device, count)
     if output_dir.exists() and not output_dir.is_dir():
@@ -94,10 +91,10 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     stopping.shield()
     for restart in range(restarts + 1):
         controller = _controller(script, argv, count, watch, again=restart > 0)
-        stopping.unshield()  # paddle is imported: from here on the signals are for the ranks
+        stopping.unshield()  # paddle is imported: the signals are for the ranks from here on
         controller.build_job()
         controller.build_pod()
-        if watch.received is not None:  # before there was a rank to hear of it
+        if watch.received is not None:  # no rank exists yet that could receive it
             raise stopping.Stopped(watch.received)
         with kept(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
             controller.deploy_pod()
@@ -110,10 +107,10 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
 
 @contextlib.contextmanager
 def kept(port: int) -> Iterator[None]:
-    """No other program of this host is given ``port`` inside the block; OSError when one has it already.
+    """Reserve ``port`` on this host inside the block; OSError if another program has it already.
 
-    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. A socket is bound to it
-    meanwhile that does not listen: Paddle's store can be bound beside it, since both say SO_REUSEADDR.
+    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. Until then a socket is bound
+    to it that does not listen. Paddle's store can bind the port too, since both set SO_REUSEADDR.
     """
     with socket.socket() as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -130,16 +127,16 @@ def _check(early: Early, device: Device, count: int) -> None:
     if device.kind == "virtual" and not early.dry and count > virtual_npu.device_count():
         raise UserError(
             f"{count} processes need a device each, but there are {virtual_npu.device_count()} virtual NPUs; "
-            "VIRTUAL_NPU_DEVICES (at most 16) sets their number"
+            "VIRTUAL_NPU_DEVICES sets their number, at most 16"
         )
-    if device.kind == "card" and count > (cards := find_card().count):
+    if device.kind == "card" and count > (cards := find_cards().count):
         raise UserError(
             f"{count} processes need a card each, but {cards} can be seen (ASCEND_RT_VISIBLE_DEVICES)"
         )
 
 
 def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, again: bool):
-    """Paddle's controller of the processes; imports paddle. ``again``: logs are added to."""
+    """Paddle's controller of the processes; imports paddle. ``again``: append to the logs."""
     devices = ",".join(map(str, range(count)))
     os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
     options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
@@ -164,7 +161,7 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
                 return container
 
             def save_pod_log(self, info):
-                """Paddle writes the whole environment to a file here, and below (see ``_start``, too)."""
+                """Paddle's writes the whole environment to a file, as does the next (see ``_start``)."""
 
             def save_pod_env(self):
                 pass
@@ -175,8 +172,8 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
 
 
 def _start(container, on_terminal: bool, refused: Sentences) -> None:
-    """In place of a container's ``start``, which gives each a file, lets it outlive this process, and writes
-    its environment, keys and passwords included, beside the logs."""
+    """Replaces a container's ``start``, which gives every rank a log file, lets it outlive the launcher, and
+    writes its environment, keys and passwords included, beside the logs."""
     with contextlib.ExitStack() as stack:
         out, err = sys.stdout, sys.stderr
         if not on_terminal:
@@ -192,9 +189,9 @@ def _start(container, on_terminal: bool, refused: Sentences) -> None:
 
 
 def _become_rank() -> None:
-    """In a session of its own, and with SIGTERM when the launcher has ended, however it has.
+    """Enter a session of its own, and get SIGTERM when the launcher ends for whatever reason.
 
-    A signal that stops the rank waits until its script listens (``llm_npu.core.stopping``).
+    Signals wait until the rank's script listens (``llm_npu.core.stopping``).
     """
     stopping.hold_back()
     os.setsid()

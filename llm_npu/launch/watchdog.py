@@ -1,10 +1,10 @@
-"""What becomes of the processes of a run that was started with ``--nproc``: one ends, fails, or is stopped.
+"""Watches the ranks of a run that ``--nproc`` has started: they end, fail, or are stopped.
 
-Rank 0 has the terminal, and the others a file each. A signal reaches each rank once, so that they save one
-checkpoint together. When a rank fails, the others are ended, and the end of its log is shown. A rank that is
-stopped (SIGSTOP) would hold the others up for ever, in places where they do not notice, too: it counts as
-lost after ``STOPPED`` seconds. So the run has ended ``STOPPED + ENDING`` seconds after a rank was stopped,
-and ``ENDING`` seconds after one was killed.
+Rank 0 has the terminal, and every other rank a log file. A signal reaches each rank once, so that they save
+one checkpoint together. When a rank fails, the watchdog ends the others and shows the end of its log. A rank
+stopped by SIGSTOP would block the others for ever, even where they cannot notice it, so it counts as lost
+after ``STOPPED`` seconds. A run therefore ends within ``STOPPED + ENDING`` seconds after a rank is stopped,
+and within ``ENDING`` seconds after one is killed.
 
 Importing this module imports no framework.
 """
@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from llm_npu.core import refusal, stopping
 
-ENDING = 3.0  # seconds that the other ranks have to end by themselves when one has failed
-LOOK = 0.5  # seconds between two looks at the ranks that run
-STOPPED = 4.0  # seconds that one of them may be stopped
-SHOWN = 4000  # characters of a failed rank's log
+ENDING = 3.0  # seconds for the other ranks to end by themselves when one has failed
+LOOK = 0.5  # seconds between two looks at the running ranks
+STOPPED = 4.0  # seconds that a rank may be stopped
+SHOWN = 4000  # characters shown of a failed rank's log
 BAD_INPUT = 2
 
 Explainer = Callable[[Path, int, str], str]
@@ -37,32 +37,33 @@ def _unexplained(log: Path, start: int, end: str) -> str:
 
 
 class End(NamedTuple):
-    """How a run has ended; ``by_fault``: neither by itself, nor by a signal to it, nor by bad input."""
+    """How a run has ended; ``by_fault``: not by itself, not by a signal to it, and not by bad input."""
 
     code: int
     by_fault: bool
 
 
 class Watch:
-    """Looks after the processes of all ranks. ``logs`` is where those of rank 1 and more write, ``refused``
-    is for what ranks have to say of bad input. ``explained`` says what is known about a failure: of a rank's
-    log, from a byte on, and the sentence about its end.
+    """Watches the processes of all ranks.
 
-    From the first moment on, SIGINT and SIGTERM are for the ranks: ``received`` is the last such signal.
+    ``logs``: the folder of the log files of ranks 1 and up. ``refused``: the ranks' sentences about bad
+    input. ``explained(log, start, end)`` explains a failure from a rank's log, read from byte ``start``, and
+    from the sentence ``end`` about how the rank ended. SIGINT and SIGTERM are for the ranks from the first
+    moment on; ``received`` is the last such signal.
     """
 
     def __init__(self, logs: Path, explained: Explainer = _unexplained):
         self.logs, self.explained = logs, explained
-        self.begun: dict[Path, int] = {}  # where in its log a rank begins that was started again
+        self.begun: dict[Path, int] = {}  # the byte at which a restarted rank's part of its log begins
         self.refused = refusal.Sentences()
         self.processes: list = []
         self.received: int | None = None
-        self.failed: int | None = None  # the first rank that did
-        self.stopped: int | None = None  # or the one that was stopped, and did not go on
+        self.failed: int | None = None  # the first rank that failed
+        self.stopped: int | None = None  # the rank that was stopped and did not continue
         stopping.subscribe(self.forward)
 
     def until_end(self, processes: Sequence) -> End:
-        """Wait for all; the exit code is that of the rank that failed first, else of rank 0."""
+        """Wait for all ranks; the exit code is that of the first rank to fail, else of rank 0."""
         self.processes, self.failed, self.stopped = list(processes), None, None
         if self.received is not None:  # while they were being started
             self._signal(self.received)
@@ -72,7 +73,7 @@ class Watch:
             running[descriptor] = rank
             poll.register(descriptor, select.POLLIN)
         deadlines: list[tuple[float, signal.Signals]] = []
-        seen: Counter[int] = Counter()  # how often in a row each rank was stopped
+        seen: Counter[int] = Counter()  # in how many consecutive looks each rank was stopped
         while running:
             wait = min(LOOK, deadlines[0][0] - time.monotonic()) if deadlines else LOOK
             ended = [descriptor for descriptor, _ in poll.poll(max(0.0, wait) * 1000)]
@@ -82,7 +83,7 @@ class Watch:
                 poll.unregister(descriptor)
                 os.close(descriptor)
                 rank = running.pop(descriptor)
-                if self.processes[rank].wait() != 0 and self.failed is None and not self._told_to(rank):
+                if self.processes[rank].wait() != 0 and self.failed is None and not self._obeyed(rank):
                     self.failed = rank
                     deadlines = self._end_others(refused=self.processes[rank].returncode == BAD_INPUT)
             if not ended and self.failed is None:
@@ -92,20 +93,20 @@ class Watch:
         return self._conclusion()
 
     def forward(self, number, frame) -> None:
-        """Handles a signal: the ranks get it."""
+        """The signal handler: passes the signal on to the ranks."""
         self.received = number
         self._signal(number)
 
-    def _told_to(self, rank: int) -> bool:
-        """Whether the rank has ended as all do that are told to by the signal which was received."""
+    def _obeyed(self, rank: int) -> bool:
+        """Whether the rank has ended because of the received signal, as all ranks do."""
         if self.received is None:
             return False
         return _exit_code(self.processes[rank].returncode) == 128 + self.received
 
     def _lost(self, seen: Counter[int]) -> int | None:
-        """A rank that was stopped at each of the last looks. Who stops them all wants the run to pause.
+        """A rank that was stopped in each of the last looks. Stopping all ranks is a pause, not a loss.
 
-        Looks are counted, not seconds: none takes place while this process is stopped itself.
+        Looks are counted, not seconds, because none takes place while this process is stopped itself.
         """
         stopped = [
             rank
@@ -119,7 +120,7 @@ class Watch:
         return next((rank for rank in stopped if seen[rank] * LOOK >= STOPPED), None)
 
     def _end_others(self, refused: bool = False) -> list[tuple[float, signal.Signals]]:
-        """When to send which signal to the others. What one rank refuses, the others are about to."""
+        """When to send which signal to the other ranks; those about to refuse the same input get time to."""
         now = time.monotonic() + (ENDING if refused else 0.0)
         return [(now, signal.SIGTERM), (now + ENDING, signal.SIGKILL)]
 
@@ -154,17 +155,17 @@ class Watch:
     def _signal(self, number: int) -> None:
         for process in self.processes:
             if process.poll() is None:
-                deaf = self.failed is not None and _state(process.pid) in "Tt"  # it would not hear of SIGTERM
+                deaf = self.failed is not None and _state(process.pid) in "Tt"  # it cannot act on SIGTERM
                 os.kill(process.pid, signal.SIGKILL if deaf else number)
 
 
 def _state(pid: int) -> str:
-    """The letter that the kernel has for the state of a child that was not waited for."""
+    """The kernel's letter for the state of a child that has not been waited for."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _exit_code(returned: int) -> int:
-    """As a shell has it: 128 + n for a process that signal n ended."""
+    """As in a shell: 128 + n for a process that signal n ended."""
     return 128 - returned if returned < 0 else returned
 
 

@@ -36,7 +36,7 @@ def settings_of(arguments) -> Settings:
     )
 
 
-class FirstStep(TrainerCallback):
+class ExplainFirstStep(TrainerCallback):
     """Says what the first step has sent, its optimizer included."""
 
     def __init__(self, session: Session):
@@ -96,7 +96,7 @@ class ParallelTrainer(PretrainTrainer):
             self._load_optimizer_and_scheduler(self.resumes)
             if self.args.explain_parallel:
                 say(explain(self.session))
-                self.add_callback(FirstStep(self.session))
+                self.add_callback(ExplainFirstStep(self.session))
         return self.optimizer
 
     def training_step(self, model, inputs, step_control=0):

@@ -1,4 +1,4 @@
-"""The loss over held-out samples: the mean over all labels, whatever batches and processes they are in."""
+"""The loss over held-out samples: a mean over all labels, however they are batched and sharded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llm_npu.data import FirstSamples, Samples
 
 
 def read_by_all(samples: Samples, arguments) -> FirstSamples:
-    """The held-out ``samples`` that an evaluation reads, for PaddleNLP's ``TrainingArguments``."""
+    """The held-out ``samples`` that one evaluation reads, padded so that all ranks have the same batches."""
     batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
     data_ranks = arguments.dataset_world_size
     most = batches * per_batch * data_ranks if batches > 0 else len(samples)
@@ -19,10 +19,10 @@ def read_by_all(samples: Samples, arguments) -> FirstSamples:
 
 
 def padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bool) -> int:
-    """How many samples to read so that every process has as many batches as the others; at least ``samples``.
+    """The number of samples, at least ``samples``, that gives every rank the same number of batches.
 
-    Some kinds of parallelism communicate in the forward pass, for which all must have a batch.
-    ``whole_batches``: a pipeline takes no smaller last one.
+    Some kinds of parallelism communicate in the forward pass, so that every rank needs a batch.
+    ``whole_batches``: a pipeline accepts no smaller last batch.
     """
     if data_ranks == 1 and not whole_batches:
         return samples
@@ -31,18 +31,18 @@ def padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bo
 
 
 class Mean:
-    """A mean over the samples of all processes."""
+    """A weighted mean over the samples of all ranks."""
 
     def __init__(self):
         self._total = self._weight = 0.0
 
     def add(self, mean: float, weight: float) -> None:
-        """A batch of samples of this ``weight`` in all."""
+        """Add a batch with this ``mean`` and total ``weight``."""
         if weight:
             self._total += mean * weight
             self._weight += weight
 
     def everywhere(self) -> float:
-        """Collective; the same in every process."""
+        """The mean, the same on every rank. Collective."""
         total, weight = ranks.table([self._total, self._weight]).sum(axis=0)
         return float(total / weight)

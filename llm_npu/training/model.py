@@ -1,4 +1,4 @@
-"""PaddleNLP's model for a run, of its family: random weights, or those of a local directory."""
+"""The model of a run: PaddleNLP's class for its family, with random weights or those of a local directory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from llm_npu.models.paddlenlp import families, lora, presets, stored, weights
 
 
 def config_for(run):
-    """The ``LlamaConfig``, ``Qwen2Config``, ... of a ``RunConfig``: its model with the run's length.
+    """The ``LlamaConfig``, ``Qwen2Config``, ... of a ``RunConfig``, with the run's sequence length.
 
-    PaddleNLP's own fused paths stay off in it: ``llm_npu.surgery`` puts the fused operators in.
-    ValueError as in ``presets.model_config``, for another family than ``--model_type`` names, and for a
-    run that this model cannot do (``config.check_model``).
+    PaddleNLP's own fused paths stay off: ``llm_npu.surgery`` inserts the fused operators.
+    UserError as in ``presets.model_config``, for a family other than ``--model_type``, and for a run that the
+    model does not support (``config.check_model``).
     """
     named, layers = run.model.model_name_or_path, run.model.num_hidden_layers
     with caused_by_the_user():
@@ -45,14 +45,14 @@ def config_for(run):
 def build(run: RunConfig, config, tokenizer, fill: bool = True):
     """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... of ``config`` in fp32, on the run's device.
 
-    The trainer casts it. Its configuration, which is stored with the weights, gets the ids of the special
-    tokens of ``tokenizer``. Random weights depend on ``--seed`` alone: not on the number of processes, and
-    not on how they share the model. Without ``fill``, weights will be loaded into it. ValueError when the
-    weights of the directory ``--model_name_or_path`` do not fit, and when Paddle's device is not the one that
-    was asked for. With ``--finetuning_type lora`` it comes wrapped (``llm_npu.models.paddlenlp.lora``).
+    The trainer casts it. Its configuration, which is stored with the weights, gets the special token ids of
+    ``tokenizer``. Random weights depend on ``--seed`` alone, not on the number of ranks or the way they split
+    the model. Without ``fill`` the caller loads the weights. UserError if the weights in the directory
+    ``--model_name_or_path`` do not fit, or if Paddle runs on a device other than the requested one. With
+    ``--finetuning_type lora`` the model is wrapped (``llm_npu.models.paddlenlp.lora``).
     """
     asked, found = run.training.device, paddle.device.get_device()
-    if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP goes on without a word
+    if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP continues silently
         raise UserError(f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin.")
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
@@ -69,10 +69,10 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
 
 
 def _part_of_model(run: RunConfig, config, fill: bool):
-    """What this process has of a model that processes share, with the weights that one process would make.
+    """This rank's part of a split model, with the weights that a single process would initialise.
 
-    The first process of every machine makes the whole model, in its device's memory, and writes it into the
-    output folder, where the others read their parts.
+    The first rank of every machine builds the whole model in its device's memory and writes it into the
+    output folder, from which the others read their parts.
     """
     if not fill or run.model.continue_training:
         return families.new_model(config)
@@ -96,7 +96,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
 
 
 def load_weights(model, folder: str | Path, trust: bool = False) -> None:
-    """Set them from a checkpoint; ``trust`` as in `lora.load`. ValueError as there and `weights.load`."""
+    """Load them from a checkpoint; ``trust`` and UserError as in `lora.load` and `weights.load`."""
     if isinstance(model, lora.LoRAModel):
         lora.load(model, folder, trust)
     else:

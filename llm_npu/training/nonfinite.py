@@ -1,10 +1,9 @@
-"""NaN and infinity in the loss or the gradients of a step: noticed by all processes together, with the layer
-named.
+"""NaN and infinity in the loss or the gradients of a step: detected by all ranks together, and located.
 
-A loss is asked of every process; the norm of the gradients is the same number in all of them. So all skip the
-step, or all stop, whoever has the bad number. With fp16 it is the loss scale's business: PaddleNLP skips such
-steps and lowers the scale. Without clipping (``--max_grad_norm 0``) there is no norm, and only losses are
-looked at.
+The loss is gathered from every rank; the gradient norm is the same on all of them. So either all ranks skip
+the step or all stop, wherever the bad number is. With fp16 the loss scaler handles it: PaddleNLP skips such
+steps and lowers the scale. Without clipping (``--max_grad_norm 0``) there is no norm, and only the losses are
+checked.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from llm_npu.models.paddlenlp import layout
 
 
 class SkipStep(Exception):
-    """Leaves the optimizer before it has changed anything."""
+    """Leaves the optimizer before it changes anything."""
 
 
 class Guard:
-    """Watches the steps of ``optimizer``; ``choice`` is what becomes of a bad one.
+    """Guards the steps of an optimizer; ``choice`` says what to do with a bad one: ``stop`` or ``skip``.
 
-    ``find`` gives the description of what this process has of a bad number; all call it at once. ``report``
-    takes a line for each step that is skipped.
+    ``find`` locates the bad number on this rank; all ranks call it together. ``report`` gets a line for each
+    skipped step.
     """
 
     def __init__(self, choice: str, find: Callable[[], str], report: Callable[[str], None]):
@@ -37,24 +36,24 @@ class Guard:
         self._bad_loss = False
 
     def check_loss(self, loss: float) -> None:
-        """Collective, once a step: ValueError if a process's loss is not finite and the choice is to stop."""
+        """Once a step, collective: UserError if the loss of any rank is not finite and the choice is stop."""
         losses = ranks.table([loss])[:, 0].tolist()
         self._bad_loss = not all(map(math.isfinite, losses))
         if self._bad_loss:
             self._act("loss", losses)
 
     def check_norm(self, norm: paddle.Tensor) -> None:
-        """SkipStep or ValueError if the norm of all gradients, which all processes know, is not finite."""
+        """SkipStep or UserError if the norm of all gradients, which every rank knows, is not finite."""
         if not math.isfinite(float(norm)):
             if not self._bad_loss:
                 self._act("norm of the gradients", [float(norm)])
             raise SkipStep
 
     def around(self, optimizer) -> None:
-        """Let the optimizer's steps be skipped."""
+        """Make the steps of ``optimizer`` skippable."""
         for name in ("step", "_step"):
             if callable(getattr(optimizer, name, None)):
-                # Not setattr, which auto-parallel's optimizer hands on to the one inside.
+                # Not setattr, which auto-parallel's optimizer forwards to the optimizer inside.
                 vars(optimizer)[name] = self._skippable(getattr(optimizer, name))
 
     def _skippable(self, step: Callable) -> Callable:
@@ -81,13 +80,13 @@ class Guard:
 
 
 def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
-    """Where the numbers of this process are bad: a weight, a layer's output, or the gradients; "" if nowhere.
+    """Where this rank has a bad number: a weight, a layer's output, or a gradient; "" if nowhere.
 
-    All processes call it at once.
-    ``inputs``: those of the last micro batch, to run forward again; None where that cannot be done.
+    All ranks call it together. ``inputs``: the last micro batch, for another forward pass; None where that is
+    impossible.
     """
     weight = next((name for name, parameter in model.named_parameters() if not _is_finite(parameter)), "")
-    if any(Ranks.of_run().gather(weight)):  # all go on, or none: the layers may communicate
+    if any(Ranks.of_run().gather(weight)):  # all go on or none: layers may communicate
         return f"the weight {weight}" if weight else ""
     if inputs is not None and (layer := _first_bad_output(model, inputs)):
         return f"the output of {layer}"
@@ -96,12 +95,12 @@ def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
 
 
 def gradient_of(parameter) -> paddle.Tensor | None:
-    """The gradient that the optimizer will read: in float32 with ``--amp_master_grad``."""
+    """The gradient that the optimizer reads: in float32 with ``--amp_master_grad``."""
     return getattr(parameter, "main_grad", None) if parameter.grad is None else parameter.grad
 
 
 def _is_finite(tensor) -> bool:
-    """Of what this process has of the tensor."""
+    """Of this rank's part of the tensor."""
     if tensor is None or not tensor._is_initialized():
         return True
     tensor = layout.local(tensor)
@@ -111,7 +110,7 @@ def _is_finite(tensor) -> bool:
 
 
 def _first_bad_output(model, inputs: Mapping[str, object]) -> str:
-    """The first layer of a forward pass that makes a number that is not finite."""
+    """The first layer of a forward pass whose output is not finite."""
     found: list[str] = []
     hooks = [
         layer.register_forward_post_hook(

@@ -1,13 +1,13 @@
-"""Which checkpoint a run may continue from.
+"""The checkpoint that a run continues from, and what may change between the two runs.
 
-A checkpoint holds, in ``run.json``, what the run was that wrote it:
+A checkpoint holds the settings of the run that wrote it in ``run.json``:
 
     {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...},
      "mesh": {"processes": 4, "tensor": 2, "data": 2}}
 
-``fixed`` decides which sample comes next and what the optimizer's state means; it must be the same. The
-``schedule`` may change, the optimizer's settings with it: people lengthen runs and lower weight decay. What
-this run gives counts, as in PaddleNLP. So may the ``mesh``: how many processes, and what they split.
+``fixed`` settings decide which sample comes next and what the optimizer's state means: they must be equal.
+The ``schedule`` and the optimizer's settings may change, since people lengthen runs and lower weight decay;
+the new run's values count, as in PaddleNLP. The ``mesh`` may change too: the number of ranks and their split.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from llm_npu.data.text.tokenizer import fingerprint
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import run_record
 
-# What decides the shapes and the order of the parameters, in config.json.
+# The fields of config.json that decide the shapes and the order of the parameters.
 SHAPING_FIELDS = (
     "model_type",
     "vocab_size",
@@ -68,10 +68,10 @@ SCHEDULE = (
 
 
 def requested(arguments, config) -> Path | None:
-    """The checkpoint that the ``TrainingArguments`` ask to resume from, verified; None to start at step 0.
+    """The verified checkpoint that the ``TrainingArguments`` ask to resume from; None to start at step 0.
 
-    ValueError when there is none, when it is damaged or of another model than ``config`` (``LlamaConfig``,
-    ...), and when the run would write between the checkpoints of an earlier one, or cannot write at all.
+    UserError if there is none, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...),
+    if the run would mix its checkpoints with those of an earlier run, and if it cannot write at all.
     """
     output_dir = Path(arguments.output_dir)
     _check_folder(output_dir)
@@ -79,7 +79,7 @@ def requested(arguments, config) -> Path | None:
     if arguments.resume_from_checkpoint is not None:
         tell = say if ranks.first else lambda line: None
         folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)
-        if folder is not None:  # "auto" finds none where the run has not begun
+        if folder is not None:  # "auto" finds none before the first checkpoint
             _check_same_model(folder, arguments, config)
             check_state(folder)
     earlier = ranks.from_first(checkpoint.complete(output_dir))
@@ -93,12 +93,12 @@ def requested(arguments, config) -> Path | None:
 
 
 def continues(folder: str | Path | None, output_dir: str | Path) -> bool:
-    """Whether a run from the checkpoint ``folder`` continues the one that wrote those in ``output_dir``."""
+    """Whether a run from the checkpoint ``folder`` continues the run in ``output_dir``."""
     return folder is not None and Path(folder).resolve().parent == Path(output_dir).resolve()
 
 
 def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict]:
-    """The content of ``run.json``; ``source`` is what ``llm_npu.data.find`` returned."""
+    """The content of ``run.json``; ``source`` as returned by ``llm_npu.data.find``."""
     arguments = run.training
     fixed = {name: getattr(arguments, name) for name in FIXED}
     fixed["samples per step"] = (
@@ -111,7 +111,7 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
     fixed |= {"chat_template": _hash(str(chat_template.source_of(tokenizer)).encode())}
     fixed |= {"finetuning_type": run.model.finetuning_type} | _adapted(run.model)
-    # Other operators round otherwise, and compute the same.
+    # Fused operators round differently, and compute the same.
     schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
     schedule |= {name: getattr(run.model, name) for name in ("fuse_attention_qkv", "fuse_attention_ffn")}
     schedule["lr_scheduler_type"] = arguments.lr_scheduler_type.value
@@ -119,7 +119,7 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
 
 
 def beginning(folder: Path | None, arguments) -> list[str]:
-    """The line that says where a run begins which the ``TrainingArguments`` ask to resume."""
+    """The line that says where a run with ``--resume_from_checkpoint`` begins."""
     if folder is not None:
         return [f"the run continues from {folder}"]
     asked = arguments.resume_from_checkpoint is not None
@@ -127,9 +127,9 @@ def beginning(folder: Path | None, arguments) -> list[str]:
 
 
 def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
-    """A line for each argument of the schedule that differs from the run that wrote ``folder``, a checkpoint.
+    """A line for each changed argument of the schedule since the run that wrote the checkpoint ``folder``.
 
-    ValueError when something differs that must not.
+    UserError if a fixed setting differs.
     """
     written = run_record.read(folder)
     for name, value in settings["fixed"].items():
@@ -162,7 +162,7 @@ def _words(mesh: dict[str, int]) -> str:
 
 
 def _data(source: Corpus | Path) -> str:
-    """A hash that tells one data set from another; of a .bin its size only, because it may be very large."""
+    """A hash of the data set; for a .bin, which may be very large, of its index and size."""
     if isinstance(source, Corpus):
         return source.fingerprint()
     digest = hashlib.sha256(with_suffix(source, ".idx").read_bytes())
@@ -171,7 +171,7 @@ def _data(source: Corpus | Path) -> str:
 
 
 def _adapted(model: ModelArguments) -> dict[str, object]:
-    """What A and B of LoRA belong to: their sizes, and the weights beside them."""
+    """What LoRA's A and B depend on: their sizes and the base weights."""
     if model.finetuning_type != "lora":
         return {}
     found = {name: getattr(model, name) for name in LORA}
@@ -196,7 +196,7 @@ def _check_folder(output_dir: Path) -> None:
 
 
 def _check_same_model(folder: Path, arguments, config) -> None:
-    """The optimizer's state belongs to these very parameters: their shapes, their order, their dtype."""
+    """The optimizer's state fits only parameters of the same shapes, order and dtype."""
     written = plain_json.mapping(folder / "config.json")
     low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
     asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
@@ -210,10 +210,10 @@ def _check_same_model(folder: Path, arguments, config) -> None:
 
 
 def check_state(folder: Path) -> None:
-    """PaddleNLP believes what ``trainer_state.json`` says, and reads the checkpoint it calls the best."""
+    """PaddleNLP trusts ``trainer_state.json``, and reads the checkpoint that it calls the best."""
     file = folder / "trainer_state.json"
     if not file.is_file():
-        raise UserError(f"{folder} has no {file.name}, which says how far the run was.")
+        raise UserError(f"{folder} has no {file.name}, which holds the step of the run.")
     state = plain_json.mapping(file)
     step = state.get("global_step")
     known = {field.name: field for field in dataclasses.fields(TrainerState)}

@@ -1,4 +1,4 @@
-"""What all processes learn of an optimizer step at its end, in one collective."""
+"""The figures of an optimizer step, shared by all ranks at its end in one collective."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from llm_npu.training.step_clock import StepTimes
 
 
 @dataclass(frozen=True)
-class Step:
-    """A finished step of the whole run.
+class FinishedStep:
+    """One optimizer step of the whole run, over all ranks.
 
-    ``loss``: the mean over its labels, in nats per token. ``tokens``: those of all samples. ``memory``: the
-    most that one device held at once, in bytes. ``signal``: the number of the signal that some process has
-    received, or 0. ``grad_norm``: of all gradients before they are clipped; None if they are not. ``times``:
-    the longest step and wait for data, and the mean communication.
+    ``loss``: mean over its labels, in nats per token. ``tokens``: sum over all samples. ``memory``: peak of
+    the fullest device, in bytes. ``signal``: the signal that a rank has received, or 0. ``grad_norm``: of
+    all gradients before clipping; None without clipping. ``times``: the longest step and data wait, and the
+    mean communication.
     """
 
     loss: float
@@ -30,10 +30,10 @@ class Step:
     grad_norm: float | None = None
 
     @classmethod
-    def of(cls, rows: np.ndarray, data_ranks: int) -> Step:
-        """Of the rows (loss, tokens, memory, signal, norm or NaN, *StepTimes) of all processes.
+    def of(cls, rows: np.ndarray, data_ranks: int) -> FinishedStep:
+        """From one row (loss, tokens, memory, signal, norm or NaN, *StepTimes) per rank.
 
-        ``data_ranks`` of them have samples of their own; each of the others repeats what one of these has.
+        ``data_ranks`` of the ranks read different samples; every other rank reads the samples of one of them.
         """
         loss, tokens, memory, received, norm, step, data, communication, exposed = rows.T
         return cls(
@@ -47,11 +47,11 @@ class Step:
 
 
 class StepSync(TrainerCallback):
-    """Ends every step with ``listen(Step)``; ``own`` gives this process's row for `Step.of`."""
+    """Calls ``listen(FinishedStep)`` at the end of every step; ``own`` returns this rank's row."""
 
-    def __init__(self, own: Callable[[], Sequence[float]], listen: Callable[[Step], None]):
+    def __init__(self, own: Callable[[], Sequence[float]], listen: Callable[[FinishedStep], None]):
         self._own = own
         self._listen = listen
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._listen(Step.of(ranks.table(self._own()), args.dataset_world_size))
+        self._listen(FinishedStep.of(ranks.table(self._own()), args.dataset_world_size))

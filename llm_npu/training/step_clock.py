@@ -1,4 +1,4 @@
-"""How long an optimizer step takes, and how much of it the process waits for data and for other processes."""
+"""Duration of an optimizer step, and how much of it goes to waiting for data and for other ranks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paddle_fused import virtual_npu
 
 
 class StepTimes(NamedTuple):
-    """Seconds of one step in this process.
+    """Seconds of one step on this rank.
 
-    ``step``: from the request for its first batch to its end, without evaluations and checkpoints.
-    ``data``: of these, waiting for batches. ``communication``: collectives were under way; ``exposed``: the
-    program waited for them. The last two are 0 where they are not known: on a card and on the CPU place.
+    ``step``: from the request for the first batch to the end of the step, without evaluation and checkpoints.
+    ``data``: the part spent waiting for batches. ``communication``: collectives were in flight; ``exposed``:
+    the program waited for them. The last two are unknown, and 0, on a card and on the CPU place.
     """
 
     step: float
@@ -25,9 +25,9 @@ class StepTimes(NamedTuple):
 
 
 class StepClock(TrainerCallback):
-    """Times the steps of PaddleNLP's training loop by the events that it announces.
+    """Times the steps of PaddleNLP's training loop by its callback events.
 
-    The loop asks for a batch when everything else is done, and announces the batch when it is there.
+    The loop requests a batch once everything else is done, and fires an event when the batch arrives.
     """
 
     def __init__(self):
@@ -39,15 +39,15 @@ class StepClock(TrainerCallback):
         now = time.perf_counter()
         self._last_wait = now - self._idle_since
         self._data += self._last_wait
-        self._idle_since = now  # the next wait, if this batch is passed over
+        self._idle_since = now  # the next wait, if this batch is skipped
 
     def on_step_begin(self, args, state, control, **kwargs):
         self._begin = time.perf_counter() - self._last_wait
-        self._data = self._last_wait  # without the batches that --skip_data_intervals has passed over
+        self._data = self._last_wait  # without the batches that --skip_data_intervals skipped
         self._communication = virtual_npu.communication_time()
 
     def take(self) -> StepTimes:
-        """The times of the step that is about to end."""
+        """The times of the step that is ending."""
         communication = virtual_npu.communication_time().since(self._communication)
         return StepTimes(time.perf_counter() - self._begin, self._data, *communication)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while steps are trained: the run ends after the current step, with a checkpoint."""
+"""Ctrl-C and SIGTERM during training: the run ends after the current step, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from llm_npu.core import ranks, stopping
 class StopOnSignal(TrainerCallback):
     """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
 
-    It has the signals from ``on_train_begin`` to ``restore``. A second one ends the process at once; the
-    checkpoints stay whole even then. paddle.distributed.launch sends SIGTERM up to three times within a
-    second, to one process after the other: of several processes, each takes signals that come so soon after
-    the first for the same one, and all stop after the step in which one of them has received it.
+    It handles the signals from ``on_train_begin`` to ``restore``. A second signal ends the process at once;
+    checkpoints stay complete even then. paddle.distributed.launch sends SIGTERM up to three times within a
+    second, to one rank after the other. So with several ranks, signals that follow the first within
+    ``REPEATED`` seconds count as the same one, and all ranks stop after the step in which one received it.
     """
 
     REPEATED = 3.0  # seconds
 
     def __init__(self):
-        self.pending: signal.Signals | None = None  # what this process has received
-        self.agreed: signal.Signals | None = None  # what all processes know of
+        self.pending: signal.Signals | None = None  # received by this rank
+        self.agreed: signal.Signals | None = None  # known to all ranks
         self._unsubscribe: Callable[[], None] | None = None
         self._since = 0.0
 
@@ -43,7 +43,7 @@ class StopOnSignal(TrainerCallback):
             control.should_training_stop = True
 
     def restore(self) -> None:
-        """Leave the signals to whom they belonged before the training."""
+        """Return the signals to their former handlers."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None

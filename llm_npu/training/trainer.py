@@ -1,13 +1,13 @@
-"""PaddleNLP's Trainer for pre-training, with checkpoints that are atomic and resume bit for bit.
+"""PaddleNLP's Trainer for pre-training, with atomic checkpoints and bitwise resume.
 
-What is PaddleNLP's stays PaddleNLP's: mixed precision, master weights and gradients, accumulation, clipping,
-recompute, parallelism over processes. Replaced are the parts where an interrupted run would not continue as
-it was, or where a run of several processes would not count as one of a single process does:
+Mixed precision, master weights and gradients, accumulation, clipping, recompute and parallelism stay
+PaddleNLP's. Replaced are the parts that would keep an interrupted run from continuing as it was, or a run of
+several ranks from counting like a run of one:
 
-- the sampler walks the samples in order, from the number already consumed; the data is shuffled by the seed;
-- checkpoints are those of ``llm_npu.training.checkpoint.training``: whole or not there, and of no mesh;
-- losses are means over all labels of all processes (``llm_npu.training.step``,
-  ``llm_npu.training.evaluation``), and all processes stop after the same step.
+- the sampler walks the samples in order, from the number already consumed; the seed shuffles the data;
+- checkpoints are complete or absent, and independent of the mesh (``llm_npu.training.checkpoint.training``);
+- losses are means over all labels of all ranks (``llm_npu.training.step``, ``llm_npu.training.evaluation``),
+  and all ranks stop after the same step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from llm_npu.training.checkpoint import merged
 from llm_npu.training.checkpoint.training import Checkpointing, WriteBehind
 from llm_npu.training.metrics import Recorder
 from llm_npu.training.nonfinite import Guard, bad_numbers
-from llm_npu.training.step import Step, StepSync
+from llm_npu.training.step import FinishedStep, StepSync
 from llm_npu.training.step_clock import StepClock
 from llm_npu.training.stop_on_signal import StopOnSignal
 
@@ -45,10 +45,10 @@ SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealing
 class PretrainTrainer(Checkpointing, Trainer):
     """Trains a causal language model on the batches that ``llm_npu.data.collate`` makes.
 
-    ``train_dataset[i]`` must depend on i (and a seed) alone. Every label of an optimizer step counts as much,
-    in whichever micro batch it is (``llm_npu.data.order``). ``recorder`` collects what the run measures, and
-    shows it. ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that
-    ended the training early, or None.
+    ``train_dataset[i]`` must depend on i (and a seed) alone. All labels of an optimizer step have the same
+    weight, whatever their micro batch (``llm_npu.data.order``). ``recorder`` collects and shows the metrics.
+    ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that ended the
+    training early, or None.
     """
 
     def __init__(self, recorder: Recorder, settings: dict[str, dict], **kwargs):
@@ -62,17 +62,17 @@ class PretrainTrainer(Checkpointing, Trainer):
         self._last_inputs: dict | None = None
         self.clock = StepClock()
         together = StepSync(self._own_step, self._listen)
-        callbacks = [LastStep(), together, self.stop, recorder, WriteBehind(self), self.clock]
+        callbacks = [SaveAtLastStep(), together, self.stop, recorder, WriteBehind(self), self.clock]
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
-        """As the stock ``train``; ends with a checkpoint of the last step, and with the merged model of LoRA.
+        """The stock ``train``, then a checkpoint of the last step and, with LoRA, the merged model.
 
-        UserError, OSError: as their text says. Any other ValueError is a fault of the program, and comes as
-        the cause of a RuntimeError.
+        UserError and OSError are for the user. Any other ValueError is a defect: it becomes the cause of a
+        RuntimeError that names the step.
         """
         self.add_callback(
             RemoveStaleCheckpoints(resume.continues(resume_from_checkpoint, self.args.output_dir))
@@ -92,10 +92,10 @@ class PretrainTrainer(Checkpointing, Trainer):
         return result
 
     def keep_results(self) -> None:
-        """Ends the training: a checkpoint of its last step, and of LoRA the merged model."""
+        """End the training: a checkpoint of its last step and, with LoRA, the merged model."""
         self.wait_for_checkpoints()
         last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
-        # The first process decides: what the others see of a shared folder may be a little older.
+        # The first rank decides: the others may see an older state of a shared folder.
         if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
             self._save_checkpoint(self.model)
             self.wait_for_checkpoints()
@@ -112,13 +112,13 @@ class PretrainTrainer(Checkpointing, Trainer):
             )
 
     def _own_step(self) -> tuple[float, ...]:
-        """This process's row of the step that has just ended (`Step.of`)."""
-        loss = sum(float(each) for each in self.micro_batch_losses)  # each is divided by their number already
+        """This rank's row of the step that has just ended (`FinishedStep.of`)."""
+        loss = sum(float(each) for each in self.micro_batch_losses)  # each is already divided by their number
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
         memory, signal = metrics.peak_memory(), self.stop.pending or 0
         return loss, self.step_tokens, memory, signal, norm, *self.clock.take()
 
-    def _listen(self, step: Step) -> None:
+    def _listen(self, step: FinishedStep) -> None:
         self.recorder.step = step
         self.stop.agreed = signal.Signals(step.signal) if step.signal else None
 
@@ -131,12 +131,12 @@ class PretrainTrainer(Checkpointing, Trainer):
         return wrapped
 
     def _check_loss_valid(self, loss):
-        """In place of the stock check, which ends the one process that has the bad loss."""
+        """Replaces the stock check, which ends only the rank that has the bad loss."""
         if self.do_grad_scaling:
             return
         self.guard.check_loss(sum(float(each) for each in self.micro_batch_losses))
         if not paddle.isfinite(loss).all():
-            loss.set_value(paddle.zeros_like(loss))  # of the steps since the last log
+            loss.set_value(paddle.zeros_like(loss))  # the sum over the steps since the last log
 
     def _bad_numbers(self) -> str:
         if self._last_inputs is None:
@@ -153,7 +153,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         return loss
 
     def compute_loss(self, model, inputs, return_outputs=False):
-        """The mean loss of a batch, in training times the weight that its labels have in the step."""
+        """The mean loss of a batch; in training, times the weight of its labels in the step."""
         del inputs["num_tokens"]
         weight = inputs.pop("loss_weight") / self.args.per_device_train_batch_size
         self._last_inputs = dict(inputs) if model.training else None
@@ -162,12 +162,12 @@ class PretrainTrainer(Checkpointing, Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs, **kwargs):
-        """As the stock ``log``, with what the recorder knows of the step, for the trackers of --report_to."""
+        """The stock ``log`` plus the recorder's figures of the step, for the trackers of --report_to."""
         known = self.recorder.records[-1] if self.recorder.records else {}
         super().log({name: value for name, value in known.items() if name != "step"} | logs, **kwargs)
 
     def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
-        """The mean loss over all labels; PaddleNLP's is one over batches, and over samples read twice."""
+        """The mean loss over all labels; PaddleNLP averages over batches and counts padding samples twice."""
         mean = evaluation.Mean()
         self.model.eval()
         for inputs in dataloader:
@@ -181,7 +181,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         )
 
     def held_out_loss(self, inputs) -> float:
-        """The mean loss over the labels of a batch; anything where it has none."""
+        """The mean loss over the labels of a batch; undefined for a batch without labels."""
         return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
 
     def create_scheduler(self, num_training_steps: int):
@@ -208,10 +208,10 @@ class PretrainTrainer(Checkpointing, Trainer):
         )
 
 
-class LastStep(TrainerCallback):
-    """Logs, evaluates and saves at the last step too, when it is no multiple of the intervals.
+class SaveAtLastStep(TrainerCallback):
+    """Logs, evaluates and saves at the last step, even if it is no multiple of the intervals.
 
-    The last step may be that in which ``exit_duration_in_mins`` have passed: then it only saves.
+    The last step may be the one after which ``exit_duration_in_mins`` have passed: then it only saves.
     """
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -220,7 +220,7 @@ class LastStep(TrainerCallback):
             control.should_evaluate = args.do_eval
             control.should_save = True
         elif args.exit_duration_in_mins is not None:
-            # The first process decides: the others' clocks started at other times.
+            # Rank 0 decides: the other ranks' clocks started at other times.
             passed = Ranks.of_run().from_first(_process_seconds() >= 60 * args.exit_duration_in_mins)
             if passed:
                 control.should_evaluate = False
@@ -236,9 +236,9 @@ def _process_seconds() -> float:
 
 
 class RemoveStaleCheckpoints(TrainerCallback):
-    """Removes, as the training begins, the checkpoints that it does not continue from, and a merged model.
+    """Removes an earlier run's checkpoints and merged model when the training begins.
 
-    ``continued``: those up to the step that it begins at are its own.
+    ``continued``: the checkpoints up to the first step are this run's own, and stay.
     """
 
     def __init__(self, continued: bool):

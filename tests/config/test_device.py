@@ -6,11 +6,11 @@ import sys
 import paddle
 import pytest
 
-from llm_npu.device import Card, Device, decide, find_card, select
+from llm_npu.device import Device, VisibleCards, decide, find_cards, select
 from paddle_fused.virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER
 
-CARDS = Card(plugin=None, count=2, missing=())
-NO_CARD = Card(plugin=None, count=0, missing=("there is no card (no /dev/davinci<N>)",))
+CARDS = VisibleCards(plugin=None, count=2, missing=())
+NO_CARD = VisibleCards(plugin=None, count=0, missing=("there is no card (no /dev/davinci<N>)",))
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def machine(tmp_path):
 
 def test_complete_machine_has_its_cards(machine):
     dev, site_packages = machine
-    assert find_card(dev, site_packages, {}) == Card(site_packages / "paddle_custom_device", 2, ())
+    assert find_cards(dev, site_packages, {}) == VisibleCards(site_packages / "paddle_custom_device", 2, ())
 
 
 @pytest.mark.parametrize(
     ("visible", "count"), [("0,1", 2), ("1", 1), (" 0 , 1 ", 2), ("0,1,2,3", 2), ("", 0), ("none", 0)]
 )
 def test_visible_devices_hide_cards(machine, visible, count):
-    card = find_card(*machine, {"ASCEND_RT_VISIBLE_DEVICES": visible})
+    card = find_cards(*machine, {"ASCEND_RT_VISIBLE_DEVICES": visible})
     assert card.count == count
     assert (card.missing == ()) == (count > 0)
     if count == 0:
@@ -45,7 +45,7 @@ def test_visible_devices_hide_cards(machine, visible, count):
 
 
 def test_everything_that_is_missing_is_named(tmp_path):
-    card = find_card(tmp_path, tmp_path, {})
+    card = find_cards(tmp_path, tmp_path, {})
     assert card.plugin is None and card.count == 0
     package, driver, node = card.missing
     assert "paddle-custom-npu is not installed" in package
@@ -57,7 +57,7 @@ def test_everything_that_is_missing_is_named(tmp_path):
 def test_a_card_needs_all_its_parts(machine, removed):
     dev, site_packages = machine
     (site_packages / "paddle_custom_device" / LIBRARY if removed == "package" else dev / removed).unlink()
-    assert len(find_card(dev, site_packages, {}).missing) == 1
+    assert len(find_cards(dev, site_packages, {}).missing) == 1
 
 
 def test_by_default_the_package_is_looked_for_beside_paddle(machine, run_python):
@@ -65,8 +65,8 @@ def test_by_default_the_package_is_looked_for_beside_paddle(machine, run_python)
     (site_packages / "paddle").mkdir()
     (site_packages / "paddle" / "__init__.py").write_text("raise SystemExit('imported')")
     code = (
-        "import pathlib, sys; from llm_npu.device import find_card\n"
-        "print(find_card(pathlib.Path(sys.argv[1]), environ={}).plugin)"
+        "import pathlib, sys; from llm_npu.device import find_cards\n"
+        "print(find_cards(pathlib.Path(sys.argv[1]), environ={}).plugin)"
     )
     result = run_python("-c", code, dev, PYTHONPATH=str(site_packages))
     assert result.stdout == f"{site_packages / 'paddle_custom_device'}\n", result.stderr
@@ -77,9 +77,9 @@ def test_custom_device_root_names_a_plugin_for_cards_but_never_the_virtual_one(m
     elsewhere = tmp_path / "built"
     elsewhere.mkdir()
     (elsewhere / LIBRARY).touch()
-    assert find_card(dev, tmp_path, {"CUSTOM_DEVICE_ROOT": str(elsewhere)}).plugin == elsewhere
+    assert find_cards(dev, tmp_path, {"CUSTOM_DEVICE_ROOT": str(elsewhere)}).plugin == elsewhere
     installed = site_packages / "paddle_custom_device"
-    assert find_card(dev, site_packages, {"CUSTOM_DEVICE_ROOT": str(PLUGIN_FOLDER)}).plugin == installed
+    assert find_cards(dev, site_packages, {"CUSTOM_DEVICE_ROOT": str(PLUGIN_FOLDER)}).plugin == installed
 
 
 # ---- the choice --
@@ -137,7 +137,7 @@ def test_card_that_is_not_there_is_refused_with_what_is_missing(tmp_path):
     with pytest.raises(
         ValueError, match=r"npu:card asks .*paddle-custom-npu is not .*driver.*no card.*Ask for npu"
     ):
-        decide("npu:card", find_card(tmp_path, tmp_path, {}), False, 8)
+        decide("npu:card", find_cards(tmp_path, tmp_path, {}), False, 8)
 
 
 # ---- select, in this process --

@@ -11,7 +11,7 @@ import tiny_models
 from llm_npu.core import console, peak_flops
 from llm_npu.training import metrics, step_clock
 from llm_npu.training.metrics import Recorder, Utilization, flops_per_token
-from llm_npu.training.step import Step
+from llm_npu.training.step import FinishedStep
 from llm_npu.training.step_clock import StepClock, StepTimes
 from paddle_fused import virtual_npu
 
@@ -127,7 +127,7 @@ def test_a_step_is_as_long_as_its_slowest_process():
         ],
         dtype="float64",
     ).numpy()
-    step = Step.of(rows, data_ranks=2)
+    step = FinishedStep.of(rows, data_ranks=2)
     assert (step.loss, step.tokens, step.memory, step.signal, step.grad_norm) == (2.0, 40, 100, 2, 3.0)
     assert step.times == StepTimes(5.0, 2.0, 3.0, 2.0)
 
@@ -140,7 +140,7 @@ def recorder(tmp_path, utilization=None):
     for number in (1, 2, 3):
         made.on_step_begin(None, None, None, optimizer=optimizer)
         times = StepTimes(2.0, 0.5, 0.0, 0.0)
-        made.step = Step(5.0 / number, 1000 * number, 2**20, times, grad_norm=float(number))
+        made.step = FinishedStep(5.0 / number, 1000 * number, 2**20, times, grad_norm=float(number))
         made.on_step_end(None, SimpleNamespace(global_step=number), None)
     return made
 

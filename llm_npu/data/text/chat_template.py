@@ -138,7 +138,7 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def _rendering() -> Iterator[None]:
-    """What a template raises is a ValueError: a template is a program of somebody else's."""
+    """Any error of a template becomes a UserError: templates are programs from elsewhere."""
     try:
         with memory.limited(MOST_MEMORY):
             yield
@@ -146,7 +146,7 @@ def _rendering() -> Iterator[None]:
         raise UserError(
             "the chat template takes too much memory; give another with --chat_template"
         ) from None
-    except ValueError:
+    except UserError:
         raise
     except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
         raise UserError(f"the chat template refuses it: {error}") from error

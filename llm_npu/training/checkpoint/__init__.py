@@ -1,15 +1,17 @@
-"""Checkpoints that are whole or not there: ``<output_dir>/checkpoint-<step>/``, of one process or of many.
+"""Checkpoints that are complete or absent: ``<output_dir>/checkpoint-<step>/``, of one rank or of many.
 
     folder         the folder: complete or not, verified, rotated
-    tensor_file    safetensors files that many processes write, each its part, in place
-    tensors        what a process holds: parameters and optimizer state as parts of whole tensors
-    plan           who writes which part of them
-    saving         a checkpoint on its way to the disk, in the foreground or behind the training
+    tensors        this rank's parameters and optimizer state, as parts of whole tensors
+    write_plan     which rank writes which part
+    saving         writes a checkpoint, in the foreground or in the background
+    states         schedule, loss scale and random numbers, as JSON
     random_state   the random number generators
+    run_record     run.json, the settings of the run
+    merged         the merged model of LoRA
     training       the methods of PaddleNLP's Trainer that save and load
 
-Where the parts stand in the whole tensors is in ``llm_npu.models.paddlenlp.layout``. docs/checkpoints.md
-describes the files.
+``llm_npu.core.tensor_file`` writes the safetensors files, and ``llm_npu.models.paddlenlp.layout`` knows where
+parts lie in whole tensors. docs/checkpoints.md describes the files.
 """
 
 from .folder import (

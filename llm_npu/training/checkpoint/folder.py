@@ -1,12 +1,12 @@
-"""The folder of a checkpoint: whole or not there, verified, rotated.
+"""The folder of a checkpoint: complete or absent, verified, rotated.
 
 A checkpoint is written into a hidden folder, flushed to the disk, marked complete, and only then renamed. The
 mark, ``complete.json``, holds the size and the SHA-256 of every file:
 
     {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
 
-A process killed in the middle of a save leaves a hidden folder, which nothing reads and the next save
-removes. Which checkpoint a run may continue from is decided in ``llm_npu.training.resume``.
+A process killed during a save leaves a hidden folder, which nothing reads and the next save removes.
+``llm_npu.training.resume`` decides which checkpoint a run may continue from.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from llm_npu.core.untrusted import plain_json
 
 MARK = "complete.json"
 NEWEST = "true"  # as in PaddleNLP's scripts
-IF_ANY = "auto"  # the newest, or a start at step 0: what a command that is restarted says
+IF_ANY = "auto"  # the newest, or step 0 without any: for commands that are restarted
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def path_of(output_dir: str | Path, step: int) -> Path:
-    """Where the checkpoint of ``step`` is, or will be."""
+    """The folder of the checkpoint of ``step``, whether or not it exists."""
     return Path(output_dir) / f"checkpoint-{step}"
 
 
 @contextmanager
 def begun(output_dir: str | Path, step: int) -> Iterator[Path]:
-    """The hidden folder of a new checkpoint; at the end it is removed, unless ``commit`` has renamed it."""
+    """The hidden folder of a new checkpoint, removed at the end unless ``commit`` has renamed it."""
     final = path_of(output_dir, step)
     remove_leftovers(final.parent, "checkpoint-*")
     with unfinished(final) as folder:
@@ -56,16 +56,16 @@ def described(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]
 
 
 def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) -> None:
-    """Mark ``folder``, whose ``files`` are as ``described``, complete, and give it the name ``final``.
+    """Mark ``folder`` with its ``files``, as ``described``, complete, and rename it to ``final``.
 
-    OSError when there is a file that is not among them: nothing would notice its damage.
+    OSError if it has a file that is not among them: damage to that file would go unnoticed.
     """
     if unread := sorted(set(contents(folder)) - files.keys()):
         raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
     (folder / MARK).write_text(json.dumps({"step": step_of(final), "files": files}, indent=1))
     flush_all(folder)
     if (final / MARK).is_file():
-        exchange(folder, final)  # ``folder`` is the old one now, and goes with ``begun``
+        exchange(folder, final)  # ``folder`` is the old one now, which ``begun`` removes
     else:
         if final.exists():  # half removed, or left by a killed stock Trainer
             shutil.rmtree(final)
@@ -74,14 +74,14 @@ def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) ->
 
 
 def digests(folder: str | Path) -> dict[str, str]:
-    """{file: SHA-256} of a complete checkpoint, as its mark has them."""
+    """{file: SHA-256} of a complete checkpoint, from its mark."""
     return {name: each["sha256"] for name, each in _mark(Path(folder))[1].items()}
 
 
 def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
-    """The step of the complete checkpoint ``folder``; ValueError says which file is missing or damaged.
+    """The step of the complete checkpoint ``folder``; UserError names a missing or damaged file.
 
-    Many processes share the reading: each must call it.
+    Collective: the ranks share the reading.
     """
     folder = Path(folder)
     with ranks.together():
@@ -108,7 +108,7 @@ def _verify(folder: Path, ranks: Ranks) -> int:
 
 
 def _mark(folder: Path) -> tuple[int, dict[str, dict]]:
-    """The step, and what is said of each file. ValueError for a mark that says less."""
+    """The step, and the size and digest of each file. UserError for an incomplete mark."""
     try:
         mark = plain_json.mapping(folder / MARK)
         step, files = mark["step"], {name: dict(about) for name, about in mark["files"].items()}
@@ -120,7 +120,7 @@ def _mark(folder: Path) -> tuple[int, dict[str, dict]]:
 
 
 def marked_step(folder: Path) -> int:
-    """The step of a complete checkpoint, as its mark has it."""
+    """The step of a complete checkpoint, from its mark."""
     return _mark(folder)[0]
 
 
@@ -131,18 +131,18 @@ def complete(output_dir: str | Path) -> list[Path]:
 
 
 def step_of(folder: Path) -> int:
-    """The step in the name of a checkpoint in an output folder."""
+    """The step in the name of a checkpoint's folder."""
     return int(_NAME.fullmatch(folder.name)[1])
 
 
 def to_resume(
     wanted: str, output_dir: str | Path, ranks: Ranks = ALONE, say: Callable[[str], None] = print
 ) -> Path | None:
-    """The verified checkpoint that ``--resume_from_checkpoint wanted`` means, the same on all ``ranks``.
+    """The verified checkpoint for ``--resume_from_checkpoint wanted``, the same on all ``ranks``.
 
-    ``wanted`` is a folder, or ``true`` for the newest complete checkpoint in ``output_dir`` that is not
-    damaged; ``say`` gets a line for each newer one that is. ValueError when there is none, and when the
-    folder that was named is damaged. ``auto`` is ``true``, but None where there is no complete checkpoint.
+    ``wanted`` is a folder, or ``true`` for the newest complete and undamaged checkpoint in ``output_dir``;
+    ``say`` gets a line for each newer, damaged one. UserError if there is none, or if the named folder is
+    damaged. ``auto`` is ``true``, or None without a complete checkpoint.
     """
     if wanted.lower() not in (NEWEST, IF_ANY):
         verify(wanted, ranks)
@@ -168,16 +168,16 @@ def to_resume(
 
 
 def prune(output_dir: str | Path, keep: int | None) -> None:
-    """Remove the oldest complete checkpoints until ``keep`` are left; None or 0 keeps all."""
+    """Remove the oldest complete checkpoints beyond ``keep``; None or 0 keeps all."""
     for folder in complete(output_dir)[: -keep if keep else 0]:
         remove(folder)
 
 
 def clear(output_dir: str | Path, above: int = -1) -> None:
-    """Remove every complete checkpoint of a step after ``above``, the newest first.
+    """Remove every complete checkpoint of a step after ``above``, newest first.
 
-    They are of an earlier run, or of one that is now continued from before them: pruning and resuming would
-    take them for this run's newest.
+    They belong to an earlier run, or to one that now continues from an earlier step. Pruning and resuming
+    would mistake them for this run's newest.
     """
     for folder in reversed(complete(output_dir)):
         if step_of(folder) > above:

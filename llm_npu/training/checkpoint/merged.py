@@ -1,4 +1,4 @@
-"""The model that LoRA trained, merged, in a run's output folder."""
+"""LoRA's merged model in the output folder of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MERGED = "merged"  # the folder in a run's output folder
 
 
 def export(model: LoRAModel, tokenizer, folder: Path) -> None:
-    """Write the merged model and its tokenizer in the Hugging Face layout; ``folder`` appears whole."""
+    """Write the merged model and its tokenizer in the Hugging Face layout; ``folder`` appears atomically."""
     with unfinished(folder) as new:
         with paddle.no_grad(), lora.merged(model):
             weights.save(lora.unwrapped(model), new)

@@ -1,13 +1,13 @@
 """The state of every random number generator that a training step may draw from.
 
-As plain data (`as_plain`), which is what checkpoints hold, bit for bit:
+Checkpoints hold it as plain data (`as_plain`), bit for bit:
 
     {"python": [3, [625 words of 32 bits], null], "numpy": ["MT19937", [624 words], position, 0, 0.0],
      "host": {"device": -1, "seed": 42, "offset": 0, "engine": "312 words of 64 bits, and the position"},
      "device": {...}, "named": {"global_seed": [{...} for each device], ...}}
 
-Words and positions are checked before they reach a generator: numpy and the C++ library trust them, and would
-read beyond the state.
+Words and positions are checked before they reach a generator: numpy and the C++ library trust them, and
+would read beyond the state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from llm_npu.core.errors import UserError
 
 
 def random_state() -> dict:
-    """Of Python, numpy, the host, the device, and the named ones of tensor parallelism."""
+    """The state of Python, numpy, the host, the device, and tensor parallelism's named generators."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
@@ -35,7 +35,7 @@ def random_state() -> dict:
 
 
 def set_random_state(state: dict) -> None:
-    """Put back what ``random_state`` returned."""
+    """Restore what ``random_state`` returned."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     core.default_cpu_generator().set_state(state["host"])
@@ -44,7 +44,7 @@ def set_random_state(state: dict) -> None:
 
 
 def as_plain(state: dict) -> dict:
-    """What ``random_state`` returned, in numbers, text, lists and mappings."""
+    """The result of ``random_state`` as numbers, text, lists and mappings."""
     name, words, *rest = state["numpy"]
     return {
         "python": list(state["python"]),
@@ -56,7 +56,7 @@ def as_plain(state: dict) -> dict:
 
 
 def from_plain(found: Mapping, where: str) -> dict:
-    """What ``as_plain`` was given. ValueError, which names ``where`` it stood, if it is no such state."""
+    """The inverse of ``as_plain``. UserError, which names ``where``, if ``found`` is not such a state."""
     try:
         version, words, gauss = found["python"]
         name, numpy_words, position, has_gauss, cached = found["numpy"]
@@ -96,7 +96,7 @@ def _generator(found: Mapping):
 
 
 def _whole_numbers(found, count: int, bits: int) -> list[int]:
-    """``found``: a sequence of ``count`` whole numbers of ``bits`` bits without a sign."""
+    """``found`` as ``count`` unsigned integers of ``bits`` bits."""
     found = [int(each) if isinstance(each, np.integer) else each for each in found]
     _check(len(found) == count and all(type(each) is int and 0 <= each < 1 << bits for each in found))
     return found

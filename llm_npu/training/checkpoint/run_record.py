@@ -22,13 +22,14 @@ def mesh_of(folder: Path) -> dict[str, int]:
 
 
 def read(folder: Path) -> dict[str, dict]:
-    """The settings that ``folder``, a checkpoint, was written with. ValueError if it does not say."""
+    """The settings of the run that wrote the checkpoint ``folder``. UserError if they are missing."""
     try:
         found = plain_json.mapping(folder / FILE)
     except FileNotFoundError:
         raise UserError(
-            f"{folder} has no {FILE}, which says what run wrote it; resume from a checkpoint that has one."
+            f"{folder} has no {FILE}, the settings of the run that wrote it; resume from a checkpoint that "
+            "has one."
         ) from None
     if not all(isinstance(found.get(part), dict) for part in ("fixed", "schedule", "mesh")):
-        raise UserError(f"{folder / FILE} must say what was fixed, the schedule and the mesh.")
+        raise UserError(f"{folder / FILE} must hold fixed, schedule and mesh.")
     return found

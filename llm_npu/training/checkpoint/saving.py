@@ -1,15 +1,15 @@
-"""A checkpoint on its way to the disk: whole tensors, of which each process writes its parts.
+"""Writes a checkpoint: files of whole tensors, of which every rank writes its parts.
 
-    1  the processes agree who writes which part: every part once, shared out evenly
-    2  the first process makes the hidden folder, the files with their sizes, and the small files
-    3  every process writes its parts, and flushes them
-    4  every process computes the checksums of some of the files
-    5  the first process marks the folder complete and renames it
+    1  the ranks agree which of them writes which part: every part once, evenly shared
+    2  rank 0 creates the hidden folder, the files at full size, and the small files
+    3  every rank writes its parts, and flushes them
+    4  every rank computes the checksums of some of the files
+    5  rank 0 marks the folder complete and renames it
 
-Between the steps the processes wait for each other; what fails on one fails on all, and the folder goes.
-Steps 3 and 4 can run behind the training: the parts are copied to the host's memory first, and the processes
-ask each other after every training step whether all are done. Writing threads never communicate: collectives
-of two threads have no order that all processes agree on.
+The ranks wait for each other between the steps; what fails on one fails on all, and the folder is removed.
+Steps 3 and 4 can run in the background: the parts are copied to host memory first, and after every training
+step the ranks ask each other whether all are done. Writing threads never communicate, because the collectives
+of two threads have no order that all ranks agree on.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ import numpy as np
 from llm_npu.core.ranks import ALONE, Ranks, described, raise_first
 from llm_npu.core.tensor_file import Writer, create, naming
 from llm_npu.training.checkpoint import folder as folders
-from llm_npu.training.checkpoint.plan import Plan, index_of
 from llm_npu.training.checkpoint.tensors import Held
+from llm_npu.training.checkpoint.write_plan import WritePlan, index_of
 
 # {name of a file: what writes it into a folder}
 Files = Mapping[str, Callable[[Path], None]]
 
 
 class Saved(NamedTuple):
-    """A checkpoint that is complete: how long it took, and how long the training waited for it."""
+    """A complete checkpoint: how long it took, and how long the training waited for it."""
 
     step: int
     seconds: float
     stall: float
 
 
-def _prepare(folder: Path, plan: Plan, kinds: Iterable[str], files: Files) -> None:
-    """Step 2, on the first process."""
+def _prepare(folder: Path, plan: WritePlan, kinds: Iterable[str], files: Files) -> None:
+    """Step 2, on rank 0."""
     for file, tensors in plan.files.items():
         create(folder / file, tensors)
     for kind in kinds:
@@ -64,7 +64,7 @@ def _write_files(folder: Path, files: Files) -> None:
 
 
 def _write(folder: Path, content: Iterable[tuple[str, object, np.ndarray]], own_files: Files) -> list[str]:
-    """Step 3; the names of the files that this process has written to."""
+    """Step 3; the names of the files that this rank has written to."""
     writers: dict[str, Writer] = {}
     with ExitStack() as stack:
         for file, block, values in content:
@@ -77,13 +77,13 @@ def _write(folder: Path, content: Iterable[tuple[str, object, np.ndarray]], own_
 
 
 def export(folder: Path, held: Sequence[Held], files: Files, ranks: Ranks) -> None:
-    """Write the model that ``ranks`` hold together, with the small ``files``; ``folder`` appears whole.
+    """Write the model that ``ranks`` hold together, and the small ``files``; ``folder`` appears atomically.
 
-    It is what the weights of a checkpoint are, without the rest. Each must call it.
+    The result equals the weights of a checkpoint. Collective.
     """
     from llm_npu.core.atomic import replace, unfinished
 
-    plan = Plan.of({"model": held}, ranks)
+    plan = WritePlan.of({"model": held}, ranks)
     with ExitStack() as stack:
         new = None
         with ranks.together():
@@ -99,7 +99,7 @@ def export(folder: Path, held: Sequence[Held], files: Files, ranks: Ranks) -> No
 
 
 class _Inline(futures.Executor):
-    """Runs what is submitted at once."""
+    """Runs a submitted function immediately."""
 
     def submit(self, function, /, *arguments):
         future: futures.Future = futures.Future()
@@ -112,7 +112,7 @@ class _Inline(futures.Executor):
 
 @dataclass
 class _Current:
-    """The checkpoint that is being written."""
+    """The checkpoint in progress."""
 
     step: int
     folder: Path
@@ -120,14 +120,14 @@ class _Current:
     future: futures.Future
     stall: float = 0.0
     written: bool = False
-    hold: ExitStack = field(default_factory=ExitStack)  # the hidden folder, on the first process
+    hold: ExitStack = field(default_factory=ExitStack)  # the hidden folder, on rank 0
 
 
 class Checkpoints:
     """Writes the checkpoints of a run into ``output_dir``, and keeps the newest ``keep``.
 
-    ``behind``: the writing runs in a thread, with ``poll`` after every step of the training and ``finish`` at
-    its end; at most one checkpoint is on its way. Every process of ``ranks`` makes the same calls.
+    ``behind``: a thread writes, with ``poll`` after every training step and ``finish`` at the end; at most
+    one checkpoint is in progress. All ``ranks`` make the same calls.
     """
 
     def __init__(
@@ -146,17 +146,17 @@ class Checkpoints:
         files: Files | None = None,
         own_files: Files | None = None,
     ) -> list[Saved]:
-        """Begin the checkpoint of ``step``; without ``behind`` it is complete then.
+        """Begin the checkpoint of ``step``; without ``behind``, also complete it.
 
-        ``held``: {"model": the parameters, "optimizer": its states}. ``files`` are the first process's to
-        write, ``own_files`` everybody's. Returned are the checkpoints that have become complete.
-        OSError, with the file and the rank, when it cannot be written; nothing of it is left then.
+        ``held``: {"model": the parameters, "optimizer": its states}. Rank 0 writes ``files``, every rank its
+        ``own_files``. Returns the checkpoints that have become complete. OSError, with the file and the rank,
+        if it cannot be written; nothing of it is left then.
         """
         done = self.finish()
         started = time.perf_counter()
         hold = ExitStack()
         try:
-            plan = Plan.of(held, self._ranks)
+            plan = WritePlan.of(held, self._ranks)
             folder = self._begin(step, plan, held, files or {}, hold)
             with self._ranks.together():
                 content = plan.content()
@@ -164,7 +164,7 @@ class Checkpoints:
                     content = [(file, block, np.array(values)) for file, block, values in content]
         except OSError as error:
             hold.close()
-            raise self._told(error, step) from error
+            raise self._explained(error, step) from error
         except BaseException:
             hold.close()
             raise
@@ -174,21 +174,21 @@ class Checkpoints:
         return done if self._behind else done + self.finish()
 
     def poll(self) -> list[Saved]:
-        """Take the checkpoint that is on its way further, without waiting; those that became complete."""
+        """Advance the checkpoint in progress without waiting; returns those that became complete."""
         return self._advance(wait=False)
 
     def finish(self) -> list[Saved]:
-        """Wait for the checkpoint that is on its way, if there is one."""
+        """Wait for the checkpoint in progress, if there is one."""
         return self._advance(wait=True)
 
     def abandon(self) -> None:
-        """Give up the checkpoint that is on its way, if there is one; a process may call it alone."""
+        """Give up the checkpoint in progress, if there is one; not collective."""
         if self._current is not None:
             futures.wait([self._current.future])
             self._current.hold.close()
             self._current = None
 
-    def _begin(self, step: int, plan: Plan, held: Mapping, files: Files, hold: ExitStack) -> Path:
+    def _begin(self, step: int, plan: WritePlan, held: Mapping, files: Files, hold: ExitStack) -> Path:
         folder = None
         with self._ranks.together():
             if self._ranks.first:
@@ -204,7 +204,7 @@ class Checkpoints:
                 over = self._next_phase(current, wait)
             except OSError as error:
                 self.abandon()
-                raise self._told(error, current.step) from error
+                raise self._explained(error, current.step) from error
             except BaseException:
                 self.abandon()
                 raise
@@ -218,7 +218,7 @@ class Checkpoints:
         return saved
 
     def _next_phase(self, current: _Current, wait: bool) -> bool | None:
-        """None when some process is not done with the phase, True when the checkpoint is complete."""
+        """None if some rank has not finished the phase, True if the checkpoint is complete."""
         if wait:
             futures.wait([current.future])
         done = current.future.done()
@@ -230,7 +230,7 @@ class Checkpoints:
             return None
         if not current.written:
             current.written = True
-            # One list for all: what a process sees of a folder of a shared file system may be a little older.
+            # One list for all ranks: some may see an older state of a shared folder.
             with self._ranks.together():
                 names = folders.contents(current.folder) if self._ranks.first else []
             names = {*self._ranks.from_first(names), *chain.from_iterable(written for *_, written in states)}
@@ -247,14 +247,14 @@ class Checkpoints:
         return True
 
     def _prune(self) -> None:
-        """A checkpoint that cannot be removed is no reason to stop: the new one is complete."""
+        """A failure to remove old checkpoints does not stop the run: the new one is complete."""
         try:
             folders.prune(self._output_dir, self._keep)
         except OSError as error:
             warnings.warn(f"old checkpoints in {self._output_dir} cannot be removed: {error}", stacklevel=2)
 
-    def _told(self, error: OSError, step: int) -> OSError:
-        """``error`` with the checkpoint it is about, and what is left."""
+    def _explained(self, error: OSError, step: int) -> OSError:
+        """``error`` with its checkpoint, and the checkpoint that remains."""
         try:
             complete = folders.complete(self._output_dir)
             kept = f"{complete[-1]} is complete and stays" if complete else "there is no complete one"

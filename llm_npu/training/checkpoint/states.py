@@ -1,11 +1,11 @@
-"""The small states of a checkpoint as JSON: the learning rate schedule, the loss scale, random numbers.
+"""The small states of a checkpoint as JSON: learning rate schedule, loss scale, random numbers.
 
     scheduler.json             {"last_epoch": 100, "last_lr": 0.0018}
     scaler.json                {"scale": [65536.0], "incr_count": 12, ...}
     rng_state_<rank>.json      see ``llm_npu.training.checkpoint.random_state``
 
-Numbers come back bit for bit: Python writes as many digits as a float64 needs, and float32 fits into that.
-Checkpoints of earlier releases have the same states in files of ``paddle.save`` (EARLIER), which are read as
+Numbers survive bit for bit: Python writes as many digits as a float64 needs, which covers float32.
+Checkpoints of earlier releases keep the same states in files of ``paddle.save`` (EARLIER), which are read as
 plain data.
 """
 
@@ -25,7 +25,7 @@ EARLIER = {SCHEDULER: "scheduler.pdparams", SCALER: "scaler.pdparams"}
 
 
 def rng_name(rank: int) -> str:
-    """The name of the state of a process's random number generators."""
+    """The name of the state of a rank's random number generators."""
     return f"rng_state_{rank}"
 
 
@@ -42,8 +42,8 @@ def text(state: Mapping) -> str:
 def read(folder: Path, name: str, trust: bool = False) -> Mapping:
     """The state ``name`` of the checkpoint ``folder``, of this release or of an earlier one.
 
-    ``trust``: files of ``paddle.save`` may run code. ValueError for a state that is missing or damaged, or
-    asks for more than plain data.
+    ``trust``: files of ``paddle.save`` may run code. UserError for a state that is missing, damaged, or not
+    plain data.
     """
     if (folder / file_of(name)).is_file():
         return plain_json.mapping(folder / file_of(name))
@@ -57,7 +57,7 @@ def read(folder: Path, name: str, trust: bool = False) -> Mapping:
 
 
 def like(found: object, own: object, where: str):
-    """``found`` in the types of ``own``, a state of the same kind. ValueError, with ``where``, else."""
+    """``found`` in the types of ``own``, a state of the same kind; else UserError, with ``where``."""
     if isinstance(own, Mapping):
         if isinstance(found, Mapping) and own.keys() <= found.keys():
             return {key: like(found[key], value, f"{where}, {key}") for key, value in own.items()}

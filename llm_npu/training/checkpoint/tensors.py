@@ -1,18 +1,18 @@
-"""What a process holds of a model and its optimizer, as parts of whole tensors with names of their own.
+"""This rank's part of a model and its optimizer, as named parts of whole tensors.
 
-The optimizer's states belong to a parameter, and are named after the stock tensors in it:
+The optimizer's states belong to parameters, and are named after the stock tensors in them:
 
     model.layers.0.self_attn.q_proj.weight.master           the fp32 weights of a low-precision parameter
     model.layers.0.self_attn.q_proj.weight.moment1          first moment of Adam, ...
     model.layers.0.self_attn.q_proj.weight.beta1_pow_acc    beta1 to the power of the step, [1]
 
-Who has which states, and under which names, differs between Paddle's optimizers for many processes:
+Paddle's distributed optimizers differ in which rank has which states, and under which names:
 
     sharding stage 1            the parameters that _partition_parameters gave to the rank
     stage 1 with split_param    a slice of each parameter's elements, in the communication buffers
     sharding stage 2            the parameters of param2rank
     sharding stage 3            large parameters: a slice of the elements, fw_storage, in their place
-    everything else             all parameters of the process
+    everything else             all parameters of the rank
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MASTER = "master"
 
 @dataclass
 class Held:
-    """A tensor of this process and where its parts stand in whole tensors.
+    """A tensor of this rank, and where its parts lie in whole tensors.
 
-    ``shape`` is that of the array which ``places`` count in: the process's part of the parameter. With
-    ``begin`` the tensor has only the elements of that array from ``begin`` on, row by row, and maybe padding.
+    ``shape`` is that of the array that ``places`` refer to: the rank's part of the parameter. With ``begin``
+    the tensor holds only the elements of that array from ``begin`` on, in row order, and maybe padding.
     """
 
     tensor: paddle.Tensor
@@ -50,7 +50,7 @@ class Held:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The parts that the tensor really has."""
+        """The parts that the tensor actually has."""
         if self.begin is None:
             return self.places
         return layout.clipped(self.places, self.shape, self.begin, self.begin + self._count)
@@ -60,7 +60,7 @@ class Held:
         return str(self.tensor.dtype).removeprefix("paddle.")
 
     def array(self) -> np.ndarray:
-        """The values on the host; where the tensor has none, anything."""
+        """The values on the host; undefined where the tensor has none."""
         values = layout.local(self.tensor).numpy()
         if self.begin is None:
             return values
@@ -80,7 +80,7 @@ class Held:
 
     @property
     def _count(self) -> int:
-        """How many elements of the tensor are no padding."""
+        """The number of elements that are not padding."""
         return max(0, min(math.prod(self.tensor.shape), math.prod(self.shape) - self.begin))
 
     @property
@@ -89,9 +89,9 @@ class Held:
 
 
 def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[Held]:
-    """What this process holds of ``parameters``, named as by ``llm_npu.models.paddlenlp.layout.parameters``.
+    """This rank's part of ``parameters``, named as in ``llm_npu.models.paddlenlp.layout.parameters``.
 
-    ``config``: the model's, or None for parameters that are stored under their names as they are (LoRA).
+    ``config``: the model's, or None for parameters that are stored under their own names (LoRA).
     """
     held = []
     for name, parameter in parameters.items():
@@ -104,9 +104,9 @@ def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[Held]
 
 
 def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> list[Held]:
-    """What this process holds of the state of ``optimizer`` for ``parameters``, as ``of_parameters``.
+    """This rank's part of the states of ``optimizer`` for ``parameters``, as in ``of_parameters``.
 
-    The states are created if the optimizer has made no step yet.
+    Creates the states if the optimizer has not made a step yet.
     """
     wrappers = list(_wrappers(optimizer))
     inner = wrappers[-1]
@@ -136,7 +136,7 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
 def load(folder: Path, kind: str, tensors: list[Held]) -> None:
     """Set ``tensors`` from the files of ``kind`` in a checkpoint, whatever mesh wrote it.
 
-    ValueError when one is not there or has another shape.
+    UserError if one is missing or has another shape.
     """
     files = sorted(folder.glob(f"{kind}.safetensors")) or sorted(folder.glob(f"{kind}-*.safetensors"))
     stored = Reader(files)
@@ -159,7 +159,7 @@ def load(folder: Path, kind: str, tensors: list[Held]) -> None:
 
 
 def _wrappers(optimizer) -> Iterator:
-    """The optimizer and those inside it, from the outside to the one that computes."""
+    """The optimizer and those that it wraps, outermost first."""
     inside = None
     while optimizer is not None and optimizer is not inside:
         yield optimizer
@@ -168,7 +168,7 @@ def _wrappers(optimizer) -> Iterator:
 
 
 def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | None:
-    """What the optimizer takes for ``parameter`` here, and its first element if that is a slice; or None."""
+    """What the optimizer updates for ``parameter`` here, and its first element if it is a slice; or None."""
     if (part := getattr(parameter, "fw_storage", None)) is not None:  # stage 3
         stand_in = EagerParamBase(shape=part.shape, dtype=part.dtype, name=f"slice@{parameter.name}")
         return stand_in, _sharding_rank() * math.prod(part.shape)
@@ -176,7 +176,7 @@ def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | No
         inside = vars(wrapper)
         if inside.get("tensor_fusion"):
             raise UserError(
-                "--sharding_parallel_config enable_tensor_fusion has one state for many parameters, which "
+                "--sharding_parallel_config enable_tensor_fusion keeps one state for many parameters, which "
                 "cannot be stored by name; leave it out."
             )
         if "_slice_params" in inside:  # stage 1 with split_param
@@ -205,7 +205,7 @@ def _slice(parameter, wrapper) -> tuple[paddle.Tensor, int] | None:
 
 
 def _states(inner, target) -> Iterator[tuple[str, paddle.Tensor]]:
-    """(kind, tensor) of everything that the optimizer keeps for ``target``."""
+    """(kind, tensor) of every state that the optimizer keeps for ``target``."""
     master = inner._master_weights.get(target.name)
     if master is not None:
         yield MASTER, master

@@ -1,17 +1,17 @@
-"""The methods of PaddleNLP's Trainer that save and load, with checkpoints that know no mesh.
+"""The methods of PaddleNLP's Trainer that save and load, with checkpoints independent of the mesh.
 
     model.safetensors, config.json      the weights, as Hugging Face's readers take them
     tokenizer.json, ...                 the tokenizer
-    optimizer.safetensors               fp32 weights and moments, by the names of the weights
+    optimizer.safetensors               fp32 weights and moments, named after the weights
     scheduler.json                      the learning rate schedule
     scaler.json                         the loss scale of fp16
-    rng_state_<rank>.json               the random number generators of each process
+    rng_state_<rank>.json               the random number generators of each rank
     trainer_state.json                  the step, and so the position in the data
-    run.json                            what run it was, on which mesh (``llm_npu.training.resume``)
+    run.json                            the run's settings and mesh (``llm_npu.training.resume``)
     complete.json                       the mark (``llm_npu.training.checkpoint.folder``)
 
-On the same mesh a run continues bit for bit; on another one to rounding, with dropout drawn anew. No file
-runs code when it is read; those of earlier releases do with ``--trust_checkpoint`` only.
+On the same mesh a run continues bit for bit; on another one up to rounding, with new dropout masks. Reading a
+checkpoint runs no code; files of earlier releases may run code with ``--trust_checkpoint`` only.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ OPTIMIZER = "optimizer"
 
 
 class Checkpointing:
-    """A Trainer with this mixin saves and loads as the head of this file says.
+    """A mixin for a Trainer that saves and loads as described above.
 
-    It has ``settings``, the content of ``run.json``, and a ``recorder`` that learns what was saved.
+    The Trainer has ``settings``, the content of ``run.json``, and a ``recorder`` of what was saved.
     """
 
-    _random_state: dict | None = None  # what a checkpoint of the same mesh holds, until it is set
+    _random_state: dict | None = None  # of a checkpoint of the same mesh, until it is set
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
@@ -48,7 +48,7 @@ class Checkpointing:
         )
 
     def wait_for_checkpoints(self) -> None:
-        """The checkpoint that is being written behind the training is complete; OSError if it cannot be."""
+        """Wait until the checkpoint in progress is complete; OSError if it fails."""
         self._record(self.checkpoints.finish())
 
     def _save_checkpoint(self, model, metrics=None):
@@ -64,7 +64,7 @@ class Checkpointing:
         self._record(self.checkpoints.save(self.state.global_step, held, files, own_files))
 
     def _small_files(self) -> Files:
-        """What the first process writes; the values are those of now, whenever they are written."""
+        """The files of rank 0, with the current values, whenever they are written."""
 
         def tokenizer(folder: Path) -> None:
             chat_template.save(self.tokenizer, folder)
@@ -97,7 +97,7 @@ class Checkpointing:
         else:
             weights.load(self.model, resume_from_checkpoint)
         folder = Path(resume_from_checkpoint)
-        # Read here: what is wrong with it is said before anything changes.
+        # Read early, so that errors show before anything changes.
         if run_record.mesh_of(folder) == self.settings["mesh"]:
             name = states.rng_name(Ranks.of_run().rank)
             found = states.read(folder, name, self.args.trust_checkpoint)
@@ -109,7 +109,7 @@ class Checkpointing:
         folder = Path(checkpoint)
         load(folder, OPTIMIZER, of_optimizer(self.optimizer, *self._named()))
         self.lr_scheduler.set_state_dict(self._state(folder, states.SCHEDULER, self.lr_scheduler))
-        # The state also holds the next rate of the run before; the schedule may be another now.
+        # The state also holds the former run's next rate; the schedule may have changed.
         self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
         if self.do_grad_scaling:
             self.scaler.load_state_dict(self._state(folder, states.SCALER, self.scaler))
@@ -125,7 +125,7 @@ class Checkpointing:
             set_random_state(self._random_state)
 
     def _named(self) -> tuple[dict, object]:
-        """The parameters that are trained, by name, and the configuration that their names belong to."""
+        """The trained parameters by name, and the configuration that their names belong to."""
         if isinstance(self.model, lora.LoRAModel):
             return self.model.get_trainable_state_dict(), None
         return layout.parameters(self.model), self.model.config
@@ -136,7 +136,7 @@ class Checkpointing:
 
 
 class WriteBehind(TrainerCallback):
-    """Looks after every step at the checkpoint that is being written behind the training."""
+    """Advances the checkpoint in progress after every step."""
 
     def __init__(self, trainer: Checkpointing):
         self._trainer = trainer
@@ -146,10 +146,9 @@ class WriteBehind(TrainerCallback):
 
 
 def export_model(model, folder: str | Path, tokenizer=None) -> None:
-    """Write a model that the processes of the run hold together: weights, configuration and tokenizer.
+    """Write a model that the ranks hold together: weights, configuration and tokenizer.
 
-    In the Hugging Face layout, as the weights of a checkpoint; ``folder`` appears whole. Each process must
-    call it.
+    In the Hugging Face layout, like the weights of a checkpoint; ``folder`` appears atomically. Collective.
     """
     files: Files = {"config.json": lambda folder: weights.save_config(model, folder)}
     if tokenizer is not None:

@@ -1,8 +1,8 @@
-"""What a run measures: figures of every step, on the terminal, in ``metrics.jsonl`` and as pictures.
+"""The metrics of a run: figures of every step, on the terminal, in ``metrics.jsonl`` and as plots.
 
-recorder.py        the records, and ``metrics.jsonl``
-utilization.py     the share of the device's peak that the model's operations reach
-plots.py           loss.png and metrics.png
+recorder    the records, and ``metrics.jsonl``
+flops       MFU, the fraction of the device's peak that the model reaches
+plots       loss.png and metrics.png
 """
 
 from .flops import Utilization, flops_per_token, measured_flops, utilization

@@ -1,4 +1,4 @@
-"""MFU, model FLOPs utilization: the share of a device's peak that the model's own operations reach.
+"""MFU, model FLOPs utilization: the fraction of a device's peak that the model's own operations reach.
 
     MFU = tokens/s * F / (devices * peak)
 
@@ -15,7 +15,7 @@ import paddle
 
 from llm_npu.config import RunConfig
 from llm_npu.core import ranks
-from llm_npu.core.peak_flops import CARDS, stated
+from llm_npu.core.peak_flops import PEAKS, stated
 from llm_npu.models.flops import flops_per_token
 
 SIZE, ROUNDS = 1024, 7  # of the product that measures this device
@@ -24,7 +24,7 @@ TERA = 1e12
 
 @dataclass(frozen=True)
 class Utilization:
-    """``peak``: of one device, in operations a second, as ``source`` says. ``per_token``: operations."""
+    """``per_token``: operations. ``peak``: operations per second of one device, according to ``source``."""
 
     per_token: float
     peak: float
@@ -32,7 +32,7 @@ class Utilization:
     source: str
 
     def of(self, tokens_per_s: float) -> float:
-        """The share of the peak, 1 for all of it, at which the whole run reaches ``tokens_per_s``."""
+        """The fraction of the peak that ``tokens_per_s`` of the whole run amount to."""
         return tokens_per_s * self.per_token / (self.devices * self.peak)
 
     def __str__(self) -> str:
@@ -40,9 +40,9 @@ class Utilization:
 
 
 def utilization(run: RunConfig, model) -> Utilization | None:
-    """What ``--peak_tflops`` asks for; None without it. Collective: each process measures its device.
+    """For ``--peak_tflops``; None without it. Collective: each rank measures its device.
 
-    Attention is counted only where every token sees its row, up to itself: with ``--packing stream``.
+    Attention is counted only where every token attends to its whole row before it: ``--packing stream``.
     """
     asked = run.training.peak_tflops
     if asked is None:
@@ -55,7 +55,7 @@ def utilization(run: RunConfig, model) -> Utilization | None:
         source = f"measured: {SIZE} x {SIZE} products in {dtype} on {paddle.device.get_device()}"
     else:
         peak = tflops * TERA
-        source = f"{asked}, as published" if asked in CARDS else "as given"
+        source = f"{asked}, as published" if asked in PEAKS else "as given"
     trained = None
     if run.model.finetuning_type == "lora":
         trained = sum(parameter.size for parameter in model.parameters() if not parameter.stop_gradient)
@@ -64,7 +64,7 @@ def utilization(run: RunConfig, model) -> Utilization | None:
 
 
 def measured_flops(dtype: str) -> float:
-    """Operations a second of matrix products in ``dtype`` on this process's device, the best of some."""
+    """Operations per second of matrix products in ``dtype`` on this rank's device, the best of ROUNDS."""
     numbers = np.random.default_rng(0)  # not Paddle's, whose state belongs to the run
     left, right = (paddle.to_tensor(numbers.random((SIZE, SIZE), np.float32)).astype(dtype) for _ in range(2))
     best = float("inf")

@@ -1,4 +1,4 @@
-"""Pictures of a run's records: the loss, and what the hardware did."""
+"""Plots of a run's records: the loss, and speed, gradient norm, waits and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plot_loss(recorder: Recorder, vocab_size: int, file: str | Path) -> None:
 
 
 def plot_run(recorder: Recorder, file: str | Path) -> None:
-    """Write speed, norm of the gradients, shares of the time and memory over the steps as one PNG."""
+    """Write speed, gradient norm, shares of the step time and memory over the steps as one PNG."""
     records = [record for record in recorder.records if "step_s" in record]
     figure, ((speed, norm), (waits, memory)) = _subplots(2, 2, figsize=(11, 6.5), sharex=True)
     _line(speed, records, "tokens_per_s")
@@ -62,7 +62,7 @@ def _subplots(*grid: int, **options):
     import matplotlib
 
     matplotlib.use("Agg")  # no display needed
-    from matplotlib import pyplot  # not above: it takes long, and most of the time nothing is plotted
+    from matplotlib import pyplot  # not at the top: it takes long, and most imports plot nothing
 
     return pyplot.subplots(*grid, dpi=120, **options)
 

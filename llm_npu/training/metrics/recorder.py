@@ -1,4 +1,4 @@
-"""What a run measured: one record per step, evaluation and checkpoint, in ``metrics.jsonl``.
+"""The metrics of a run: one record per step, evaluation and checkpoint, in ``metrics.jsonl``.
 
     {"step": 17, "loss": 6.93, "learning_rate": 0.00085, "grad_norm": 1.07, "tokens_per_s": 5120.4,
      "step_s": 0.4, "data_s": 0.001, "communication_s": 0.05, "exposed_s": 0.02, "mfu": 0.41,
@@ -6,12 +6,12 @@
     {"step": 50, "eval_loss": 5.61}
     {"step": 50, "checkpoint_s": 0.871, "stall_s": 0.112}
 
-Losses are in nats per token, memory in bytes: the most that one device held. ``grad_norm`` is the norm of all
-gradients before they were clipped; it is missing with ``--max_grad_norm 0``. ``step_s``, ``data_s``,
-``communication_s`` and ``exposed_s`` are those of ``llm_npu.training.step_clock``: of the slowest process,
-the last two of all on the average; they are there with several processes on virtual NPUs. ``mfu``, of
-``flops``, is there with ``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, of which the training
-stood still for ``stall_s``. Of several processes the first one records what is true of all. PaddleNLP empties
+Losses are in nats per token; ``peak_memory`` is the peak of the fullest device, in bytes. ``grad_norm`` is
+the norm of all gradients before clipping, absent with ``--max_grad_norm 0``. ``step_s``, ``data_s``,
+``communication_s`` and ``exposed_s`` are those of ``llm_npu.training.step_clock``: the first two of the
+slowest rank, the last two averaged over the ranks, and present only with several ranks on virtual NPUs.
+``mfu``, of ``flops``, comes with ``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, for
+``stall_s`` of which the training waited. Rank 0 records for all ranks. PaddleNLP empties
 ``state.log_history`` at every log and rounds the loss, hence this record.
 """
 
@@ -30,7 +30,7 @@ from llm_npu.core.console import Display
 from llm_npu.core.untrusted import plain_json
 from llm_npu.training.checkpoint.saving import Saved
 from llm_npu.training.metrics.flops import Utilization
-from llm_npu.training.step import Step
+from llm_npu.training.step import FinishedStep
 from paddle_fused import paddle_release, virtual_npu
 
 FILE = "metrics.jsonl"
@@ -39,13 +39,13 @@ FILE = "metrics.jsonl"
 class Recorder(TrainerCallback):
     """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
 
-    A resumed run keeps the records up to the step it resumes from. The trainer sets ``step``, the last step.
-    ``utilization`` adds the share of the peak.
+    A resumed run keeps the records up to the step that it resumes from. The trainer sets ``step``, the last
+    step. ``utilization`` adds MFU.
     """
 
     def __init__(self, display: Display, utilization: Utilization | None = None):
         self.records: list[dict] = []
-        self.step: Step
+        self.step: FinishedStep
         self.utilization = utilization
         self._display = display
 
@@ -58,7 +58,7 @@ class Recorder(TrainerCallback):
         self._display.start(state.max_steps, args.logging_steps)
 
     def end(self) -> None:
-        """The training has ended, in whatever way."""
+        """The training has ended, for whatever reason."""
         self._display.stop()
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -67,8 +67,8 @@ class Recorder(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         self._add(step=state.global_step, **self.figures(self.step))
 
-    def figures(self, step: Step) -> dict[str, float]:
-        """What the record of a step holds, by name."""
+    def figures(self, step: FinishedStep) -> dict[str, float]:
+        """The record of a step."""
         times, speed = step.times, step.tokens / step.times.step
         found = {"loss": step.loss, "learning_rate": self._learning_rate}
         if step.grad_norm is not None:
@@ -103,15 +103,15 @@ class Recorder(TrainerCallback):
         return [(record["step"], record["eval_loss"]) for record in self.records if "eval_loss" in record]
 
     def recent_loss(self, steps: int = 10) -> float:
-        """The mean training loss of the last ``steps`` steps; a single one depends on its few samples."""
+        """The mean training loss of the last ``steps`` steps; a single step has few samples."""
         return statistics.fmean(loss for _, loss in self.losses()[-steps:])
 
     def tokens_per_s(self) -> float:
-        """The median over the steps: the first ones, which warm caches up, do not move it."""
+        """The median over the steps, which is robust to the warm-up of the first ones."""
         return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)
 
     def shares(self) -> dict[str, float]:
-        """{what: share of the time of all steps} for those of data, communication, exposed that are known."""
+        """{name: share of the time of all steps}, for what is known of data, communication and exposed."""
         steps = [record for record in self.records if "step_s" in record]
         known = [name for name in ("data", "communication", "exposed") if steps and f"{name}_s" in steps[-1]]
         total = sum(record["step_s"] for record in steps)
@@ -126,7 +126,7 @@ class Recorder(TrainerCallback):
 
 
 def read(file: str | Path) -> list[dict]:
-    """The records of a ``metrics.jsonl``; a last line cut off by a killed process is left out."""
+    """The records of a ``metrics.jsonl``, without a last line that a killed process has cut off."""
     records = []
     for line in Path(file).read_text(errors="replace").splitlines() if Path(file).exists() else []:
         try:
@@ -140,8 +140,8 @@ def read(file: str | Path) -> list[dict]:
 
 
 def peak_memory() -> int:
-    """Bytes: the most that tensors on the device held at once; for the CPU place, the process's peak."""
+    """Peak bytes of tensors on the device; on the CPU place, the peak of the process."""
     device = paddle.device.get_device()
     if device.startswith("cpu"):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return paddle_release.max_memory_allocated(device)  # by default device 0, which is another rank's
+    return paddle_release.max_memory_allocated(device)  # the default, device 0, is another rank's

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from llm_npu.core.tensor_file import Reader, Whole, Writer, create, places
 from llm_npu.models.paddlenlp import layout
-from llm_npu.training.checkpoint import complete, plan, saving, tensors
+from llm_npu.training.checkpoint import complete, saving, tensors, write_plan
 from llm_npu.training.checkpoint import folder as folders
 
 CONFIG = LlamaConfig(num_attention_heads=4, num_key_value_heads=2, hidden_size=8)
@@ -152,7 +152,7 @@ def test_what_is_no_safetensors_file_is_named(tmp_path, content):
 
 
 def test_large_models_are_several_files_with_an_index(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "LARGEST", 100)
+    monkeypatch.setattr(write_plan, "LARGEST", 100)
     named = {f"w{number}": paddle.full([4, 4], number, "float32") for number in range(3)}
     held = {"model": tensors.of_parameters(named, None)}
     saving.Checkpoints(tmp_path).save(1, held)
@@ -211,8 +211,8 @@ def test_parts_that_overlap_are_refused():
         return {("model", "a", "float32", (4, 2), (first, 0), (2, 2)): [0] for first in rows}
 
     with pytest.raises(ValueError, match=r"the parts \[0:2, 0:2\] and \[1:3, 0:2\] of a, .* overlap"):
-        plan._wholes(held(0, 1))
-    assert plan._wholes(held(0, 2)) == {"model": {"a": Whole("float32", (4, 2))}}
+        write_plan._wholes(held(0, 1))
+    assert write_plan._wholes(held(0, 2)) == {"model": {"a": Whole("float32", (4, 2))}}
 
 
 @settings(deadline=None, max_examples=100)
@@ -226,8 +226,8 @@ def test_overlaps_are_found(boxes):
     times = np.zeros((9, 9), int)
     for (row, column), (rows, columns) in parts:
         times[row : row + rows, column : column + columns] += 1
-    assert (plan._overlapping(parts) is not None) == (times.max() > 1)
-    assert plan._overlapping([((), ()), ((), ())]) and plan._overlapping([((), ())]) is None
+    assert (write_plan._overlapping(parts) is not None) == (times.max() > 1)
+    assert write_plan._overlapping([((), ()), ((), ())]) and write_plan._overlapping([((), ())]) is None
 
 
 def test_old_checkpoints_that_stay_do_not_fail_the_new_one(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Who writes which part of a checkpoint: every part once, shared out evenly, into files of whole tensors."""
+"""Which rank writes which part of a checkpoint: every part once, evenly shared, in files of whole tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = 5 << 30  # bytes of tensors in one file
 
 
 class Part(NamedTuple):
-    """What one process has to write: ``block`` of ``held`` into ``file``."""
+    """A part that this rank writes: ``block`` of ``held`` into ``file``."""
 
     file: str
     held: Held
@@ -27,17 +27,17 @@ class Part(NamedTuple):
 
 
 @dataclass
-class Plan:
-    """Who writes what. ``files``: {file: {name: Whole}}, the same on all processes; ``parts``: this one's."""
+class WritePlan:
+    """``files``: {file: {name: Whole}}, the same on all ranks. ``parts``: those that this rank writes."""
 
     files: dict[str, dict[str, Whole]]
     parts: list[Part]
 
     @classmethod
-    def of(cls, held: Mapping[str, Sequence[Held]], ranks: Ranks) -> Plan:
-        """The plan for {kind: tensors}; each must call it. The files are called after the kinds.
+    def of(cls, held: Mapping[str, Sequence[Held]], ranks: Ranks) -> WritePlan:
+        """The plan for {kind: tensors}, whose kinds name the files. Collective.
 
-        ValueError when the processes together do not hold a tensor exactly once, replicas aside.
+        UserError unless the ranks together hold every tensor exactly once, replicas aside.
         """
         own = {}
         with ranks.together():
@@ -66,7 +66,7 @@ class Plan:
         return cls({file: tensors for of in files.values() for file, tensors in of.items()}, parts)
 
     def content(self) -> Iterator[tuple[str, object, np.ndarray]]:
-        """(file, block, values) of this process's parts; a tensor is copied to the host once."""
+        """(file, block, values) of this rank's parts; every tensor is copied to the host once."""
         held, array = None, None
         for part in sorted(self.parts, key=lambda part: (part.file, id(part.held))):
             if part.held is not held:
@@ -75,13 +75,13 @@ class Plan:
 
 
 def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Whole]]:
-    """{kind: {name: Whole}} of all that the processes hold."""
+    """{kind: {name: Whole}} of everything that the ranks hold."""
     wholes: dict[str, dict[str, Whole]] = {}
     boxes: dict[tuple[str, str], list[tuple]] = {}
     for kind, name, dtype, shape, offset, extent in holders:
         whole = wholes.setdefault(kind, {}).setdefault(name, Whole(dtype, shape))
         if whole != Whole(dtype, shape):
-            raise UserError(f"{name} is {Whole(dtype, shape)} on one process and {whole} on another")
+            raise UserError(f"{name} is {Whole(dtype, shape)} on one rank and {whole} on another")
         boxes.setdefault((kind, name), []).append((offset, extent))
     for (kind, name), parts in boxes.items():
         shape = wholes[kind][name].shape
@@ -101,10 +101,10 @@ def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Whole]]:
 
 
 def _overlapping(parts: list[tuple]) -> tuple[tuple, tuple] | None:
-    """Two of the boxes (offset, extent) that share an element, if there are any.
+    """Two boxes (offset, extent) that share an element, if there are any.
 
-    A fused projection split by elements is in a thousand parts: only neighbours are compared, along the
-    dimension in which the parts are most apart.
+    A fused projection split by elements has a thousand parts, so only neighbours are compared, along the
+    dimension with the most distinct offsets.
     """
     dims = len(parts[0][0])
     if dims == 0:

@@ -27,7 +27,8 @@ from llm_npu.numerics import reproducible
 def main(argv: list[str]) -> int:
     # Before Paddle is imported, bad flags are refused and the device is chosen, which decides the plugin that
     # Paddle loads. What Paddle, its plugin and the libraries below read from the environment is set, too.
-    arguments, early = config.read(argv), config.Early.read(argv)
+    arguments = config.read(argv)
+    early = arguments.early
     chosen = device.select(early.device)
     reproducible.prepare(early.deterministic, chosen)
     if early.starts_ranks:

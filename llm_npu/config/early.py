@@ -1,30 +1,28 @@
-"""What must be known of a run before Paddle may be imported: read once, before its arguments are parsed."""
+"""What must be known of a run before Paddle may be imported."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llm_npu.core.errors import UserError
 from paddle_fused import virtual_npu
 
-from .argument_file import split_file
-from .device_flag import DEFAULT, checked
+from .device_flag import DEFAULT
 from .profile import FOLDER
 
 OUTPUT_DIR = "output"
-FALSE = ("false", "no", "f", "n", "0")  # as PaddleNLP's parser reads a switch; a bare flag is true
 
 
 @dataclass(frozen=True)
 class Early:
-    """What decides which plugin Paddle loads, which processes there are, and what the environment must hold.
+    """What decides which plugin Paddle loads, which processes run, and what the environment must hold.
 
-    ``argv``: the arguments as they came, without the program's name. ``device``: as asked
-    (``llm_npu.config.device_flag``). ``nproc``: processes to start on this machine; ``is_rank``: this process
-    is one of several already. ``profile_dir``: where ``--profile`` writes. ``dry``: nothing is computed
+    ``argv``: the command line, without the program's name. ``device``: as given
+    (``llm_npu.config.device_flag``). ``nproc``: processes to start on this machine. ``profile_dir``: the
+    folder of ``--profile``. ``is_rank``: a launcher has started this process. ``dry``: nothing is computed
     (VIRTUAL_NPU_DRY).
     """
 
@@ -39,21 +37,17 @@ class Early:
     dry: bool = False
 
     @classmethod
-    def read(cls, argv: Sequence[str]) -> Early:
-        """From the flags in ``argv``, else their file, and from the environment. ValueError for a
-        device that is unknown, and for what is no count."""
-        given = _given(argv)
-        output_dir = Path(str(given.get("output_dir", OUTPUT_DIR))).expanduser()
+    def of(cls, argv: Sequence[str], run: Namespace) -> Early:
+        """From the flags ``run``, which ``argv`` gave, and from the environment."""
+        output_dir = Path(run.output_dir).expanduser()
         return cls(
             argv=tuple(argv),
-            device=checked(given.get("device", DEFAULT)),
-            nproc=_count(given, "nproc", "the number of processes to start", 1),
-            max_restarts=_count(
-                given, "max_restarts", "how often the run may start again when a rank has failed", 0
-            ),
+            device=run.device,
+            nproc=run.nproc or 1,
+            max_restarts=run.max_restarts,
             output_dir=output_dir,
-            profile_dir=output_dir / FOLDER if given.get("profile") else None,
-            deterministic=str(given.get("deterministic", False)).lower() not in FALSE,
+            profile_dir=output_dir / FOLDER if run.profile else None,
+            deterministic=run.deterministic,
             is_rank=process_count() > 1,
             dry=virtual_npu.is_dry(),
         )
@@ -67,22 +61,3 @@ class Early:
 def process_count() -> int:
     """How many processes a launcher says that this run has; 1 without a launcher."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
-
-
-def _given(argv: Sequence[str]) -> dict[str, object]:
-    """{argument: value} of the flags in ``argv`` and of their file; what follows a bare flag is its value."""
-    found, flags = split_file(argv)
-    for position, flag in enumerate(flags):
-        name, equals, value = flag.partition("=")
-        if name.startswith("--"):
-            following = flags[position + 1] if position + 1 < len(flags) else ""
-            found[name[2:]] = value if equals else following
-    return found
-
-
-def _count(given: Mapping[str, object], name: str, what: str, lowest: int) -> int:
-    """The whole number given for ``name``; ``lowest`` if there is none."""
-    found = given.get(name, lowest)
-    if isinstance(found, bool) or not str(found).isascii() or not str(found).isdigit() or int(found) < lowest:
-        raise UserError(f"--{name} is {found}; give {what}, {lowest} or more")
-    return int(found)

@@ -26,6 +26,7 @@ from .arguments import (
     default_packing,
     default_padding,
 )
+from .device_flag import checked
 from .early import Early, process_count
 from .flag import Flag, any_of, flags_of
 from .other_names import translate
@@ -44,11 +45,12 @@ LAST_WORDS = (
 class Arguments:
     """What a command line asks for: every flag's value in ``values``, checked against all others.
 
-    ``given``: the flags that the user wrote, name -> value. ``notes``: a line for each translated name.
+    ``early``: what must be known before Paddle is imported. ``given``: the flags that the user wrote, name ->
+    value. ``notes``: a line for each translated name.
     """
 
     values: Namespace
-    device: str
+    early: Early
     given: Mapping[str, object]
     notes: tuple[str, ...]
 
@@ -68,7 +70,7 @@ class Arguments:
         """The dataclasses that PaddleNLP's Trainer and this package work with. Imports paddlenlp."""
         from .build import built
 
-        return built(vars(self.values), self.device, self.given, self.ineffective(), self.notes)
+        return built(vars(self.values), self.early.device, self.given, self.ineffective(), self.notes)
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
@@ -83,7 +85,6 @@ def read(argv: Sequence[str]) -> Arguments:
     override it. ValueError with one sentence for unknown names (with the nearest known one), values of the
     wrong type and combinations that cannot work. ``--help`` prints the flags and raises SystemExit(0).
     """
-    device = Early.read(argv).device
     known = flags()
     names = {name: name for name in known}
     names |= {f"no_{each.name}": each.name for each in known.values() if each.default is True}
@@ -99,6 +100,7 @@ def read(argv: Sequence[str]) -> Arguments:
     if rest:
         raise UserError(f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags")
     given = {*in_file, *overridden}
+    device = checked(run.device)
     _choose_defaults(run, device, given)
     relations.check_strategies(run)
     for name, each in known.items():
@@ -107,7 +109,7 @@ def read(argv: Sequence[str]) -> Arguments:
     run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
     relations.check(run, device)
     _check_model(run)
-    return Arguments(run, device, given, (*notes, *_random_weights(run)))
+    return Arguments(run, Early.of(argv, run), given, (*notes, *_random_weights(run)))
 
 
 @functools.cache

@@ -131,7 +131,7 @@ def test_two_names_of_one_argument_are_refused(file):
 def test_config_names_the_file_wherever_it_stands(file):
     name = file("max_steps: 7\nseed: 3\ndevice: cpu")
     for argv in ([name], ["--config", name], [f"--config={name}"], ["--seed", "5", "--config", name]):
-        assert config.Early.read(argv).device == "cpu"
+        assert config.read(argv).early.device == "cpu"
         run = config.parse(argv)
         assert (run.training.max_steps, run.training.seed) == (7, 5 if "--seed" in argv else 3)
         assert "config" not in run.given

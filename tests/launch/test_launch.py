@@ -132,7 +132,7 @@ def test_a_rank_checks_what_its_launcher_says(monkeypatch):
         monkeypatch.setenv(name, "")  # so that what is set below is undone
         monkeypatch.delenv(name)
     monkeypatch.setenv("PADDLE_DISTRI_BACKEND", "gloo")
-    early = config.Early.read(["--nproc", "2"])
+    early = config.read(["--nproc", "2"]).early
     assert early.is_rank
     launch.join(early, Device("npu", "virtual", ""))
     chosen = {name: os.environ[name] for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND")}
@@ -149,7 +149,10 @@ def test_a_rank_checks_what_its_launcher_says(monkeypatch):
 def test_what_is_read_early(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("nproc: 4\ndeterministic: true\n")
-    read = config.Early.read
+
+    def read(argv):
+        return config.read(argv).early
+
     assert [read(argv).nproc for argv in ([], [str(file)], [str(file), "--nproc=2"])] == [1, 4, 2]
     switch = "--deterministic"
     on = ([switch], [switch, "true"], [switch, "--bf16"], [str(file)])
@@ -266,11 +269,15 @@ if rank == "1" and (starts / rank).read_text().count("started") <= {failures}:
 """
 START = """
 import sys
+from pathlib import Path
 from llm_npu import launch
 from llm_npu.config import Early
 from llm_npu.device import Device
 
-sys.exit(launch.start(sys.argv[1], Early.read(sys.argv[2:]), Device("npu", "virtual", "")))
+flags = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+restarts, out = int(flags.get("--max_restarts", 0)), Path(flags["--output_dir"])
+early = Early(tuple(sys.argv[2:]), nproc=int(flags["--nproc"]), max_restarts=restarts, output_dir=out)
+sys.exit(launch.start(sys.argv[1], early, Device("npu", "virtual", "")))
 """
 
 

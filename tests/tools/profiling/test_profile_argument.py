@@ -48,8 +48,8 @@ def test_windows_that_cannot_be():
 
 
 def test_folder_before_paddle_is_imported():
-    assert config.Early.read([]).profile_dir is None
-    assert config.Early.read(["--profile", "steps=1:2", "--output_dir", "out"]).profile_dir == Path(
+    assert config.read([]).early.profile_dir is None
+    assert config.read(["--profile", "steps=1:2", "--output_dir", "out"]).early.profile_dir == Path(
         "out/profile"
     )
 

@@ -1,11 +1,10 @@
-"""Why the fused operators run as they do: a table before the first step, and its proof after it.
+"""The why log: which backend every fused operator uses and why, and after the first step the proof.
 
     run.attach(why.Why())
 
-The table asks the dispatcher; the proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
-virtual NPU, the device's own record of its kernels: what the dispatcher notes does not prove what the device
-did. Of several processes the table has the layers of all (a pipeline's stages have different ones), and the
-proof speaks for each.
+The table asks the dispatcher. The proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
+virtual NPU, the device's own record of its kernels, since the dispatcher's notes do not prove what the device
+did. With several ranks the table has the layers of all (pipeline stages differ), and the proof covers each.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from paddle_fused import masks, virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
 
 TITLE, INDENT = "why      ", "         "
-# What a mode begins with if a kernel of a fused operator computes it; others are compositions of kernels.
+# A mode that begins like this is one kernel of a fused operator; other modes are compositions of kernels.
 KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu)\b")
 T = TypeVar("T")
 
 
 class Why(Feature):
-    """The table and its proof, for a run with fused operators."""
+    """The why log of a run with fused operators."""
 
     def takes_part(self, run: Run) -> bool:
         return any(run.arguments.fused.switches().values())
@@ -45,9 +44,9 @@ class Why(Feature):
 
 
 class WhyLog(TrainerCallback):
-    """Says the table when the training begins, and whether it was right when the first step has ended.
+    """Prints the table when the training begins, and after the first step whether it was right.
 
-    The record of what ran must be empty when the training begins. All processes of the run have one.
+    The record of what ran must be empty when the training begins. Every rank of the run needs one.
     """
 
     def __init__(self, run: Run):
@@ -68,14 +67,12 @@ class WhyLog(TrainerCallback):
         self._announced = None
 
     def _of_all_ranks(self, own: T) -> list[T]:
-        """In their order; all processes must call it. A dry run has one process at a time."""
+        """In rank order; collective. A dry run has one process at a time."""
         return [own] if self._run.early.dry else ranks.gathered(own)
 
 
 def by_rank(found: Sequence[list[str]]) -> list[str]:
-    """The lines that each rank has found: once if they are the same, else with the ranks that have found
-    them.
-    """
+    """The lines that the ranks have found: once if they are equal, else with their ranks."""
     having: dict[tuple[str, ...], list[int]] = {}
     for rank, lines in enumerate(found):
         having.setdefault(tuple(lines), []).append(rank)
@@ -94,7 +91,7 @@ def _say(lines: Sequence[str]) -> None:
 
 
 def batch_of(trainer) -> Batch:
-    """The first batch of the trainer's data, as the layers will get it."""
+    """The first batch of the trainer's data, as the layers receive it."""
     args = trainer.args
     samples = [trainer.train_dataset[i] for i in range(args.per_device_train_batch_size)]
     batch = trainer.data_collator(samples)
@@ -110,11 +107,11 @@ def batch_of(trainer) -> Batch:
 
 
 def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) -> list[str]:
-    """Whether the operators of the table ran as it says.
+    """Whether the operators of the table ran as announced.
 
-    ``ran``: of ``what_ran`` since before the first step. ``launches``: the device's record, empty where there
-    is none. What the table says is wrong if another call is on record, or none, or if the device has not
-    launched the kernel that table and record name.
+    ``ran``: ``what_ran`` since before the first step. ``launches``: the device's record, empty without one.
+    The table is wrong if the record has another call, or none, or if the device has not launched the kernel
+    that both name.
     """
     expected = {
         (line.operator, line.backend, line.mode): line for line in announced if line.computed is not None
@@ -152,7 +149,7 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
 
 
 def _kernel(mode: str) -> str | None:
-    """The name of the kernel that computes in this mode; None for a composition."""
+    """The name of the kernel of this mode; None for a composition."""
     named = KERNEL.match(mode)
     return named[1] if named else None
 

@@ -1,4 +1,4 @@
-"""The folder for what is computed once: trained tokenizers and tokenised text."""
+"""The cache folder: trained tokenizers and tokenised text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from .atomic import publish, unfinished
 
 
 def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -> Path:
-    """The folder ``name`` of the cache; ``build(folder)`` fills it when it is not there yet.
+    """The folder ``name`` of the cache; ``build(folder)`` fills it if it does not exist.
 
-    ``name`` must hold a hash of everything that the content depends on. A process that is killed while it
-    builds leaves nothing that counts as built, and of two that build at once one wins and both go on.
-    ValueError when the cache cannot be written to; an OSError of ``build`` about a file elsewhere passes
-    through.
+    ``name`` must contain a hash of everything that the content depends on. A process killed while it builds
+    leaves no folder. Of two processes that build at once, one wins, and both continue. UserError if the cache
+    is not writable; an OSError of ``build`` about another file passes through.
     """
     target = cache_folder(cache) / name
     if target.is_dir():

@@ -1,4 +1,4 @@
-"""What paddle-custom-npu logs of kernels on the AICPU, taken out of stderr. Imports no framework.
+"""Extracts from stderr what paddle-custom-npu logs about kernels on the AICPU. Imports no framework.
 
 The plugin's npu_op_runner.h logs every aclnn operator at level 1 ("NpuAclnnOpRunner: aclnnAdd") and, for each
 of its float64 tensors, one line at level 2 ("Kernel is running on the AICPU.For better performance. use other
@@ -26,14 +26,14 @@ _AICPU = "Kernel is running on the AICPU"
 
 
 class AICPULines:
-    """Counts the float64 tensors of each aclnn operator, from the lines of the log."""
+    """Counts the float64 tensors of each aclnn operator in the log."""
 
     def __init__(self):
         self.tensors: Counter[str] = Counter()
-        self._running: dict[str, str] = {}  # thread -> the operator that it has begun
+        self._running: dict[str, str] = {}  # thread -> its current operator
 
     def take(self, line: str) -> bool:
-        """Whether the line is one of the plugin's operators, which is counted and need not be shown."""
+        """Count a line about an operator of the plugin; whether it was one, and need not be shown."""
         found = _LINE.match(line)
         if not found or os.path.splitext(os.path.basename(found["file"]))[0] != MODULE:
             return False
@@ -47,7 +47,7 @@ class AICPULines:
 
 @contextlib.contextmanager
 def taken_from_stderr(take: Callable[[str], bool]) -> Iterator[None]:
-    """While in force, lines on file descriptor 2 for which ``take`` is true are not shown; all others are."""
+    """Hide the lines on file descriptor 2 for which ``take`` is true."""
     sys.stderr.flush()
     shown = os.dup(2)
     reading, writing = os.pipe()

@@ -1,12 +1,12 @@
-"""safetensors files that many processes write at once, each its part of each tensor, in place.
+"""safetensors files that many ranks write at once: each its part of each tensor, in place.
 
     8 bytes    length of the header, little endian
     header     JSON: {"name": {"dtype": "BF16", "shape": [4096, 4096], "data_offsets": [begin, end]}, ...}
     data       the tensors, row by row
 
-One process makes the file with its final size; then every process writes where its parts belong. Nobody needs
-more memory than its own parts, and nothing passes between processes. The writes are ordinary ones, not
-memory maps: a full disk is an error of the write, not a signal that ends the process.
+One rank creates the file at its final size; then every rank writes its parts in place. No rank needs memory
+for more than its own parts, and nothing is sent. The writes are ordinary ones, not memory maps, so that a
+full disk is an error and not a signal that ends the process.
 
 Source: https://github.com/huggingface/safetensors (format).
 """
@@ -27,9 +27,9 @@ import numpy as np
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
-LARGEST_HEADER = 100_000_000  # bytes, as safetensors has it
+LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
-# Paddle's name of a dtype -> that of safetensors, numpy's; bfloat16 is uint16, as in Paddle's ``numpy()``.
+# Paddle's dtype -> safetensors' and numpy's; bfloat16 is uint16, as in Paddle's ``numpy()``.
 DTYPES = {
     "float64": ("F64", np.float64),
     "float32": ("F32", np.float32),
@@ -45,7 +45,7 @@ _NUMPY["U16"] = np.dtype(np.uint16)  # PaddleNLP's bfloat16
 
 
 class Whole(NamedTuple):
-    """A tensor of a file: Paddle's name of its dtype, and its shape."""
+    """A tensor of a file: its dtype, in Paddle's name, and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class Whole(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a tensor stands: numpy's dtype, the shape, and the position of its first byte in the file."""
+    """The place of a tensor in a file: numpy's dtype, shape, and position of the first byte."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 def create(file: Path, tensors: Mapping[str, Whole]) -> None:
-    """Make ``file`` for ``tensors`` with its header and all of its bytes; OSError names it."""
+    """Create ``file`` for ``tensors``, with its header and at full size; OSError names it."""
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}  # pt: the layout, not the writer
     end = 0
     # wide types first, so that every tensor begins at a multiple of its item size
@@ -86,10 +86,10 @@ def create(file: Path, tensors: Mapping[str, Whole]) -> None:
 
 
 def places(file: Path) -> dict[str, Place]:
-    """What ``file`` holds.
+    """The tensors of ``file``.
 
-    ValueError when it is no safetensors file: when its header, shapes and positions do not fit each other and
-    its size. Nothing is taken for what a header claims before that is clear.
+    UserError unless header, shapes, positions and the size of the file are consistent: nothing that a header
+    claims is used before that is verified.
     """
     try:
         with file.open("rb") as stream:
@@ -126,7 +126,7 @@ def _place(name: str, entry: dict, data: int) -> Place:
 
 
 class Writer:
-    """Writes parts of the tensors of a file that ``create`` has made. OSError names the file."""
+    """Writes parts of tensors into a file from ``create``. OSError names the file."""
 
     def __init__(self, file: Path):
         self._file = file
@@ -135,7 +135,7 @@ class Writer:
             self._descriptor = os.open(file, os.O_WRONLY)
 
     def write(self, name: str, offset: Sequence[int], part: np.ndarray) -> None:
-        """Put ``part`` to [offset, offset + its shape) of the tensor ``name``."""
+        """Write ``part`` to [offset, offset + its shape) of the tensor ``name``."""
         place = self._places[name]
         assert place.dtype == part.dtype and part.ndim == len(place.shape), (name, place, part.dtype)
         bytes_of = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
@@ -148,7 +148,7 @@ class Writer:
                 done = end
 
     def close(self) -> None:
-        """Have the bytes on the disk."""
+        """Flush to the disk."""
         with naming(self._file):
             try:
                 os.fsync(self._descriptor)
@@ -162,7 +162,7 @@ class Writer:
 
 
 class Reader(Mapping[str, np.ndarray]):
-    """{name: array} of several files; nothing is read before an array, or a part of it, is looked at."""
+    """{name: array} of several files, memory-mapped: arrays are read when they are used."""
 
     def __init__(self, files: Sequence[Path]):
         self._arrays = {}
@@ -185,7 +185,7 @@ class Reader(Mapping[str, np.ndarray]):
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """An OSError inside gets the name of ``file``, which those of writes lack."""
+    """Add the name of ``file`` to an OSError, which the errors of writes lack."""
     try:
         yield
     except OSError as error:
@@ -195,7 +195,7 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def _runs(shape: Sequence[int], offset: Sequence[int], extent: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(position, length) in elements of each stretch of a part that is contiguous in the whole tensor."""
+    """(position, length) in elements of each run of a part that is contiguous in the whole tensor."""
     if 0 in extent:
         return
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -209,10 +209,10 @@ def _runs(shape: Sequence[int], offset: Sequence[int], extent: Sequence[int]) ->
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Have ``size`` bytes for a file, so that a full disk shows before the writing, not amid it."""
+    """Reserve ``size`` bytes for a file, so that a full disk shows before writing begins."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
-        os.ftruncate(descriptor, size)  # this file system reserves nothing: the writes will tell
+        os.ftruncate(descriptor, size)  # this file system cannot reserve: the writes will fail

@@ -1,1 +1,1 @@
-"""Text from a trained model, and models for paddle.inference."""
+"""Text generation, and export to paddle.inference."""

@@ -4,11 +4,11 @@
     predictor = export.load("served", device="npu")            # in a process of its own: npu or cpu
     logits = predictor([[5, 17, 3], [9, 2, 0]])                # float32 [B, T, V]
 
-The program is causal and knows no padding: shorter rows are filled up at the end, with any token, and what
-comes out there is of no use. `load` is the one call that a new process needs. Programs that make their own
+The program is causal and has no padding mask: fill shorter rows up at the end with any token, and ignore the
+logits there. `load` is the only call that a new process needs. Programs that create their own
 ``paddle.inference.Config`` call ``paddle_fused.load_operators()`` first: the operators are not Paddle's.
 
-B rows, T tokens of the longest, V tokens of the vocabulary. Importing this imports no framework.
+B rows, T tokens of the longest row, V vocabulary size. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from llm_npu.models.paddlenlp.families import FAMILIES
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
 
-# The backend of the operators in the program -> the kinds of device that have them.
+# Backend of the operators in the program -> kinds of device that have them.
 RUNS_ON = {"native": ("virtual", "cpu"), "ascend": ("card", "virtual")}
 
 
@@ -42,19 +42,19 @@ def export(
     backend: str = "native",
     shape: tuple[int, int] | None = None,
 ) -> Path:
-    """Write ``model`` as a program to the new folder ``folder``, and return that.
+    """Write ``model`` as a program to the new folder ``folder``, and return the folder.
 
     Args:
-        model: a causal language model of PaddleNLP, or the folder of a checkpoint, read as by
-            ``pretrained.load_model`` in ``dtype``. A model without fused operators gets them for the export.
+        model: a causal language model of PaddleNLP, or a checkpoint folder for ``pretrained.load_model``.
+            A model without fused operators gets them for the export.
         dtype: float32, bfloat16 or float16, for a folder.
-        backend: the operators in the program: ``native``, of the host, for the CPU place and the virtual NPU;
-            ``ascend``, of paddle-custom-npu, for a card and the virtual NPU.
-        shape: B and T of the program, up to which the predictor fills batches; ``ascend`` needs it.
+        backend: the operators in the program: ``native``, the host's, for the CPU place and the virtual NPU;
+            ``ascend``, paddle-custom-npu's, for a card and the virtual NPU.
+        shape: B and T of the program, to which the predictor pads batches; required for ``ascend``.
 
     Raises:
-        ValueError: when ``folder`` exists, for another backend or shape, and where an operator of the model
-            has no such backend for its dtypes and shapes.
+        UserError: if ``folder`` exists, for an unknown backend or a bad shape, and if an operator of the
+            model lacks the backend for its dtypes and shapes.
     """
     from llm_npu import surgery
     from llm_npu.models.paddlenlp.pretrained import load_model
@@ -92,9 +92,9 @@ def export(
 def load(folder: str | Path, device: str = "npu") -> Predictor:
     """The program in ``folder`` on ``device`` (as ``llm_npu.device.select`` takes it), in paddle.inference.
 
-    Chooses the device, so that it comes before anything imports paddle, and loads the operators.
-    ValueError for a folder without a program, and for a device that does not have its operators or its dtype;
-    RuntimeError as ``device.select`` and ``paddle_fused.load_operators``.
+    Chooses the device, so call it before anything imports paddle, and loads the operators. UserError for a
+    folder without a program, and for a device without its operators or its dtype; RuntimeError as in
+    ``device.select`` and ``paddle_fused.load_operators``.
     """
     folder = Path(folder)
     try:
@@ -131,7 +131,7 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
 
 
 class Predictor:
-    """A program on its device: ``predictor(ids)`` gives the logits. ``about``: what `export` noted."""
+    """A program on its device: ``predictor(ids)`` returns the logits. ``about``: the record of `export`."""
 
     def __init__(self, predictor, about: dict):
         self.about, self._predictor = about, predictor
@@ -141,8 +141,8 @@ class Predictor:
     def __call__(self, input_ids: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
         """Logits, float32 [B, T, V], of the token that follows each of ``input_ids`` [B, T].
 
-        ValueError for another shape, for more tokens in a row than the model has positions, and for ids that
-        are not in the vocabulary.
+        UserError for a wrong shape, for rows longer than the model's positions, and for ids outside the
+        vocabulary.
         """
         ids = np.asarray(input_ids, dtype=np.int64)
         rows, positions, vocabulary = (self.about[name] for name in ("rows", "positions", "vocab_size"))
@@ -194,10 +194,10 @@ def _about(model, backend: str, shape: tuple[int, int] | None) -> dict:
 
 @contextmanager
 def _whole_tables(model) -> Iterator[None]:
-    """The rotary layers give their whole tables, whatever length is asked for.
+    """Make the rotary layers return their whole tables, whatever length is requested.
 
-    They would make longer ones where a row needs them, also while a program is captured: then the model would
-    be left with the program's variables for tables.
+    They extend their tables for longer rows, even while a program is captured, which would leave the model
+    with the program's variables as tables.
     """
     layers = [layer for layer in model.sublayers() if hasattr(layer, "cos_cached")]
     for layer in layers:
@@ -214,7 +214,7 @@ def _tables(self, x, seq_len=None):
 
 
 def _as(family: str, model):
-    """``model`` in the classes of another family, which computes the same."""
+    """``model`` in the equivalent classes of another family."""
     from llm_npu.models.paddlenlp import weights
     from llm_npu.models.paddlenlp.stock_config import SHARED_FIELDS
 

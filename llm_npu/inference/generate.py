@@ -1,7 +1,7 @@
-"""Text from a language model, through PaddleNLP's ``generate``: greedy, sampling or beams, in batches.
+"""Batched text generation through PaddleNLP's ``generate``: greedy, sampling or beam search.
 
-Prompts of different lengths become one batch, padded on the left, with positions that start at each prompt's
-first token. A row's tokens are those that the prompt would get alone.
+Prompts of different lengths form one batch, padded on the left, with positions that start at each prompt's
+first token. Every row gets the tokens that its prompt would get alone.
 
 B prompts (rows), T tokens of the longest prompt.
 """
@@ -18,18 +18,18 @@ import paddle
 from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
 
-# What users call a strategy -> what PaddleNLP's ``generate`` calls it.
+# Strategy -> its name in PaddleNLP's ``generate``.
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
 BEAMS = 4
 
 
 @dataclass(frozen=True)
 class Generated:
-    """``ids``: the new tokens of each prompt, without the end-of-text token and what comes after it.
+    """``ids``: the new tokens of each prompt, up to the end-of-text token.
 
-    ``prompt_tokens`` went through the model in ``prefill_seconds``, all at once. ``decoded_tokens`` are those
-    of ``ids`` and the ends of text, without the first of each row, which prefilling gives; they took
-    ``decode_seconds``, one step for all rows at a time.
+    Prefill: ``prompt_tokens`` in one forward pass of ``prefill_seconds``. Decoding: ``decoded_tokens`` in
+    ``decode_seconds``, one step for all rows at a time; they count the tokens of ``ids`` and the ends of text
+    without the first of each row, which the prefill produces.
     """
 
     ids: list[list[int]]
@@ -48,21 +48,21 @@ def generate(
     eos_token_id: int | Sequence[int],
     **options,
 ) -> Generated:
-    """The continuations of ``prompts``, token ids, by a causal language model of PaddleNLP.
+    """Continue ``prompts``, lists of token ids, with a causal language model of PaddleNLP.
 
-    A row ends with an end-of-text token, after ``max_new_tokens``, or where the longest row has used up the
-    model's positions. The model's mode and configuration stay as they were, and so do the random number
-    generators except in sampling.
+    A row ends with an end-of-text token, after ``max_new_tokens``, or when the longest row has used up the
+    model's positions. The model's mode and configuration are restored; only sampling advances the random
+    number generators.
 
     Args:
         decode: ``greedy``, ``sampling`` or ``beam``.
         eos_token_id: the end-of-text token, or several; beam search looks for the first.
-        options: of PaddleNLP's ``generate``, such as ``top_k``, ``top_p``, ``temperature``, ``num_beams``
+        options: for PaddleNLP's ``generate``, such as ``top_k``, ``top_p``, ``temperature``, ``num_beams``
             (4 in beam search unless given), ``length_penalty``, ``repetition_penalty``.
 
     Raises:
-        ValueError: for no prompts, for a prompt that is empty or leaves no position free, for an unknown
-            ``decode`` and for ``max_new_tokens`` below 1.
+        UserError: without prompts, for an empty prompt or one that leaves no position free, for an unknown
+            ``decode``, and for ``max_new_tokens`` below 1.
     """
     free = _check(model.config, prompts, max_new_tokens, decode)
     ends = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
@@ -103,9 +103,9 @@ def continuations(
     decode: str = "greedy",
     **options,
 ) -> tuple[list[str], Generated]:
-    """``generate`` for text: the continuations, without the prompts, and how they came about.
+    """``generate`` for text: the continuations, without the prompts, and the statistics.
 
-    A prompt may be given as its ids, as ``chat_template.question`` makes them.
+    A prompt may also be a list of token ids, such as ``chat_template.question`` returns.
     """
     ids = [tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt for prompt in prompts]
     done = generate(
@@ -127,7 +127,7 @@ def ends_of(config, tokenizer) -> list[int]:
 
 
 def positions(config) -> int:
-    """How many tokens a row may have: the positions, and no more than a window; PaddleNLP computes none."""
+    """The longest row: the model's positions, or its window, since PaddleNLP computes no sliding window."""
     windowed = FAMILIES[config.model_type].windowed or getattr(config, "use_sliding_window", False)
     window = getattr(config, "sliding_window", None) if windowed else None
     return min(config.max_position_embeddings, window or config.max_position_embeddings)
@@ -152,7 +152,7 @@ def _check(config, prompts: Sequence[Sequence[int]], max_new_tokens: int, decode
 
 
 def _padded(prompts: Sequence[Sequence[int]], padding: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """Ids and mask (1: a token, 0: padding), int64 [B, T], with the prompts at the end of the rows."""
+    """Ids and mask (1: token, 0: padding), int64 [B, T], padded on the left."""
     longest = max(len(prompt) for prompt in prompts)
     before = [longest - len(prompt) for prompt in prompts]
     ids = [[padding] * count + list(prompt) for count, prompt in zip(before, prompts, strict=True)]
@@ -165,7 +165,7 @@ def _until_end(row: list[int], ends: list[int]) -> list[int]:
 
 
 class _Clock:
-    """Measures how long the first forward of a model takes, and all that comes after it."""
+    """Measures the first forward pass of a model, and everything after it."""
 
     def __init__(self):
         self._start, self._first, self._end = time.perf_counter(), None, None
@@ -200,9 +200,9 @@ class _Clock:
 def inference(model) -> Iterator[None]:
     """Evaluation mode, without PaddleNLP's own fused rotary embedding and attention.
 
-    PaddleNLP's fused rotary embedding refuses a key/value cache: it takes no positions. Its call of
-    flash_attention_npu has no form for one new token against a cache. What ``llm_npu.surgery`` has put on
-    the model stays: it reads neither flag.
+    PaddleNLP's fused rotary embedding takes no positions, and so refuses a key/value cache. Its call of
+    flash_attention_npu cannot handle one new token against a cache. The replacements of ``llm_npu.surgery``
+    stay: they read neither flag.
     """
     training, flash = model.training, model.config.use_flash_attention
     attentions = [layer for layer in model.sublayers() if hasattr(layer, "use_fused_rope")]

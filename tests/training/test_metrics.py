@@ -64,7 +64,7 @@ def test_under_lora_frozen_weights_get_no_gradient():
 
 def test_a_peak_is_a_number_a_card_or_measured():
     assert peak_flops.stated("312.5") == 312.5 and peak_flops.stated("measured") is None
-    for name, card in peak_flops.CARDS.items():
+    for name, card in peak_flops.PEAKS.items():
         assert peak_flops.stated(name) == card.tflops and "https://" in card.source
     for text, words in (
         ("ascend910b", "did you mean ascend910b"),

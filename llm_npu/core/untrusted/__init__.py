@@ -1,10 +1,9 @@
-"""Readers of files that somebody else may have written: they run no code, and take no memory that the file
-does not pay for.
+"""Readers of untrusted files: they run no code, and their use of memory is bounded by the size of the file.
 
     plain_json      JSON, however deep and long
     plain_pickle    what ``paddle.save`` wrote, if it is plain data
-    memory          a limit for computations that somebody else has thought up
+    memory          a memory limit for untrusted computations
 
-Each gives a result or raises ValueError with a sentence; OSError is the file system's. Nothing here imports a
-framework when it is imported, or another part of this project.
+Each returns a result or raises UserError with a sentence; OSError comes from the file system. Importing these
+modules imports no framework.
 """

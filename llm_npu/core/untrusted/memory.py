@@ -1,4 +1,4 @@
-"""A limit on the memory that one computation may take."""
+"""A limit on the memory of one computation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def limited(more: int) -> Iterator[None]:
-    """Inside, this process gets up to ``more`` bytes of address space beyond what it has, then MemoryError.
+    """Limit this process to ``more`` bytes of address space beyond its current use; then MemoryError.
 
-    The limit is the process's: meant for computations of Python beside which no other thread takes memory.
+    The limit holds for the whole process: no other thread should allocate meanwhile.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -1,4 +1,4 @@
-"""A stack machine that follows a pickle and knows plain data only: it has no way to call anything."""
+"""A stack machine for pickles of plain data: it cannot call anything."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")
 
 
 class Refused(ValueError):
-    """It may be a good pickle, but not of plain data."""
+    """The pickle may be valid, but is not plain data."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A function or class that the pickle asks for."""
+    """A function or class that the pickle names."""
 
     name: str
 
 
 @dataclass
 class Made:
-    """What a name has made of its arguments; ``state`` came later."""
+    """A call of a name with its arguments; ``state`` is set later."""
 
     name: str
     arguments: tuple
@@ -36,7 +36,7 @@ class Made:
 
 
 class Machine:
-    """Follows the pickle in ``data``, a file or memory map."""
+    """Executes the pickle in ``data``, a file or memory map."""
 
     def __init__(self, data):
         self._data = data
@@ -44,7 +44,7 @@ class Machine:
         self._memo: dict[int, object] = {}
 
     def run(self) -> tuple[object, int]:
-        """What the pickle builds, with `Made` for what names have made, and the steps that it took."""
+        """The object that the pickle builds, with `Made` for calls of names, and the number of steps."""
         for step, (opcode, argument, position) in enumerate(pickletools.genops(self._data)):
             if step > MOST_STEPS:
                 raise UserError(f"it has more than {MOST_STEPS:,} objects")

@@ -1,4 +1,4 @@
-"""JSON of which nothing is known: too deep, too long or no JSON at all is a ValueError with a sentence."""
+"""Untrusted JSON: UserError with a sentence for text that is too deep, too long or not JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST = 32 << 20  # bytes of a file; Python needs up to twenty times as much f
 
 
 def loads(text: str | bytes, pairs: Callable | None = None):
-    """As ``json.loads``; JSONDecodeError also for nesting and for numbers that Python does not take."""
+    """``json.loads``, with JSONDecodeError also for nesting and for numbers that Python refuses."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError:
@@ -30,7 +30,7 @@ def loads(text: str | bytes, pairs: Callable | None = None):
 
 
 def load(file: str | Path):
-    """What stands in ``file``. ValueError, which names it, if it is no JSON or larger than 32 MiB."""
+    """The content of ``file``. UserError, which names it, if it is not JSON or larger than 32 MiB."""
     try:
         return loads(text_of(file))
     except json.JSONDecodeError as error:
@@ -38,7 +38,7 @@ def load(file: str | Path):
 
 
 def mapping(file: str | Path) -> dict:
-    """The JSON object in ``file``. ValueError as `load`, and if it is anything else."""
+    """The JSON object in ``file``. UserError as in `load`, and for any other JSON."""
     found = load(file)
     if not isinstance(found, dict):
         raise UserError(f"{file} cannot be read: it must hold a JSON object, not a {type(found).__name__}")
@@ -46,7 +46,7 @@ def mapping(file: str | Path) -> dict:
 
 
 def text_of(file: str | Path, largest: int = LARGEST) -> str:
-    """The text in ``file``, UTF-8, line ends as \\n. ValueError if it is none or has more bytes."""
+    """The UTF-8 text in ``file``, with line ends as \\n. UserError if it is not text, or too large."""
     with Path(file).open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size or largest  # a device has none, and no end
         content = stream.read(min(size, largest) + 1)

@@ -1,8 +1,8 @@
-"""What ``paddle.save`` wrote (.pdparams, .pdopt, .pth), read without running what stands in it.
+"""Reads files of ``paddle.save`` (.pdparams, .pdopt, .pth) without running code in them.
 
-A pickle is a program for a stack machine, which may call any function by its name. Here the program is
-followed by a machine that knows plain data only: None, truth values, numbers, text, bytes, lists, tuples,
-dicts and numpy arrays. It has no way to call anything. Of the names that ``paddle.save`` asks for
+A pickle is a program for a stack machine, and may call any function by name. Here a machine executes it that
+knows plain data only: None, truth values, numbers, text, bytes, lists, tuples, dicts and numpy arrays. It
+cannot call anything. Of the names that ``paddle.save`` uses
 
     collections.OrderedDict, builtins.tuple, builtins.bytes, _codecs.encode
     numpy.core.multiarray._reconstruct, numpy.core.multiarray.scalar, numpy.ndarray, numpy.dtype
@@ -35,8 +35,8 @@ def load(file: str | Path, trust: bool = False):
     """The object in ``file`` with arrays for tensors, as ``paddle.load(file, return_numpy=True)`` gives it.
 
     A ``GeneratorState`` comes as {"device", "seed", "offset", "engine"}. ``trust``: let Paddle unpickle it,
-    which runs whatever the file says. ValueError for a file that is no pickle, that is damaged, and that asks
-    for anything but plain data, with what it asks for.
+    which runs any code in the file. UserError for a file that is not a pickle, that is damaged, or that asks
+    for more than plain data, with what it asks for.
     """
     if trust:
         return _as_plain(_paddle_load(file))
@@ -56,10 +56,10 @@ def load(file: str | Path, trust: bool = False):
 
 
 class _Plain:
-    """The object that a machine has built, with arrays in place of what stood for them.
+    """The object that a machine has built, with arrays in place of their stand-ins.
 
-    A copy as a tree of up to ``parts`` parts: what is in itself is too deep, and what repeats itself over and
-    over has too many.
+    It is copied as a tree of at most ``parts`` parts: objects that contain themselves are too deep, and
+    objects with too many repetitions have too many parts.
     """
 
     def __init__(self, parts: int):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+
 from .. import contracts
 from ..ops.arguments import check_ruled_tensor
 from ..ops.dropout_add_norm.op import dropout_add_layer_norm, dropout_add_rms_norm
@@ -20,57 +24,29 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
     return y, rstd.detach()
 
 
-def npu_dropout_add_layer_norm(
-    x0,
-    residual,
-    weight,
-    bias,
-    dropout_p,
-    epsilon,
-    rowscale=None,
-    layerscale=None,
-    prenorm=False,
-    residual_in_fp32=False,
-    return_dropout_mask=False,
-):
-    """``paddle_fused.dropout_add_layer_norm``. dropout_p is 0 where a model is not training.
+def _with_contract(function: Callable) -> Callable:
+    """The function under MindSpeed's name, which promises no more dtypes than CANN and has no ``training``.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
     """
-    _check_dtype("npu_dropout_add_layer_norm", x0)
-    return dropout_add_layer_norm(
-        x0, residual, weight, bias, dropout_p, epsilon,
-        rowscale, layerscale, prenorm, residual_in_fp32, return_dropout_mask,
-    )  # fmt: skip
+    name, own = f"npu_{function.__name__}", inspect.signature(function)
+    theirs = [each for each in own.parameters.values() if each.kind is not each.KEYWORD_ONLY]
+    signature = own.replace(parameters=theirs)
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        given = signature.bind(*arguments, **options).arguments
+        rule = "dropout_add_norm.dtype"
+        check_ruled_tensor(rule, name, "x0", given["x0"], contracts.dtypes(rule))
+        if function is dropout_add_rms_norm and given["bias"] is not None:
+            # MindSpeed's code takes one and does not add it.
+            contracts.refuse("dropout_add_norm.rms_bias", name, "bias is given")
+        return function(*arguments, **options)
+
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = signature
+    return call
 
 
-def npu_dropout_add_rms_norm(
-    x0,
-    residual,
-    weight,
-    bias,
-    dropout_p,
-    epsilon,
-    rowscale=None,
-    layerscale=None,
-    prenorm=False,
-    residual_in_fp32=False,
-    return_dropout_mask=False,
-):
-    """``paddle_fused.dropout_add_rms_norm`` without a bias: MindSpeed's code takes one and does not add it.
-
-    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
-    """
-    _check_dtype("npu_dropout_add_rms_norm", x0)
-    if bias is not None:
-        contracts.refuse("dropout_add_norm.rms_bias", "npu_dropout_add_rms_norm", "bias is given")
-    return dropout_add_rms_norm(
-        x0, residual, weight, bias, dropout_p, epsilon,
-        rowscale, layerscale, prenorm, residual_in_fp32, return_dropout_mask,
-    )  # fmt: skip
-
-
-def _check_dtype(operator: str, x0) -> None:
-    """The public functions compute in float64, too; the names of others promise no more than those have."""
-    rule = "dropout_add_norm.dtype"
-    check_ruled_tensor(rule, operator, "x0", x0, contracts.dtypes(rule))
+npu_dropout_add_layer_norm = _with_contract(dropout_add_layer_norm)
+npu_dropout_add_rms_norm = _with_contract(dropout_add_rms_norm)

@@ -136,7 +136,7 @@ void check_embedding(Report* report) {
   }
 }
 
-// Views of 6000 elements: matrices that lie transposed, pieces, single elements, overlapping and turned round.
+// Views of 6000 elements: matrices that lie transposed, pieces, single elements, overlapping and reversed.
 void check_make_dense(Report* report) {
   struct View {
     std::vector<int64_t> sizes, strides;

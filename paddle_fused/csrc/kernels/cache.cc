@@ -9,8 +9,8 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// No processor has more of it for each core than about this. A virtual machine of a few cores may be told of the whole
-// cache of its host, most of which belongs to others.
+// No processor has much more than this for each core. A virtual machine of a few cores may report the whole cache of its
+// host, most of which serves others.
 constexpr int64_t kMostOfACore = int64_t{16} << 20;
 
 // Linux names the caches of a core by level: the last one's size, as "32768K". sysconf is second: on virtual machines

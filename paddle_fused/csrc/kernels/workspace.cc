@@ -11,7 +11,7 @@ namespace paddle_fused::kernels {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
-constexpr size_t kLargestKept = 64 << 20;
+constexpr size_t kLargestCached = 64 << 20;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ namespace {
 using Memory = CachedWorkspace::Memory;
 
 // What earlier calls left.
-class Kept {
+class WorkspaceCache {
  public:
   // The smallest of at least so many bytes; nullptr if there is none.
   Memory* take(size_t bytes) {
@@ -59,20 +59,20 @@ class Kept {
 };
 
 // It is never freed: calls may come from threads that outlive static objects.
-Kept& kept() {
-  static auto* kept = new Kept;
-  return *kept;
+WorkspaceCache& cache() {
+  static auto* cache = new WorkspaceCache;
+  return *cache;
 }
 
 }  // namespace
 
 CachedWorkspace::CachedWorkspace(int64_t floats) {
   const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
-  memory_ = kept().take(bytes);
+  memory_ = cache().take(bytes);
   if (!memory_) memory_ = new Memory(bytes);
 }
 
-CachedWorkspace::~CachedWorkspace() { delete (memory_->bytes <= kLargestKept ? kept().keep(memory_) : memory_); }
+CachedWorkspace::~CachedWorkspace() { delete (memory_->bytes <= kLargestCached ? cache().keep(memory_) : memory_); }
 
 float* CachedWorkspace::get() const { return memory_->data; }
 

@@ -1,8 +1,7 @@
 // pf_adamw_(param, grad, learning_rate, moment1, moment2, moment2_max?, beta1_pow, beta2_pow, master?): one step of
 // AdamW in place, by kernels/adam; pf_adamw_many_ the same for lists of them, in one call. moment2_max is there with
-// AMSGrad, master where the weights are kept in float32 beside a parameter of 16 bits. The step is counted by the powers
-// of beta, which are those of Paddle's own optimizers. Betas close to 1 come as their distance from it: attributes are
-// single precision.
+// AMSGrad, master where a 16-bit parameter has float32 master weights. The step is given by the powers of beta, as in
+// Paddle's own optimizers. Betas close to 1 are passed as their distance from 1: attributes are single precision.
 #include "kernels/optimizers/adam.h"
 
 #include "ops/operator.h"

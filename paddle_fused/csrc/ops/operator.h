@@ -46,8 +46,8 @@ void check_size(const char* op, const Shape& shape);
 // Memory for the gradient of `tensor`, or no elements if it is not wanted: Paddle takes no missing gradient.
 Tensor empty_if(bool wanted, const Tensor& tensor);
 
-// Counts a call on an npu tensor in the virtual NPU's record, as work of the host: a card has no such operator. What
-// the operator calls meanwhile is its own affair and is not counted. Does nothing for tensors of the CPU place.
+// Counts a call on an npu tensor in the virtual NPU's record, as work of the host: a card has no such operator. Nested
+// calls are not counted. Does nothing for tensors of the CPU place.
 class HostCall {
  public:
   // `inputs`: those whose sizes say how much work it is.

@@ -208,10 +208,10 @@ def test_strided_views_are_accepted():
         device_tensor(numpy_of(x).transpose(0, 3, 1, 2), "bfloat16").transpose([0, 2, 3, 1]) for x in views
     ]
     hidden = paddle.to_tensor(random.random((40, 40)) < 0.3)
-    turned = paddle.to_tensor(hidden.numpy().T.copy()).transpose([1, 0])
-    assert not other[0].is_contiguous() and not last[0].is_contiguous() and not turned.is_contiguous()
+    transposed = paddle.to_tensor(hidden.numpy().T.copy()).transpose([1, 0])
+    assert not other[0].is_contiguous() and not last[0].is_contiguous() and not transposed.is_contiguous()
     expected = None
-    for inputs, mask in ((dense, hidden), (views, hidden), (other, turned), (last, turned)):
+    for inputs, mask in ((dense, hidden), (views, hidden), (other, transposed), (last, transposed)):
         inputs = [x.detach() for x in inputs]
         for x in inputs:
             x.stop_gradient = False

@@ -13,7 +13,7 @@ VIEWS = {
     "transposed": lambda x: x.transpose([1, 0, 2, 3]),
     "last two": lambda x: x.transpose([0, 1, 3, 2]),
     "first is last": lambda x: x.transpose([1, 2, 3, 0]),
-    "turned round": lambda x: x.transpose([3, 2, 1, 0]),
+    "axes reversed": lambda x: x.transpose([3, 2, 1, 0]),
     "rows": lambda x: x[1:, 2:5],
     "every second": lambda x: x[..., ::2],
     "a column": lambda x: x[..., 3],

@@ -90,7 +90,7 @@ void for_each_bias_block(const AttentionProblem& p, const std::vector<AttentionS
 
 // The blocks of keys of a backward pass, with what they share.
 struct KeyBlocks {
-  std::vector<AttentionKeyBlock> blocks;  // of different heads by turns, as those of one head wait for each other
+  std::vector<AttentionKeyBlock> blocks;  // alternating between heads: those of one head wait for each other
   std::vector<int64_t> turns;             // of every tile of queries
   Workspace query_grads;
 
@@ -98,7 +98,7 @@ struct KeyBlocks {
             const AttentionBackwardTable& table) {
     const auto parts = [](int64_t tokens, int64_t size) { return (tokens + size - 1) / size; };
     const int64_t group = problem.query_heads / problem.kv_heads, tile_floats = table.tile_floats(problem);
-    // A single block of keys needs no sums beside its own.
+    // A single block of keys needs no partial sums.
     const auto tiles_of = [&](const AttentionSegment& s) {
       return s.kv_len <= table.keys ? 0 : group * parts(s.query_len, table.tile_queries);
     };

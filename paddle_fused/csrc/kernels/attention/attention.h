@@ -32,7 +32,7 @@ struct AttentionOutput {
   int64_t batch_stride, token_stride, head_stride;
 };
 
-// True (non-zero) hides a key. data == nullptr: no mask. The key dimension is contiguous; a stride of 0 broadcasts.
+// True (non-zero) masks a key. data == nullptr: no mask. The key dimension is contiguous; a stride of 0 broadcasts.
 struct AttentionMask {
   const uint8_t* data = nullptr;
   int64_t batch_stride = 0, head_stride = 0, query_stride = 0;

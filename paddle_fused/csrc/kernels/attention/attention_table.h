@@ -1,4 +1,4 @@
-// What kernels/attention.cc hands to the code of one instruction set: one block of one head of one segment at a time.
+// What attention.cc hands to the code of one instruction set: one block of one head of one segment at a time.
 #pragma once
 #include <cstdint>
 

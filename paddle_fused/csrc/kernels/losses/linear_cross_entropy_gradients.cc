@@ -14,21 +14,21 @@ namespace {
 
 constexpr int64_t kZero = 0;  // a single matrix begins at its operand's data
 
-// Tokens whose logits exist at a time: a tenth of them, or 16 MiB of logits. Each piece of them reads the weight and
+// Tokens whose logits exist at a time: a tenth of them, or 16 MiB of logits. Each chunk of them reads the weight and
 // its gradient once more.
-constexpr int64_t kPieces = 10, kPieceFloats = 4 << 20;
+constexpr int64_t kChunks = 10, kChunkFloats = 4 << 20;
 
-int64_t piece_of(int64_t tokens, int64_t vocabulary) {
-  return std::min(tokens, std::max((tokens + kPieces - 1) / kPieces, kPieceFloats / vocabulary + 1));
+int64_t chunk_of(int64_t tokens, int64_t vocabulary) {
+  return std::min(tokens, std::max((tokens + kChunks - 1) / kChunks, kChunkFloats / vocabulary + 1));
 }
 
 MatmulOperand dense(const void* data, int64_t columns) { return {data, columns, 1, &kZero}; }
 MatmulOperand transposed(const void* data, int64_t columns) { return {data, 1, columns, &kZero}; }
 
 // The logits of consecutive tokens that count.
-class Piece {
+class LogitsChunk {
  public:
-  Piece(const LinearCrossEntropyProblem& problem, const ValidTokens& tokens, int64_t first, int64_t count,
+  LogitsChunk(const LinearCrossEntropyProblem& problem, const ValidTokens& tokens, int64_t first, int64_t count,
         float* logits)
       : problem_(problem), tokens_(tokens), first_(first), count_(count), logits_(logits) {}
 
@@ -88,17 +88,17 @@ void linear_cross_entropy_gradients(const LinearCrossEntropyProblem& problem, co
   if (dhidden && !all_count) std::memset(dhidden, 0, problem.tokens * width * sizeof(float));
   if (dweight && tokens.count() == 0) std::memset(dweight, 0, problem.vocabulary * width * sizeof(float));
   if (tokens.count() == 0) return;
-  const int64_t most = piece_of(tokens.count(), problem.vocabulary);
+  const int64_t most = chunk_of(tokens.count(), problem.vocabulary);
   const Workspace logits = allocate(most * problem.vocabulary);
   const Workspace rows = allocate(dhidden && !all_count ? most * width : 0);
   for (int64_t first = 0; first < tokens.count(); first += most) {
     const int64_t count = std::min(most, tokens.count() - first);
-    const Piece piece(problem, tokens, first, count, logits.get());
-    piece.compute(weight);
-    piece.turn_into_gradient(scale, loss);
-    if (dweight) piece.add_weight_gradient(dweight);
+    const LogitsChunk chunk(problem, tokens, first, count, logits.get());
+    chunk.compute(weight);
+    chunk.turn_into_gradient(scale, loss);
+    if (dweight) chunk.add_weight_gradient(dweight);
     if (!dhidden) continue;
-    piece.write_hidden_gradient(weight, all_count ? dhidden + first * width : rows.get());
+    chunk.write_hidden_gradient(weight, all_count ? dhidden + first * width : rows.get());
     for (int64_t r = 0; !all_count && r < count; ++r)
       std::memcpy(dhidden + tokens.token(first + r) * width, rows.get() + r * width, width * sizeof(float));
   }

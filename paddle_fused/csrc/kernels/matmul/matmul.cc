@@ -312,7 +312,7 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
     std::memset(out, 0, problem.outputs * out_bytes);
     return;
   }
-  // Many results are shared among the threads whole; few results are computed by all threads, one after another.
+  // Many results are distributed over the threads, one thread each; few are computed by all threads, one at a time.
   const int most = omp_get_max_threads();
   const bool whole = problem.outputs >= 4 * most;
   const Product product(problem, a, b, whole ? 1 : most, kStayingBytes / (whole ? most : 1));

@@ -1,4 +1,4 @@
-// What kernels/matmul.cc hands to the code of one instruction set: packing, the product of packed panels, the result.
+// What matmul.cc hands to the code of one instruction set: packing, the product of packed panels, the result.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@ struct MatmulBlock {
 
 // A panel is a strip of an operand as wide as the register tile, in the order in which the product reads it: for each
 // step in depth panel_rows elements of A or panel_columns elements of B. What stands in it, floats or pairs of 16-bit
-// elements, is the business of the instruction set alone.
+// elements, only the instruction set's own code knows.
 struct MatmulTable {
   int64_t panel_rows, panel_columns;  // of the register tile
   int64_t packed_size;                // bytes of an element in a panel

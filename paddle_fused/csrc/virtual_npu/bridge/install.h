@@ -9,8 +9,8 @@ namespace virtual_npu {
 // bfloat16 or float16, that one serves them too, by casting. Kernels written for npu are wrapped so that their calls are recorded.
 void install_bridge();
 
-// The name under which the bridged CPU kernel is found where a kernel written for npu stands in front of it, which may
-// leave to it what it does not do itself.
+// The name of the bridged CPU kernel where a kernel written for npu takes precedence over it: that kernel may delegate to
+// it.
 inline std::string bridged_name(const std::string& kernel) { return "virtual_npu_bridged_" + kernel; }
 
 }  // namespace virtual_npu

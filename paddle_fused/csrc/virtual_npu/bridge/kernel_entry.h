@@ -48,9 +48,9 @@ struct KernelEntry {
   Placement placement = Placement::kNpu;
   phi::KernelFn function;           // called by the static executor, with a KernelContext
   void* variadic_function = nullptr;  // called by dygraph, with typed arguments
-  bool queues = false;              // does nothing but give work to its stream: collectives
-  bool view = false;                // of the strided layout: puts out a view of its input where it can
-  bool native = false;              // written for npu tensors: only recorded on its way, not bridged
+  bool queues = false;              // only enqueues work on its stream: collectives
+  bool view = false;                // of the strided layout: returns a view of its input where it can
+  bool native = false;              // written for npu tensors: observed, not bridged
   // For a 16-bit type without a CPU kernel: tensors of this type are cast to float32 and back.
   phi::DataType promoted = phi::DataType::UNDEFINED;
   Signature signature;

@@ -37,10 +37,10 @@ void copy(char* to, int64_t to_size, int64_t to_begin, const char* from, int64_t
     std::memcpy(to + (i * to_size + to_begin) * inner, from + (i * from_size + from_begin) * inner, count * inner);
 }
 
-// How a dimension is cut: the parts' sizes and where they begin.
-struct Cut {
+// How a dimension is split: the parts' sizes and where they begin.
+struct Split {
   std::vector<int64_t> sizes, begins;
-  explicit Cut(int64_t whole, int parts) : sizes(phi::distributed::BalancedSplit(whole, parts)), begins(parts, 0) {
+  explicit Split(int64_t whole, int parts) : sizes(phi::distributed::BalancedSplit(whole, parts)), begins(parts, 0) {
     std::partial_sum(sizes.begin(), sizes.end() - 1, begins.begin() + 1);
   }
   int64_t largest() const { return sizes.front(); }
@@ -102,7 +102,7 @@ phi::DDim MeshAxis::stacked(phi::DDim dims) const {
 }
 
 DenseTensor MeshAxis::gather(const DenseTensor& part, int dim, int64_t whole) const {
-  const Cut cut(whole, size());
+  const Split cut(whole, size());
   DenseTensor gathered = empty(part, dim, whole);
   if (gathered.numel() == 0) return gathered;
   const Around view(part, dim);
@@ -137,7 +137,7 @@ DenseTensor MeshAxis::reduce(const DenseTensor& term, ReduceType type) const {
 }
 
 DenseTensor MeshAxis::reduce_scatter(const DenseTensor& term, int dim, ReduceType type) const {
-  const Cut cut(term.dims()[dim], size());
+  const Split cut(term.dims()[dim], size());
   if (term.numel() == 0) return empty(term, dim, cut.sizes[rank()]);
   const Around view(term, dim);
   DenseTensor reduced = empty(term, dim, cut.largest());
@@ -162,7 +162,7 @@ DenseTensor MeshAxis::reduce_scatter(const DenseTensor& term, int dim, ReduceTyp
 }
 
 DenseTensor MeshAxis::exchange(const DenseTensor& part, int from, int64_t whole, int to) const {
-  const Cut rows(whole, size()), columns(part.dims()[to], size());
+  const Split rows(whole, size()), columns(part.dims()[to], size());
   std::vector<DenseTensor> sent, received;
   std::vector<DenseTensor*> arriving;
   const Around source(part, to);
@@ -187,7 +187,7 @@ DenseTensor MeshAxis::exchange(const DenseTensor& part, int from, int64_t whole,
 }
 
 DenseTensor MeshAxis::part(const DenseTensor& whole, int dim) const {
-  const Cut cut(whole.dims()[dim], size());
+  const Split cut(whole.dims()[dim], size());
   const int64_t size = cut.sizes[rank()];
   DenseTensor own = empty(whole, dim, size);
   const Around view(whole, dim);

@@ -35,18 +35,18 @@ using phi::distributed::TensorDistAttr;
 using ProcessIds = std::vector<int64_t>;
 
 // A tensor's placement on one axis of its mesh.
-struct OnAxis {
+struct AxisPlacement {
   int dim = -1;  // the dimension that is split, or -1
   std::optional<ReduceType> partial;
 
-  bool operator==(const OnAxis& other) const { return dim == other.dim && partial == other.partial; }
+  bool operator==(const AxisPlacement& other) const { return dim == other.dim && partial == other.partial; }
 };
 
-std::vector<OnAxis> placements_of(const TensorDistAttr& attr) {
+std::vector<AxisPlacement> placements_of(const TensorDistAttr& attr) {
   if (paddle_release::is_co_shard(attr))
     PADDLE_THROW(common::errors::Unimplemented(
         "A dimension is split by two axes of a mesh (%s); accepted: one axis for each dimension.", attr.to_string()));
-  std::vector<OnAxis> found(attr.process_mesh().ndim());
+  std::vector<AxisPlacement> found(attr.process_mesh().ndim());
   const std::vector<int64_t>& mapping = attr.dims_mapping();
   for (size_t dim = 0; dim < mapping.size(); ++dim)
     if (mapping[dim] >= 0) found[mapping[dim]].dim = int(dim);
@@ -71,10 +71,10 @@ ProcessIds neighbours(const ProcessMesh& mesh, int axis) {
 class WithinMesh {
  public:
   WithinMesh(const phi::CustomContext& context, const ProcessMesh& mesh, const phi::DDim& dims, DenseTensor local,
-             std::vector<OnAxis> from)
+             std::vector<AxisPlacement> from)
       : context_(context), mesh_(mesh), dims_(dims), local_(std::move(local)), now_(std::move(from)) {}
 
-  DenseTensor change(const std::vector<OnAxis>& wanted) {
+  DenseTensor change(const std::vector<AxisPlacement>& wanted) {
     const int axes = int(mesh_.ndim());
     for (int axis = 0; axis < axes; ++axis)
       if (now_[axis].partial && !(now_[axis] == wanted[axis])) reduce(axis, wanted[axis]);
@@ -95,30 +95,30 @@ class WithinMesh {
   MeshAxis on(int axis) const { return MeshAxis(context_, neighbours(mesh_, axis)); }
 
   bool is_split(int dim) const {
-    for (const OnAxis& each : now_)
+    for (const AxisPlacement& each : now_)
       if (each.dim == dim) return true;
     return false;
   }
 
-  void reduce(int axis, const OnAxis& wanted) {
+  void reduce(int axis, const AxisPlacement& wanted) {
     const ReduceType type = *now_[axis].partial;
     if (wanted.dim >= 0 && !is_split(wanted.dim)) {
       if (!is_one(axis)) local_ = on(axis).reduce_scatter(local_, wanted.dim, type);
       now_[axis] = wanted;
     } else {
       if (!is_one(axis)) local_ = on(axis).reduce(local_, type);
-      now_[axis] = OnAxis();
+      now_[axis] = AxisPlacement();
     }
   }
 
-  void unshard(int axis, const OnAxis& wanted) {
+  void unshard(int axis, const AxisPlacement& wanted) {
     const int dim = now_[axis].dim;
     if (wanted.dim >= 0 && !is_split(wanted.dim)) {
       if (!is_one(axis)) local_ = on(axis).exchange(local_, dim, dims_[dim], wanted.dim);
       now_[axis] = wanted;
     } else {
       if (!is_one(axis)) local_ = on(axis).gather(local_, dim, dims_[dim]);
-      now_[axis] = OnAxis();
+      now_[axis] = AxisPlacement();
     }
   }
 
@@ -126,11 +126,11 @@ class WithinMesh {
   const ProcessMesh& mesh_;
   const phi::DDim dims_;
   DenseTensor local_;
-  std::vector<OnAxis> now_;
+  std::vector<AxisPlacement> now_;
 };
 
 // The size of the current process's part.
-phi::DDim local_dims(const phi::DDim& dims, const ProcessMesh& mesh, const std::vector<OnAxis>& placements) {
+phi::DDim local_dims(const phi::DDim& dims, const ProcessMesh& mesh, const std::vector<AxisPlacement>& placements) {
   const ProcessIds at = phi::distributed::GetCurRankCoordInMesh(mesh);
   phi::DDim local = dims;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
@@ -194,7 +194,7 @@ class NpuReshard final : public ReshardFunction {
     if (in.value().holder_ && in.value().holder_->size() == 0 && in.numel() > 0) return resize_dropped(in, wanted, out);
     DenseTensor local;
     if (phi::distributed::IsCurRankInMesh(from)) local = contiguous(in.value());
-    std::vector<OnAxis> placements = placements_of(in.dist_attr());
+    std::vector<AxisPlacement> placements = placements_of(in.dist_attr());
     if (from != to) {
       const ProcessIds sources = spreads ? counterparts(to, from) : from.process_ids();
       if (spreads) placements = placements_of(wanted);

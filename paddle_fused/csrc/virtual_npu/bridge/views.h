@@ -1,5 +1,5 @@
-// The same bytes seen from two places. Device memory of the virtual NPU is host memory, so a CPU kernel can work on it
-// once the tensor's allocation says "CPU"; nothing is copied.
+// The same bytes under two places. Device memory of the virtual NPU is host memory, so a CPU kernel can work on it once
+// the tensor's allocation says "CPU"; nothing is copied.
 #pragma once
 #include <memory>
 

@@ -10,7 +10,7 @@
 namespace virtual_npu {
 namespace {
 
-constexpr size_t kAtOnce = size_t{32} << 10;  // so few bytes are reduced by every rank for itself: one meeting less
+constexpr size_t kAtOnce = size_t{32} << 10;  // so few bytes are reduced by every rank for itself: one barrier fewer
 constexpr size_t kLine = 64;                  // parts begin on cache lines, so that ranks do not share any
 
 void copy(char* to, const char* from, size_t bytes) {
@@ -47,8 +47,8 @@ Collective::Collective(Members& members, int& buffer, const Call& call)
   slot.calls_made.store(call.number);
 }
 
-void Collective::meet() {
-  members_.meet();
+void Collective::barrier() {
+  members_.barrier();
   if (compared_) return;
   compared_ = true;
   for (int rank = 0; rank < ranks_; ++rank) began_ = std::max(began_, members_.slot(rank).made(call_.number).came);
@@ -81,7 +81,7 @@ void Collective::compare_parts() {
     }
 }
 
-void Collective::travel(size_t bytes_out, size_t bytes_in) {
+void Collective::wait_for_link(size_t bytes_out, size_t bytes_in) {
   const int64_t over = occupy_link(began_, bytes_out, bytes_in);
   if (Stream* stream = stream_of_this_thread()) stream->over_at(std::max(over, now()));
   sleep_until(over);
@@ -95,7 +95,7 @@ void Collective::reduce_chunks(size_t at, const char* own, size_t count, char* o
 
 void Collective::reduce_at_once(const char* send, char* receive) {
   copy(chunk(rank_), send, call_.count * size_);
-  meet();
+  barrier();
   reduce_chunks(0, chunk(rank_), call_.count, receive);
   next_buffer();
 }
@@ -113,10 +113,10 @@ void Collective::all_reduce(const char* send, char* receive) {
     const Part own = part_of(rank_, ranks_, count, size_);
     copy(chunk(rank_), from, own.begin * size_);
     copy(chunk(rank_) + own.end * size_, from + own.end * size_, (count - own.end) * size_);
-    meet();
+    barrier();
     const size_t at = own.begin * size_;
     reduce_chunks(at, from + at, own.count(), chunk(rank_) + at, to + at);
-    meet();
+    barrier();
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == rank_) continue;
       const Part part = part_of(rank, ranks_, count, size_);
@@ -132,7 +132,7 @@ void Collective::reduce(const char* send, char* receive) {
   do {
     const size_t count = std::min(step, call_.count - begin);
     if (rank_ != call_.peer) copy(chunk(rank_), send + begin * size_, count * size_);
-    meet();
+    barrier();
     if (rank_ == call_.peer) reduce_chunks(0, send + begin * size_, count, receive + begin * size_);
     next_buffer();
     begin += step;
@@ -145,7 +145,7 @@ void Collective::broadcast(char* data) {
   do {
     const size_t count = std::min(kChunk, bytes - begin);
     if (rank_ == call_.peer) copy(chunk(rank_), data + begin, count);
-    meet();
+    barrier();
     if (rank_ != call_.peer) copy(data + begin, chunk(call_.peer), count);
     next_buffer();
     begin += kChunk;
@@ -158,7 +158,7 @@ void Collective::all_gather(const char* send, char* receive, size_t distance, bo
   do {
     const size_t count = std::min(kChunk, bytes - begin);
     copy(chunk(rank_), send + begin, count);
-    meet();
+    barrier();
     for (int rank = 0; rank < ranks_; ++rank)
       if (rank != rank_ || with_own)
         copy(receive + rank * distance + begin, rank == rank_ ? send + begin : chunk(rank), count);
@@ -175,7 +175,7 @@ void Collective::reduce_scatter(const char* send, char* receive) {
     const auto sent_to = [&](int rank) { return send + (rank * call_.count + begin) * size_; };
     for (int rank = 0; rank < ranks_; ++rank)
       if (rank != rank_) copy(chunk(rank_) + rank * bytes, sent_to(rank), bytes);
-    meet();
+    barrier();
     reduce_chunks(rank_ * bytes, sent_to(rank_), count, receive + begin * size_);
     next_buffer();
     begin += step;
@@ -191,7 +191,7 @@ void Collective::all_to_all(const char* const* send, char* const* receive) {
   do {
     for (int to = 0; to < ranks_; ++to)
       if (to != rank_) copy(chunk(rank_) + to * step, send[to] + begin, length(sizes(rank_).sent[to], begin));
-    meet();
+    barrier();
     more = false;
     for (int from = 0; from < ranks_; ++from) {
       const char* part = from == rank_ ? send[rank_] + begin : chunk(from) + rank_ * step;

@@ -1,8 +1,8 @@
 // How the ranks of a group carry a collective out, on the calling thread.
 //
-// Data pass through the ranks' chunks, in steps of kChunk bytes at most. At the first meeting each rank also compares
-// what all were asked to do. The two chunks of a rank take turns: when it writes to one again, all have met since they
-// read it.
+// Data pass through the ranks' chunks, in steps of kChunk bytes at most. At the first barrier each rank also compares
+// what all were asked to do. A rank alternates between its two chunks: before it writes to one again, all have passed a
+// barrier since they read it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,11 +27,11 @@ class Collective {
   void all_to_all(const char* const* send, char* const* receive);
 
   // Until the emulated link has carried so many bytes from and to this rank. It begins when the last rank could have
-  // begun: a card's copying engine waits for nobody's processor.
-  void travel(size_t bytes_out, size_t bytes_in);
+  // begun: a card's DMA engine does not wait for a processor.
+  void wait_for_link(size_t bytes_out, size_t bytes_in);
 
  private:
-  void meet();
+  void barrier();
   void compare();
   void compare_parts();
   char* chunk(int rank) { return members_.segment().chunk(rank, buffer_); }

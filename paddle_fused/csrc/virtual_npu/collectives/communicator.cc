@@ -48,7 +48,7 @@ void journal_call(const Call& call, const Members& members, const Stream* stream
 }
 
 // Transfers that are one step, as a call: that of the only one, or all of their elements.
-Call described(const Run::Transfers& transfers) {
+Call described(const TransferBatch::Transfers& transfers) {
   Call call = transfers.front()->call;
   if (transfers.size() > 1) call.kind = CallKind::kBatch;
   for (size_t i = 1; i < transfers.size(); ++i) call.count += transfers[i]->call.count;
@@ -134,7 +134,7 @@ Mark Communicator::issue_collective(Call call, StreamPointer stream, const std::
   remember_caller();
   members_.check();
   call.number = ++calls_;
-  run_ = nullptr;
+  batch_ = nullptr;
   journal_call(call, members_, stream.get());
   if (config().dry) {
     alone();
@@ -153,7 +153,7 @@ Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_D
     Collective collective(members_, buffer_, call);
     collective.all_reduce(bytes_of(send), bytes_of(receive));
     const size_t bytes = 2 * size_t(ranks() - 1) * count * size_of(dtype) / ranks();
-    collective.travel(bytes, bytes);
+    collective.wait_for_link(bytes, bytes);
   });
 }
 
@@ -167,7 +167,7 @@ Mark Communicator::reduce(const void* send, void* receive, size_t count, C_DataT
     Collective collective(members_, buffer_, call);
     collective.reduce(bytes_of(send), bytes_of(receive));
     const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
-    collective.travel(rank() == root ? 0 : bytes, rank() == root ? bytes : 0);
+    collective.wait_for_link(rank() == root ? 0 : bytes, rank() == root ? bytes : 0);
   });
 }
 
@@ -178,7 +178,7 @@ Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int r
     Collective collective(members_, buffer_, call);
     collective.broadcast(bytes_of(buffer));
     const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
-    collective.travel(rank() == root ? bytes : 0, rank() == root ? 0 : bytes);
+    collective.wait_for_link(rank() == root ? bytes : 0, rank() == root ? 0 : bytes);
   });
 }
 
@@ -204,7 +204,7 @@ Mark Communicator::all_gather(const void* send, void* receive, size_t count, siz
     Collective collective(members_, buffer_, call);
     collective.all_gather(bytes_of(send), bytes_of(receive), apart, with_own);
     const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
-    collective.travel(bytes, bytes);
+    collective.wait_for_link(bytes, bytes);
   });
 }
 
@@ -216,7 +216,7 @@ Mark Communicator::reduce_scatter(const void* send, void* receive, size_t count,
     Collective collective(members_, buffer_, call);
     collective.reduce_scatter(bytes_of(send), bytes_of(receive));
     const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
-    collective.travel(bytes, bytes);
+    collective.wait_for_link(bytes, bytes);
   });
 }
 
@@ -244,12 +244,12 @@ Mark Communicator::all_to_all(std::vector<Part> parts, C_DataType dtype, StreamP
     }
     Collective collective(members_, buffer_, call);
     collective.all_to_all(send, receive);
-    collective.travel(out, in);
+    collective.wait_for_link(out, in);
   });
 }
 
 Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer stream) {
-  Run::Transfers own;
+  TransferBatch::Transfers own;
   for (Transfer& one : transfers) {
     one.call = new_call(one.send ? CallKind::kSend : CallKind::kReceive, one.count, one.dtype, SUM, one.peer);
     own.push_back(std::make_shared<Transfer>(std::move(one)));
@@ -263,14 +263,14 @@ Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer strea
     if (config().dry && !one->send) dry::receive(one->data, one->bytes(), one->dtype);
   }
   if (config().dry) return {};
-  // A run ends with anything else on its stream: later transfers may depend on that.
+  // A batch ends with anything else on its stream: later transfers may depend on that.
   const bool continues =
-      !config().sync_sends && run_ && stream && last_.stream == stream && stream->last() == last_.ticket;
-  if (!continues) run_ = std::make_shared<Run>();
-  const auto run = run_;
-  run->append(own);
+      !config().sync_sends && batch_ && stream && last_.stream == stream && stream->last() == last_.ticket;
+  if (!continues) batch_ = std::make_shared<TransferBatch>();
+  const auto batch = batch_;
+  batch->append(own);
   if (continues) members_.ring(rank());
-  std::function<void()> task = [this, run, own] { run->carry_out(members_, own); };
+  std::function<void()> task = [this, batch, own] { batch->wait(members_, own); };
   if (profiler::recording())
     task = profiler::recorded(task_of(described(own), device_, members_), stream.get(), std::move(task));
   return issue(std::move(stream), std::move(task));

@@ -7,7 +7,7 @@
 //   auto group = Communicator::find(hcom);                  // nullptr: there is none of that name in this process
 //   const auto stream = group->own_stream();
 //   for (each chunk) {
-//     compute(chunk);                                       // on the calling thread, while earlier chunks travel
+//     compute(chunk);                                       // on the calling thread, while earlier chunks are sent
 //     marks.push_back(group->all_reduce(chunk, chunk, count, FLOAT32, SUM, stream));
 //   }
 //   for (const Mark& mark : marks) mark.wait();             // throws StreamError; see raise() in runtime/stream.h
@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "virtual_npu/collectives/members.h"
-#include "virtual_npu/collectives/transfers.h"
+#include "virtual_npu/collectives/point_to_point.h"
 #include "virtual_npu/runtime/stream.h"
 
 namespace virtual_npu {
@@ -37,13 +37,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static std::shared_ptr<Communicator> join(const std::string& name, int ranks, int rank, int device);
   // The communicator of that name in this process; nullptr if there is none.
   static std::shared_ptr<Communicator> find(const std::string& name);
-  // Waits for work under way, but not for ever, and leaves the group.
+  // Waits for work under way, up to VIRTUAL_NPU_COLLECTIVE_TIMEOUT, and leaves the group.
   void leave();
 
   const std::string& name() const { return members_.name(); }
   int rank() const { return members_.rank(); }
   int ranks() const { return members_.ranks(); }
-  // A stream for communication beside the compute stream, made at the first call. Nothing on it waits for the compute
+  // A stream for communication, apart from the compute stream, made at the first call. Nothing on it waits for the compute
   // stream, which works on the calling thread.
   StreamPointer own_stream();
 
@@ -69,7 +69,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     size_t receive_bytes;
   };
   Mark all_to_all(std::vector<Part> parts, C_DataType dtype, StreamPointer stream);
-  // Several are one step: they go on beside each other.
+  // Several are one step and progress concurrently.
   Mark transfer(std::vector<Transfer> transfers, StreamPointer stream);
 
   explicit Communicator(const std::string& name, int ranks, int rank, int device);
@@ -80,7 +80,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
   // Does `work` on `stream`, behind all earlier work of this communicator on any stream. The order is locked.
   Mark issue(StreamPointer stream, std::function<void()> work);
-  // `alone` stands for `work` in dry mode.
+  // In dry mode `alone` runs in place of `work`.
   Mark issue_collective(Call call, StreamPointer stream, const std::function<void()>& alone,
                         std::function<void(const Call&)> work);
 
@@ -90,7 +90,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Mark last_;
   uint64_t calls_ = 0;
   std::vector<uint64_t> sent_, received_;  // transfers to and from each rank
-  std::shared_ptr<Run> run_;  // the transfers since the last call that was none
+  std::shared_ptr<TransferBatch> batch_;  // the transfers since the last call that was none
   int buffer_ = 0;
   StreamPointer own_stream_;
 };

@@ -111,7 +111,7 @@ bool publish_status(const std::string& text, int64_t since, const std::vector<Aw
 
 void withdraw_status() { write_page("", 0, {}, false); }
 
-std::string find_circle(const std::vector<Awaited>& awaited) {
+std::string find_cycle(const std::vector<Awaited>& awaited) {
   for (const Awaited& one : awaited) {
     std::vector<ProcessId> path;
     if (program_waits_for_this_thread()) path.push_back(this_process());

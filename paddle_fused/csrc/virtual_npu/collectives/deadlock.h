@@ -1,8 +1,8 @@
 // Who waits for whom, across all groups of all processes.
 //
 // A process that waits for others with all threads from which it communicates says so in a page of its own, which
-// others read through /proc. Each arrow "waits for" is real then: nothing but the process it points to can end the
-// wait. So if a process finds a circle by following arrows, those in it wait for ever.
+// others read through /proc. Each edge of the wait-for graph is then real: nothing but the process it points to can end
+// the wait. So if a process finds a cycle by following edges, the processes in it are deadlocked.
 #pragma once
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ struct Awaited {
 bool publish_status(const std::string& text, int64_t since, const std::vector<Awaited>& awaited);
 void withdraw_status();
 
-// Follows the arrows from `awaited`. The waits of those that lead into a circle, as "; ..." each; "" if all paths end.
-std::string find_circle(const std::vector<Awaited>& awaited);
+// Follows the edges from `awaited`. The waits of those that lead into a cycle, as "; ..." each; "" if all paths end.
+std::string find_cycle(const std::vector<Awaited>& awaited);
 
 }  // namespace virtual_npu

@@ -68,7 +68,7 @@ C_Status get_unique_id_size(size_t* size) {
 C_Status get_unique_id(C_CCLRootId* id) {
   return done([&] {
     std::memset(id->data, 0, id->sz);
-    if (config().dry) return;  // nobody will join
+    if (config().dry) return;  // no other process joins
     close_a_connection_to_the_store();
     std::snprintf(static_cast<char*>(id->data), id->sz, "%s", Segment::create().c_str());
   });
@@ -78,7 +78,7 @@ C_Status get_comm_name(C_CCLComm communicator, char* name) {
   return C_SUCCESS;
 }
 
-// Groups of one rank, of any size, need no more than to be told apart.
+// In dry mode groups only need distinct names.
 std::string next_dry_name() {
   static std::atomic<int> count{0};
   return "dry-" + std::to_string(++count);

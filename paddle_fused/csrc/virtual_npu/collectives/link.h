@@ -1,5 +1,5 @@
 // The emulated link between devices: full duplex, VIRTUAL_NPU_LINK_GBPS in each direction, shared by all groups of the
-// process, and VIRTUAL_NPU_LINK_US of latency. A transfer takes its time without taking any of the processor's.
+// process, and VIRTUAL_NPU_LINK_US of latency. A transfer takes wall-clock time, but no time of the processor.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -71,8 +71,8 @@ void Members::wait_for_slots() {
     const uint32_t taken = header.taken.load();
     if (taken == uint32_t(ranks_)) return;
     check();
-    wait_on(&header.taken, taken, watchdog.until_next_look());
-    watchdog.look_if_due("the making of the group");
+    wait_on(&header.taken, taken, watchdog.until_next_check());
+    watchdog.check_if_due("the making of the group");
   }
 }
 
@@ -86,33 +86,33 @@ void Members::leave() {
   own_slot().state.store(RankSlot::kLeft);
 }
 
-void Members::meet() {
+void Members::barrier() {
   check();
   Header& header = this->header();
-  const uint32_t before = header.meeting.load() & ~Header::kBroken;
+  const uint32_t before = header.generation.load() & ~Header::kBroken;
   const uint32_t next = (before + 1) & ~Header::kBroken;
   own_slot().arrived.store(next);
   if (header.here.fetch_add(1) + 1 == uint32_t(ranks_)) {
     header.here.store(0);
     // Not a plain store: another rank may be breaking the group.
-    uint32_t meeting = header.meeting.load();
-    while (!header.meeting.compare_exchange_weak(meeting, next | (meeting & Header::kBroken))) {
+    uint32_t generation = header.generation.load();
+    while (!header.generation.compare_exchange_weak(generation, next | (generation & Header::kBroken))) {
     }
-    wake(&header.meeting);
+    wake(&header.generation);
     return check();
   }
-  // A rank that was killed may have come without being counted, or without having told the others that all have come.
-  // One that has ended after the meeting saw it complete, and so does whoever looks at it then.
+  // A rank that was killed may have arrived without being counted, or without having woken the others. One that ended
+  // after the barrier saw it complete, and so does any rank that checks then.
   Watchdog watchdog(*this, [&](int rank) {
     return (slot(rank).arrived.load() != next || state_of(slot(rank).process) == ProcessState::kGone) &&
-           (header.meeting.load() & ~Header::kBroken) == before;
+           (header.generation.load() & ~Header::kBroken) == before;
   });
   for (;;) {
-    const uint32_t meeting = header.meeting.load();
-    if ((meeting & ~Header::kBroken) != before) break;
+    const uint32_t generation = header.generation.load();
+    if ((generation & ~Header::kBroken) != before) break;
     check();
-    wait_on(&header.meeting, meeting, watchdog.until_next_look());
-    watchdog.look_if_due(own_slot().last_call());
+    wait_on(&header.generation, generation, watchdog.until_next_check());
+    watchdog.check_if_due(own_slot().last_call());
   }
   check();
 }
@@ -124,8 +124,8 @@ void Members::wait_for_bell(uint32_t seen, const Call& call, const std::vector<i
   });
   while (bell.load() == seen) {
     check();
-    wait_on(&bell, seen, watchdog.until_next_look());
-    watchdog.look_if_due(call);
+    wait_on(&bell, seen, watchdog.until_next_check());
+    watchdog.check_if_due(call);
   }
   check();
 }
@@ -138,7 +138,7 @@ void Members::ring(int rank) {
 void Members::check() {
   if (!segment_) return;
   Header& header = this->header();
-  if (!(header.meeting.load() & Header::kBroken)) return;
+  if (!(header.generation.load() & Header::kBroken)) return;
   const std::string failure = header.failure;
   if (header.spreads) break_all_groups(failure);
   throw StreamError(failure);
@@ -155,8 +155,8 @@ void Members::break_with(const std::string& failure, bool spreads) {
     for (int i = 0; i < 100 && header.failure_state.load() != Header::kWritten; ++i)
       wait_on(&header.failure_state, Header::kBeingWritten, kMillisecond);
   }
-  header.meeting.fetch_or(Header::kBroken);
-  wake(&header.meeting);
+  header.generation.fetch_or(Header::kBroken);
+  wake(&header.generation);
   wake(&header.taken);
   for (int rank = 0; rank < ranks_; ++rank) ring(rank);
 }
@@ -176,7 +176,7 @@ void Members::give_up() {
 void break_all_groups(const std::string& failure) {
   std::lock_guard<std::mutex> lock(groups().mutex);
   for (Members* group : groups().all)
-    if (!(group->header().meeting.load() & Header::kBroken)) group->break_with(failure, true);
+    if (!(group->header().generation.load() & Header::kBroken)) group->break_with(failure, true);
 }
 
 std::string lost_rank() {

@@ -1,4 +1,4 @@
-// The ranks of a group, seen from one of them: meeting, waiting, and what to do if somebody does not come.
+// The ranks of a group, seen from one of them: barriers, waiting, and what happens if a rank does not arrive.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,7 +16,7 @@ class Members {
   // Takes the rank's slot and waits until all slots are taken.
   Members(const std::string& name, int ranks, int rank);
   ~Members() { leave(); }
-  // Leaves the group: whoever waits for this rank from now on hears so at once.
+  // Leaves the group: ranks that wait for this one from now on fail at once.
   void leave();
 
   int rank() const { return rank_; }
@@ -28,7 +28,7 @@ class Members {
   Channel& channel(int from, int to) { return header().channels[from][to]; }
 
   // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
-  void meet();
+  void barrier();
 
   // Waits until this rank's doorbell is rung, which was seen at `seen`. `call` waits for the ranks in `awaited`.
   void wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited);
@@ -56,7 +56,7 @@ class Members {
 
   const std::string name_;
   const int ranks_, rank_;
-  std::optional<Segment> segment_;  // none in dry mode, where nobody is met
+  std::optional<Segment> segment_;  // none in dry mode: there are no other processes
 };
 
 // Breaks every group that this process is in: a rank of the job is lost.

@@ -51,7 +51,7 @@ Description read(int number) {
 
 ProcessId this_process() {
   static std::atomic<uint64_t> started;
-  static std::atomic<int> known;  // not for ever: a process that was forked off is another one
+  static std::atomic<int> known;  // the pid that `started` belongs to: a forked child has another
   const int number = getpid();
   if (known.load() == number) return {number, started.load()};
   const Description own = read(number);

@@ -4,7 +4,7 @@
 
 namespace virtual_npu {
 
-// A number alone does not name a process: it is given again after its end. Lies in shared memory.
+// A pid alone does not identify a process: it is reused. Lies in shared memory.
 struct ProcessId {
   int32_t number = 0;
   uint64_t started = 0;  // in ticks since the host's start
@@ -16,7 +16,7 @@ struct ProcessId {
 ProcessId this_process();
 
 enum class ProcessState { kRuns, kStopped, kGone };
-// kRuns, too, if nothing can be found out about it now.
+// kRuns also if its state cannot be read now.
 ProcessState state_of(const ProcessId& process);
 
 }  // namespace virtual_npu

@@ -7,7 +7,7 @@
 namespace virtual_npu {
 
 // The order is that of the inputs, so the bits depend on nothing else. bfloat16 and float16 are computed in float32 and
-// rounded once; whole numbers wrap as they do everywhere, and their average is cut towards zero; of bools the sum is
+// rounded once; integers wrap around, and their average is truncated; of bools the sum is
 // "any". `out` may be one of the inputs. `copy`, which may be one too, receives the same as `out`; nullptr if nothing does.
 void reduce(C_DataType dtype, C_CCLReduceOp op, const void* const* inputs, int terms, size_t count, void* out,
             void* copy = nullptr);

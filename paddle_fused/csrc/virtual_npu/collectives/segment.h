@@ -28,8 +28,8 @@ constexpr size_t kRegion = size_t{1} << 36;
 struct alignas(64) RankSlot {
   enum State : uint32_t { kEmpty, kTaken, kLeft };
   Word state;
-  Word arrived;   // the meeting it has come to
-  Word doorbell;  // rung when a transfer of this rank may go on
+  Word arrived;   // the last barrier it has reached
+  Word doorbell;  // rung when a transfer of this rank may progress
   int32_t trainer;
   int32_t status_file;  // descriptor, in that process, of what it waits for (deadlock.h)
   ProcessId process;
@@ -61,10 +61,10 @@ struct alignas(64) Channel {
 struct Header {
   Word ranks;
   Word taken;  // slots
-  // A meeting is over when every rank has come; its number is `meeting`. With kBroken added the group is of no more
-  // use, for the reason in `failure`.
+  // The number of barriers that all ranks have passed. With kBroken added the group can no longer be used, for the reason
+  // in `failure`.
   static constexpr uint32_t kBroken = 1u << 31;
-  Word here, meeting;
+  Word here, generation;
   enum Failure : uint32_t { kNone, kBeingWritten, kWritten };
   Word failure_state;
   uint32_t spreads;  // whether it breaks the other groups of its ranks too

@@ -4,8 +4,8 @@
 namespace virtual_npu {
 
 // Paddle 3.3 leaves that thread running while the process ends. When another rank then closes its connection, the
-// thread writes a line of the log (which nobody reads) for the first time, and needs for that a lock of the log that is
-// gone: the process aborts, now and then, after its work is done. A line that has been reached before needs no lock.
+// thread logs from that line of code for the first time, which takes a lock of the logging library that is destroyed by
+// then: now and then the process aborts after its work is done. A line that has logged before takes no lock.
 // This reaches the lines: it connects to the store and closes the connection, in both ways. It does so once, in the
 // process that has the store, and does nothing elsewhere.
 void close_a_connection_to_the_store();

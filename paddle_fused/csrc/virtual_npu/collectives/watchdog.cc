@@ -10,7 +10,7 @@
 namespace virtual_npu {
 namespace {
 
-constexpr int64_t kFirstLook = 20000000, kLook = 100000000;
+constexpr int64_t kFirstCheck = 20000000, kCheckInterval = 100000000;
 
 std::string seconds(double value) {
   char text[32];
@@ -21,21 +21,21 @@ std::string seconds(double value) {
 }  // namespace
 
 Watchdog::Watchdog(Members& members, std::function<bool(int)> is_missing)
-    : members_(members), is_missing_(std::move(is_missing)), started_(now()), next_look_(started_ + kFirstLook) {}
+    : members_(members), is_missing_(std::move(is_missing)), started_(now()), next_check_(started_ + kFirstCheck) {}
 
 Watchdog::~Watchdog() {
   if (published_) withdraw_status();
 }
 
-int64_t Watchdog::until_next_look() const { return std::max<int64_t>(next_look_ - now(), 1); }
+int64_t Watchdog::until_next_check() const { return std::max<int64_t>(next_check_ - now(), 1); }
 
 double Watchdog::waited() const { return double(now() - started_) / 1e9; }
 
-void Watchdog::look_if_due(const Call& waiting) {
-  if (now() >= next_look_) look(describe(waiting));
+void Watchdog::check_if_due(const Call& waiting) {
+  if (now() >= next_check_) check(describe(waiting));
 }
-void Watchdog::look_if_due(const std::string& waiting) {
-  if (now() >= next_look_) look(waiting);
+void Watchdog::check_if_due(const std::string& waiting) {
+  if (now() >= next_check_) check(waiting);
 }
 
 // Why the rank cannot come; empty if it can. `lost`: it will come nowhere else either.
@@ -53,11 +53,11 @@ std::string Watchdog::reason_against(int rank, bool* lost) {
   if (state == ProcessState::kGone) return "which has ended";
   if (slot.state.load() == RankSlot::kLeft) return "which has left the group";
   if (state == ProcessState::kRuns) {
-    looks_at_stopped_[rank] = 0;
+    checks_while_stopped_[rank] = 0;
     return "";
   }
-  // Not by the clock, which goes on while this process is stopped itself, with the whole job.
-  return ++looks_at_stopped_[rank] * kLook >= nanoseconds(timeout / 2) ? "which is stopped" : "";
+  // Not by the clock, which advances while this process is itself stopped, with the whole job.
+  return ++checks_while_stopped_[rank] * kCheckInterval >= nanoseconds(timeout / 2) ? "which is stopped" : "";
 }
 
 std::string Watchdog::list(const std::vector<int>& ranks) {
@@ -72,8 +72,8 @@ std::string Watchdog::last_call(int rank) {
   return " Its last collective in this group was " + describe(slot.last_call()) + ".";
 }
 
-void Watchdog::look(const std::string& waiting) {
-  next_look_ = now() + kLook;
+void Watchdog::check(const std::string& waiting) {
+  next_check_ = now() + kCheckInterval;
   const std::string who = members_.describe(members_.rank()) + " of the " + members_.describe_group() + " waits in " +
                           waiting + " for ";
   std::vector<int> missing;
@@ -88,8 +88,8 @@ void Watchdog::look(const std::string& waiting) {
   }
   if (!missing.empty() && waited() > config().collective_timeout / 2) look_for_deadlock(missing, who);
   if (waited() > config().collective_limit)
-    members_.fail(who + (missing.empty() ? "ranks that have come" : list(missing)) + ", and has done so for " + seconds(waited()) +
-                      ". VIRTUAL_NPU_COLLECTIVE_LIMIT sets the limit.",
+    members_.fail(who + (missing.empty() ? "ranks that have come" : list(missing)) + ", and has done so for " +
+                      seconds(waited()) + ". VIRTUAL_NPU_COLLECTIVE_LIMIT sets the limit.",
                   true);
   if (missing.empty() || noted_ || waited() < config().collective_timeout) return;
   noted_ = true;
@@ -106,12 +106,12 @@ void Watchdog::look_for_deadlock(const std::vector<int>& missing, const std::str
   const bool program_waits = publish_status(who + list(missing), started_, awaited);
   if (published_ && !program_waits) withdraw_status();
   published_ = program_waits;
-  // What others wait for is read one after the other while they go on. A circle is one that stays.
-  const std::string circle = find_circle(awaited);
-  const bool same = !circle.empty() && circle == suspicion_;
-  suspicion_ = circle;
+  // The status of other processes is read one after the other while they run: a cycle is real only if it persists.
+  const std::string cycle = find_cycle(awaited);
+  const bool same = !cycle.empty() && cycle == suspected_cycle_;
+  suspected_cycle_ = cycle;
   if (!same || waited() < config().collective_timeout * 0.8) return;
-  members_.fail("Ranks wait for each other, and none can go on: " + who + list(missing) + circle + ".", true);
+  members_.fail("Ranks wait for each other, and none can go on: " + who + list(missing) + cycle + ".", true);
 }
 
 }  // namespace virtual_npu

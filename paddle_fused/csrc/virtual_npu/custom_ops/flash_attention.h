@@ -17,7 +17,7 @@ struct FlashAttention {
   const paddle::Tensor& query;
   const paddle::Tensor& key;
   const paddle::Tensor& value;
-  const paddle::optional<paddle::Tensor>& attn_mask;  // bool, True hides; not looked at if causal
+  const paddle::optional<paddle::Tensor>& attn_mask;  // bool, True = masked; ignored if causal
   std::vector<int64_t> query_ends, kv_ends;           // actual_seq_q_len, actual_seq_kv_len; empty: not given
   float dropout;
   bool causal;

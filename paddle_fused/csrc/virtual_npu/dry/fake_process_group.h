@@ -1,5 +1,5 @@
-// Dry mode: collectives without partners. Every other rank is taken to hold what this one holds, so that known values stay
-// known (known.h); of all else only the size counts. Arguments are those of collectives/communicator.h.
+// Dry mode: the collectives of a fake process group. Every other rank is taken to hold what this one holds, so that known
+// values stay known (known_values.h); of all else only the size counts. Arguments are those of collectives/communicator.h.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -13,7 +13,7 @@ void all_reduce(const void* send, void* receive, size_t count, C_DataType dtype,
 void all_gather(const void* send, void* receive, size_t count, C_DataType dtype, int ranks);
 void reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int rank,
                     int ranks);
-// What comes from another rank, which sends something else than this one does.
+// From another rank, whose values are unknown.
 void receive(void* to, size_t bytes, C_DataType dtype);
 
 }  // namespace dry

@@ -21,7 +21,7 @@ using phi::DataType;
 using phi::DenseTensor;
 using Names = std::unordered_set<std::string>;
 
-// They read nothing of their inputs but shapes, and put out either memory or those shapes.
+// They read only the shapes of their inputs, and return uninitialised memory or those shapes.
 const Names& only_allocate() {
   static const Names names = {"empty", "empty_like"};
   return names;
@@ -31,14 +31,14 @@ const Names& read_shapes_only() {
   return names;
 }
 
-// Kernels of this plugin that call others, or communicate beside their own work.
+// Kernels of this plugin that call others, or communicate in addition to computing.
 const Names& call_others() {
   static const Names names = {"c_concat", "c_softmax_with_cross_entropy", "fused_linear_param_grad_add"};
   return names;
 }
 
-// Truth values by which a training goes on: all numbers are taken to be finite, and a single one, such as a loss or the
-// weight of all labels, not to be equal to what it is compared with.
+// Bools by which a training continues: all numbers are taken to be finite, and a single one, such as a loss or the weight
+// of all labels, is taken to differ from what it is compared with.
 const std::unordered_map<std::string, bool>& assumed_answers() {
   static const std::unordered_map<std::string, bool> answers = {
       {"check_finite_and_unscale", false}, {"equal", false}, {"isfinite", true}, {"isinf", false}, {"isnan", false},

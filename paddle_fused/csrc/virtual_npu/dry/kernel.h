@@ -1,4 +1,4 @@
-// Dry mode: what becomes of a kernel's call. It is given memory for what it would put out, and does not compute.
+// Dry mode: a kernel's call allocates its outputs and does not compute.
 #pragma once
 #include <functional>
 
@@ -8,9 +8,9 @@
 namespace virtual_npu {
 namespace dry {
 
-// Stands for `compute`, a call of the kernel of `entry`: carries it out where it only makes views or hands on work, and
-// where all that it reads is known (known.h); else allocates what the real call would, copies of promoted tensors
-// included. Throws phi's Unimplemented where the values decide how large an output is.
+// Takes the place of `compute`, a call of the kernel of `entry`: runs it where it only makes views or enqueues work, and
+// where all that it reads is known (known_values.h); otherwise allocates what the real call would, copies of promoted
+// tensors included. Throws phi's Unimplemented where the size of an output depends on values.
 void call(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& inputs,
           const TensorPointers& outputs, const std::function<void()>& compute);
 

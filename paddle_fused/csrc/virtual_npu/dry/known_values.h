@@ -1,8 +1,8 @@
-// Dry mode: which bytes of the device hold what the program would find there on a card.
+// Dry mode: which bytes of the device hold the values that they would hold on a card.
 //
-// What the program sends to the device is known if it is small, and so is what small kernels compute from known values:
-// those are carried out. All else is unknown: it reads as zeros, and nobody may read integers or truth values out of it,
-// which would decide what the program does next.
+// What the program copies to the device is known if it is small, and so is what small kernels compute from known values:
+// those kernels run. All else is unknown: it reads as zeros, and reading integers or bools from it is an error, because
+// the control flow of the program could depend on them.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -26,7 +26,7 @@ bool is_known(const phi::DenseTensor& tensor);
 
 // Copies between the host and a device, or on it.
 void to_device(void* to, const void* from, size_t size);
-// Throws phi's Unimplemented, naming the operator to blame, for integers and truth values that are not known.
+// Throws phi's Unimplemented, naming the operator that would have computed them, for unknown integers and bools.
 void to_host(void* to, const void* from, size_t size);
 void on_device(void* to, const void* from, size_t size);
 void fill(void* at, unsigned char value, size_t size);

@@ -42,7 +42,7 @@ bool track_lifetime(phi::DenseTensor* tensor, const std::string& by) {
     id = ++tracked().count;
   }
   journal::allocate(id, allocation->size(), by);
-  // The same allocation under another owner, which hears of its end. (Streams know allocations by their class.)
+  // The same allocation under another owner, whose deleter marks its end. (Streams identify allocations by class.)
   const auto end_of_life = [origin = tensor->holder_, id](phi::Allocation* ended) mutable {
     end(ended, id);
     origin.reset();

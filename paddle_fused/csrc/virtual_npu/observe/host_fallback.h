@@ -1,5 +1,5 @@
-// The host fallback observer: hears of kernels that a card would not run on its cores, and of the tensor that is the
-// cause.
+// The host fallback observer: is called with every kernel that a card would not run on its cores, and the tensor that is
+// the cause.
 #pragma once
 #include "virtual_npu/bridge/arguments.h"
 #include "virtual_npu/bridge/kernel_entry.h"

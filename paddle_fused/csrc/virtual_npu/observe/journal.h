@@ -1,8 +1,8 @@
-// The journal: what the device was asked to do, in the order in which it was, one object of JSON on a line of the file
-// VIRTUAL_NPU_JOURNAL (with several ranks FILE.<rank>). It is kept for real and for dry runs alike, so that they compare.
+// The journal: what the device was asked to do, in order, as JSON lines in the file VIRTUAL_NPU_JOURNAL (with several
+// ranks FILE.<rank>). Real and dry runs write the same events, so that they can be compared.
 //
 //   {"event":"operator","name":"matmul","dtype":"bfloat16","placement":"npu","inputs":[["bfloat16",[2,3]],...],
-//    "outputs":[...],"allocated":4096}        allocated: bytes that all tensors of the device hold then
+//    "outputs":[...],"allocated":4096}        allocated: bytes in use by all tensors of the device
 //   {"event":"allocate","id":7,"bytes":512,"by":"matmul"}      {"event":"free","id":7}
 //   {"event":"copy","kind":"MemcpyHtoD","bytes":64}
 //   {"event":"collective","kind":"all_reduce","group":"...","ranks":2,"peer":0,"dtype":"float32","elements":16,
@@ -20,7 +20,7 @@
 namespace virtual_npu {
 namespace journal {
 
-// Whether there is one. What follows may be called only then.
+// Whether a journal is written. The functions below may be called only then.
 bool is_kept();
 
 void allocate(uint64_t id, uint64_t bytes, const std::string& by);
@@ -38,7 +38,7 @@ void mark(const std::string& text);
 void flush();
 
 // A call of an operator on the calling thread, from its launch to the end of the object's life, when its line is
-// written. What is called inside an open one is its own affair.
+// written. Calls nested in an open one are not journalled.
 class Operator {
  public:
   Operator(const std::string& name, const std::string& dtype, const char* placement, int device);
@@ -49,7 +49,7 @@ class Operator {
   static Operator* open();
 
   const std::string& name() const { return name_; }
-  // What it allocates is what it puts out: nobody will say more of its outputs.
+  // Its outputs are what it allocates; add_output is not called for the others.
   void outputs_are_its_allocations() { puts_out_its_allocations_ = true; }
   bool puts_out_its_allocations() const { return puts_out_its_allocations_; }
   void add_input(phi::DataType dtype, const phi::DDim& dims) { add(dtype, dims, &inputs_); }

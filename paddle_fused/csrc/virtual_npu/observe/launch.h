@@ -13,11 +13,11 @@
 
 namespace virtual_npu {
 
-// A call on the calling thread, from its launch to the end of the object's life. What it calls meanwhile is its own
-// affair: the record pauses, and a Launch inside another one is not observed.
+// A call on the calling thread, from its launch to the end of the object's lifetime. Nested calls are not observed: the
+// record pauses, and a Launch inside another one does nothing.
 class Launch {
  public:
-  // Whether anybody observes. Launches need not be told of their tensors otherwise.
+  // Whether anything observes; otherwise launches need no tensors.
   static bool is_observed() { return profiler::recording() || journal::is_kept(); }
 
   // `queues`: only hands work to a stream, which is no work of the device itself.
@@ -34,7 +34,7 @@ class Launch {
     if (line_) line_->add_output(tensor...);
     if (span_) span_->outputs().add(tensor...);
   }
-  // What the call allocates is what it puts out: nobody will say more of its outputs.
+  // The call's outputs are what it allocates; add_output will not be called.
   void outputs_are_its_allocations() {
     if (line_) line_->outputs_are_its_allocations();
   }

@@ -22,7 +22,7 @@ const Kernels& card_kernels() {
   return *kernels;
 }
 
-// Of those, the ones that CANN's documents give to the AICPU, beside all of double precision.
+// Of those, the ones that CANN's documents assign to the AICPU, in addition to all of double precision.
 const Kernels& aicpu_kernels() {
   static constexpr Listed kListed[] = {
 #include "aicpu_kernels.inc"

@@ -9,9 +9,9 @@ namespace virtual_npu {
 
 struct KernelEntry;
 
-// Counts a call of a kernel; in strict mode throws phi's Unimplemented for one that a card leaves to the host. Kernels
-// that another kernel calls are its own affair: while a RecordPause exists, the thread's calls are not recorded. Returns
-// whether it was.
+// Counts a call of a kernel and returns whether it did: kernels that another kernel calls are not counted, that is, none
+// are while the thread has a RecordPause. In strict mode throws phi's Unimplemented for one that a card leaves to the
+// host.
 bool record_call(KernelEntry& entry);
 
 // Counts a call of an operator that Paddle dispatches without asking the kernel table.

@@ -68,7 +68,7 @@ class Running {
   explicit Running(Task task) : task_(std::move(task)) { task_.start = now(); }
   ~Running() {
     task_.end = now();
-    if (KernelSpan* span = KernelSpan::open()) span->stand_still(task_.start, task_.end);
+    if (KernelSpan* span = KernelSpan::open()) span->exclude(task_.start, task_.end);
     add(std::move(task_));
   }
 
@@ -141,7 +141,7 @@ KernelSpan* KernelSpan::open() { return open_span; }
 
 void KernelSpan::begin() { task_.launch_end = task_.start = now(); }
 
-void KernelSpan::stand_still(uint64_t from, uint64_t until) {
+void KernelSpan::exclude(uint64_t from, uint64_t until) {
   pieces_.emplace_back(task_.start, from);
   task_.start = until;
 }

@@ -31,11 +31,11 @@ uint64_t now();
 Task new_task(const std::string& name, TaskType type, int device);
 void add(Task task);
 
-// A kernel on the calling thread, from its launch to the end of the object's life. Kernels, copies and so on inside it
-// are its own affair; while a collective is carried out on this thread, the kernel stands still.
+// A kernel on the calling thread, from its launch to the end of the object's lifetime. Nested kernels and copies are part
+// of it; the time of a collective that runs on this thread is not.
 class KernelSpan {
  public:
-  // `silent`: only hands work to a stream, and is no work of the device itself.
+  // `silent`: only enqueues work on a stream, and is no work of the device itself.
   KernelSpan(const std::string& name, TaskType type, int device, bool silent = false);
   ~KernelSpan();
   KernelSpan(const KernelSpan&) = delete;
@@ -47,7 +47,7 @@ class KernelSpan {
   Tensors& outputs() { return task_.outputs; }
   // The launch is over, the kernel begins.
   void begin();
-  void stand_still(uint64_t from, uint64_t until);
+  void exclude(uint64_t from, uint64_t until);
 
  private:
   Task task_;

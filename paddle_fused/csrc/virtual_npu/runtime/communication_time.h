@@ -1,4 +1,4 @@
-// How long this process communicates, and how much of that holds the program up.
+// How long this process communicates, and how much of that time is exposed: not hidden behind computation.
 #pragma once
 #include <atomic>
 #include <cstdint>

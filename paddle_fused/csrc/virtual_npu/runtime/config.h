@@ -9,18 +9,18 @@ struct Config {
   int devices = 8;             // VIRTUAL_NPU_DEVICES: 1..16 (Paddle keeps memory statistics for 16 devices)
   size_t memory_bytes = 0;     // VIRTUAL_NPU_MEMORY_GB: capacity of each device
   bool strict = false;         // VIRTUAL_NPU_STRICT: refuse kernels that a card leaves to the host CPU
-  bool bridge = true;          // VIRTUAL_NPU_BRIDGE: show Paddle's CPU kernels as npu kernels
+  bool bridge = true;          // VIRTUAL_NPU_BRIDGE: run Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel as it runs
   bool dry = false;            // VIRTUAL_NPU_DRY: account for memory and operators, and compute nothing
-  std::string journal;         // VIRTUAL_NPU_JOURNAL: the file of dry/journal.h, or empty
+  std::string journal;         // VIRTUAL_NPU_JOURNAL: the file of observe/journal.h, or empty
   double link_gbps = 0;        // VIRTUAL_NPU_LINK_GBPS: GB/s of a device's link, per direction; 0: no limit
-  double link_us = 0;          // VIRTUAL_NPU_LINK_US: microseconds that every collective takes besides
+  double link_us = 0;          // VIRTUAL_NPU_LINK_US: latency of every collective in microseconds
   bool sync_sends = false;     // VIRTUAL_NPU_SYNC_SENDS: a send is done when its data have been received
   double collective_timeout = 5;  // VIRTUAL_NPU_COLLECTIVE_TIMEOUT: seconds until a rank that cannot come is an error
-  double collective_limit = 600;  // VIRTUAL_NPU_COLLECTIVE_LIMIT: seconds until any rank that does not come is one
+  double collective_limit = 600;  // VIRTUAL_NPU_COLLECTIVE_LIMIT: seconds until any rank that does not come is an error
 };
 
-// Throws std::invalid_argument with a sentence if a variable cannot be understood.
+// Throws std::invalid_argument, with a sentence for the user, if a variable cannot be parsed.
 const Config& config();
 
 }  // namespace virtual_npu

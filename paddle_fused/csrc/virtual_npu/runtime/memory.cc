@@ -38,7 +38,7 @@ void* host_allocate(size_t size) {
 }
 
 // Blocks that were given back, for all devices: they are host memory, whichever device counted them.
-class Kept {
+class BlockCache {
  public:
   // Only a block of exactly this size: Paddle names the size again when it gives the block back.
   void* take(size_t size) {
@@ -76,9 +76,9 @@ class Kept {
 };
 
 // Never destroyed: Paddle gives memory back after the plugin's static objects are gone.
-Kept& kept() {
-  static auto* kept = new Kept;
-  return *kept;
+BlockCache& block_cache() {
+  static auto* cache = new BlockCache;
+  return *cache;
 }
 std::atomic<size_t>& used(int device) {
   static auto* used = new std::array<std::atomic<size_t>, 16>{};
@@ -105,10 +105,10 @@ void* allocate(int device, size_t requested) {
     if (!address) used(device) -= size;
     return address;
   }
-  void* address = kept().take(size);
+  void* address = block_cache().take(size);
   if (!address) address = host_allocate(size);
   if (!address) {
-    kept().free_all();
+    block_cache().free_all();
     address = host_allocate(size);
   }
   if (!address) used(device) -= size;
@@ -121,7 +121,7 @@ void release(int device, void* address, size_t requested) {
   if (config().dry)
     munmap(address, size);
   else
-    kept().keep(size, address);
+    block_cache().keep(size, address);
 }
 
 size_t used_bytes(int device) { return used(device); }

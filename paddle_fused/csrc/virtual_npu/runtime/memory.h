@@ -1,6 +1,6 @@
 // Device memory: host memory that is counted against the capacity of one device.
 //
-// In dry mode it is addresses only, of which no more becomes memory than is written.
+// In dry mode it is address space only: a page becomes memory when it is written.
 //
 // Blocks that Paddle gives back are kept, up to a quarter of a device's capacity, and handed out again, because fresh
 // pages cost more than most kernels: the operating system must clear each one at its first touch.

@@ -49,7 +49,7 @@ C_Status get_device_list(size_t* devices) {
   return C_SUCCESS;
 }
 
-// A null address with C_SUCCESS is how Paddle hears "out of memory": it frees what it keeps, tries again and then
+// A null address with C_SUCCESS means "out of memory" to Paddle: it frees its cached blocks, tries again and then
 // raises ResourceExhaustedError. C_FAILED would end in an OSError without figures.
 C_Status device_memory_allocate(const C_Device device, void** address, size_t size) {
   *address = allocate(device->id, size);
@@ -162,7 +162,7 @@ int current_device() { return chosen_device; }
 
 extern "C" void InitPlugin(CustomRuntimeParams* params) {
   using namespace virtual_npu;
-  // Leaving device_type empty makes Paddle go on without this plugin; an exception would end the process.
+  // With an empty device_type Paddle continues without this plugin; an exception would end the process.
   try {
     const std::string foreign = foreign_paddle();
     if (!foreign.empty()) {

@@ -98,7 +98,7 @@ void Stream::work_off(std::shared_ptr<Stream> stream) {
     stream->queue_.pop_front();
     lock.unlock();
     stream->run(work);
-    work.run = nullptr;  // what it holds is free before anybody is told that it is done
+    work.run = nullptr;  // frees what it holds before waiters learn that it is done
     lock.lock();
     stream->ended_ = stream->over_;
     stream->done_.fetch_add(1, std::memory_order_release);

@@ -2,10 +2,10 @@
 //
 // The compute stream, which is the one of Paddle's context for the device at that moment, works on the calling thread:
 // what is submitted to it has finished when the call returns. Every other stream that is given work has a thread, which
-// does it in order; this is how communication runs beside computation. An event is a place in a stream's queue.
+// does it in order; this is how communication overlaps with computation. An event is a place in a stream's queue.
 //
-// Work that throws fails its stream: what is queued behind it and every event recorded behind it fail too, and whoever
-// waits for one of them on the host hears why.
+// Work that throws fails its stream: what is queued behind it and every event recorded behind it fail too, and a host
+// thread that waits for one of them gets the reason.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -47,7 +47,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void drain() { wait(last()); }
   // Waits for at most `seconds`; whether the stream has passed `ticket`. Does not throw.
   bool wait_for(Ticket ticket, double seconds);
-  // Throws the failure of the stream if nobody has heard of it yet.
+  // Throws the failure of the stream if it has not been thrown yet.
   void throw_unheard_failure();
   // The thread ends when the queue is empty.
   void stop();
@@ -58,7 +58,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Of the work under way, on the stream's thread: when its turn came, which is when it had been submitted and what is
   // before it, or what it waited for on another stream, was over. The thread itself may have got its core later.
   int64_t turn() const { return turn_; }
-  // The work under way is over at `time`, not when the thread gets to say so.
+  // The work under way counts as over at `time`, not when the thread is scheduled again.
   void over_at(int64_t time) { over_ = time; }
 
  private:
@@ -116,7 +116,7 @@ Stream* stream_of_this_thread();
 
 // Notes that the program communicates from the calling thread.
 void remember_caller();
-// Whether none of the threads noted can go on before the calling thread, one of them or a stream's, does.
+// Whether all threads noted are blocked until the calling thread, one of them or a stream's, proceeds.
 bool program_waits_for_this_thread();
 
 // Copies within and between devices keep the order of the stream; `device` is the one that is copied to.

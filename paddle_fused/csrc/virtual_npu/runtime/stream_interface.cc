@@ -12,7 +12,7 @@
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/stream.h"
 
-// Paddle tells streams and events apart by their addresses only.
+// Paddle identifies streams and events by address only.
 struct C_Stream_st {
   std::shared_ptr<virtual_npu::Stream> stream;
 };
@@ -66,7 +66,7 @@ C_Status create_stream(const C_Device device, C_Stream* stream) {
   return C_SUCCESS;
 }
 
-// Called when a context is destroyed, too: it must neither throw nor wait for ever for ranks that never come.
+// Called when a context is destroyed, too: it must neither throw nor wait forever for ranks that never arrive.
 C_Status destroy_stream(const C_Device, C_Stream stream) {
   if (!stream) return C_SUCCESS;
   stream->stream->wait_for(stream->stream->last(), config().collective_timeout);

@@ -101,7 +101,7 @@ void c_softmax_with_cross_entropy(const Context& context, const DenseTensor& log
   context.Wait();
   for (int64_t i = 0; i < rows && !kernels::compute_is_disabled(); ++i) {
     const float log_all = std::log(sum[i]), share = std::exp(own[i] - most[i] - log_all);
-    // Not a product with a share of nothing, which may stand beside NaN.
+    // Not a product where the share is 0: the probability may be NaN there.
     for (int64_t c = 0; c < classes; ++c)
       probabilities[i * classes + c] = share == 0 ? 0.0f : probabilities[i * classes + c] * share;
     losses[i] = labels[i] == kIgnored ? 0.0f : log_all - sum[rows + i];

@@ -1,9 +1,9 @@
 // global_scatter and global_gather: rows of tokens to the ranks that have their experts, and back.
 //
 // With n experts on each of R ranks, local_count[j n + e] rows of this rank are for expert e of rank j, and
-// global_count[j n + e] rows of rank j for expert e here. x of the scatter stands in the order of (j, e), what arrives
-// in that of (e, j): an expert's rows are together. The gather takes them back. Paddle's own for custom devices
-// takes a rank's rows for itself from where those of its first expert are, and receives while nobody sends.
+// global_count[j n + e] rows of rank j for expert e here. The scatter's input is in the order of (j, e), its output in
+// that of (e, j): an expert's rows are together. The gather is the inverse. Paddle's own kernel for custom devices reads
+// the rows that a rank keeps from the offset of its first expert, and receives where no rank sends.
 #include <vector>
 
 #include "paddle/phi/core/kernel_registry.h"

@@ -1,4 +1,4 @@
-// What a ring of a static program needs beside its communicator.
+// The device context of a ring of a static program, which it needs in addition to its communicator.
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,7 +10,7 @@
 #include "paddle/phi/core/distributed/xccl_comm_context.h"
 
 // Paddle's executor runs the collectives of a ring in the context that belongs to its communicator, and reads a null
-// pointer where nobody has made one. (CommContextManager makes it for a communicator that a device id was set for in the
+// pointer where none was made. (CommContextManager makes it for a communicator that a device id was set for in the
 // same library; the setter that Python calls lies in another.) It shares the compute stream, so that a collective stands
 // between the kernels before and behind it: the executor sets no events between streams of a custom device.
 // Returns whether the ring exists.

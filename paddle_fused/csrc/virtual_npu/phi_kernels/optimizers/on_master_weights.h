@@ -1,6 +1,6 @@
 // Optimizers in bfloat16 and float16.
 //
-// Paddle's CPU kernels know no master weights: they would update a float32 copy of the 16-bit parameter and leave the
+// Paddle's CPU kernels do not support master weights: they would update a float32 copy of the 16-bit parameter and leave the
 // master weights where they are. Here the float32 kernel of the same name runs on the master weights, and the result
 // is rounded into the parameter.
 #pragma once

@@ -1,4 +1,4 @@
-#include "virtual_npu/collectives/transfers.h"
+#include "virtual_npu/collectives/point_to_point.h"
 
 #include <algorithm>
 
@@ -54,7 +54,7 @@ bool try_send(Members& members, Transfer& transfer) {
   return int32_t(received - transfer.place) > 0;  // the counts go round
 }
 
-// The run that the transfer is part of has been under way since `began`.
+// The batch that the transfer is part of has been in progress since `began`.
 bool try_receive(Members& members, Transfer& transfer, int64_t began) {
   const int from = transfer.peer, to = members.rank();
   Channel& channel = members.channel(from, to);
@@ -77,13 +77,13 @@ bool try_receive(Members& members, Transfer& transfer, int64_t began) {
 
 }  // namespace
 
-void Run::append(const Transfers& transfers) {
+void TransferBatch::append(const Transfers& transfers) {
   std::lock_guard<std::mutex> lock(mutex_);
   transfers_.insert(transfers_.end(), transfers.begin(), transfers.end());
 }
 
-// Does what can be done of the whole run.
-bool Run::go_on(Members& members) {
+// Does what can be done of the whole batch.
+bool TransferBatch::progress(Members& members) {
   Transfers waiting;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -103,20 +103,20 @@ bool Run::go_on(Members& members) {
   return any;
 }
 
-std::vector<int> Run::waiting_for(const Transfers& own) const {
+std::vector<int> TransferBatch::waiting_for(const Transfers& own) const {
   std::vector<int> ranks;
   for (const auto& transfer : own)
     if (!transfer->done) ranks.push_back(transfer->peer);
   return ranks;
 }
 
-void Run::carry_out(Members& members, const Transfers& own) {
+void TransferBatch::wait(Members& members, const Transfers& own) {
   if (!began_) began_ = now();
   const auto is_done = [](const std::shared_ptr<Transfer>& one) { return one->done; };
   for (;;) {
     const uint32_t bell = members.own_slot().doorbell.load();
     members.check();
-    const bool went_on = go_on(members);
+    const bool went_on = progress(members);
     const auto waiting = std::find_if_not(own.begin(), own.end(), is_done);
     if (waiting == own.end()) break;
     if (!went_on) members.wait_for_bell(bell, (*waiting)->call, waiting_for(own));

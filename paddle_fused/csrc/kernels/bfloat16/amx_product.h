@@ -16,8 +16,8 @@ struct TileConfiguration {
 alignas(64) constexpr TileConfiguration kFullTiles = {
     1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
-// A thread that uses tiles holds their configuration, and gives it up as soon as it can: the operating system saves the
-// tiles of whoever has one.
+// A thread holds the tile configuration only while it multiplies: the operating system saves the tiles of every thread
+// that has one.
 static inline void enter_products() { _tile_loadconfig(&kFullTiles); }
 static inline void leave_products() { _tile_release(); }
 
@@ -28,19 +28,24 @@ constexpr TileOf kColumnsPacked = TileOf::kA;  // how columns of scores become r
 
 constexpr int64_t kTileStride = kTileDepth * sizeof(BFloat16), kSumsStride = 2 * kTileRows * sizeof(float);
 
-// Tiles 0 to 3 are the sums.
-static inline void multiply_all_rows(TileSteps a, TileSteps b, int64_t steps, float* sums, bool accumulate) {
+// Tiles 0 to 3 are the sums; 2 and 3, of the lower rows, only with kLower.
+template <bool kLower>
+static inline void multiply_rows(TileSteps a, TileSteps b, int64_t steps, float* sums, bool accumulate) {
   float* lower = sums + kTileRows * 2 * kTileRows;
   if (accumulate) {
     _tile_loadd(0, sums, kSumsStride);
     _tile_loadd(1, sums + kTileRows, kSumsStride);
-    _tile_loadd(2, lower, kSumsStride);
-    _tile_loadd(3, lower + kTileRows, kSumsStride);
+    if (kLower) {
+      _tile_loadd(2, lower, kSumsStride);
+      _tile_loadd(3, lower + kTileRows, kSumsStride);
+    }
   } else {
     _tile_zero(0);
     _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    if (kLower) {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
   }
   for (int64_t step = 0; step < steps; ++step) {
     _tile_loadd(4, a.tiles, kTileStride);
@@ -48,49 +53,32 @@ static inline void multiply_all_rows(TileSteps a, TileSteps b, int64_t steps, fl
     _tile_loadd(7, b.tiles + kTileElements, kTileStride);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a.tiles + kTileElements, kTileStride);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    if (kLower) {
+      _tile_loadd(5, a.tiles + kTileElements, kTileStride);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
     a.tiles += a.stride;
     b.tiles += b.stride;
   }
   _tile_stored(0, sums, kSumsStride);
   _tile_stored(1, sums + kTileRows, kSumsStride);
-  _tile_stored(2, lower, kSumsStride);
-  _tile_stored(3, lower + kTileRows, kSumsStride);
-}
-
-static inline void multiply_upper_rows(TileSteps a, TileSteps b, int64_t steps, float* sums, bool accumulate) {
-  if (accumulate) {
-    _tile_loadd(0, sums, kSumsStride);
-    _tile_loadd(1, sums + kTileRows, kSumsStride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
+  if (kLower) {
+    _tile_stored(2, lower, kSumsStride);
+    _tile_stored(3, lower + kTileRows, kSumsStride);
   }
-  for (int64_t step = 0; step < steps; ++step) {
-    _tile_loadd(4, a.tiles, kTileStride);
-    _tile_loadd(6, b.tiles, kTileStride);
-    _tile_loadd(7, b.tiles + kTileElements, kTileStride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    a.tiles += a.stride;
-    b.tiles += b.stride;
-  }
-  _tile_stored(0, sums, kSumsStride);
-  _tile_stored(1, sums + kTileRows, kSumsStride);
 }
 
 template <int kColumnTiles, TileOf kPacked>
 static inline void multiply_tiles(int64_t rows, TileSteps a, TileSteps b, int64_t steps, float* sums,
                                   bool accumulate) {
   static_assert(kColumnTiles == 2 && kPacked == TileOf::kA, "what the tile registers take");
-  // The compiler is not told what the loads of tiles read; this has it write all before.
+  // The compiler does not know what tile loads read; this forces all pending stores.
   asm volatile("" ::: "memory");
   if (rows > kTileRows)
-    multiply_all_rows(a, b, steps, sums, accumulate);
+    multiply_rows<true>(a, b, steps, sums, accumulate);
   else
-    multiply_upper_rows(a, b, steps, sums, accumulate);
+    multiply_rows<false>(a, b, steps, sums, accumulate);
 }
 
 }  // namespace PF_TARGET

@@ -83,13 +83,5 @@ static inline void tile_matmul(int64_t rows, int64_t columns, int64_t depth, con
   }
 }
 
-// exp_fast in every lane; the compiler makes vector instructions of it.
-static inline Vector exp_vector(Vector x) {
-  Vector result{};
-#pragma omp simd
-  for (int lane = 0; lane < kLanes; ++lane) result[lane] = exp_fast(x[lane]);
-  return result;
-}
-
 }  // namespace PF_TARGET
 }  // namespace paddle_fused::kernels

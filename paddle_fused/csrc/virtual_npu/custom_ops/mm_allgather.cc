@@ -28,7 +28,8 @@ void check_settings(bool has_bias, int64_t world_size, int64_t gather_index, int
 }
 
 // `gathered` has room for the rows of all ranks; this rank's own are put there if they are `wanted`.
-void gather_and_multiply(const MatmulOperands& operands, MatmulCommunication* communication, bool wanted, void* gathered, void* out) {
+void gather_and_multiply(const MatmulOperands& operands, MatmulCommunication* communication, bool wanted,
+                         void* gathered, void* out) {
   const int64_t rows = operands.rows(), depth = operands.depth(), element = phi::SizeOf(operands.dtype());
   const int64_t row_bytes = depth * element, out_row_bytes = operands.columns() * element;
   const auto gathered_row = [&](int64_t row) { return static_cast<char*>(gathered) + row * row_bytes; };
@@ -37,8 +38,8 @@ void gather_and_multiply(const MatmulOperands& operands, MatmulCommunication* co
   };
   const Chunks chunks(rows, row_bytes);
   for (int64_t i = 0; i < chunks.count(); ++i)
-    communication->gather_others(operands.row_of_x1(chunks.begin(i)), gathered_row(chunks.begin(i)), chunks.rows(i) * depth,
-                           rows * depth);
+    communication->gather_others(operands.row_of_x1(chunks.begin(i)), gathered_row(chunks.begin(i)),
+                                 chunks.rows(i) * depth, rows * depth);
   const int64_t own = communication->rank();
   multiply(own * rows, rows, operands.row_of_x1(0));
   if (wanted) std::memcpy(gathered_row(own * rows), operands.row_of_x1(0), rows * row_bytes);
@@ -67,10 +68,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
     return {out, returned};
   }
   MatmulCommunication communication(kOp, hcom, x1.dtype());
-  if (communication.ranks() != world_size)
-    refuse(rules::mc2_world_size, kOp,
-           "world_size is " + std::to_string(world_size) + " and the communication domain has " +
-               std::to_string(communication.ranks()) + " ranks");
+  communication.check_ranks(kOp, world_size);
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   gather_and_multiply(operands, &communication, gather_output, const_cast<void*>(gathered.data()), out.data());
   return call.returns({out, returned});

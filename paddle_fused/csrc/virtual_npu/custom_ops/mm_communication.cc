@@ -51,9 +51,16 @@ MatmulCommunication::~MatmulCommunication() {
   for (const Mark& mark : state_->marks) {
     try {
       mark.wait();
-    } catch (const StreamError&) {  // whoever waited for it has heard of it, or an earlier error is on its way
+    } catch (const StreamError&) {  // already thrown to the waiter, or an earlier error is propagating
     }
   }
+}
+
+void MatmulCommunication::check_ranks(const char* op, int64_t world_size) const {
+  if (ranks() == world_size) return;
+  refuse(rules::mc2_world_size, op,
+         "world_size is " + std::to_string(world_size) + " and the communication domain has " +
+             std::to_string(ranks()) + " ranks");
 }
 
 int64_t MatmulCommunication::ranks() const { return state_->group->ranks(); }

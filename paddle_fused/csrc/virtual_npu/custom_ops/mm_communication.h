@@ -21,6 +21,9 @@ class MatmulCommunication {
   ~MatmulCommunication();
   MatmulCommunication(const MatmulCommunication&) = delete;
 
+  // Refuses a world_size other than the number of ranks.
+  void check_ranks(const char* op, int64_t world_size) const;
+
   int64_t ranks() const;
   int64_t rank() const;
 

@@ -40,10 +40,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   paddle::Tensor result = paddle::empty({rows, columns}, x1.dtype(), x1.place());
   std::vector<paddle::Tensor> leaving;  // freed after the communication has waited
   MatmulCommunication communication(kOp, hcom, x1.dtype());
-  if (communication.ranks() != world_size)
-    refuse(rules::mc2_world_size, kOp,
-           "world_size is " + std::to_string(world_size) + " and the communication domain has " +
-               std::to_string(communication.ranks()) + " ranks");
+  communication.check_ranks(kOp, world_size);
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});
   if (result.numel() == 0) return {result};
   const int64_t row_bytes = columns * phi::SizeOf(x1.dtype());

@@ -8,7 +8,7 @@
 #include "virtual_npu/collectives/source_line.h"
 #include "virtual_npu/dry/fake_process_group.h"
 #include "virtual_npu/observe/journal.h"
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/profiler/recording.h"
 #include "virtual_npu/runtime/communication_time.h"
 #include "virtual_npu/runtime/config.h"
 

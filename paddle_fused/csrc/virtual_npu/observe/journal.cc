@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "paddle/phi/common/memory_utils.h"
-#include "virtual_npu/profiler/msprof_tree.h"
+#include "virtual_npu/observe/profiler/msprof_tree.h"
 #include "virtual_npu/runtime/config.h"
 
 namespace virtual_npu {

@@ -8,8 +8,8 @@
 #include "paddle/phi/core/dense_tensor.h"
 #include "virtual_npu/observe/journal.h"
 #include "virtual_npu/observe/placement.h"
+#include "virtual_npu/observe/profiler/recording.h"
 #include "virtual_npu/observe/record.h"
-#include "virtual_npu/profiler/recording.h"
 
 namespace virtual_npu {
 

@@ -10,8 +10,8 @@
 #include "virtual_npu/bridge/install.h"
 #include "virtual_npu/collectives/interface.h"
 #include "virtual_npu/dry/known_values.h"
-#include "virtual_npu/profiler/interface.h"
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/copy.h"
+#include "virtual_npu/observe/profiler/interface.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/device.h"
 #include "virtual_npu/runtime/memory.h"
@@ -75,11 +75,13 @@ C_Status host_memory_deallocate(const C_Device, void* address, size_t) {
   return C_SUCCESS;
 }
 C_Status memory_copy_h2d(const C_Device device, void* to, const void* from, size_t size) {
-  profiler::copying(kHostToDevice, device->id, size, [=] { config().dry ? dry::to_device(to, from, size) : copy_bytes(to, from, size); });
+  observe_copy(kHostToDevice, device->id, size,
+               [=] { config().dry ? dry::to_device(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
 }
 C_Status memory_copy_d2h(const C_Device device, void* to, const void* from, size_t size) {
-  profiler::copying(kDeviceToHost, device->id, size, [=] { config().dry ? dry::to_host(to, from, size) : copy_bytes(to, from, size); });
+  observe_copy(kDeviceToHost, device->id, size,
+               [=] { config().dry ? dry::to_host(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
 }
 C_Status memory_copy_d2d(const C_Device device, void* to, const void* from, size_t size) {

@@ -8,7 +8,7 @@
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/enforce.h"
 #include "virtual_npu/dry/known_values.h"
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/copy.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/stream.h"
 
@@ -180,7 +180,7 @@ void copy_on_device(C_Stream stream, int device, void* to, const void* from, siz
     return;
   }
   before_kernel(stream);
-  profiler::copying(kDeviceToDevice, device, size, copy);
+  observe_copy(kDeviceToDevice, device, size, copy);
 }
 
 void fill_stream_interface(C_DeviceInterface* interface) {

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "virtual_npu/observe/journal.h"
-#include "virtual_npu/profiler/task.h"
+#include "virtual_npu/observe/profiler/task.h"
 #include "virtual_npu/runtime/stream.h"
 
 namespace virtual_npu {
@@ -60,14 +59,6 @@ std::function<void()> recorded(Task task, const Stream* stream, std::function<vo
 
 std::function<void()> recorded_copy(const char* name, int device, uint64_t bytes, const Stream* stream,
                                     std::function<void()> copy);
-
-// A copy of `bytes` that `copy` does on the calling thread.
-template <typename Copy>
-void copying(const char* name, int device, uint64_t bytes, const Copy& copy) {
-  if (journal::is_kept() && !journal::Operator::open()) journal::copy(name, bytes);
-  if (!recording() || KernelSpan::open()) return copy();
-  recorded_copy(name, device, bytes, nullptr, copy)();
-}
 
 // Whether tasks get their call site: of a kernel it costs a walk through Python's stack.
 bool with_call_sites();

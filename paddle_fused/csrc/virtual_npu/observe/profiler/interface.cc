@@ -1,4 +1,4 @@
-#include "virtual_npu/profiler/interface.h"
+#include "virtual_npu/observe/profiler/interface.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 
 #include "paddle/phi/api/profiler/trace_event.h"
 #include "paddle/phi/core/enforce.h"
-#include "virtual_npu/profiler/msprof_tree.h"
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/profiler/msprof_tree.h"
+#include "virtual_npu/observe/profiler/recording.h"
 
 namespace virtual_npu {
 namespace {

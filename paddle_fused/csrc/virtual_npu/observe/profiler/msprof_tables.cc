@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "virtual_npu/profiler/msprof_tree.h"
+#include "virtual_npu/observe/profiler/msprof_tree.h"
 
 namespace virtual_npu {
 namespace profiler {

@@ -1,4 +1,4 @@
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/profiler/recording.h"
 
 #include <sys/syscall.h>
 #include <time.h>

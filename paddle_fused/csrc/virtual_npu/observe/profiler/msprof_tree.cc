@@ -1,4 +1,4 @@
-#include "virtual_npu/profiler/msprof_tree.h"
+#include "virtual_npu/observe/profiler/msprof_tree.h"
 
 #include <time.h>
 #include <unistd.h>

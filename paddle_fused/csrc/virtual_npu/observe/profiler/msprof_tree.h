@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "virtual_npu/profiler/recording.h"
+#include "virtual_npu/observe/profiler/recording.h"
 
 namespace virtual_npu {
 namespace profiler {

@@ -1,4 +1,4 @@
-#include "virtual_npu/profiler/task.h"
+#include "virtual_npu/observe/profiler/task.h"
 
 #include <algorithm>
 #include <sstream>

@@ -30,7 +30,8 @@ Shape rstd_shape(const Shape& x, const Shape& gamma) {
 
 // Also runs while a static program is built, where an unknown dimension is -1.
 void check_shapes(const Shape& x, const Shape& gamma) {
-  bool fits = !x.empty() && static_cast<int64_t>(x.size()) <= contract::limits::rms_norm_rank && !gamma.empty() && gamma.size() <= x.size();
+  bool fits = !x.empty() && static_cast<int64_t>(x.size()) <= contract::limits::rms_norm_rank && !gamma.empty() &&
+              gamma.size() <= x.size();
   for (size_t i = 0; fits && i < gamma.size(); ++i) {
     const int64_t from_x = x[x.size() - gamma.size() + i];
     fits = gamma[i] != 0 && (gamma[i] == from_x || gamma[i] < 0 || from_x < 0);

@@ -35,8 +35,8 @@ class Trace {
     process(kCann, 0);
     row(cann, thread, "Thread " + std::to_string(thread));
     complete("Node@launch", cann, thread, task.launch_start, task.launch_end,
-             "\"Thread Id\":" + std::to_string(thread) + ",\"Mode\":\"launch\",\"level\":\"node\",\"id\":\"0\",\"item_id\":" +
-                 quoted(task.name) + ",\"connection_id\":" + id);
+             "\"Thread Id\":" + std::to_string(thread) +
+                 ",\"Mode\":\"launch\",\"level\":\"node\",\"id\":\"0\",\"item_id\":" + quoted(task.name) + ",\"connection_id\":" + id);
     flow("s", id, cann, thread, task.launch_start, "");
 
     const bool collective = task.type == TaskType::kHccl;

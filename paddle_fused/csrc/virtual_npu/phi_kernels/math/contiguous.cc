@@ -14,8 +14,8 @@ void contiguous(const Context& context, const phi::DenseTensor& input, phi::Dens
   out->set_meta(meta);
   T* dense = context.template Alloc<T>(out);
   if (input.numel() == 0) return;
-  paddle_fused::kernels::make_contiguous(input.data<T>(), common::vectorize(input.dims()), common::vectorize(input.strides()),
-                                    sizeof(T), dense);
+  paddle_fused::kernels::make_contiguous(input.data<T>(), common::vectorize(input.dims()),
+                                         common::vectorize(input.strides()), sizeof(T), dense);
 }
 
 }  // namespace virtual_npu

@@ -1,4 +1,4 @@
-"""What the run asks for against what the model is."""
+"""Refusals of runs that their model cannot do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_model(run: RunConfig, config) -> None:
 
 
 def _check_parallel(run: RunConfig, config) -> None:
-    """What several processes cannot share."""
+    """ValueError for degrees that do not divide the model."""
     training = run.training
     tensor, stages = training.tensor_parallel_degree, training.pipeline_parallel_degree
     family = FAMILIES[config.model_type]

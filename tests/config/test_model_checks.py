@@ -1,4 +1,4 @@
-"""What is asked of a run against what its model is."""
+"""Runs that their model cannot do are refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What Hugging Face's transformers says of checkpoints: a program for an interpreter that has torch.
+"""The logits of checkpoints in Hugging Face's transformers: a program for an interpreter with torch.
 
     python hugging_face.py FOLDER
 

@@ -1,4 +1,4 @@
-"""PaddleNLP's LoRA: what is trained, what checkpoints hold, and what is exported."""
+"""PaddleNLP's LoRA: trained weights, checkpoints and exports."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What fused models are given: masks of every form against the stock model, and what is refused."""
+"""Inputs of fused models: masks of every form against the stock model, and refusals."""
 
 import numpy as np
 import paddle

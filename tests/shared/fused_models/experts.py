@@ -1,4 +1,4 @@
-"""Mixtures of experts as the plain loop over experts that their papers state.
+"""Mixtures of experts as the plain loop over experts of their papers.
 
 PaddleNLP's own blocks stop with an error on Paddle 3.3.1, so this loop is what the unfused models compute.
 """

@@ -77,7 +77,7 @@ class Family:
 
     @property
     def title(self) -> str:
-        """The row of the README's table."""
+        """Its row in the table of docs/fusing.md."""
         return self.row or families.FAMILIES[self.model_type].title
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""Training steps, and how far two runs of one model may part.
+"""Training steps, and how far two runs of one model may diverge.
 
-Training is chaotic: one rounding grows from step to step. How far a fused run may part from the unfused one
-is therefore not chosen but measured: the unfused model runs again while the results of its norms, attention
-and feed-forward layers, those that fused operators round in another way, are off by a unit in the last place
-at random. See ``allowed`` for what the fused run may then do.
+Training is chaotic: one rounding grows from step to step. How far a fused run may diverge from the unfused
+one is therefore not chosen but measured: the unfused model runs again while the results of its norms,
+attention and feed-forward layers, which fused operators round differently, are off by a unit in the last
+place at random. ``allowed`` has the bound that follows.
 """
 
 from __future__ import annotations

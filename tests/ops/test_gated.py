@@ -20,36 +20,6 @@ def random(*shape):
     return tensor
 
 
-VIEWS = {
-    "columns": lambda x: (x[:, 3:20], x[:, 20:37]),
-    "every other row": lambda x: (x[::2, :17], x[::2, 17:34]),
-    "columns of another order": lambda x: (x.transpose([1, 0])[:17], x.transpose([1, 0])[17:34]),
-    "every other column": lambda x: (x[:, :34:2], x[:, 1:35:2]),
-    "one row for all": lambda x: (x[:1, :17].expand([6, 17]), x[:, 17:34]),
-    "three dimensions": lambda x: (x.reshape([2, 3, 40])[..., :7], x.reshape([2, 3, 40])[..., 7:14]),
-    "dimensions out of order": lambda x: (
-        x.reshape([2, 3, 40]).transpose([1, 0, 2])[..., :7],
-        x.reshape([2, 3, 40]).transpose([1, 0, 2])[..., 7:14],
-    ),
-}
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_views_equal_dense_tensors_bit_for_bit(view):
-    x = random(6, 40)
-    views = VIEWS[view](x)
-    assert not all(tensor.is_contiguous() for tensor in views)
-    dense = [tensor.detach().clone() for tensor in views]
-    for tensor in dense:
-        tensor.stop_gradient = False
-    with use_backend("native", strict=True):
-        out, expected = swiglu(*views), swiglu(*dense)
-        found, right = gradients(out, list(views)), gradients(expected, dense)
-    np.testing.assert_array_equal(out.numpy(), expected.numpy())
-    for one, other in zip(found, right, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
-
-
 def test_both_forms_are_the_same_bit_for_bit():
     x = random(5, 4100)
     with use_backend("native", strict=True):

@@ -235,19 +235,6 @@ def test_with_the_loss_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_o
     assert bits(tensors[1 - frozen].grad) == bits(both[2 - frozen])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("frozen", [0, 1])
-def test_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_own(frozen, reduction, dtype):
-    tensors = inputs(dtype=dtype)
-    with use_backend("native", strict=True):
-        both = losses_and_gradients(*tensors, reduction=reduction)
-        tensors[frozen].stop_gradient = True
-        linear_cross_entropy(*tensors, reduction=reduction).backward()
-    assert tensors[frozen].grad is None
-    assert bits(tensors[1 - frozen].grad) == bits(both[2 - frozen])
-
-
 PEAK = """
     import sys
     import paddle

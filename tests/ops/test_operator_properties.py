@@ -1,5 +1,7 @@
 """What holds for the host kernels of every operator, case by case and bit by bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import paddle
 import pytest
@@ -67,8 +69,26 @@ def _misaligned(tensor):
     return flat[1:].reshape(tensor.shape) if tensor.size else tensor
 
 
+def _in_wider_rows(tensor):
+    return paddle.concat([tensor, tensor], -1)[..., : tensor.shape[-1]] if tensor.ndim else tensor
+
+
+def _every_other(tensor):
+    return paddle.stack([tensor, tensor], -1).flatten(-2)[..., ::2] if tensor.ndim else tensor
+
+
 @every_case
-@pytest.mark.parametrize("arrange", [_transposed, _misaligned])
+@pytest.mark.parametrize("arrange", [_transposed, _misaligned, _in_wider_rows, _every_other])
 def test_the_place_in_memory_does_not_matter(case, arrange):
     plain = _computed(case)
     _assert_same_bits(plain, _computed(case, arrange=arrange))
+
+
+@every_case
+def test_a_frozen_tensor_leaves_the_other_gradients_as_they_are(case):
+    plain = _computed(case)
+    prepared = Case(case, case.dtypes[-1])
+    for frozen in case.gradients if len(case.gradients) > 1 else ():
+        prepared.case = replace(case, gradients=tuple(name for name in case.gradients if name != frozen))
+        found = prepared.compute("native", "cpu", prepared.dtype)
+        _assert_same_bits({name: plain[name] for name in found}, found)

@@ -132,20 +132,6 @@ def test_gradient_of_a_grouped_weight_as_an_operator(device, group_list, capture
             np.testing.assert_allclose(listed.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("frozen", [0, 1])
-def test_a_frozen_operand_of_grouped_matmul_has_no_gradient_and_the_other_keeps_its_own(frozen):
-    paddle.set_device("cpu")
-    tensors = [paddle.randn([5, 3]), paddle.randn([2, 3, 4])]
-    for tensor in tensors:
-        tensor.stop_gradient = False
-    with use_backend("native", strict=True):
-        both = paddle.grad([grouped_matmul(*tensors, [2, 5])], tensors)
-        tensors[frozen].stop_gradient = True
-        grouped_matmul(*tensors, [2, 5]).backward()
-    assert tensors[frozen].grad is None
-    np.testing.assert_array_equal(tensors[1 - frozen].grad.numpy(), both[1 - frozen].numpy())
-
-
 # ---- wrong arguments of the host operators, past the checks in Python: words, and no crash
 
 PERMUTE, UNPERMUTE, RESTORE = "pf_moe_token_permute", "pf_moe_token_unpermute", "pf_moe_token_restore"

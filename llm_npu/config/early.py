@@ -22,8 +22,7 @@ class Early:
 
     ``argv``: the command line, without the program's name. ``device``: as given
     (``llm_npu.config.device_flag``). ``nproc``: processes to start on this machine. ``profile_dir``: the
-    folder of ``--profile``. ``is_rank``: a launcher has started this process. ``dry``: nothing is computed
-    (VIRTUAL_NPU_DRY).
+    folder of ``--profile``. ``is_rank``: a launcher has started this process.
     """
 
     argv: tuple[str, ...]
@@ -34,7 +33,6 @@ class Early:
     profile_dir: Path | None = None
     deterministic: bool = False
     is_rank: bool = False
-    dry: bool = False
 
     @classmethod
     def of(cls, argv: Sequence[str], run: Namespace) -> Early:
@@ -49,8 +47,12 @@ class Early:
             profile_dir=output_dir / FOLDER if run.profile else None,
             deterministic=run.deterministic,
             is_rank=process_count() > 1,
-            dry=virtual_npu.is_dry(),
         )
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is computed (VIRTUAL_NPU_DRY); known once the device is chosen."""
+        return virtual_npu.is_dry()
 
     @property
     def starts_ranks(self) -> bool:

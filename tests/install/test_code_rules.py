@@ -1,0 +1,67 @@
+"""Rules of the code that ruff does not know.
+
+No function takes more positional arguments than a reader keeps apart; what has more takes them by name.
+llm_npu raises UserError with a sentence for bad input, so that programs answer with it; a defect is an
+assert.
+"""
+
+import ast
+
+import pytest
+from places import ROOT
+from test_imports import Sources, below
+
+MOST = 7
+# Not paddle_fused: its functions have the signatures of the operators that they stand for.
+CHECKED = ("llm_npu", "scripts", "benchmarks")
+
+
+def too_long(sources: Sources) -> list[str]:
+    """One line for each function with more than ``MOST`` positional parameters."""
+    return [
+        f"{module}, line {node.lineno}: {node.name} has {count} positional parameters"
+        for module, tree in sources.trees.items()
+        if below(module, *CHECKED)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (count := len(node.args.posonlyargs) + len(node.args.args)) > MOST
+    ]
+
+
+def plain_value_errors(sources: Sources) -> list[str]:
+    """One line for each ValueError with a sentence that llm_npu raises."""
+    return [
+        f"{module}, line {node.lineno} raises ValueError"
+        for module, tree in sources.trees.items()
+        if below(module, "llm_npu")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Raise) and ast.unparse(node.exc or node).startswith("ValueError(")
+    ]
+
+
+@pytest.fixture(scope="module")
+def project():
+    return Sources(ROOT)
+
+
+def test_signatures_of_the_project(project):
+    assert too_long(project) == []
+
+
+def test_errors_of_the_project(project):
+    assert plain_value_errors(project) == []
+
+
+def test_plain_value_errors_are_noticed(tmp_path):
+    (tmp_path / "llm_npu").mkdir()
+    (tmp_path / "llm_npu/a.py").write_text("def f():\n    raise ValueError('no')\n")
+    (tmp_path / "llm_npu/b.py").write_text("def f():\n    raise UserError('no')\n")
+    assert plain_value_errors(Sources(tmp_path)) == ["llm_npu.a, line 2 raises ValueError"]
+
+
+def test_long_signatures_are_noticed(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    parameters = "a, b, c, d, e, f, g"
+    (tmp_path / "scripts/a.py").write_text(f"def at_most({parameters}, *, h): pass\n")
+    (tmp_path / "scripts/b.py").write_text(f"class A:\n    def more({parameters}, h): pass\n")
+    assert too_long(Sources(tmp_path)) == ["scripts.b, line 2: more has 8 positional parameters"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ SYLLABLES = ["ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "
 DOCUMENTS, WORDS = 300, 120
 SCALE = 0.02  # standard deviation of the weights
 TAIL = 3000  # characters of a failed run
+ERROR = re.compile(r"([\w.]+(Error|Exception)|error):")
 
 
 def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
@@ -101,9 +103,16 @@ def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int
     if done.returncode not in accepted:
         from .process import ended_by
 
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise UserError(f"{name} {ended_by(done.returncode)}: {' '.join(said[-4:])[-TAIL:]}")
+        raise UserError(f"{name} {ended_by(done.returncode)}: {last_words(done.stdout + done.stderr)}")
     return done.stdout
+
+
+def last_words(printed: str) -> str:
+    """The last error that a program has printed, which explanations of it may follow; or its last lines."""
+    said = [line.strip() for line in printed.splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(said) if ERROR.match(line)]
+    quoted = said[errors[-1] : errors[-1] + 2] if errors else said[-4:]
+    return " ".join(quoted)[-TAIL:]
 
 
 def words(arguments: Mapping[str, object]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_npu.acceptance import command, journal, process, reference
+from llm_npu.acceptance import command, journal, process, reference, trained
 from llm_npu.acceptance.journal import DIFFERS, LOST, NOTE, SAME, Check, Journal
 from llm_npu.acceptance.pieces import BY_NAME, PIECES
 from llm_npu.acceptance.result import JSON, PAGE, Finished, Result
@@ -144,6 +144,19 @@ def test_the_result_begins_with_what_differs(result, tmp_path):
         assert "alice" not in text and "node17" not in text and "/home" not in text
     for outside in ("http:", "https:", "src=", "@import"):
         assert outside not in html
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("step 1\nOSError: a.so: undefined symbol: f\nrun      pip list", "OSError: a.so"),
+        ("error: --nproc is 9.\n", "error: --nproc is 9."),
+        ("ValueError: a\nPreconditionNotMet\nExternalError: ACL 507011\n[Hint]\nmore", "ExternalError: ACL"),
+        ("one\n\ntwo\n", "one two"),
+    ],
+)
+def test_a_failed_run_is_quoted_with_its_error(printed, words):
+    assert trained.last_words(printed).startswith(words)
 
 
 def test_the_bounds_grow_with_the_roundings():

@@ -1,13 +1,13 @@
-"""Whether a model would stay on an Ascend card's cores: exit code 1 if something would run on its AICPU.
+"""Does a model stay on an Ascend card's cores? Exit code 1 if something would run on its AICPU.
 
     python scripts/check_dtypes.py llama-tiny                # a preset, or a directory with config.json
     python scripts/check_dtypes.py run.yaml                  # the arguments of scripts/run_llama_npu.py
     python scripts/check_dtypes.py my_model.py:build --json  # a function that gives a layer and a sample
 
-Builds the model with random weights and --layers layers, in the precision that the run asks for, looks at
-its tensors and its optimizer's, and watches the kernels of one training step. A function of your own
-takes no arguments; the sample is what the model is called with (a dictionary of arguments, a list, or a
-tensor), the first thing that the model returns is taken for its loss, and there is no optimizer.
+Builds the model with random weights and --layers layers in the precision of the run, checks its tensors and
+those of its optimizer, and watches the kernels of one training step. A function of your own takes no
+arguments. It returns a layer and a sample, the model's input (a dictionary of arguments, a list or a tensor).
+The first output of the model counts as its loss, and there is no optimizer.
 
 Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, with one sentence on stderr.
 --host also counts what would fall back to the host's CPU for a dtype that paddle-custom-npu lacks.
@@ -64,7 +64,7 @@ def of_function(name: str):
     """The model and the sample that FILE.py:FUNCTION gives."""
     file, _, function = name.rpartition(":")
     if not Path(file).is_file():
-        raise UserError(f"{file} is no file; give FILE.py:FUNCTION")
+        raise UserError(f"{file} is not a file; give FILE.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -180,7 +180,7 @@ def _read(lines: Iterable[str], name: str) -> Journal:
                 step.last = number
                 step = None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(f"{name}, line {number + 1}, is no line of a journal: {line[:80]!r}") from None
+            raise UserError(f"{name}, line {number + 1}, is not a line of a journal: {line[:80]!r}") from None
     return Journal(steps, list(lives.values()), peak)
 
 

@@ -127,9 +127,9 @@ class Layout:
             )
         if micro_batches % stages or micro_batches < 2 * stages:
             raise UserError(
-                f"with --virtual_pp_degree a plan has micro batches go through the {stages} stages in groups "
-                f"of so many, two of them at least, and a step has {micro_batches}; give another "
-                "--global_batch_size, or leave --virtual_pp_degree out"
+                f"--virtual_pp_degree takes micro batches in groups of {stages}, as many as stages, and at "
+                f"least two groups; a step has {micro_batches}; give another --global_batch_size, or leave "
+                "--virtual_pp_degree out"
             )
 
     @property

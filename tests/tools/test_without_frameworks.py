@@ -15,8 +15,10 @@ try:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 except SystemExit as end:
     code = end.code
-loaded = {"paddle", "paddlenlp", "torch", *(["pandas", "matplotlib"] if "--html" not in sys.argv else [])}
-loaded &= set(sys.modules) - ({"pandas"} if "report" in sys.argv else set())
+heavy = {"paddle", "paddlenlp", "torch"}
+if "report" not in sys.argv and "--html" not in sys.argv:
+    heavy |= {"pandas", "matplotlib"}
+loaded = heavy & set(sys.modules)
 sys.exit(f"imported: {loaded}" if loaded else code)
 """
 RUN = ["--model_name_or_path", "llama2-70b", "--cards", "32", "--global_batch_size", "512"]
@@ -31,7 +33,7 @@ COMMANDS = [
     (["doctor", "--explain", "nowhere"], 2, "cannot be read"),
     (["doctor", "--explain", "run.log"], 1, "kernel-exception"),
     (["profiling", "report", "--help"], 0, "--compare"),
-    (["profiling", "report", "nowhere"], 2, "is no folder"),
+    (["profiling", "report", "nowhere"], 2, "is not a folder"),
     (["profiling", "report", "profile"], 0, "Top operators"),
     (["profiling", "report", "profile", "--html", "report.html"], 0, "The page is report.html"),
     (["numerics", "compare", "--help"], 0, "--yardstick"),

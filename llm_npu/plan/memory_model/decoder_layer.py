@@ -1,7 +1,7 @@
-"""What one decoder layer holds, forward and backward, tensor by tensor in the order in which Paddle does it.
+"""The memory of one decoder layer, forward and backward, tensor by tensor in the order of allocation.
 
-The order was read off traces of allocations on the virtual NPU; the names are those of PaddleNLP's layers. A
-forward keeps what its backward needs; names of tensors that a layer keeps begin with ``kept``.
+The order was taken from traces of allocations on the virtual NPU; the names are those of PaddleNLP's layers.
+A forward pass keeps what its backward pass needs; the names of these tensors begin with ``kept``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Sharding stage 3: a card has a part of every large weight, and all of it while a layer works with it.
+"""Sharding stage 3: a card has a part of every large weight, and the whole of it while a layer uses it.
 
-As Paddle's GroupShardedStage3 does it:
+As in Paddle's GroupShardedStage3:
 
-- the weight that is used next is gathered beside the one in use;
-- what a layer with weights puts out is copied;
-- before a layer's backward, the gradient of its whole weight is made, zeros of float32, and the weight before
-  it is gathered; of the gradient the card keeps its part until the optimizer's step.
+- the next weight is gathered while the current one is in use;
+- the output of a layer with weights is copied;
+- before a layer's backward pass, the gradient of its whole weight is allocated as float32 zeros, and the
+  previous weight is gathered; the card keeps its part of the gradient until the optimizer's step.
 
-Weights of few numbers stay whole, with one buffer for their gradients.
+Small weights stay whole and share one buffer for their gradients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adds up what is held at once, part by part."""
+"""Adds up the memory that is in use at once, part by part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Moment:
 
 
 class Ledger:
-    """Tensors by name, each belonging to a part such as "activations", and when most was held."""
+    """Tensors by name, each belonging to a part such as "activations", and the peak of each phase."""
 
     def __init__(self):
         self.moments: list[Moment] = []

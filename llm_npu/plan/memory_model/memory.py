@@ -1,10 +1,11 @@
-"""What a card holds at most in a training step, and what that consists of.
+"""The peak memory of a card in a training step, and what it consists of.
 
-The step is walked through as Paddle does it, tensor by tensor, after the first one, which makes the
-optimizer's states: forward of the last layer, loss, backward of the head and of the last layer, gradient of
-the embedding, gradients sent. Mixed precision as the trainer has it by default: weights of bfloat16,
-gradients, master weights and AdamW's two moments of float32. On a card the communication library and the
-runtime take more (`llm_npu.plan.answer`).
+A step is followed tensor by tensor, as Paddle runs it once the optimizer's states exist: forward of the last
+layer, loss, backward of the head and of the last layer, gradient of the embedding, gradients sent. A dry run
+of one layout gives the same figures and takes many times as long, and a search has thousands of layouts.
+
+Mixed precision is the trainer's default: weights of bfloat16; gradients, master weights and AdamW's two
+moments of float32. On a card the communication library and the runtime take more (`llm_npu.plan.answer`).
 """
 
 from __future__ import annotations

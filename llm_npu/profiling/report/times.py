@@ -22,7 +22,7 @@ def nanoseconds(microseconds: str | int) -> int:
     """
     found = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
     if abs(found) >= FARTHEST:
-        raise UserError(f"{microseconds!r:.40} microseconds are no time of a profile")
+        raise UserError(f"{microseconds!r:.40} microseconds are not a time of a profile")
     return found
 
 
@@ -34,7 +34,7 @@ def _of_text(microseconds: str) -> int:
         number = Decimal(microseconds.strip())  # blanks, tabs, signs, exponents
         return int(number * 1000) if number.adjusted() < 20 else FARTHEST
     except (InvalidOperation, ValueError, OverflowError):
-        raise UserError(f"{microseconds!r:.40} is no number of microseconds") from None
+        raise UserError(f"{microseconds!r:.40} is not a number of microseconds") from None
 
 
 def text(duration: float) -> str:

@@ -173,7 +173,7 @@ def test_what_would_be_measured_is_refused(run_python, tmp_path, inputs, name, v
 def test_a_file_that_is_no_journal_is_named(tmp_path):
     file = tmp_path / "journal"
     file.write_text('{"event":"mark","text":"step begins"}\nnothing\n')
-    with pytest.raises(ValueError, match="line 2, is no line of a journal: 'nothing"):
+    with pytest.raises(ValueError, match="line 2, is not a line of a journal: 'nothing"):
         journal.read(file)
 
 

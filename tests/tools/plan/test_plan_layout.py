@@ -107,7 +107,7 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
         ({"pipeline_parallel_degree": 1, "sharding": "stage3"}, "stage3 does not go with tensor parallelism"),
         ({"overlap": "much"}, "--overlap is 'much'"),
         ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is no fused operator"),
-        ({"virtual_pp_degree": 2, "global_batch_size": 6}, "groups of so many, .* a step has 6"),
+        ({"virtual_pp_degree": 2, "global_batch_size": 6}, "in groups of 4, .* a step has 6"),
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "a pipeline of 3 stages or more"),
         ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "give --tensor_parallel_degree"),
     ],

@@ -177,7 +177,7 @@ def test_a_virtual_npu_is_named(folder, tmp_path, capsys):
 def test_bad_input_is_one_sentence(tmp_path, capsys):
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1 and "is no folder" in captured.err
+    assert captured.out == "" and captured.err.count("\n") == 1 and "is not a folder" in captured.err
     with pytest.raises(SystemExit) as ended:
         main(["report", str(tmp_path), "--top", "0"])
     assert ended.value.code == 2 and "at least 1" in capsys.readouterr().err

@@ -265,7 +265,7 @@ def test_no_profile(tmp_path, content):
         folder.mkdir()
     if content == "other files":
         (folder / "loss.json").write_text("{}")
-    with pytest.raises(ValueError, match="is no folder" if content == "no folder" else "holds no profile"):
+    with pytest.raises(ValueError, match="is not a folder" if content == "no folder" else "holds no profile"):
         summary.build(folder)
 
 

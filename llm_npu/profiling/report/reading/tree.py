@@ -41,7 +41,7 @@ class Found:
 def search(directory: Path) -> Found:
     """Looks through ``directory``; ValueError in words if there is no profile that can be read."""
     if not directory.is_dir():
-        raise UserError(f"{directory} is no folder. Give the folder that a profiler has written to.")
+        raise UserError(f"{directory} is not a folder; give the folder that a profiler has written to")
     found = Found([], [], [], [], False)
     raw = []
     for name, folders, files in os.walk(directory):

@@ -8,17 +8,19 @@ from types import SimpleNamespace
 from llm_npu.config import check_model
 from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
+from paddle_fused import registry
 
 from .shape import ModelShape
 
-# Fused operators, and the script's arguments that switch them.
-SWITCHES = {
-    "attention": "use_npu_fusion_attention",
-    "rms_norm": "use_fused_rms_norm",
-    "rope": "use_fused_rope",
-    "swiglu": "use_fused_swiglu",
-    "moe": "use_fused_moe",
+# Fused operators by the planner's names, and the script's arguments that switch them.
+_REGISTERED = {
+    "attention": "flash_attention",
+    "rms_norm": "rms_norm",
+    "rope": "apply_rotary",
+    "swiglu": "swiglu",
+    "moe": "fused_moe",
 }
+SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
 GRANULARITIES = ("full", "full_attn", "core_attn")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paddle_fused import registry
+
 from ..layout import Layout
 from ..shape import ModelShape
 from .operations import Operation
@@ -18,21 +20,28 @@ BLOCK = 128  # attention computes whole blocks of so many queries and keys
 DOCUMENTS = 4  # that a packed sample of the mask "documents" is taken to consist of
 BACKWARD_ATTENTION = 2.5  # five products instead of two: the fused one computes scores again
 
+
+def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """A row of TRAFFIC: one kernel, whose bytes are those that the operator is registered with."""
+    forward, both = (registry.find(operator).cost(WIDTH, way, **element).bytes for way in (False, True))
+    return (forward, 1, forward), (both - forward, 1, both - forward)
+
+
 # Of a chain of kernels: bytes per element that they read and write, how many they are, and the bytes that
 # come from elsewhere or go there. Forward, then backward. Fused: one kernel in bfloat16. Composed: as
 # PaddleNLP's and Megatron's Python does it, the norm and the softmax in float32.
 TRAFFIC = {
-    ("rms_norm", True): ((4, 1, 4), (6, 1, 6)),
+    ("rms_norm", True): _fused("rms_norm", tokens=1, hidden=1),
     ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
-    ("swiglu", True): ((6, 1, 6), (10, 1, 10)),  # per element of I
+    ("swiglu", True): _fused("swiglu", tokens=1, hidden=1),  # per element of I
     ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
-    ("rope", True): ((4, 1, 4), (4, 1, 4)),
+    ("rope", True): _fused("rotary_mul", tokens=1, heads=1, head_dim=1),
     ("rope", False): ((18, 5, 4), (18, 5, 4)),
     ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, as a dry run of PaddleNLP's model counts
 }
 # Of the logits: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
-ADAM = 30  # bytes a weight: reads gradient, master weight and two moments, writes these three and the weight
+ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # a weight
 CLIP = 12  # bytes a weight: a gradient is read for the norm, then scaled
 
 

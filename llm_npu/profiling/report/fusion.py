@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from paddle_fused import registry
+
 from . import classes
 from .measure import Operator
 
@@ -25,14 +27,18 @@ class _Fusion:
     mark_beside_fused: str = ""
 
 
-_SWITCH = "llm_npu.surgery.apply_fused_kernels(model), or --{} true for scripts/run_llama_npu.py"
+def _surgery(operator: str) -> str:
+    switch = registry.find(operator).switch
+    return f"llm_npu.surgery.apply_fused_kernels(model), or --{switch} true for scripts/run_llama_npu.py"
+
+
 _FUSIONS = (
     _Fusion(
         "attention",
         r"flashatt|attentionscore|inferattention|scaleddotproduct|fusedattention",
         (r"^softmax(v2|grad|ext)*$", r"^(batch)?matmul(v[23])?(grad)?$"),
         r"^softmax(v2|grad|ext)*$|^batchmatmul(v[23])?(grad)?$",
-        _SWITCH.format("use_npu_fusion_attention"),
+        _surgery("flash_attention"),
         r"^batchmatmul",  # without it the softmax is the router's of a mixture of experts
     ),
     _Fusion(
@@ -40,14 +46,14 @@ _FUSIONS = (
         r"rmsnorm",
         (r"^rsqrt(grad)?$",),
         r"^(rsqrt|pow|square|reducemean|reducemeand|mean)(grad)?$",
-        _SWITCH.format("use_fused_rms_norm"),
+        _surgery("rms_norm"),
     ),
     _Fusion(
         "SwiGLU",
         r"swiglu",
         (r"^(silu|swish)(grad)?$",),
         r"^(silu|swish)(grad)?$",
-        _SWITCH.format("use_fused_swiglu"),
+        _surgery("swiglu"),
     ),
     _Fusion(
         "rotary embedding",
@@ -55,7 +61,7 @@ _FUSIONS = (
         # Paddle negates with scale. Any model scales and concatenates, not any has gated activations.
         (r"^neg(ative)?(grad)?$|^scale$|^muls$", r"^concat(v2|d)?(grad)?$", r"^swiglu|^silu|^swish"),
         r"^neg(ative)?(grad)?$|^concat(v2|d)?(grad)?$",
-        _SWITCH.format("use_fused_rope"),
+        _surgery("apply_rotary"),
         r"^neg(ative)?(grad)?$",
     ),
     _Fusion(

@@ -207,46 +207,46 @@ def page(found: Validation) -> str:
     accumulate = found.goal[0].point.software.accumulate
     return f"""# Accuracy of predicted step times
 
-`python -m llm_npu.plan` predicts runs that nobody here has made: no figure of this page was measured by
-this project. It compares the cost model with throughput that others published, run by run, and says how far
-off it is. `python -m benchmarks planner` prints these tables; with `--write` it also writes
-the efficiencies that plans use.
+`python -m llm_npu.plan` predicts runs that this project has not made; no figure on this page was measured by
+it. The page compares the cost model with published throughput, run by run, and states the error.
+`python -m benchmarks planner` prints these tables; with `--write` it also writes the efficiencies that
+plans use.
 
 ## The runs
 
 {len(published["points"])} runs of Llama-like models, bfloat16, on servers called Atlas 900 A2 PODc (910B
 cards with 64 GB), in tokens/s of a card: {published["source"]}. `benchmarks/planner/published.json` has them
-with all options. Eight of them, in bold, are those by which the model is judged.
+with all options. The model is judged by eight of them, in bold.
 
 They are runs of **MindSpeed-LLM on PyTorch**, not of this project's programs. The model therefore predicts
-them as Megatron runs them: gradients summed in float32 by kernels of their own, no recompute,
-sequence-parallel inputs gathered again in the backward pass, with MC2 too (`ascend_turbo/initialize.py`
-sets `all_gather_recomputation`), collectives of the backward pass beside products, the stages' own numbers
-of layers. The fused attention has key and value heads as they are (`dot_product_attention.py` repeats them
-for other attention only), and the loss is counted kernel by kernel as MindSpeed's `cross_entropy.py` has
-it. A plan for this project's trainer counts what that does; its kernels are the same CANN kernels, but the
-difference between both programs has not been measured by anybody.
+them as Megatron executes them: gradients accumulated in float32 by separate kernels, no recompute,
+sequence-parallel inputs gathered again in the backward pass, also with MC2 (`ascend_turbo/initialize.py` sets
+`all_gather_recomputation`), collectives of the backward pass beside matmuls, and the stages' own numbers of
+layers. Fused attention uses key and value heads as they are (`dot_product_attention.py` repeats them for
+other attention only), and the loss is counted kernel by kernel, as in MindSpeed's `cross_entropy.py`. A plan
+for this project's trainer counts what the trainer does. The CANN kernels are the same, but nobody has
+measured the difference between the two programs.
 
 ## The method
 
 A step is a list of operations, generated from the model's sizes and the layout
-(`llm_npu/plan/step_model/stage.py`), of which every one takes the time that its operations and bytes need at
-the card's published peaks (`llm_npu/plan/step_model/roofline.py`). Three shares of these peaks are fitted,
-for all runs alike, no constant is for one run:
+(`llm_npu/plan/step_model/stage.py`). Each takes the time that its operations and bytes need at the card's
+published peaks (`llm_npu/plan/step_model/roofline.py`). Three shares of these peaks are fitted, the same for
+all runs:
 
 {_parameters(found)}
 
 The fit minimises squares of log(predicted / measured) / {NOISE} plus those of log(parameter / prior) /
 width. Priors are what single kernels reach; `benchmarks/planner/fitting.py` gives the reasons. Everything
-else is counted, published, or measured on single kernels by third parties, with its source in
+else is counted, published, or measured on single kernels by third parties, with sources in
 `llm_npu/core/data`:
 memory sustains {on.memory_efficiency:.0%} of its bandwidth, collectives {on.within_server.efficiency:.0%}
-of HCCS; a weight's gradient costs {accumulate} bytes to sum, its update {ADAM}; a logit {loss}. Assumed,
-for want of a source: RoCE at {on.between_servers.efficiency:.0%}, latencies, and what the host needs to
-launch a kernel. The runs hardly depend on them, so they do not confirm them.
+of HCCS; a weight's gradient costs {accumulate} bytes to sum, its update {ADAM}; a logit {loss}. Assumed
+without a source: RoCE at {on.between_servers.efficiency:.0%}, latencies, and the host's time to launch a
+kernel. The runs hardly depend on these, so they do not confirm them.
 
-Every run is predicted from efficiencies that are fitted **without it and without its twins**, runs of the
-same layers on the same degrees, such as LLaMA2 34B and CodeLlama 34B. The last column is stricter: from the
+Every run is predicted from efficiencies fitted **without it and without its twins**, runs with the same
+layers and degrees, such as LLaMA2 34B and CodeLlama 34B. The last column is stricter: predicted from the
 other seven of the eight.
 
 ## The runs one by one
@@ -261,12 +261,12 @@ other seven of the eight.
 
 {summary(found)}
 
-The goal is stated for the error of throughput. With the runs as this page takes them it
+The goal applies to the throughput error. With the runs as interpreted on this page it
 {_verdict(found.goal)}; with MC2 in every run whose script names it,
 it {_verdict(found.scripted_goal)}: see the next section.
 
 A plan states the uncertainty of its step time as ±{100 * found.efficiencies.error:.0f} %: nine of ten runs
-of the table are predicted within it.
+in the table are predicted within it.
 
 ## Runs in doubt
 
@@ -274,29 +274,29 @@ of the table are predicted within it.
 
 ## Gains of single operators
 
-What the run LLaMA2 7B gains by one fused operator, in tokens/s, as predicted, and as published for
-Llama-2-7B: {published["gains"]["source"]}. None of these figures was used in a fit; that the cache keeps
-what one kernel of a chain passes to the next was put into the model in view of them.
+The gain of the run LLaMA2 7B from one fused operator, in tokens/s, as predicted, and as published for
+Llama-2-7B: {published["gains"]["source"]}. None of these figures was used in a fit. They did motivate one
+property of the model: the cache keeps what one kernel of a chain passes to the next.
 
 {_gains(found)}
 
 The published gain of attention is smaller than either prediction. The model composes attention as PaddleNLP
-does, whose softmax casts to float32 and back by kernels of their own; what the published figure is compared
-with is not said.
+does, whose softmax casts to float32 and back in separate kernels. The baseline of the published figure is not
+stated.
 
-## Where it is wrong
+## Known errors
 
 - Of the eight, **{worst.point.name}** is furthest off ({percent(worst.error)}), of all runs
   {furthest.point.name} ({percent(furthest.error)}).
-- Qwen1.5 7B and LLaMA3 8B have the same hidden size, query heads, degrees, length and batch and hardly
-  different work, and were published with 2951 and 2400 tokens/s.
-- The README has one and the same run twice: LLaMA2 34B (810) and CodeLlama 34B (902) have the same sizes
-  and options. So 11 % between two measurements is what no model can explain.
-- Causal attention over 32K tokens comes out too slow where it matters most (Qwen2.5 14B, 7B): one
-  efficiency serves all lengths.
-- The README says neither the variant of the cards nor the release of CANN. The variant was inferred
-  (`llm_npu/core/data/cards.json`, `alias_reason`); another peak would change the fitted `cube` and nothing
-  else here. For other cards the efficiencies are carried over; nothing published confirms that.
+- Qwen1.5 7B and LLaMA3 8B have the same hidden size, query heads, degrees, length and batch and almost
+  the same work, and were published with 2951 and 2400 tokens/s.
+- The README lists one run twice: LLaMA2 34B (810) and CodeLlama 34B (902) have the same sizes and options.
+  No model can explain these 11 %.
+- Causal attention over 32K tokens is predicted too slow where it matters most (Qwen2.5 14B, 7B): all lengths
+  share one efficiency.
+- The README states neither the card variant nor the CANN release. The variant was inferred
+  (`llm_npu/core/data/cards.json`, `alias_reason`); another peak would change only the fitted `cube`. For
+  other cards the efficiencies are carried over; nothing published confirms that.
 - The runs are of August to October 2024. Later releases of the same software publish better figures.
 - Not covered by any run: mixtures of experts, recompute, sharding stages 2 and 3, more than 64 cards, 910C.
 

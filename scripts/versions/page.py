@@ -11,18 +11,18 @@ from .results import YES, Results
 NOT_RUN = "not run"
 BEGINNING = """# Releases of Paddle
 
-Written by `scripts/run_versions.py` from what it has run; nothing here ran on a card. On each release the
-project is installed as a user does it (`pip install paddlepaddle==3.0.0`, then `pip install ".[test]"` in a
-clone), and each row below is tried there with the command of the guide or with the tests that stand for it.
-A cell says yes, with what was seen, or no, with the sentence that refuses or the failure.
+`scripts/run_versions.py` writes this page from its results; nothing here ran on a card. On each release the
+project is installed as a user would (`pip install paddlepaddle==3.0.0`, then `pip install ".[test]"` in a
+clone). Each row is tried with the command of the guide, or with the tests of the feature. A cell says yes,
+with the result, or no, with the sentence that refuses or the failure.
 """
 HOW = """
-The operators' rows and that of the virtual NPU's runtime are tests, part of the suite. The other rows are
-runs of `scripts/run_llama_npu.py`, on two processes for five steps: tensor, sequence and auto-parallel
-without stages must follow one process's losses to the resolution of bfloat16, the others must lower theirs.
-A resumed run must end with the very loss of one that did not stop.
+The rows of the operators and of the virtual NPU's runtime are tests, part of the suite. The other rows are
+runs of `scripts/run_llama_npu.py` on two processes for five steps. Tensor, sequence and auto-parallel without
+stages must match one process's losses to the resolution of bfloat16; the others must lower their loss. A
+resumed run must end with exactly the loss of an uninterrupted one.
 
-`python scripts/run_versions.py 3.2.2` runs one release again, and with `--only 'sharding*'` some rows of it.
+`python scripts/run_versions.py 3.2.2` repeats one release, and `--only 'sharding*'` some of its rows.
 """
 
 
@@ -37,7 +37,7 @@ def page(results: Sequence[Results]) -> str:
     for number in steps:
         lines.append(_row(f"after {number} steps", [_loss(known, number, results) for known in results]))
     lines += [
-        f"\nIn brackets: how far it is from that of {REFERENCE}, on the same text.",
+        f"\nIn brackets: the difference from {REFERENCE}, on the same text.",
         "",
         "## What was run",
         "",

@@ -70,46 +70,46 @@ SETTINGS: dict[str, Setting] = {
         _is_positive_number,
     ),
     "VIRTUAL_NPU_STRICT": Setting(
-        "1 refuses kernels that a card would not have for the dtype", "0", "0 or 1", _is_switch
+        "1 refuses kernels that a card lacks for the dtype", "0", "0 or 1", _is_switch
     ),
-    "VIRTUAL_NPU_BRIDGE": Setting("0 leaves Paddle's CPU kernels out", "1", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_BRIDGE": Setting("0 disables Paddle's CPU kernels on npu", "1", "0 or 1", _is_switch),
     "VIRTUAL_NPU_LINK_GBPS": Setting(
-        "gigabytes per second of a device's link, in each direction",
+        "bandwidth of a device's link in GB/s, per direction",
         "unlimited",
         "a number above zero, such as 25",
         _is_positive_number,
     ),
     "VIRTUAL_NPU_LINK_US": Setting(
-        "microseconds that a collective takes besides", "0", "zero or a number above it", _is_zero_or_more
+        "latency of a collective in microseconds", "0", "zero or a number above it", _is_zero_or_more
     ),
     "VIRTUAL_NPU_SYNC_SENDS": Setting(
-        "1 has a send wait until it is received, as on a card", "0", "0 or 1", _is_switch
+        "1 makes a send block until it is received, as on a card", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_COLLECTIVE_TIMEOUT": Setting(
-        "seconds until a rank that cannot come to a collective is an error",
+        "seconds until a rank that cannot arrive at a collective is an error",
         "5",
         "a number above zero, such as 5",
         _is_positive_number,
     ),
     "VIRTUAL_NPU_COLLECTIVE_LIMIT": Setting(
-        "seconds until a rank that does not come to a collective is an error",
+        "seconds until a rank that does not arrive at a collective is an error",
         "600",
         "a number above zero, such as 600",
         _is_positive_number,
     ),
     "VIRTUAL_NPU_DRY": Setting(
-        "1 computes nothing, but accounts for memory, operators and collectives", "0", "0 or 1", _is_switch
+        "1 computes nothing and accounts for memory, operators and collectives", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_JOURNAL": Setting(
-        "file for every operator, collective and allocation, a line of JSON each",
+        "file that records every operator, collective and allocation as a line of JSON",
         "none",
         "a file in a folder that exists",
         _is_new_file,
     ),
     "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
-    "VIRTUAL_NPU_QUIET": Setting("1 leaves out the banner", "0", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_QUIET": Setting("1 suppresses the banner", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_CANN": Setting(
-        "the CANN level that is emulated", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
+        "the emulated CANN version", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
     ),
     "VIRTUAL_NPU_FLASH_ATTENTION_ABI": Setting(
         "form of flash_attention_npu: 13 arguments, with lengths of sequences, or 10",

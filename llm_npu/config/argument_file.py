@@ -1,4 +1,4 @@
-"""A YAML or JSON file of arguments, in front of the flags or named by ``--config``."""
+"""A YAML or JSON file of arguments, before the flags or named by ``--config``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CLOSING = (yaml.BlockEndToken, yaml.FlowSequenceEndToken, yaml.FlowMappingEndTok
 
 
 def split_file(argv: Sequence[str]) -> tuple[dict[str, object], list[str]]:
-    """(arguments of the file of ``argv``, the flags beside it); ({}, argv) when it has none.
+    """(the arguments in the file that ``argv`` names, the flags); ({}, argv) without a file.
 
-    The file stands before all flags, or anywhere after ``--config``; the flags override it in either place.
-    ValueError for more than one file, for one that cannot be read, is not valid YAML or JSON, names an
-    argument twice, or is not a mapping of names to plain values and lists of them.
+    The file comes before all flags or after ``--config``; flags override it either way. UserError for two
+    files, and for one that cannot be read, is not valid YAML or JSON, names an argument twice, or is not a
+    mapping of names to plain values and lists of them.
     """
     files, flags = [], list(argv)
     if flags and not flags[0].startswith("-"):
@@ -51,7 +51,7 @@ def _names_file(flag: str) -> bool:
 
 
 def read_file(name: str) -> dict[str, object]:
-    """The arguments in a file; ``null`` leaves an argument at its default. ValueError as in split_file."""
+    """The arguments in a file; ``null`` means the default. UserError as in split_file."""
     path = Path(name)
     if path.suffix not in SUFFIXES:
         raise UserError(
@@ -63,11 +63,13 @@ def read_file(name: str) -> dict[str, object]:
         raise UserError(f"the file of arguments {name} cannot be read: {error}") from error
     try:
         if path.suffix == ".json":
-            content = plain_json.loads(text, pairs=lambda pairs: _without_doubles(pairs, name))
+            content = plain_json.loads(text, pairs=lambda pairs: _unique(pairs, name))
         else:
             content = _yaml(text, name)
     except (json.JSONDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{name} is not valid {path.suffix[1:].upper()}: {_one_line(error)}") from error
+        raise UserError(
+            f"{name} is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}"
+        ) from error
     if content is None:  # an empty YAML file
         return {}
     if not isinstance(content, dict):
@@ -77,7 +79,7 @@ def read_file(name: str) -> dict[str, object]:
             raise UserError(f"{name}: {key!r} is no argument's name")
         if isinstance(value, dict):
             raise UserError(
-                f"{name}: {key} holds a mapping; arguments stand at the top level, without groups"
+                f"{name}: {key} holds a mapping; arguments belong at the top level, without groups"
             )
         if not _is_plain(value, depth=2):  # skip_data_intervals is a list of pairs
             raise UserError(f"{name}: {key} must be a plain value, or a list of them")
@@ -85,7 +87,7 @@ def read_file(name: str) -> dict[str, object]:
 
 
 def as_flags(arguments: dict[str, object]) -> list[str]:
-    """The arguments of a file as the flags that argparse would have been given."""
+    """The arguments of a file as command-line flags."""
     flags: list[str] = []
     for name, value in arguments.items():
         if not isinstance(value, list):
@@ -97,7 +99,7 @@ def as_flags(arguments: dict[str, object]) -> list[str]:
     return flags
 
 
-def _without_doubles(pairs: list[tuple[str, object]], name: str) -> dict[str, object]:
+def _unique(pairs: list[tuple[str, object]], name: str) -> dict[str, object]:
     found = {}
     for key, value in pairs:
         if key in found:
@@ -107,7 +109,7 @@ def _without_doubles(pairs: list[tuple[str, object]], name: str) -> dict[str, ob
 
 
 def _yaml(text: str, name: str) -> object:
-    """As ``yaml.safe_load``, but without aliases, and with a ValueError for two equal keys at the top."""
+    """As ``yaml.safe_load``; refuses aliases, deep nesting and a key given twice at the top level."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if isinstance(token, yaml.AliasToken):
@@ -118,23 +120,13 @@ def _yaml(text: str, name: str) -> object:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)  # the nodes show both keys
         if isinstance(root, yaml.MappingNode):
-            _without_doubles([(str(key.value), None) for key, _ in root.value], name)
+            _unique([(str(key.value), None) for key, _ in root.value], name)
         return yaml.safe_load(text)
-    except (
-        TypeError,
-        IndexError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-    ) as error:
-        raise yaml.YAMLError(f"a value is not of its type: {error}") from None
+    except (TypeError, IndexError, KeyError, AttributeError, OverflowError) as error:
+        raise yaml.YAMLError(f"a value does not have its tag's type: {error}") from None
 
 
 def _is_plain(value: object, depth: int) -> bool:
     if isinstance(value, list):
         return depth > 0 and all(_is_plain(each, depth - 1) for each in value)
     return isinstance(value, (str, int, float, datetime.date)) or value is None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

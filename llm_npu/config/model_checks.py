@@ -1,4 +1,4 @@
-"""Refusals of runs that their model cannot do."""
+"""Flags that do not go with the model."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ from .arguments import RunConfig
 
 
 def check_model(run: RunConfig, config) -> None:
-    """ValueError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
-    _check_parallel(run, config)
-    length, positions = run.data.max_seq_length, config.max_position_embeddings
+    """UserError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
+    _check_tensor_parallel(run, config)
+    _check_pipeline(run, config)
+    _check_lora_and_experts(run, config)
+    name, length, positions = (
+        run.model.model_name_or_path,
+        run.data.max_seq_length,
+        config.max_position_embeddings,
+    )
     if length > positions:
         raise UserError(
-            f"--max_seq_length is {length}, but {run.model.model_name_or_path} has {positions} positions; "
-            f"give {positions} or less"
+            f"--max_seq_length is {length}, but {name} has {positions} positions; give {positions} or less"
         )
     window = getattr(config, "sliding_window", None)
     if FAMILIES[config.model_type].windowed and window and length > window:
         raise UserError(
-            f"--max_seq_length is {length}, but {run.model.model_name_or_path} has a sliding window of "
-            f"{window} tokens, which PaddleNLP does not compute; give {window} or less"
+            f"--max_seq_length is {length}, but {name} has a sliding window of {window} tokens, which "
+            f"PaddleNLP does not compute; give {window} or less"
         )
     if run.data.padding == "none" and getattr(config, "rope_scaling_type", None) == "dynamic_ntk":
         raise UserError(
-            "--padding none joins samples to one row, which the dynamic rotary scaling of "
-            f"{run.model.model_name_or_path} takes for one long text; give --padding longest"
+            "--padding none joins samples into one row, which the dynamic rotary scaling of "
+            f"{name} treats as one long text; give --padding longest"
         )
     for layer in run.training.no_recompute_layers or ():
         if not 0 <= layer < config.num_hidden_layers:
@@ -36,69 +41,77 @@ def check_model(run: RunConfig, config) -> None:
             )
 
 
-def _check_parallel(run: RunConfig, config) -> None:
-    """ValueError for degrees that do not divide the model."""
-    training = run.training
-    tensor, stages = training.tensor_parallel_degree, training.pipeline_parallel_degree
-    family = FAMILIES[config.model_type]
-    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"):
-        size = getattr(config, name)
-        if tensor > 1 and size % tensor:
+def _check_tensor_parallel(run: RunConfig, config) -> None:
+    training, name, degree = run.training, run.model.model_name_or_path, run.training.tensor_parallel_degree
+    if degree <= 1:
+        return
+    for field in ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"):
+        size = getattr(config, field)
+        if size % degree:
             raise UserError(
-                f"--tensor_parallel_degree is {tensor}, but {run.model.model_name_or_path} has {name} "
-                f"{size}, which is no multiple of it; give a degree that divides {size}"
+                f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is no "
+                f"multiple of it; give a degree that divides {size}"
             )
-    if tensor > 1 and family.drops_attention and config.attention_dropout:
+    if FAMILIES[config.model_type].drops_attention and config.attention_dropout:
         raise UserError(
-            f"{run.model.model_name_or_path} has attention_dropout {config.attention_dropout}, but with "
-            "--tensor_parallel_degree PaddleNLP draws the same masks for the heads of every process; set it "
-            "to 0 in config.json, or leave --tensor_parallel_degree out"
+            f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
+            "PaddleNLP draws the same masks for the heads of every process; set it to 0 in config.json, or "
+            "leave --tensor_parallel_degree out"
         )
-    if training.sequence_parallel and tensor > 1 and run.data.max_seq_length % tensor:
+    if training.sequence_parallel and run.data.max_seq_length % degree:
         raise UserError(
-            f"--sequence_parallel cuts rows into {tensor} parts, but --max_seq_length is "
-            f"{run.data.max_seq_length}; give a multiple of {tensor}"
+            f"--sequence_parallel splits rows into {degree} parts, but --max_seq_length is "
+            f"{run.data.max_seq_length}; give a multiple of {degree}"
         )
-    if tensor > 1 and training.sequence_parallel and run.data.packing != "stream":
+    if training.sequence_parallel and run.data.packing != "stream":
         raise UserError(
-            "--sequence_parallel needs rows of one length, so --packing stream; this run has "
+            "--sequence_parallel needs rows of equal length, so --packing stream; this run has "
             f"--packing {run.data.packing}"
         )
-    if stages > 1 and not family.pipeline:
+
+
+def _check_pipeline(run: RunConfig, config) -> None:
+    training, name, layers = run.training, run.model.model_name_or_path, config.num_hidden_layers
+    stages = training.pipeline_parallel_degree
+    if stages <= 1:
+        return
+    if not FAMILIES[config.model_type].pipeline:
         cut = titles(lambda each: each.pipeline)
         raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but this script cuts {cut} into stages only; leave it "
+            f"--pipeline_parallel_degree is {stages}, but only {cut} is cut into stages here; leave it "
             f"out, or train a {cut}"
         )
-    if stages > 1 and (run.data.packing != "stream" or run.data.reset_attention_mask):
+    if run.data.packing != "stream" or run.data.reset_attention_mask:
         raise UserError(
-            "a pipeline passes no masks from stage to stage here; with --pipeline_parallel_degree give "
-            "--packing stream, without --reset_attention_mask"
+            "--pipeline_parallel_degree passes no masks from stage to stage; give --packing stream, without "
+            "--reset_attention_mask"
         )
-    if stages > config.num_hidden_layers:
+    if stages > layers:
         raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but {run.model.model_name_or_path} has "
-            f"{config.num_hidden_layers} layers; give {config.num_hidden_layers} or less"
+            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give {layers} or less"
         )
     parts = stages * (training.virtual_pp_degree or 1)
-    if parts > stages > 1 and config.num_hidden_layers % parts:
+    if parts > stages and layers % parts:
         raise UserError(
             f"--pipeline_parallel_degree {stages} times --virtual_pp_degree {training.virtual_pp_degree} is "
-            f"{parts}, which does not divide the {config.num_hidden_layers} layers of "
-            f"{run.model.model_name_or_path}; give degrees whose product does"
+            f"{parts}, which does not divide the {layers} layers of {name}; give degrees whose product does"
         )
-    shared = max(tensor, stages) > 1
-    if shared and run.model.finetuning_type == "lora":
+
+
+def _check_lora_and_experts(run: RunConfig, config) -> None:
+    training, lora = run.training, run.model.finetuning_type == "lora"
+    split = max(training.tensor_parallel_degree, training.pipeline_parallel_degree) > 1
+    if split and lora:
         raise UserError(
             "--finetuning_type lora trains with data parallel and sharding only; leave "
             "--tensor_parallel_degree and --pipeline_parallel_degree out"
         )
-    if run.model.finetuning_type == "lora" and any(kind.value == "stage3" for kind in training.sharding):
+    if lora and any(kind.value == "stage3" for kind in training.sharding):
         raise UserError(
             "--finetuning_type lora keeps whole weights on each process, to merge A and B into at the end, "
-            "and --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
+            "but --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
         )
-    if shared and family.experts:
+    if split and FAMILIES[config.model_type].experts:
         raise UserError(
             f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
             "--tensor_parallel_degree and --pipeline_parallel_degree out"

@@ -14,7 +14,7 @@ from .flag import Flag
 
 SHARDING = "give --sharding stage1, stage2 or stage3, PaddleNLP's own, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"
-# Theirs -> what to do here.
+# Their name -> what to do here.
 REFUSED: Mapping[str, str] = {
     "deepspeed": SHARDING,
     "fsdp": SHARDING,
@@ -30,11 +30,11 @@ REFUSED: Mapping[str, str] = {
     "val_size": "give the weights of training, validation and test data in --split, such as 949,50,1",
     "max_samples": "give --max_steps",
     "overwrite_cache": "remove the folder that --data_cache names",
-    "preprocessing_num_workers": "the tokenizer takes all cores; leave it out",
-    "plot_loss": "the loss curve is always drawn, to loss.png in --output_dir; leave it out",
-    "save_only_model": "a checkpoint holds everything that is needed to resume; leave it out",
-    "trust_remote_code": "models are PaddleNLP's classes, and no code is loaded with weights; leave it out",
-    "ddp_timeout": "it belongs to torch.distributed; leave it out",
+    "preprocessing_num_workers": "the tokenizer uses all cores; leave it out",
+    "plot_loss": "the loss curve is always drawn into loss.png in --output_dir; leave it out",
+    "save_only_model": "a checkpoint always holds what resuming needs; leave it out",
+    "trust_remote_code": "models are PaddleNLP's classes, and weights bring no code; leave it out",
+    "ddp_timeout": "only torch.distributed reads it; leave it out",
     "framework": "the framework is Paddle; leave it out",
 }
 

@@ -1,4 +1,4 @@
-"""``--profile steps=10:13,shapes``: which optimizer steps are recorded, and with what."""
+"""The optimizer steps that ``--profile steps=10:13,shapes`` and ``--dump_tensors 1:3`` name."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ProfileWindow:
 
 
 def profile_window(text: str) -> ProfileWindow:
-    """The window that ``text`` asks for: as in Python, the step behind the colon is no longer in it.
+    """The window that ``text`` asks for. As in Python, the step after the colon is not part of it.
 
-    ValueError with one sentence for anything else.
+    UserError with one sentence for anything else.
     """
     found: dict[str, int | bool] = {}
     for part in text.split(","):
@@ -51,14 +51,14 @@ def profile_window(text: str) -> ProfileWindow:
         raise UserError(f"--profile is {text!r}, which names no steps; accepted: {ACCEPTED}")
     if not 1 <= found["first"] <= found["last"]:
         raise UserError(
-            f"--profile is {text!r}, which holds no step: steps count from 1, and the one behind the colon "
-            "is the first that is not recorded"
+            f"--profile is {text!r}, which holds no step: steps count from 1, and the one after the colon "
+            "is not recorded"
         )
     return ProfileWindow(**found)
 
 
 def steps_of(text: str) -> range:
-    """The steps of ``--dump_tensors``: ``3``, or ``1:3`` for 1, 2 and 3. ValueError otherwise."""
+    """The steps of ``--dump_tensors``: ``3``, or ``1:3`` for 1, 2 and 3. UserError otherwise."""
     found = re.fullmatch(r"(\d+)(?::(\d+))?", text, re.ASCII)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 1 <= first <= last:

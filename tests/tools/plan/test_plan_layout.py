@@ -121,7 +121,7 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
     ("model", "fields", "words"),
     [
         ("qwen2.5-3b", {}, "num_key_value_heads 2, which is no multiple"),
-        ("qwen2.5-3b", {"tensor_parallel_degree": 2}, "cuts Llama into stages only"),
+        ("qwen2.5-3b", {"tensor_parallel_degree": 2}, "only Llama is cut into stages"),
         ("mixtral-8x7b", {"pipeline_parallel_degree": 1}, "experts of mixtral-8x7b are not split"),
         ("llama2-70b", {"max_seq_length": 8192}, "has 4096 positions"),
         (

@@ -1,8 +1,8 @@
-"""Paddle's two ways of capturing programs: what they do with this package's functions, and their cures.
+"""Patches of Paddle's two ways to capture programs, and how they treat this package's functions.
 
-The functions run as they are. They decide by shapes, dtypes and places, which are known while a program is
-captured, so Paddle need not rewrite their source (``full_graph=True``) nor follow their bytecode (the default
-of ``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails with frozen ones).
+The functions are called unchanged. They decide by shapes, dtypes and places, which are known during capture,
+so Paddle need neither rewrite their source (``full_graph=True``) nor trace their bytecode (the default of
+``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails on frozen ones).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from paddle.jit.sot.opcode_translator import skip_files
 from . import paddle_release
 
 
-def run_as_they_are(module: str) -> None:
-    """Tells Paddle to leave the functions of ``module``, and all that they call in this package, alone."""
+def leave_untransformed(module: str) -> None:
+    """Tells Paddle not to transform the functions of ``module`` and what they call in this package."""
     paddle.jit.ignore_module([sys.modules[module]])
     skip_files.skip_file_names.add(f"{Path(__file__).parent}/")
     skip_files.setup_skip_files()
 
 
 @functools.cache
-def cure() -> None:
-    """Paddle 3.0 to 3.3: a process that captures many programs ends with a segmentation fault now and then;
-    and programs of auto-parallel do not know all local values.
+def apply_patches() -> None:
+    """Paddle 3.0 to 3.3: a process that captures many programs sometimes ends with a segmentation fault, and
+    auto-parallel programs lose track of some local values.
     """
     _arguments_of_blocks_are_copies()
     _failed_captures_leave_nothing()
@@ -41,13 +41,12 @@ def cure() -> None:
 
 
 def _arguments_of_blocks_are_copies() -> None:
-    """``Block.kwargs`` and ``Block.args`` are no longer the memory of a block.
+    """``Block.kwargs`` and ``Block.args`` return copies instead of the block's own memory.
 
-    Python was given the very memory in which a block keeps the Values of its arguments, and ``to_static``
-    keeps them in a reference cycle when the program is long gone. pybind11 has one Python object for an
-    address: where a list of Values of a new program, such as the outputs of a custom operator, comes to stand
-    in that memory, Python gets the old object for one of them, and reads freed memory as soon as the list is
-    gone. Here Python gets Values of its own.
+    Paddle hands Python the memory in which a block keeps the Values of its arguments, and ``to_static`` keeps
+    them alive in a reference cycle after the program is gone. pybind11 has one Python object per address:
+    where the Values of a new program, such as the outputs of a custom operator, are allocated at that
+    address, Python gets the old object for one of them and reads freed memory once the list is gone.
     """
     borrowed_args, borrowed_kwargs = pir.Block.args, pir.Block.kwargs
 
@@ -61,11 +60,11 @@ def _arguments_of_blocks_are_copies() -> None:
 
 
 def _failed_captures_leave_nothing() -> None:
-    """What a capture has recorded is forgotten when it ends, also when it ends with an error.
+    """A capture's records are dropped when it ends, with an error too.
 
-    Paddle keeps the parameters of a program, and the Values that stand for them, by the program's ``id``
-    until its capture has succeeded. After one that failed they stayed. A later program at the same address
-    took them for its own: parameters of another model, whose Values lie in freed memory.
+    Paddle records the parameters of a program, and their Values, under the program's ``id`` until the capture
+    has succeeded. After a failed capture they stayed, and a later program at the same address took them for
+    its own: parameters of another model, whose Values are freed memory.
     """
     recorder = paddle_release.parameter_recorder()
     if paddle_release.before(3, 3):
@@ -87,7 +86,7 @@ def _failed_captures_leave_nothing() -> None:
 
 
 def _forget_failed_captures(recorder) -> None:
-    """The same before Paddle 3.3, where no guard knows the program."""
+    """The same before Paddle 3.3, whose guard does not have the program."""
     concrete, captured = program_translator.ConcreteProgram, recorder._global_parameter_recorder
     stock = concrete.pir_from_func_spec
     records = (captured.params_dict, captured.tensor2value, recorder._global_inplace_map.params_dict)
@@ -106,11 +105,11 @@ def _forget_failed_captures(recorder) -> None:
 
 
 def _local_values_have_a_mesh() -> None:
-    """A program of auto-parallel may compute with local tensors beside the distributed ones.
+    """An auto-parallel program may compute with local tensors beside distributed ones.
 
-    Paddle gives each operator on them the mesh of what it reads. It asks even an input that is missing for
-    the operator that has made it ("'NoneType' object has no attribute 'dist_attr'"), and leaves tensors of
-    the layer without a mesh ("... no attribute 'process_mesh'"). Here those have that of their first reader.
+    Paddle gives each operator on local tensors the mesh of its inputs. It asks even a missing input for its
+    producer ("'NoneType' object has no attribute 'dist_attr'"), and leaves a layer's tensors without a mesh
+    ("... no attribute 'process_mesh'"). Here these get the mesh of their first consumer.
     """
     stock = utils._complete_op_dist_attr
 
@@ -136,13 +135,13 @@ def _place_beside_missing(op) -> None:
 
 
 def _place_makers(op, mesh) -> None:
-    """Puts what has made the operator's local inputs on its mesh, where it has none."""
+    """Puts the producers of the operator's local inputs on ``mesh`` if they have none."""
     for value in op.operands_source():
         maker = value.get_defining_op() if value.initialized() else None
         if maker is None or maker.dist_attr is not None:
             continue
         _place_makers(maker, mesh)
-        if is_parameter(value):  # all of which Paddle wants to be distributed
+        if is_parameter(value):  # Paddle requires all parameters to be distributed
             replicate_parameter(value, mesh)
             _place(op, mesh)
         else:
@@ -155,7 +154,7 @@ def is_parameter(value) -> bool:
 
 
 def replicate_parameter(value, mesh) -> None:
-    """Makes a program's parameter a distributed one in place, the same on all of ``mesh``."""
+    """Replicates a program's parameter over ``mesh``, in place."""
     whole = pir.create_tensor_dist_attribute(mesh, [-1] * len(value.shape), {})
     value.set_type(pir.cvt_to_dist_type(value.type(), whole))
     _place(value.get_defining_op(), mesh)

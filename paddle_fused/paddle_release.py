@@ -1,6 +1,6 @@
 """The release of Paddle that is installed, and what differs between those that are supported, 3.0 to 3.3.
 
-Nothing else asks for the release, but for cures of its defects, which name the releases that have them
+Nothing else asks for the release, except patches of its defects, which name the releases that have them
 (``before``, ``at_least``). For C++ there is csrc/framework/paddle_release.h.
 
 Nothing but the standard library is imported at first: the build and the virtual NPU read the release before

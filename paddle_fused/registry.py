@@ -1,4 +1,4 @@
-"""The operators. Each is registered once, in the ``__init__.py`` of its package in ``paddle_fused/ops``.
+"""The registry of operators. Each registers itself once, in the ``__init__.py`` of its folder in ``ops``.
 
 The public names of ``paddle_fused``, ``contracts``, the programs ``info``, ``parity`` and ``fuzz``, the
 surgery's switches, the tests and the documentation follow the registrations. In a folder stand:
@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """What a call cannot do without: bytes read and written once, and floating-point operations.
+    """The least that a call must do: bytes read and written once, and floating-point operations.
 
-    ``in_place``: most of what is written has been read, so that the limit is the bandwidth of an update.
+    ``in_place``: most written bytes were read before, so that the bandwidth of updates is the limit.
     """
 
     bytes: int
@@ -33,12 +33,12 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """``name``: in cases, records and reports, and of its page. ``package``: the one that it stands in.
+    """``name``: used in cases, records, reports and documentation. ``package``: its folder's import path.
 
-    ``cost(item_size, backward, **sizes)``: the Cost of a forward call, or of both with its backward, in a
-    type of so many bytes. ``function_name``: of the public function, where it is not ``name``. ``switch``:
-    the option that puts it into models. ``rules``: the modules of the package with CANN's rules, which its
-    operators share.
+    ``cost(item_size, backward, **sizes)``: the Cost of a forward call, with ``backward`` of forward and
+    backward together, for elements of ``item_size`` bytes. ``function_name``: of the public function, where
+    it is not ``name``. ``switch``: the option that puts it into models. ``rules``: the modules of the package
+    with CANN's rules, which its operators share.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Operator:
         return getattr(importlib.import_module(f"{self.package}.op"), self.public)
 
     def cases(self) -> list:
-        """Its cases, each an ``ops.case.OpCase``: what is right."""
+        """Its test cases, each an ``ops.case.OpCase``."""
         return [case for case in self._cases.CASES if case.operator == self.name]
 
     def draw(self, random):
-        """A random legal case, by a numpy Generator, small enough to run thousands of."""
+        """A random legal case from a numpy Generator, small enough to run thousands."""
         return self._cases.DRAW[self.name](random)
 
     @property
@@ -93,13 +93,13 @@ def all_cases() -> list:
 
 
 def broken_rules() -> list:
-    """The calls in the operators' cases that break CANN's rules: (key of the rule, function that calls)."""
+    """Calls that break CANN's rules, from the operators' cases: (key of the rule, function that calls)."""
     modules = dict.fromkeys(f"{operator.package}.cases" for operator in operators().values())
     return [row for module in modules for row in getattr(importlib.import_module(module), "BROKEN", ())]
 
 
 def rule_modules() -> list[str]:
-    """The modules with the rules of the operators, each once."""
+    """The modules that hold the operators' rules, without duplicates."""
     modules = (f"{operator.package}.{rules}" for operator in operators().values() for rules in operator.rules)
     return list(dict.fromkeys(modules))
 

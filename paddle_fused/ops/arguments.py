@@ -1,4 +1,4 @@
-"""Checks of arguments that are true for every backend. Each raises ValueError in words."""
+"""Argument checks that hold for every backend. Each raises a ValueError that says what is accepted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import paddle
 
 from .. import contracts
-from ..captured import cure, run_as_they_are
+from ..captured import apply_patches, leave_untransformed
 from ..devices import device_of, located
 from ..dispatch import name_of
 
-# Every operator and every mask imports this module, and so before anything is captured that calls them.
-cure()
-run_as_they_are("paddle_fused.ops")
+# Every operator and mask imports this module, hence before any capture that calls them.
+apply_patches()
+leave_untransformed("paddle_fused.ops")
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 

@@ -1,4 +1,4 @@
-"""One case of an operator: its tensors, how it is called, and what is right."""
+"""A test case of an operator: its tensors, the call, and the expected results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FLOATS = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class OpCase:
-    """One set of arguments of one operator.
+    """One set of arguments for one operator.
 
-    ``operator``: the public name. ``name``: what this case is about, such as ``"rows 3, H 65"``.
+    ``operator``: the registered name. ``name``: what distinguishes the case, such as ``"rows 3, H 65"``.
     ``arrays(random)``: the tensors by name, from a numpy Generator. Floating arrays (float64) are rounded to
-    the dtype that is tested; others (int64, bool) are passed as they are.
+    the dtype under test; others (int64, bool) are passed unchanged.
     ``call(tensors)``: calls the public function with tensors by name; returns the floating outputs, a tuple.
     ``golden(arrays)``: the same outputs in float64, written in numpy from the formula.
     ``gradients``: names of the tensors whose gradients are compared. Their truth is the composed backend in

@@ -22,7 +22,7 @@ PROGRAM = """
         return paddle_fused.add_rms_norm(x, residual, weight)
     def dropout_add_layer_norm():
         return paddle_fused.dropout_add_layer_norm(x, residual, weight, None, 0.0, 1e-5, prenorm=True)
-    def without_the_cure():
+    def without_the_patch():
         return native.call("pf_add_rms_norm", x, residual, weight, 1e-5)[:2]
 
     with use_backend("native", strict=True):
@@ -40,7 +40,7 @@ def test_one_of_two_outputs_is_enough(run_python, function):
     assert "both" in result.stdout
 
 
-def test_paddle_still_needs_the_cure(run_python):
+def test_paddle_still_needs_the_patch(run_python):
     """When this fails, native.with_every_gradient can go."""
-    program = textwrap.dedent(PROGRAM.format(function="without_the_cure"))
+    program = textwrap.dedent(PROGRAM.format(function="without_the_patch"))
     assert run_python("-c", program).returncode < 0  # ended by a signal

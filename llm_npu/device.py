@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,11 +24,13 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class Device:
-    """``name`` is for paddle.set_device; ``reason`` is one line that says why it is this one."""
+    """``name`` is for paddle.set_device; ``reason`` says in one line why this device was chosen. ``dry``: it
+    computes nothing (VIRTUAL_NPU_DRY)."""
 
     name: str
     kind: Literal["card", "virtual", "cpu"]
     reason: str
+    dry: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def select(name: str) -> Device:
         device = decide(name, cards, virtual_npu.is_active(), virtual_npu.device_count())
         if device.kind == "virtual":
             virtual_npu.activate()
-            return device
+            return replace(device, dry=virtual_npu.is_dry())
     wanted = str(cards.plugin) if device.kind == "card" else ""  # empty keeps Paddle from looking for plugins
     if "paddle" in sys.modules:
         if os.environ.get("CUSTOM_DEVICE_ROOT", "") != wanted:

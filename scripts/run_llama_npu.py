@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     from llm_npu.training.run import Run
 
     patches.apply()
-    launch.meet(early)
+    launch.meet(chosen)
     run = Run(arguments.build(), early, chosen)
     run.attach(*features())
     run.build()

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddle_fused import virtual_npu
-
 from .device_flag import DEFAULT
 from .profile import FOLDER
 
@@ -48,11 +46,6 @@ class Early:
             deterministic=run.deterministic,
             is_rank=process_count() > 1,
         )
-
-    @property
-    def dry(self) -> bool:
-        """Whether nothing is computed (VIRTUAL_NPU_DRY); known once the device is chosen."""
-        return virtual_npu.is_dry()
 
     @property
     def starts_ranks(self) -> bool:

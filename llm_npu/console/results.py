@@ -27,7 +27,7 @@ class Results(Feature):
     """
 
     def takes_part(self, run: Run) -> bool:
-        return not run.early.dry
+        return not run.device.dry
 
     def on_model(self, run: Run) -> None:
         self._prompt = PROMPT

@@ -68,7 +68,7 @@ class WhyLog(TrainerCallback):
 
     def _of_all_ranks(self, own: T) -> list[T]:
         """In rank order; collective. A dry run has one process at a time."""
-        return [own] if self._run.early.dry else ranks.gathered(own)
+        return [own] if self._run.device.dry else ranks.gathered(own)
 
 
 def by_rank(found: Sequence[list[str]]) -> list[str]:

@@ -56,15 +56,15 @@ def join(early: Early, device: Device) -> None:
             f"--nproc is {asked}, but paddle.distributed.launch has started {local} processes here; "
             "leave --nproc out, or start the script without the launcher"
         )
-    _check(early, device, local)
+    _check(device, local)
     selected = os.environ.get("PADDLE_RANK_IN_NODE") or os.environ.get("PADDLE_LOCAL_RANK") or "0"
     os.environ.setdefault("FLAGS_selected_npus", selected)
     os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
 
 
-def meet(early: Early) -> None:
+def meet(device: Device) -> None:
     """After paddle is imported: let the one process of a dry run continue without the other ranks."""
-    if early.dry:
+    if device.dry:
         fake_process_group.stand_for_all()
 
 
@@ -78,10 +78,10 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
         raise UserError(GLOO)
-    if early.dry:
+    if device.dry:
         stopping.unshield()  # the exception also ends the process that is waited for
         return fake_process_group.start(script, argv, count)
-    _check(early, device, count)
+    _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise UserError(f"--output_dir is {output_dir}, which is a file; give a folder.")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
@@ -118,13 +118,13 @@ def kept(port: int) -> Iterator[None]:
         yield
 
 
-def _check(early: Early, device: Device, count: int) -> None:
+def _check(device: Device, count: int) -> None:
     if ":" in device.name:
         raise UserError(
             f"--device {device.name} names one device, but {count} processes take one each; give npu, "
             "npu:card or virtual_npu"
         )
-    if device.kind == "virtual" and not early.dry and count > virtual_npu.device_count():
+    if device.kind == "virtual" and not device.dry and count > virtual_npu.device_count():
         raise UserError(
             f"{count} processes need a device each, but there are {virtual_npu.device_count()} virtual NPUs; "
             "VIRTUAL_NPU_DEVICES sets their number, at most 16"

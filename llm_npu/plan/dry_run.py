@@ -45,7 +45,7 @@ class DryRun(Feature):
     """Keeps nothing of the steps, and says what they take (VIRTUAL_NPU_DRY)."""
 
     def takes_part(self, run: Run) -> bool:
-        return run.early.dry
+        return run.device.dry
 
     def configure(self, run: Run) -> None:
         """ValueError for what would go by measured times: nothing takes any here."""

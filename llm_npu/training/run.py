@@ -122,7 +122,7 @@ class Run:
             self.notes += resume.changes(self.checkpoint, self.settings)
 
     def _make_model(self) -> None:
-        fill = not self.checkpoint and not self.early.dry
+        fill = not self.checkpoint and not self.device.dry
         self.model = model.build(self.arguments, self.model_config, self.tokenizer, fill)
         if self.checkpoint:
             model.load_weights(self.model, self.checkpoint, self.arguments.training.trust_checkpoint)

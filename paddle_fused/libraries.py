@@ -106,7 +106,9 @@ def how_to_build() -> str:
     """What to run to have libraries that fit, as one sentence."""
     sources = PACKAGE.parent
     if not _has_sources():
-        return "Run `pip install .` in the project's folder."
+        cure = "Run `pip install .` in the project's folder"
+        # Installed without them: the same command would leave them out again.
+        return f"{cure}." if is_built() else f"{cure}, with g++ there and without PADDLE_FUSED_BUILD=off."
     if folder() == PACKAGE and is_built():
         return f"Run `pip install -e .` in {sources} (with cmake and ninja: `python setup.py build_native`)."
     cure = f"Run `pip install .` in {sources}"

@@ -71,6 +71,15 @@ def test_an_installation_uses_its_own(run_python, clone, site):
     assert done.stdout.split() == [str(site / "paddle_fused")] * 2
 
 
+def test_an_installation_without_libraries_says_how_to_have_them(run_python, clone, site):
+    for file in libraries.BUILT_FILES:
+        (site / "paddle_fused" / file).unlink()
+    done = run_python(*ENV, cwd=clone.parent, PYTHONPATH=str(site))
+    assert done.returncode == 2
+    cure = "Run `pip install .` in the project's folder, with g++ there and without PADDLE_FUSED_BUILD=off."
+    assert one_line(done.stderr).endswith(f" is missing. {cure}")
+
+
 def test_a_clone_refuses_an_installation_of_other_sources(in_clone, clone, site):
     change(clone)
     sentence = re.compile(

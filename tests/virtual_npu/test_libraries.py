@@ -160,7 +160,7 @@ def test_metadata_that_a_build_left_in_a_clone_is_no_installation(in_clone, clon
     metadata.write_text("Metadata-Version: 2.1\nName: paddle-ascend-llm\nVersion: 0.1.0\n")
     pins = f"{CHECKS}; print(*packages.pins(Setup(os.environ)))"
     done = in_clone(*NOTHING, "-c", pins)
-    assert "this project, is not installed" in one_line(done.stdout), done.stderr
+    assert "this project, paddle-ascend-llm, is not installed" in one_line(done.stdout), done.stderr
 
 
 def test_the_digest_is_of_what_is_compiled(clone):

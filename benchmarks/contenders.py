@@ -105,33 +105,33 @@ class Process:
         self.unavailable, self.version = answer.get("unavailable"), answer.get("ok", "")
         self._process.send_signal(signal.SIGSTOP)
 
-    def ask(self, do: str, patience: float | None = None, **request) -> dict:
+    def ask(self, do: str, timeout: float | None = None, **request) -> dict:
         """The answer: {"ok": value} or {"unavailable": reason}. Failed if the contender ended or raised.
 
-        Without an answer after ``patience`` seconds the process is started anew and the answer is that.
+        Without an answer after ``timeout`` seconds the process is started anew and the answer is that.
         """
         if self.unavailable:
             return {"unavailable": self.unavailable}
         self._process.send_signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):  # it has ended: reading says so
             print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
-        answer = self._answer(patience)
+        answer = self._answer(timeout)
         if answer is None:
             self.end()
             self._start()
             self.started()
-            return {"unavailable": f"more than {patience:g} s"}
+            return {"unavailable": f"more than {timeout:g} s"}
         self._process.send_signal(signal.SIGSTOP)
         if "error" in answer:
             raise Failed(f"{self.contender.name}: {answer['error']}")
         return answer
 
-    def _answer(self, patience: float | None = None) -> dict | None:
-        """What the process answers, or None when ``patience`` seconds are over."""
+    def _answer(self, timeout: float | None = None) -> dict | None:
+        """What the process answers, or None when ``timeout`` seconds are over."""
         began = time.monotonic()
-        wait = 0.5 if patience is None else min(0.5, patience)
+        wait = 0.5 if timeout is None else min(0.5, timeout)
         while not select.select([self._process.stdout], [], [], wait)[0]:
-            if patience is not None and time.monotonic() - began > patience:
+            if timeout is not None and time.monotonic() - began > timeout:
                 return None
             self._process.send_signal(signal.SIGCONT)  # if anybody else has stopped it
         line = self._process.stdout.readline()

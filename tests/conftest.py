@@ -121,7 +121,7 @@ def run_python():
     ``timeout`` seconds, which is there for programs that hang.
     """
 
-    def run(*arguments, cwd=None, timeout=ranks.PATIENCE, **variables) -> subprocess.CompletedProcess:
+    def run(*arguments, cwd=None, timeout=ranks.TIMEOUT, **variables) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, *map(str, arguments)],
             env=_child_environment(variables),
@@ -138,7 +138,7 @@ def run_python():
 def run_elsewhere():
     """A function as ``run_python``'s that runs ``program``, which is to find nothing of these sources."""
 
-    def run(program, *arguments, cwd, timeout=ranks.PATIENCE, **variables) -> subprocess.CompletedProcess:
+    def run(program, *arguments, cwd, timeout=ranks.TIMEOUT, **variables) -> subprocess.CompletedProcess:
         return subprocess.run(
             [program, *map(str, arguments)],
             env={name: value for name, value in {**_INACTIVE, **variables}.items() if name != "PYTHONPATH"},

@@ -17,7 +17,7 @@ MEMORY_SHARE = 0.7  # of the available memory, for all processes together
 GEMM = {"float32": ("paddle", "fused npu", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
 GEMM_ROUNDS = 5  # at least
-PATIENCE = 15.0  # seconds for the first run of a contender: who needs more is not timed
+TIMEOUT = 15.0  # seconds for the first run of a contender: who needs more is not timed
 CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
 
 
@@ -64,7 +64,7 @@ def fastest(rates: dict[str, dict[str, float]]) -> dict[str, float]:
 def hopeless(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
     """{contender: reason} of those of torch whose matrix products alone would take longer than we wait."""
     rate = rates[case.dtype].get("torch eager")
-    if rate is None or case.cost.flops / rate <= PATIENCE:
+    if rate is None or case.cost.flops / rate <= TIMEOUT:
         return {}
     reason = f"{case.dtype} products at {rate / 1e9:.1f} GF/s: {case.cost.flops / rate:.0f} s"
     return dict.fromkeys(TORCH, reason)
@@ -122,7 +122,7 @@ def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.npz"
         for request in ({"do": "prepare", **case.request}, {"do": "verify", "file": str(file)}):
-            answer = process.ask(**request, patience=PATIENCE)
+            answer = process.ask(**request, timeout=TIMEOUT)
             if "unavailable" in answer:
                 return answer["unavailable"]
         golden.check(name, file)

@@ -15,7 +15,7 @@ from benchmarks.contenders import Failed
 from .cases import RANKS
 
 WORKER = Path(__file__).with_name("worker.py")
-PATIENCE = 600  # seconds
+TIMEOUT = 600  # seconds
 
 
 def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 0.0) -> dict:
@@ -34,10 +34,10 @@ def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 
                 env=_environment(threads, gbps, latency_us),
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             )
         except subprocess.TimeoutExpired as error:
-            raise Failed(f"two ranks did not end within {PATIENCE} s.\n{_logs(folder)}") from error
+            raise Failed(f"two ranks did not end within {TIMEOUT} s.\n{_logs(folder)}") from error
         if done.returncode or not answer.exists():
             raise Failed(f"two ranks ended with {done.returncode}.\n{_logs(folder)}")
         return json.loads(answer.read_text())

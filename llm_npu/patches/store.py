@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from paddle.base import core
 
-PATIENCE = 1.0  # seconds
+TIMEOUT = 1.0  # seconds
 
 
 @functools.cache
@@ -40,9 +40,9 @@ def _close_connections() -> None:
     master = os.environ.get("PADDLE_MASTER") or os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
     host, _, port = master.rpartition(":")
     address = host, int(port)
-    with socket.create_connection(address, PATIENCE) as reset:  # as a process that is killed may close it
+    with socket.create_connection(address, TIMEOUT) as reset:  # as a process that is killed may close it
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    with socket.create_connection(address, PATIENCE) as polite:
+    with socket.create_connection(address, TIMEOUT) as polite:
         polite.shutdown(socket.SHUT_WR)
         while polite.recv(1):  # until the store has closed it, too
             pass

@@ -46,7 +46,7 @@ def test_a_run_that_lost_a_rank(command, undisturbed, start_python, run_python, 
     os.kill(own[rank], number)
     # That its waits are bounded tests/launch/test_launch.py sees; how long the rest takes depends on the
     # machine.
-    _, stderr = process.communicate(timeout=ranks.PATIENCE)
+    _, stderr = process.communicate(timeout=ranks.TIMEOUT)
     assert not any(Path(f"/proc/{pid}").exists() for pid in own)
     assert process.returncode not in (0, 2), stderr
     assert f"rank {rank}" in stderr, stderr
@@ -67,7 +67,7 @@ def test_it_starts_again_by_itself(command, undisturbed, start_python, tmp_path,
         if line.startswith("step 5/"):
             break
     os.kill(ranks_of(process)[1], number)
-    _, stderr = process.communicate(timeout=ranks.PATIENCE)
+    _, stderr = process.communicate(timeout=ranks.TIMEOUT)
     assert process.returncode == 0, stderr
     assert stderr.count("restart  1 of 1: all ranks start again") == 1
     assert losses(out) == undisturbed
@@ -85,6 +85,6 @@ def test_ranks_do_not_outlive_their_launcher(command, start_python, tmp_path):
     for descriptor in descriptors:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        assert poll.poll(ranks.PATIENCE * 1000)  # milliseconds; it has ended
+        assert poll.poll(ranks.TIMEOUT * 1000)  # milliseconds; it has ended
         os.close(descriptor)
     assert checkpoint.step_of(checkpoint.to_resume("true", out)) >= 3

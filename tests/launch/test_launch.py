@@ -59,7 +59,7 @@ def test_ctrl_c_stops_both_ranks_after_one_checkpoint(start_python, arguments, t
             break
     assert len(ranks_of(process)) == 2, process.stderr.read()
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=ranks.PATIENCE)
+    stdout, stderr = process.communicate(timeout=ranks.TIMEOUT)
     lines += stdout.splitlines(keepends=True)
     assert process.returncode == 130, stderr
     assert lines[0].startswith("device   npu (virtual)")  # rank 0 alone, from its first line on

@@ -52,7 +52,7 @@ def runs(tmp_path_factory, seed):
         which = "first" if first else "others"
         variables = AS_ON_A_CARD if processes == 4 or (deep and processes > 1) else {}
         folder = tmp_path_factory.mktemp("runs")
-        timeout = max(ranks.PATIENCE, 200 * processes)
+        timeout = max(ranks.TIMEOUT, 200 * processes)
         given = (processes, which, *arguments(deep))
         return ranks.run(PROGRAM, processes, folder, *given, timeout=timeout, **variables)[0]
 

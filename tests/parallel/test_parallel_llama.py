@@ -41,8 +41,8 @@ def run(folder: Path, n: int, cases: list, seed: int) -> dict:
         {**methods.METHODS[name], "to_static": mode == "static", "precision": precision}
         for name, mode, precision in cases
     ]
-    patience = ranks.PATIENCE + 60 * len(cases)
-    found = ranks.run(PROGRAM, n, folder, json.dumps(settings), seed, timeout=patience)
+    timeout = ranks.TIMEOUT + 60 * len(cases)
+    found = ranks.run(PROGRAM, n, folder, json.dumps(settings), seed, timeout=timeout)
     return {
         **{name: found[0][name] for name in ("alone", "not fused")},
         **{case: [rank["split"][number] for rank in found] for number, case in enumerate(cases)},

@@ -30,7 +30,7 @@ import paddle_fused
 
 SOURCES = (str(Path(paddle_fused.__file__).resolve().parents[1]), str(SHARED))
 GRACE = 15  # seconds that the other ranks have to end by themselves once one has failed
-PATIENCE = 600  # seconds, for programs that hang: a slow and busy machine needs a tenth of them
+TIMEOUT = 600  # seconds, for programs that hang: a slow and busy machine needs a tenth of them
 
 
 def run(
@@ -38,7 +38,7 @@ def run(
     n: int,
     folder: Path,
     *arguments,
-    timeout: float = PATIENCE,
+    timeout: float = TIMEOUT,
     may_die: tuple[int, ...] = (),
     **environment: str | None,
 ) -> list[dict | None]:

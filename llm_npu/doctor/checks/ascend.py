@@ -19,7 +19,7 @@ LIBRARY = "libascendcl.so"
 SOURCE = "Run `source {}`, here and in the shell that starts training."
 # | 0     910B2               | OK            | 93.6        40                0    / 0             |
 HEALTH = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|\s*(OK|Warning|Alarm|Critical|UNKNOWN)\s*\|", re.MULTILINE)
-PATIENCE = 30.0  # seconds for npu-smi
+TIMEOUT = 30.0  # seconds for npu-smi
 
 
 def cann(setup: Setup) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _npu_smi(setup: Setup) -> str | None:
 def _health(tool: str) -> Iterator[Finding]:
     restart = "Look at `npu-smi info` and dmesg; reset the card (npu-smi set -t reset) or restart the host."
     try:
-        done = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as failure:
         yield error("driver", f"`npu-smi info` does not answer: {failure}", restart)
         return

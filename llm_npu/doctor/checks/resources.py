@@ -20,7 +20,7 @@ from ..setup import Setup
 GIB = 2**30
 LEAST_MEMORY, ENOUGH_MEMORY = 1.0, 4.0  # GiB: the frameworks alone take about one
 DOCKERS_SHM = 64.0  # MiB of /dev/shm: what docker gives a container that does not ask for more
-PATIENCE = 60.0  # seconds for a process that loads one library
+TIMEOUT = 60.0  # seconds for a process that loads one library
 
 
 def memory(setup: Setup) -> Iterator[Finding]:
@@ -141,7 +141,7 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
     if not libraries.is_built(libraries.folder()):
         return  # the check of the plugin has said it
     command, environ = python("paddle_fused.instruction_set"), dict(setup.environ)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode == 0:
         yield ok("kernels", f"the host kernels use {done.stdout.strip()}")
         return

@@ -163,7 +163,7 @@ def test_who_takes_too_long_is_started_anew():
     try:
         process.started()
         request = cases.Case(OPERATORS["rms_norm"](4096, 4096), "float32", True).request
-        assert process.ask("prepare", patience=0.0, **request) == {"unavailable": "more than 0 s"}
+        assert process.ask("prepare", timeout=0.0, **request) == {"unavailable": "more than 0 s"}
         assert process.ask("release") == {"ok": None}
     finally:
         process.end()

@@ -70,8 +70,8 @@ def package(folder: Path, code: str, version: str | None = None) -> str:
     ids=["import error", "abort", "segmentation fault", "exit", "hang"],
 )
 def test_a_paddle_that_cannot_be_imported(doctor, tmp_path, code, words):
-    patience = ("--timeout", "1") if "wait()" in code else ()
-    code, found = doctor(*patience, PYTHONPATH=package(tmp_path / "site", code))
+    timeout = ("--timeout", "1") if "wait()" in code else ()
+    code, found = doctor(*timeout, PYTHONPATH=package(tmp_path / "site", code))
     assert code == 1
     (what,) = found["process"]
     assert what.startswith("import paddle") and words in what

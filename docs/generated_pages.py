@@ -165,7 +165,7 @@ def settings() -> str:
 
 def card_variables() -> str:
     """The environment variables that only a card's libraries read."""
-    from llm_npu.config.variables import OF_A_CARD
+    from llm_npu.config.environment import OF_A_CARD
 
     return ", ".join(f"`{name}`" for name in OF_A_CARD)
 

@@ -7,15 +7,31 @@
         print(f"--{name} has no effect: {why}")
 
 ``parse(argv)`` does both at once. Every function raises ``UserError`` with one sentence for bad input, which
-scripts turn into exit code 2. ``flag`` says what a flag is, and ``flags()`` returns all of them.
+scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
+
+    arguments          the flags of the model, the data and the fused operators; RunConfig
+    training           the flags of training, evaluation and checkpoints
+    paddlenlp_flags    PaddleNLP's remaining flags, with limits and aliases
+    flag               the metadata of a flag's field: help, limits, aliases, when it has no effect
+    no_effect          the reasons for "has no effect" that flags share
+    read               command line and file -> checked values, without a framework
+    argument_file      the YAML or JSON file of arguments
+    aliases            names of other launchers: translated, or refused with what to give instead
+    conflicts          flags that contradict each other
+    model_checks       flags that contradict the model
+    early              what must be known before paddle is imported
+    device_flag        --device
+    profile            --profile and --dump_tensors
+    build              values -> RunConfig; imports paddlenlp
+    environment        environment variables that have no effect
 """
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
 from .early import Early
+from .environment import ineffective_variables
 from .model_checks import check_model
 from .profile import ProfileWindow, profile_window
 from .read import Arguments, flags, parse, read
-from .variables import ineffective_variables
 
 __all__ = [
     "Arguments",

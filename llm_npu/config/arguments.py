@@ -1,6 +1,6 @@
-"""The model's, the data's and the fused operators' flags, and the run that joins them with the training's.
+"""The flags of the model, the data and the fused operators, and ``RunConfig``, which adds those of training.
 
-The names are those of PaddleNLP's pre-training script and of openMind: their files of arguments work here.
+The names are those of PaddleNLP's pre-training script and of openMind, whose files of arguments work here.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_npu.models.paddlenlp.families import FAMILIES, titles
+from llm_npu.models.paddlenlp.families import FAMILIES, titles_of
 
-from . import reasons
+from . import no_effect
 from .flag import NoEffect, flag
 from .training import TrainingFlags
 
-FUSING = titles(lambda family: family.fuses_projections)
+FAMILIES_WITH_FUSED_PROJECTIONS = titles_of(lambda family: family.fuses_projections)
 
 
 @dataclass
 class ModelArguments:
-    """Which model is trained, and which of its layers are fused into one matmul."""
+    """The model to train, and which of its projections are fused into one matmul."""
 
     model_type: str | None = flag(
         None,
@@ -41,13 +41,13 @@ class ModelArguments:
     )
     fuse_attention_qkv: bool = flag(
         True,
-        f"One matmul for query, key and value instead of three ({FUSING}).",
-        no_effect=reasons.SEPARATE_PROJECTIONS,
+        f"One matmul for query, key and value instead of three ({FAMILIES_WITH_FUSED_PROJECTIONS}).",
+        no_effect=no_effect.SEPARATE_PROJECTIONS,
     )
     fuse_attention_ffn: bool = flag(
         True,
-        f"One matmul for the gate and up projections instead of two ({FUSING}).",
-        no_effect=reasons.SEPARATE_PROJECTIONS,
+        f"One matmul for the gate and up projections instead of two ({FAMILIES_WITH_FUSED_PROJECTIONS}).",
+        no_effect=no_effect.SEPARATE_PROJECTIONS,
     )
     continue_training: bool = flag(
         False,
@@ -58,33 +58,35 @@ class ModelArguments:
         None, "Number of layers; by default as in the model's configuration.", at_least=1
     )
     use_fast_layer_norm: bool = flag(
-        False, "PaddleNLP's switch of its CUDA layer norm.", no_effect=reasons.CUDA
+        False, "PaddleNLP's switch of its CUDA layer norm.", no_effect=no_effect.CUDA
     )
     hidden_dropout_prob: float = flag(
-        0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=reasons.GPT
+        0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=no_effect.GPT
     )
     attention_probs_dropout_prob: float = flag(
         0.0,
         "Dropout of the attention probabilities (GPT).",
         at_least=0,
         below=1,
-        no_effect=reasons.GPT,
+        no_effect=no_effect.GPT,
     )
     finetuning_type: str = flag(
         "full", "full trains all weights; lora trains PaddleNLP's LoRA.", choices=("full", "lora")
     )
-    lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=reasons.NOT_LORA)
+    lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=no_effect.NOT_LORA)
     lora_alpha: int | None = flag(
         None,
         "LoRA adds alpha / rank * A B; by default 2 * lora_rank.",
         at_least=1,
-        no_effect=reasons.NOT_LORA,
+        no_effect=no_effect.NOT_LORA,
     )
-    lora_dropout: float = flag(0.0, "Dropout of A's input.", at_least=0, below=1, no_effect=reasons.NOT_LORA)
+    lora_dropout: float = flag(
+        0.0, "Dropout of A's input.", at_least=0, below=1, no_effect=no_effect.NOT_LORA
+    )
     lora_target: str = flag(
         "all",
         "all, or the names of the projections that get LoRA, such as qkv_proj,o_proj.",
-        no_effect=reasons.NOT_LORA,
+        no_effect=no_effect.NOT_LORA,
         aliases=("lora_target_modules",),
     )
 
@@ -180,25 +182,27 @@ class FusedArguments:
     use_npu_fusion_attention: bool = flag(
         True,
         "Attention by paddle_fused.flash_attention. PaddleNLP's own path stays off.",
-        no_effect=reasons.NOT_FUSED,
+        no_effect=no_effect.NOT_FUSED,
         aliases=("use_flash_attention",),
     )
     use_fused_rms_norm: bool = flag(
-        True, "RMSNorm by paddle_fused.rms_norm. PaddleNLP's own path stays off.", no_effect=reasons.NOT_FUSED
+        True,
+        "RMSNorm by paddle_fused.rms_norm. PaddleNLP's own path stays off.",
+        no_effect=no_effect.NOT_FUSED,
     )
     use_fused_rope: bool = flag(
         True,
         "Rotary embedding by paddle_fused.apply_rotary, with positions and a key/value cache. "
         "PaddleNLP's own path stays off.",
-        no_effect=reasons.NOT_FUSED,
+        no_effect=no_effect.NOT_FUSED,
     )
     use_fused_swiglu: bool = flag(
-        True, "SwiGLU of the feed-forward layers by paddle_fused.swiglu.", no_effect=reasons.NOT_FUSED
+        True, "SwiGLU of the feed-forward layers by paddle_fused.swiglu.", no_effect=no_effect.NOT_FUSED
     )
     use_fused_moe: bool = flag(
         True,
-        f"Experts of {titles(lambda family: family.experts)} by paddle_fused's operators.",
-        no_effect=(reasons.NOT_FUSED, reasons.NO_EXPERTS),
+        f"Experts of {titles_of(lambda family: family.experts)} by paddle_fused's operators.",
+        no_effect=(no_effect.NOT_FUSED, no_effect.NO_EXPERTS),
     )
 
     def switches(self) -> dict[str, bool]:
@@ -210,7 +214,7 @@ class FusedArguments:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that was asked for.
+    """Every argument of a run, checked.
 
     ``device`` is the name as given (``npu``, ``npu:1``, ``virtual_npu``, ``virtual_npu:1``, ``npu:card``,
     ``cpu``) and ``training.device`` Paddle's name (``npu``, ``npu:1`` or ``cpu``). ``given`` holds the flags

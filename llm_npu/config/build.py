@@ -49,9 +49,9 @@ def built(
     ineffective: tuple[tuple[str, str], ...],
     notes: tuple[str, ...],
 ) -> RunConfig:
-    """The run of ``values``, flag -> value. ValueError for what PaddleNLP refuses."""
+    """The run of ``values``, flag -> value. UserError for what PaddleNLP refuses."""
     values = dict(values, device=paddle_name(device))
-    # Flags without effect here that PaddleNLP would act on:
+    # PaddleNLP would act on these flags, which have no effect here:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would ask for a group
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume

@@ -13,7 +13,7 @@ NAMES = ("npu", "npu:card", "virtual_npu", "cpu")
 
 def checked(device: object) -> str:
     """``device`` if it is one of ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``,
-    ``virtual_npu``, ``virtual_npu:N``, ``npu:card`` (no fall-back) and ``cpu``; ValueError for anything else.
+    ``virtual_npu``, ``virtual_npu:N``, ``npu:card`` (no fall-back) and ``cpu``; UserError for anything else.
     """
     if isinstance(device, str) and (device in NAMES or re.fullmatch(r"(virtual_)?npu:\d+", device, re.ASCII)):
         return device

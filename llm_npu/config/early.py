@@ -1,4 +1,4 @@
-"""What must be known of a run before Paddle may be imported."""
+"""What must be known about a run before Paddle is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUT_DIR = "output"
 
 @dataclass(frozen=True)
 class Early:
-    """What decides which plugin Paddle loads, which processes run, and what the environment must hold.
+    """The arguments that decide which plugin Paddle loads, which processes start, and the environment.
 
     ``argv``: the command line, without the program's name. ``device``: as given
     (``llm_npu.config.device_flag``). ``nproc``: processes to start on this machine. ``profile_dir``: the
@@ -54,5 +54,5 @@ class Early:
 
 
 def process_count() -> int:
-    """How many processes a launcher says that this run has; 1 without a launcher."""
+    """The number of processes of this run, as the launcher states it; 1 without a launcher."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)

@@ -1,9 +1,9 @@
-"""A flag is one dataclass field; ``flag`` keeps all that is known of it in the field's metadata.
+"""A flag is one dataclass field; ``flag`` stores everything about it in the field's metadata.
 
     lora_rank: int = flag(8, "Rank of LoRA's A and B.", at_least=1, no_effect=NOT_LORA)
 
-Whatever reads flags (the parser, the checks, the notes of flags without effect, the documentation) reads it
-from there: a new flag needs no entry anywhere else.
+The parser, the checks, the notes about flags without effect and the documentation read it there; a new flag
+needs no entry anywhere else.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from llm_npu.core.errors import UserError
 
 @dataclass(frozen=True)
 class NoEffect:
-    """Why a flag changes nothing in the runs of which ``when`` is true; by default in all.
+    """Why a flag changes nothing in runs for which ``when`` is true; by default in all runs.
 
-    ``when`` gets the value of every flag by name, ``given`` (name -> value of the flags that the user gave)
-    and ``processes``, their number.
+    ``when`` gets a namespace with the value of every flag, ``given`` ({name: value} of the flags that the
+    user wrote) and ``processes`` (the number of processes).
     """
 
     why: str
@@ -33,10 +33,10 @@ class NoEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """What is known of ``--name``.
+    """``--name`` and its metadata.
 
-    ``kind`` is bool, int, float, str or a list of them, never Optional. ``bare`` is the value of the flag
-    without one. ``aliases`` are names that other launchers have for it, with the same values.
+    ``kind`` is bool, int, float, str or a list of them, never Optional. ``value_if_bare`` is the value of
+    ``--name`` without one. ``aliases`` are other launchers' names for the same flag with the same values.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Flag:
     choices: tuple[str, ...] = ()
     at_least: float | None = None
     below: float | None = None
-    bare: str | None = None
+    value_if_bare: str | None = None
     no_effect: tuple[NoEffect, ...] = ()
     aliases: tuple[str, ...] = ()
 
     @property
     def limits(self) -> str:
-        """The values that are accepted, in words; empty where the type says it all."""
+        """The accepted values, in words; empty where the type says it all."""
         if self.choices:
             return any_of(self.choices)
         if self.at_least is None:
@@ -63,7 +63,7 @@ class Flag:
         return f"at least {self.at_least} and below {self.below}"
 
     def check(self, value: object) -> None:
-        """ValueError for a value that is out of the flag's limits. The default is always accepted."""
+        """UserError for a value outside the flag's limits. The default is always accepted."""
         if value == self.default or not self.limits:
             return
         if self.choices and value not in self.choices:
@@ -78,7 +78,7 @@ class Flag:
         return next((rule.why for rule in self.no_effect if rule.when(run)), None)
 
     def is_off(self, value: object) -> bool:
-        """Whether ``value`` switches off, or splits over one process, what is off without the flag."""
+        """Whether ``value`` leaves the feature off, as without the flag; a degree of 1 does."""
         return (
             value in (None, "", [])
             or value is False
@@ -87,32 +87,32 @@ class Flag:
 
 
 def flag(default: object, help: str, **more: typing.Any) -> typing.Any:
-    """The field of a flag; ``more`` as for ``rules``."""
-    metadata = {"help": help, **rules(**more)}
+    """The field of a flag; ``more`` as for ``flag_metadata``."""
+    metadata = {"help": help, **flag_metadata(**more)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def rules(
+def flag_metadata(
     *,
     choices: tuple[str, ...] = (),
     at_least: float | None = None,
     below: float | None = None,
-    bare: str | None = None,
+    value_if_bare: str | None = None,
     no_effect: NoEffect | tuple[NoEffect, ...] = (),
     aliases: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """The metadata of a flag's field besides its help, for ``Flag``; of a flag of PaddleNLP's, all."""
+    """The metadata of a flag's field besides its help: the arguments of ``Flag`` with the same names."""
     reasons = (no_effect,) if isinstance(no_effect, NoEffect) else no_effect
     limits = {"choices": choices, "at_least": at_least, "below": below}
-    return limits | {"bare": bare, "no_effect": reasons, "aliases": aliases}
+    return limits | {"value_if_bare": value_if_bare, "no_effect": reasons, "aliases": aliases}
 
 
 def flags_of(
     arguments: type, section: str, more: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 ) -> dict[str, Flag]:
-    """The flags of a dataclass by name. ``more``: name -> what ``rules`` adds to the field's metadata."""
+    """The flags of a dataclass by name. ``more``: {name: ``flag_metadata``}, which overrides the field's."""
     hints = typing.get_type_hints(arguments)
     return {
         field.name: Flag(

@@ -1,9 +1,9 @@
-"""Flags that do not go with the model."""
+"""Flags that contradict the model."""
 
 from __future__ import annotations
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp.families import FAMILIES, titles
+from llm_npu.models.paddlenlp.families import FAMILIES, titles_of
 
 from .arguments import RunConfig
 
@@ -76,7 +76,7 @@ def _check_pipeline(run: RunConfig, config) -> None:
     if stages <= 1:
         return
     if not FAMILIES[config.model_type].pipeline:
-        cut = titles(lambda each: each.pipeline)
+        cut = titles_of(lambda each: each.pipeline)
         raise UserError(
             f"--pipeline_parallel_degree is {stages}, but only {cut} is cut into stages here; leave it "
             f"out, or train a {cut}"

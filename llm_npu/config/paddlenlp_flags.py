@@ -1,7 +1,7 @@
-"""PaddleNLP's own training flags: read from its installed source, with this script's rules for them.
+"""PaddleNLP's own training flags, with the limits and aliases that this script adds.
 
-Importing paddlenlp takes seconds. Its source says as much: ``TrainingArguments`` is a dataclass whose fields
-are plain expressions, and ``LlmMetaConfig`` lists the flags that its models add to it.
+Importing paddlenlp takes seconds, so its installed source is parsed instead: ``TrainingArguments`` is a
+dataclass whose fields are plain expressions, and ``LlmMetaConfig`` lists the flags that its models add.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ import importlib.util
 import typing
 from pathlib import Path
 
-from . import reasons
-from .flag import Flag, NoEffect, flags_of, rules
+from . import no_effect
+from .flag import Flag, NoEffect, flag_metadata, flags_of
 from .training import TrainingFlags
 
 SECTION = "PaddleNLP"
 
 
 def _without_effect(reason: NoEffect | tuple[NoEffect, ...], *names: str) -> dict[str, dict[str, object]]:
-    return dict.fromkeys(names, rules(no_effect=reason))
+    return dict.fromkeys(names, flag_metadata(no_effect=reason))
 
 
-# Every flag of PaddleNLP's that has limits, aliases or runs without effect, and no field in TrainingFlags.
-RULES: dict[str, dict[str, object]] = {
-    "adam_beta1": rules(at_least=0, below=1),
-    "adam_epsilon": rules(at_least=0),
-    "dataloader_num_workers": rules(
+# PaddleNLP's flags that have limits, aliases or reasons for no effect here, and no field in TrainingFlags.
+FLAG_METADATA: dict[str, dict[str, object]] = {
+    "adam_beta1": flag_metadata(at_least=0, below=1),
+    "adam_epsilon": flag_metadata(at_least=0),
+    "dataloader_num_workers": flag_metadata(
         at_least=0,
-        no_effect=NoEffect(reasons.MEMORY_MAPPED.why, lambda run: run.dataloader_num_workers),
+        no_effect=NoEffect(no_effect.MEMORY_MAPPED.why, lambda run: run.dataloader_num_workers),
     ),
-    "gradient_accumulation_steps": rules(at_least=1),
-    "logging_strategy": rules(choices=("no", "steps", "epoch")),
-    "max_grad_norm": rules(at_least=0),
-    "num_train_epochs": rules(
+    "gradient_accumulation_steps": flag_metadata(at_least=1),
+    "logging_strategy": flag_metadata(choices=("no", "steps", "epoch")),
+    "max_grad_norm": flag_metadata(at_least=0),
+    "num_train_epochs": flag_metadata(
         at_least=0, no_effect=NoEffect("--max_steps decides", lambda run: run.max_steps > 0)
     ),
-    "optim": rules(choices=("adamw",)),
-    "pad_token_id": rules(
+    "optim": flag_metadata(choices=("adamw",)),
+    "pad_token_id": flag_metadata(
         no_effect=NoEffect("--count_trained_tokens is off", lambda run: not run.count_trained_tokens)
     ),
-    "recompute": rules(aliases=("gradient_checkpointing",)),
-    "recompute_granularity": rules(
-        choices=("full", "full_attn", "core_attn"), no_effect=reasons.NO_RECOMPUTE
+    "recompute": flag_metadata(aliases=("gradient_checkpointing",)),
+    "recompute_granularity": flag_metadata(
+        choices=("full", "full_attn", "core_attn"), no_effect=no_effect.NO_RECOMPUTE
     ),
-    "save_strategy": rules(choices=("no", "steps")),
-    "scale_loss": rules(no_effect=NoEffect("only --fp16 scales the loss", lambda run: not run.fp16)),
-    "seed": rules(at_least=0),
+    "save_strategy": flag_metadata(choices=("no", "steps")),
+    "scale_loss": flag_metadata(no_effect=NoEffect("only --fp16 scales the loss", lambda run: not run.fp16)),
+    "seed": flag_metadata(at_least=0),
     **_without_effect(
-        reasons.ONE_PROCESS,
+        no_effect.ONE_PROCESS,
         "tensor_parallel_degree", "pipeline_parallel_degree", "sharding_degree", "sharding_parallel_degree",
         "sharding_parallel_mesh_dimension", "sep_parallel_degree", "context_parallel_degree",
         "split_inputs_sequence_dim", "expert_parallel_degree", "expert_tensor_parallel_degree",
@@ -58,45 +58,45 @@ RULES: dict[str, dict[str, object]] = {
         "ddp_find_unused_parameters", "log_on_each_node", "save_on_each_node",
     ),
     **_without_effect(
-        reasons.WHOLE_LAYERS,
+        no_effect.NO_TENSOR_PARALLEL,
         "sequence_parallel", "sequence_parallel_config", "fuse_sequence_parallel_allreduce",
         "tensor_parallel_config", "tensor_parallel_output",
     ),
     **_without_effect(
-        reasons.ONE_STAGE, "pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval"
+        no_effect.NO_PIPELINE, "pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval"
     ),
-    **_without_effect(reasons.NO_PARTNERS, "sharding"),
-    **_without_effect(reasons.NOT_SHARDED, "sharding_parallel_config", "sharding_comm_buffer_size_MB"),
-    **_without_effect(reasons.CUDA, "no_cuda"),
-    **_without_effect(reasons.GPT, "use_fused_linear", "use_fused_dropout_add"),
-    **_without_effect(reasons.NO_DROPPED_TOKENS, "expert_max_capacity", "expert_min_capacity"),
-    **_without_effect(reasons.FULL_PRECISION, "amp_custom_black_list", "amp_custom_white_list"),
-    **_without_effect(reasons.ONE_WAVE, "num_cycles"),
-    **_without_effect(reasons.unless_schedule("polynomial"), "lr_end", "power"),
+    **_without_effect(no_effect.ONE_SHARD, "sharding"),
+    **_without_effect(no_effect.NOT_SHARDED, "sharding_parallel_config", "sharding_comm_buffer_size_MB"),
+    **_without_effect(no_effect.CUDA, "no_cuda"),
+    **_without_effect(no_effect.GPT, "use_fused_linear", "use_fused_dropout_add"),
+    **_without_effect(no_effect.NO_DROPPED_TOKENS, "expert_max_capacity", "expert_min_capacity"),
+    **_without_effect(no_effect.FLOAT32, "amp_custom_black_list", "amp_custom_white_list"),
+    **_without_effect(no_effect.HALF_COSINE, "num_cycles"),
+    **_without_effect(no_effect.unless_schedule("polynomial"), "lr_end", "power"),
     **_without_effect(
-        reasons.NO_EVALUATION,
+        no_effect.NO_EVALUATION,
         "minimum_eval_times", "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval",
         "fp16_full_eval",
     ),
     **_without_effect(
-        reasons.NEWEST_KEPT, "load_best_model_at_end", "metric_for_best_model", "greater_is_better"
+        no_effect.NEWEST_KEPT, "load_best_model_at_end", "metric_for_best_model", "greater_is_better"
     ),
     **_without_effect(
-        reasons.WHOLE_CHECKPOINTS,
+        no_effect.WHOLE_CHECKPOINTS,
         "unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",
         "ignore_save_lr_and_optim", "output_signal_dir", "save_sharded_model", "load_sharded_model",
         "force_reshard_pp", "ordered_save_group_size",
     ),
-    **_without_effect(reasons.NO_WANDB, "wandb_api_key", "wandb_http_proxy"),
-    **_without_effect(reasons.ONLY_TRAINS, "do_export", "do_predict"),
+    **_without_effect(no_effect.NO_WANDB, "wandb_api_key", "wandb_http_proxy"),
+    **_without_effect(no_effect.ONLY_TRAINS, "do_export", "do_predict"),
     **_without_effect(
-        reasons.NO_RECOMPUTE,
+        no_effect.NO_RECOMPUTE,
         "recompute_use_reentrant", "no_recompute_layers", "refined_recompute", "offload_recompute_inputs",
     ),
-    **_without_effect(reasons.OWN_SAMPLES, "distributed_dataloader"),
-    **_without_effect(reasons.MEMORY_MAPPED, "lazy_data_processing"),
-    **_without_effect(reasons.IDS_AND_LABELS, "remove_unused_columns"),
-    **_without_effect(reasons.PADDLE_CLOUD, "pdc_download_ckpt", "pdc_download_timeout"),
+    **_without_effect(no_effect.OWN_SAMPLES, "distributed_dataloader"),
+    **_without_effect(no_effect.MEMORY_MAPPED, "lazy_data_processing"),
+    **_without_effect(no_effect.IDS_AND_LABELS, "remove_unused_columns"),
+    **_without_effect(no_effect.PADDLE_CLOUD, "pdc_download_ckpt", "pdc_download_timeout"),
 }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def paddlenlp_flags() -> dict[str, Flag]:
             if name not in methods
         ],
     )
-    found = flags_of(added, SECTION, RULES) | flags_of(arguments, SECTION, RULES)
+    found = flags_of(added, SECTION, FLAG_METADATA) | flags_of(arguments, SECTION, FLAG_METADATA)
     own = {field.name for field in dataclasses.fields(TrainingFlags)} | vars(TrainingFlags).keys()
     return {name: each for name, each in sorted(found.items()) if name not in own}
 
@@ -134,7 +134,7 @@ def _definition(file: str, name: str) -> ast.ClassDef:
 
 
 def _class(definition: ast.ClassDef, kept: type[ast.stmt], names: dict[str, object]) -> type:
-    """The class with its statements of the type ``kept`` only."""
+    """The class ``definition``, reduced to its statements of the type ``kept``."""
     definition.body = [node for node in definition.body if isinstance(node, kept)]
     names = {"__name__": f"{__name__}.{definition.name}", **vars(typing), **names}
     exec(compile(ast.Module([definition], []), "<paddlenlp>", "exec", dont_inherit=True), names)

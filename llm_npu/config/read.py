@@ -1,4 +1,4 @@
-"""Command line and file of arguments -> the value of every flag, checked; without importing a framework."""
+"""Command line and file of arguments -> the checked value of every flag. Imports no framework."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from llm_npu.core.errors import UserError
 from llm_npu.models.paddlenlp.families import FAMILIES
 from llm_npu.models.paddlenlp.presets import has_weights, is_preset, model_type
 
-from . import relations
+from . import conflicts
+from .aliases import translate
 from .argument_file import as_flags, split_file
 from .arguments import (
     DataArguments,
@@ -29,7 +30,6 @@ from .arguments import (
 from .device_flag import checked
 from .early import Early, process_count
 from .flag import Flag, any_of, flags_of
-from .other_names import translate
 from .paddlenlp_flags import paddlenlp_flags
 from .training import TrainingFlags
 
@@ -43,7 +43,7 @@ LAST_WORDS = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a command line asks for: every flag's value in ``values``, checked against all others.
+    """A parsed command line: every flag's value in ``values``, checked against all others.
 
     ``early``: what must be known before Paddle is imported. ``given``: the flags that the user wrote, name ->
     value. ``notes``: a line for each translated name.
@@ -79,10 +79,10 @@ def parse(argv: Sequence[str]) -> RunConfig:
 
 
 def read(argv: Sequence[str]) -> Arguments:
-    """What ``argv`` (without the program's name) asks for.
+    """Parse and check ``argv`` (without the program's name).
 
     ``argv`` may start with a YAML or JSON file of the same names, or name one with ``--config``; flags
-    override it. ValueError with one sentence for unknown names (with the nearest known one), values of the
+    override it. UserError with one sentence for unknown names (with the nearest known one), values of the
     wrong type and combinations that cannot work. ``--help`` prints the flags and raises SystemExit(0).
     """
     known = flags()
@@ -102,12 +102,12 @@ def read(argv: Sequence[str]) -> Arguments:
     given = {*in_file, *overridden}
     device = checked(run.device)
     _choose_defaults(run, device, given)
-    relations.check_strategies(run)
+    conflicts.check_strategies(run)
     for name, each in known.items():
         each.check(getattr(run, name))
     given = {name: getattr(run, name) for name in given}
     run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
-    relations.check(run, device)
+    conflicts.check(run, device)
     _check_model(run)
     return Arguments(run, Early.of(argv, run), given, (*notes, *_random_weights(run)))
 
@@ -125,7 +125,7 @@ def flags() -> Mapping[str, Flag]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises ValueError instead of printing the usage and exiting."""
+    """Raises UserError instead of printing the usage and exiting."""
 
     def error(self, message):
         raise UserError(message.removeprefix("argument "))
@@ -148,7 +148,7 @@ def _parser(known: Mapping[str, Flag]) -> _Parser:
 
 
 def _keywords(flag: Flag) -> dict[str, object]:
-    """How argparse is told of a flag."""
+    """The arguments of argparse's ``add_argument`` for a flag."""
     shown = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
     keywords = {"default": flag.default, "help": f"{flag.help}{shown}".replace("%", "%%")}
     if flag.choices:
@@ -156,7 +156,7 @@ def _keywords(flag: Flag) -> dict[str, object]:
     if flag.kind is bool:
         return {**keywords, "type": _truth, "nargs": "?", "const": True, "metavar": "BOOL"}
     if typing.get_origin(flag.kind) is not list:
-        optional = {} if flag.bare is None else {"nargs": "?", "const": flag.bare}
+        optional = {} if flag.value_if_bare is None else {"nargs": "?", "const": flag.value_if_bare}
         return {"type": flag.kind, "metavar": flag.kind.__name__.upper(), **optional, **keywords}
     [item] = typing.get_args(flag.kind)
     if typing.get_origin(item) is list:  # the flag is given several times
@@ -171,7 +171,7 @@ def _truth(text: str) -> bool:
 
 
 def _random_weights(run: Namespace) -> list[str]:
-    """That they differ from those of the same run without auto-parallel, where they do."""
+    """A note where auto-parallel's random weights differ from those of the same run without it."""
     joined = run.fuse_attention_qkv or run.fuse_attention_ffn
     made = not (run.continue_training or run.resume_from_checkpoint)
     if not (run.enable_auto_parallel and joined and made):
@@ -183,7 +183,7 @@ def _random_weights(run: Namespace) -> list[str]:
 
 
 def _from_file(flag: Flag, value: object) -> object:
-    """The value of a flag in a file as the command line has it; ValueError for a list out of place."""
+    """A value from a file in the form of the command line; UserError for a list where one value belongs."""
     if value is False and "no" in flag.choices:  # YAML reads the word no as false
         return "no"
     if isinstance(value, list) and typing.get_origin(flag.kind) is not list:
@@ -203,7 +203,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
-    """Defaults that depend on what was given: an explicit choice turns off the defaults against it."""
+    """Defaults that depend on other flags: an explicit choice switches off defaults that contradict it."""
 
     def default(name: str, value: object) -> None:
         if name not in given:

@@ -1,21 +1,22 @@
-"""This script's own training flags, and PaddleNLP's that have another default or help here.
+"""This script's own training flags, and those of PaddleNLP that have another default or help here.
 
 ``build.PretrainArguments`` joins them with PaddleNLP's ``TrainingArguments``; importing this module imports
-no framework. The limits and reasons of PaddleNLP's other flags are in ``paddlenlp_flags``.
+no framework. ``paddlenlp_flags`` has PaddleNLP's remaining flags.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import reasons
+from . import no_effect
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
 
 
 @dataclass
 class TrainingFlags:
-    """Schedule, with s the step, w the warmup steps, d ``decay_steps``, M and m the highest and lowest rate:
+    """Learning rate at step s, with w ``warmup_steps``, d ``decay_steps``, M ``learning_rate`` and
+    m ``min_learning_rate``:
 
     s <= w    M s / w
     s <= d    m + (M - m) (1 + cos(pi (s - w) / (d - w))) / 2        cosine
@@ -33,8 +34,8 @@ class TrainingFlags:
     nproc: int | None = flag(None, "Processes to start, one per device of this machine.", at_least=1)
     max_restarts: int = flag(
         0,
-        "How often all processes restart when one is killed, hangs or fails. Needs --nproc and "
-        "--resume_from_checkpoint auto.",
+        "How often all processes restart after one has failed, was killed, or stayed stopped (SIGSTOP) for "
+        "4 s. Needs --nproc and --resume_from_checkpoint auto.",
         at_least=0,
         no_effect=NoEffect(
             "--nproc starts no ranks that could restart",
@@ -45,7 +46,7 @@ class TrainingFlags:
         None,
         "Overlap communication and computation in tensor parallel layers: auto (a planner decides per "
         "shape), pipelined:CHUNKS, mc2 or serial. By default the layers are fleet's own.",
-        no_effect=reasons.WHOLE_LAYERS,
+        no_effect=no_effect.NO_TENSOR_PARALLEL,
     )
 
     # Length, batch and learning rate
@@ -53,9 +54,9 @@ class TrainingFlags:
     max_steps: int = flag(200, "Optimizer steps; -1: as many as --num_train_epochs takes.")
     exit_duration_in_mins: float | None = flag(
         None,
-        "End the run with a checkpoint after the first step that ends so many minutes after the start of the "
-        "process, before a job's time limit does; --resume_from_checkpoint auto continues it. A restart of "
-        "--max_restarts counts anew.",
+        "Save a checkpoint and end the run after the first step that ends at least this many minutes after "
+        "the start of the process, such as before a job's time limit; --resume_from_checkpoint auto "
+        "continues it. Each restart of --max_restarts resets the clock.",
         at_least=0,
     )
     per_device_train_batch_size: int = flag(8, "Samples per device and micro batch.", at_least=1)
@@ -64,13 +65,13 @@ class TrainingFlags:
         2e-4,
         "Learning rate from decay_steps on; by default learning_rate / 10.",
         at_least=0,
-        no_effect=reasons.unless_schedule("cosine", "linear"),
+        no_effect=no_effect.unless_schedule("cosine", "linear"),
     )
     warmup_steps: int = flag(
         0,
         "Steps of linear warmup; by default warmup_ratio * max_steps.",
         at_least=0,
-        no_effect=reasons.CONSTANT,
+        no_effect=no_effect.CONSTANT,
     )
     warmup_ratio: float = flag(
         0.1,
@@ -78,7 +79,7 @@ class TrainingFlags:
         at_least=0,
         no_effect=(
             NoEffect("--warmup_steps is given", lambda run: run.given.get("warmup_steps")),
-            reasons.CONSTANT,
+            no_effect.CONSTANT,
         ),
     )
     decay_steps: int | None = flag(
@@ -104,23 +105,23 @@ class TrainingFlags:
         "O2",
         "O1: autocast per operator. O2: low-precision weights with float32 master weights.",
         choices=("O0", "O1", "O2"),
-        no_effect=reasons.FULL_PRECISION,
+        no_effect=no_effect.FLOAT32,
     )
     amp_master_grad: bool = flag(
         True,
         "With --fp16_opt_level O2, accumulate gradients in float32.",
         no_effect=(
-            reasons.FULL_PRECISION,
+            no_effect.FLOAT32,
             NoEffect("--fp16_opt_level is not O2", lambda run: run.fp16_opt_level != "O2"),
         ),
     )
-    # PaddleNLP's own fused paths are off. Without an annotation they are no flags: FusedArguments has those.
+    # PaddleNLP's own fused paths stay off. Unannotated, they are no fields; FusedArguments has the flags.
     use_flash_attention = False
     use_fused_rms_norm = False
     use_fused_rope = False
     pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; it is no flag
     enable_linear_fused_grad_add: bool = flag(
-        False, "PaddleNLP's switch of a CUDA kernel for nn.Linear's backward.", no_effect=reasons.CUDA
+        False, "PaddleNLP's switch of a CUDA kernel for nn.Linear's backward.", no_effect=no_effect.CUDA
     )
 
     # Numerics and observation
@@ -141,8 +142,8 @@ class TrainingFlags:
     )
     compare_with: str | None = flag(
         None,
-        "Run the first step both ways before training, and report the layers that differ by more than "
-        "rounding. composed: fused operators as plain Paddle; stock: PaddleNLP's own layers.",
+        "Before training, run the first step twice, and report layers whose outputs differ by more than "
+        "rounding. composed: against plain Paddle operators; stock: against PaddleNLP's own layers.",
         choices=("composed", "stock"),
     )
     dump_tensors: str | None = flag(
@@ -179,16 +180,16 @@ class TrainingFlags:
     evaluation_strategy: str = flag(
         "steps", "When to evaluate.", choices=("no", "steps"), aliases=("eval_strategy",)
     )
-    eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=reasons.NO_EVALUATION)
+    eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=no_effect.NO_EVALUATION)
     max_evaluate_steps: int = flag(
-        -1, "Batches per evaluation; -1: all.", at_least=1, no_effect=reasons.NO_EVALUATION
+        -1, "Batches per evaluation; -1: all.", at_least=1, no_effect=no_effect.NO_EVALUATION
     )
     per_device_eval_batch_size: int = flag(
         4,
         "Samples per device in evaluation.",
         at_least=1,
         no_effect=(
-            reasons.NO_EVALUATION,
+            no_effect.NO_EVALUATION,
             NoEffect(
                 "PaddleNLP's pipeline evaluates as many samples at once as one process trains on in a step",
                 lambda run: run.pipeline_parallel_degree > 1 and not run.enable_auto_parallel,
@@ -197,20 +198,20 @@ class TrainingFlags:
     )
 
     # Checkpoints
-    save_steps: int = flag(100, "Steps between checkpoints.", at_least=1, no_effect=reasons.NO_CHECKPOINTS)
+    save_steps: int = flag(100, "Steps between checkpoints.", at_least=1, no_effect=no_effect.NO_CHECKPOINTS)
     save_total_limit: int | None = flag(
-        2, "Checkpoints to keep.", at_least=1, no_effect=reasons.NO_CHECKPOINTS
+        2, "Checkpoints to keep.", at_least=1, no_effect=no_effect.NO_CHECKPOINTS
     )
     async_save: bool = flag(
         False,
         "Write checkpoints while training continues, from a copy in host memory.",
-        no_effect=reasons.NO_CHECKPOINTS,
+        no_effect=no_effect.NO_CHECKPOINTS,
     )
     resume_from_checkpoint: str | None = flag(
         None,
         "Folder of a checkpoint; without a value, the newest in output_dir; auto: the newest, or step 0 if "
         "there is none.",
-        bare="true",
+        value_if_bare="true",
     )
     trust_checkpoint: bool = flag(
         False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llm_npu.config.relations import split_weights
+from llm_npu.config.conflicts import split_weights
 from llm_npu.core.errors import UserError
 
 PARTS = ("training", "validation", "test")

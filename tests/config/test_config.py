@@ -5,7 +5,7 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.config.relations import split_weights
+from llm_npu.config.conflicts import split_weights
 
 
 def refused(argv, *words):

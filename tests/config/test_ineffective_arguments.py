@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from llm_npu import config
-from llm_npu.config.paddlenlp_flags import RULES
-from llm_npu.config.relations import DEGREES, OTHER_WAYS
+from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM
+from llm_npu.config.paddlenlp_flags import FLAG_METADATA
 from llm_npu.training.model import config_for
 
 
@@ -59,7 +59,7 @@ def test_arguments_without_effect_are_named(argv, names):
 
 
 def test_every_flag_named_in_a_table_exists():
-    assert not {*RULES, *DEGREES, *OTHER_WAYS} - config.flags().keys()
+    assert not {*FLAG_METADATA, *DEGREES, *UNSUPPORTED_PARALLELISM} - config.flags().keys()
 
 
 def test_arguments_of_paddlenlps_npu_script_are_accepted():

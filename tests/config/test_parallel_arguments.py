@@ -7,13 +7,13 @@ from argparse import Namespace
 
 import pytest
 
-from llm_npu.config.relations import DEGREES, OTHER_WAYS, check_parallel
+from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM, check_parallel
 
 
 def check(processes, **given):
     others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}
     others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1}
-    values = dict.fromkeys((*DEGREES, *OTHER_WAYS), -1) | others | given
+    values = dict.fromkeys((*DEGREES, *UNSUPPORTED_PARALLELISM), -1) | others | given
     check_parallel(Namespace(**values, processes=processes))
 
 

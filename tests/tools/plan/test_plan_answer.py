@@ -10,8 +10,8 @@ from argparse import Namespace
 import pytest
 
 from llm_npu.config import parse
-from llm_npu.config.relations import DEGREES as DEGREES_OF_SCRIPT
-from llm_npu.config.relations import OTHER_WAYS, check_parallel
+from llm_npu.config.conflicts import DEGREES as DEGREES_OF_SCRIPT
+from llm_npu.config.conflicts import UNSUPPORTED_PARALLELISM, check_parallel
 from llm_npu.core import cards
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import answer as answers
@@ -70,7 +70,7 @@ def test_the_search_sees_every_layout_of_the_trainer():
     for layout in found:
         layout.check(shape)
         assert (layout.cards, layout.global_batch_size) == (8, 16)
-        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *OTHER_WAYS), 1)
+        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *UNSUPPORTED_PARALLELISM), 1)
         values |= {"tensor_parallel_degree": layout.tensor_parallel_degree, "sharding": layout.sharding}
         values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
         values["virtual_pp_degree"] = layout.virtual_pp_degree

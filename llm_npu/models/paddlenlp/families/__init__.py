@@ -15,7 +15,7 @@ FAMILIES: Mapping[str, Family] = {
 CONVERSIONS: Mapping[str, Conversion] = {internlm2.MODEL_TYPE: internlm2.CONVERSION}
 
 
-def titles(condition: Callable[[Family], bool]) -> str:
+def titles_of(condition: Callable[[Family], bool]) -> str:
     """The families of which ``condition`` is true, for a sentence: ``Llama, Qwen2 and Qwen2-MoE``."""
     *others, last = (family.title for family in FAMILIES.values() if condition(family))
     return f"{', '.join(others)} and {last}" if others else last

@@ -1,6 +1,6 @@
-"""Flags that do not go together, and degrees that do not divide the processes.
+"""Flags that contradict each other, and degrees that do not divide the processes.
 
-``run`` holds the value of every flag by name. What one flag accepts is in its own field (``flag``).
+``run`` holds the value of every flag by name. The limits of a single flag are in its own field (``flag``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from paddle_fused import paddle_release
 from .arguments import FusedArguments
 from .profile import profile_window, steps_of
 
-# PaddleNLP's other kinds of parallelism, which give a process a part of each row or some of the experts.
-OTHER_WAYS = (
+# Parallelism over the sequence and over experts, which PaddleNLP has and this script does not.
+UNSUPPORTED_PARALLELISM = (
     "sep_parallel_degree",
     "context_parallel_degree",
     "expert_parallel_degree",
@@ -33,7 +33,7 @@ DEGREES = (
 
 
 def check(run: Namespace, device: str) -> None:
-    """ValueError with one sentence when the flags of ``run`` cannot work together on ``device``."""
+    """UserError with one sentence when the flags of ``run`` cannot work together on ``device``."""
     split_weights(run.split)
     if not run.do_train:
         raise UserError("--do_train false leaves nothing to do: this script trains")
@@ -58,7 +58,7 @@ def check(run: Namespace, device: str) -> None:
 
 
 def check_strategies(run: Namespace) -> None:
-    """ValueError for PaddleNLP's "epoch" as the time to evaluate or to save."""
+    """UserError for PaddleNLP's strategy "epoch" of evaluation or checkpoints."""
     for name, interval in (("evaluation_strategy", "eval_steps"), ("save_strategy", "save_steps")):
         if getattr(run, name) == "epoch":
             raise UserError(f"--{name} is 'epoch', but the whole run is one epoch; give --{interval} instead")
@@ -93,7 +93,7 @@ def _check_samples(run: Namespace) -> None:
 
 
 def _check_observation(run: Namespace, device: str) -> None:
-    """What profiles or compares the layers of a run, and the peak that its speed is compared with."""
+    """Profiling, layer comparison and dumps, and the peak of which MFU is a share."""
     if run.peak_tflops is not None:
         peak_flops.stated(str(run.peak_tflops))
     if run.dump_tensors is not None:
@@ -138,7 +138,7 @@ def _check_precision(run: Namespace, device: str) -> None:
 
 
 def _check_auto_parallel(run: Namespace) -> None:
-    """What ``llm_npu.parallel`` does not do."""
+    """What ``llm_npu.parallel`` does not support."""
     if run.fp16:
         raise UserError("--enable_auto_parallel trains in float32 or bfloat16; give --bf16 instead of --fp16")
     if run.bf16 and (run.fp16_opt_level != "O2" or not run.amp_master_grad):
@@ -210,13 +210,13 @@ def _check_schedule(run: Namespace) -> None:
 
 
 def check_parallel(run: Namespace) -> None:
-    """ValueError with one sentence when ``run.processes`` cannot be divided as ``run`` asks.
+    """UserError with one sentence when the degrees in ``run`` do not fit ``run.processes``.
 
-    One process divides nothing: there the flags have no effect, which the run says.
+    With one process the degrees have no effect, which the run reports (``no_effect``).
     """
     if run.processes == 1:
         return
-    for name in OTHER_WAYS:
+    for name in UNSUPPORTED_PARALLELISM:
         if (value := getattr(run, name) or 0) is True or value > 1:
             raise UserError(
                 f"--{name} is {value}, but this script does not have that parallelism; give "
@@ -257,9 +257,9 @@ def check_parallel(run: Namespace) -> None:
 
 
 def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -> None:
-    """What PaddleNLP's Trainer would assert when it wraps the model, after everything has been built.
+    """What PaddleNLP's Trainer would assert only when it wraps the model, after everything has been built.
 
-    ``replicated``: there are more processes than the degrees name.
+    ``replicated``: the processes outnumber the product of the degrees.
     """
     stages = {"stage2", "stage3"} & set(run.sharding.split())
     if "stage3" in stages and "tensor_parallel_degree" in degrees:
@@ -276,7 +276,7 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
 
 
 def _check_interleaved(run: Namespace, stages: int) -> None:
-    """What Paddle asserts of a pipeline whose stages have several parts, after everything has been built."""
+    """What Paddle would assert of an interleaved pipeline only after everything has been built."""
     parts, micro_batches = run.virtual_pp_degree or 1, run.gradient_accumulation_steps
     if parts <= 1 or stages == 1:  # without stages it has no effect
         return

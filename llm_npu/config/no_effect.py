@@ -1,7 +1,7 @@
-"""Why flags have no effect: the reasons that several of them share.
+"""Reasons why flags have no effect, shared by several flags.
 
-PaddleNLP's scripts accept many flags in silence that change nothing: those of another device, of another
-precision, of parallelism that is not on. Here each names its reasons, and the run says which ones hold.
+PaddleNLP's scripts silently accept many flags that change nothing: flags for another device, for another
+precision, or for parallelism that is off. Here each flag names its reasons; the run prints those that hold.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from .flag import NoEffect
 
 
 def family(run: Namespace) -> Family:
-    """Of the run's model."""
+    """The family of the run's model."""
     return FAMILIES[model_type(run.model_name_or_path)]
 
 
 def sharding_degree(run: Namespace) -> int:
-    """How many processes share a state of ``--sharding``: all that the other degrees leave, unless given."""
+    """The processes of a sharding group: as given, else all that the other degrees leave."""
     others = max(run.tensor_parallel_degree, 1) * max(run.pipeline_parallel_degree, 1)
     given = max(run.sharding_degree, run.sharding_parallel_degree)
     return given if given > 0 else run.processes // others
 
 
 def unless_schedule(*names: str) -> NoEffect:
-    """A flag of these learning rate schedules."""
+    """The reason of a flag that only these learning rate schedules read."""
     return NoEffect(
         f"--lr_scheduler_type is not {' or '.join(names)}", lambda run: run.lr_scheduler_type not in names
     )
@@ -35,16 +35,16 @@ def unless_schedule(*names: str) -> NoEffect:
 
 # Parallelism
 ONE_PROCESS = NoEffect("the run has one process (--nproc starts more)", lambda run: run.processes == 1)
-WHOLE_LAYERS = (
+NO_TENSOR_PARALLEL = (
     ONE_PROCESS,
     NoEffect("--tensor_parallel_degree is 1", lambda run: run.tensor_parallel_degree <= 1),
 )
-ONE_STAGE = (
+NO_PIPELINE = (
     ONE_PROCESS,
     NoEffect("--pipeline_parallel_degree is 1", lambda run: run.pipeline_parallel_degree <= 1),
 )
 NOT_SHARDED = (ONE_PROCESS, NoEffect("--sharding is not given", lambda run: not run.sharding))
-NO_PARTNERS = (
+ONE_SHARD = (
     ONE_PROCESS,
     NoEffect("the other degrees leave no processes to shard over", lambda run: sharding_degree(run) == 1),
 )
@@ -65,13 +65,13 @@ NO_EXPERTS = NoEffect("the model has no experts", lambda run: not family(run).ex
 NOT_LORA = NoEffect("--finetuning_type is not lora", lambda run: run.finetuning_type != "lora")
 
 # Precision
-FULL_PRECISION = NoEffect(
+FLOAT32 = NoEffect(
     "the run computes in float32 (neither --bf16 nor --fp16)", lambda run: not (run.bf16 or run.fp16)
 )
 
 # Schedule
 CONSTANT = NoEffect("the constant schedule has no warmup", lambda run: run.lr_scheduler_type == "constant")
-ONE_WAVE = NoEffect("PaddleNLP's cosine schedule with a minimum has half a wave")
+HALF_COSINE = NoEffect("PaddleNLP's cosine schedule with a minimum has half a wave")
 
 # Evaluation and checkpoints
 NO_EVALUATION = NoEffect(

@@ -1,7 +1,7 @@
-"""Names of other launchers. openMind's and LLaMA-Factory's files share most names with PaddleNLP's.
+"""Flag names of other launchers. openMind's and LLaMA-Factory's files share most names with PaddleNLP's.
 
-A flag's ``aliases`` are translated, with a line that says so. Other names are refused, with what to give
-instead.
+A flag's ``aliases`` are translated, and a line reports each. Names in ``REFUSED`` have no counterpart; the
+error says what to give instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .flag import Flag
 
 SHARDING = "give --sharding stage1, stage2 or stage3, PaddleNLP's own, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"
-# Their name -> what to do here.
+# Their name -> what to give here.
 REFUSED: Mapping[str, str] = {
     "deepspeed": SHARDING,
     "fsdp": SHARDING,
@@ -42,9 +42,10 @@ REFUSED: Mapping[str, str] = {
 def translate(
     in_file: Mapping[str, object], line: Sequence[str], known: Mapping[str, Flag]
 ) -> tuple[dict[str, object], list[str], list[str]]:
-    """The arguments of a file and the flags under this script's names, and a line for each translated name.
+    """(arguments of the file, flags of the command line, notes), under this script's names.
 
-    ValueError for a refused name, and for a file or a command line with two names of one flag.
+    ``notes`` has a line for each translated name. UserError for a refused name, and for a file or a command
+    line that gives a flag under two names.
     """
     aliases = {alias: flag.name for flag in known.values() for alias in flag.aliases}
     notes = []
@@ -67,7 +68,7 @@ def translate(
 
 
 def _name(flag: str, aliases: Mapping[str, str]) -> str:
-    """The name in a flag, without the no_ of a switch that has two names."""
+    """The name in ``--name=value``, without the ``no_`` of a switch that has an alias."""
     name = flag[2:].partition("=")[0]
     switch = name.removeprefix("no_")
     return switch if switch in (*aliases, *aliases.values()) else name

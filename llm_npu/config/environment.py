@@ -1,7 +1,7 @@
-"""Environment variables without effect in this run, with the reason.
+"""Environment variables that have no effect in this run, with the reason.
 
-PaddleNLP's scripts for NPUs export a dozen variables: nothing reads some of them, one is misspelt, and others
-are read only by a card's libraries. Nothing there says so.
+PaddleNLP's scripts for NPUs export a dozen variables without saying who reads them: some nobody, one is
+misspelt, and others only a card's libraries.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import difflib
 import os
 from collections.abc import Mapping
 
-# Nothing in Paddle 3.3, PaddleNLP 3.0.0b4 or paddle-custom-npu reads them.
+# Neither Paddle 3.3 nor PaddleNLP 3.0.0b4 nor paddle-custom-npu reads these.
 UNREAD: Mapping[str, str] = {
     "MC2": "PaddleNLP reads FLAGS_NPU_MC2",
     "MC2_Recompute": "PaddleNLP reads FLAGS_NPU_MC2_Recompute",
@@ -40,7 +40,7 @@ NEAR = 0.9
 
 
 def ineffective_variables(kind: str, environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """(name, why) of every variable in ``environ`` that seems meant for this run, but changes nothing.
+    """(name, why) of every variable in ``environ`` that looks meant for this run but changes nothing.
 
     ``kind`` is the device's (``llm_npu.device.Device``): card, virtual or cpu.
     """

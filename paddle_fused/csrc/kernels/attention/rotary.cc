@@ -15,8 +15,10 @@ int index_of(ElementType type) { return static_cast<int>(type); }
 void rotate(void (*run)(const RotaryRun&), ElementType type, const RotaryShape& shape, const void* x, const void* cos,
             const void* sin, void* y) {
   const int64_t row_bytes = shape.head_dim * element_size(type);
-  const auto& [outer, middle, inner] = shape.dims;
-  const auto& [angle_outer, angle_middle, angle_inner] = shape.angle_dims;
+  // No structured bindings: clang before 16 captures none in a lambda.
+  const int64_t outer = shape.dims[0], middle = shape.dims[1], inner = shape.dims[2];
+  const int64_t angle_outer = shape.angle_dims[0], angle_middle = shape.angle_dims[1],
+                angle_inner = shape.angle_dims[2];
   const bool stream = outgrows_cache(2 * outer * middle * inner * row_bytes);
   for_each_range(outer * middle * inner, shape.head_dim, [&](int64_t begin, int64_t end) {
     while (begin < end) {
@@ -54,8 +56,9 @@ void rotary_angle_gradients(ElementType type, const RotaryShape& shape, const vo
   const auto add = PF_SELECT_TABLE(rotary_table).add_angle_gradients[index_of(shape.mode)][index_of(type)];
   const auto store = PF_SELECT_TABLE(rotary_table).store[index_of(type)];
   const int64_t width = shape.head_dim, row_bytes = width * element_size(type);
-  const auto& [outer, middle, inner] = shape.dims;
-  const auto& [angle_outer, angle_middle, angle_inner] = shape.angle_dims;
+  const int64_t outer = shape.dims[0], middle = shape.dims[1], inner = shape.dims[2];
+  const int64_t angle_outer = shape.angle_dims[0], angle_middle = shape.angle_dims[1],
+                angle_inner = shape.angle_dims[2];
   // How many rows of x, along each dimension, share a row of the angles.
   const int64_t of_outer = angle_outer == outer ? 1 : outer, of_middle = angle_middle == middle ? 1 : middle,
                 of_inner = angle_inner == inner ? 1 : inner;

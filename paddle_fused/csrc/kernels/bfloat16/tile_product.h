@@ -4,7 +4,7 @@
 // be computed. Every step of 32 in depth takes two tiles of A, the upper and the lower, and kColumnTiles tiles of B, side
 // by side. Sums go on where those in memory ended: the order of additions does not depend on how often they stop.
 #pragma once
-#if defined(__AMX_BF16__)
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)  // the second: clang before 16
 #include "kernels/bfloat16/amx_product.h"
 #else
 #include "kernels/bfloat16/dot_product.h"

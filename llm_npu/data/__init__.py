@@ -1,4 +1,4 @@
-"""Text, conversations or .bin + .idx -> samples of a limited number of tokens.
+"""Text, conversations or .bin + .idx -> samples with a bounded number of tokens.
 
     source = find(run.data)                                  # a Corpus, or the prefix of a .bin + .idx pair
     tokenizer = tokenizer_for(run.model, source, config.vocab_size, run.data.data_cache)
@@ -6,9 +6,9 @@
     train = ShuffledSamples(data.train, max_steps * global_batch, run.training.seed, global_batch)
     train[i] -> {"input_ids": int64 [T], "labels": int64 [T], ...}   labels[t] is the token after input_ids[t]
 
-``train[i]`` is a pure function of the seed and i: a sampler that walks i = 0, 1, 2, ... without shuffling
-(PaddleNLP's DistributedBatchSampler with ``shuffle=False``) and starts at the number of consumed samples sees
-the batches of a run that was never interrupted. ``llm_npu.data.collate`` makes batches of samples.
+``train[i]`` is a pure function of the seed and i. A sampler that yields i = 0, 1, 2, ... without shuffling
+(PaddleNLP's DistributedBatchSampler with ``shuffle=False``) and starts at the number of consumed samples
+therefore reproduces the batches of an uninterrupted run. ``llm_npu.data.collate`` makes batches of samples.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from .text.tokenizer import encode, fingerprint
 __all__ = ["Datasets", "FirstSamples", "PackedSamples", "Rows", "Samples", "ShuffledSamples"]
 __all__ += ["documents", "find", "first_question", "load"]
 
-# A second or two of reading; above it, ids are checked only as they are used.
+# Reading this many takes a second or two. Larger inputs have their ids checked on use only.
 CHECKED_TOKENS = 1 << 28
 
 
 def find(data: DataArguments) -> Corpus | Path:
-    """What ``input_dir`` names: text, the prefix of a .bin + .idx pair, or with stage sft conversations.
+    """Resolve ``input_dir``: text, the prefix of a .bin + .idx pair or, with stage sft, conversations.
 
-    ValueError if it is none of them.
+    ValueError if it is none of these.
     """
     if data.stage == "sft":
         return conversations.find(data.input_dir)
@@ -59,7 +59,7 @@ def find(data: DataArguments) -> Corpus | Path:
         return path
     prefixes = sorted(file.parent / file.stem for file in path.glob("*.idx")) if path.is_dir() else []
     if len(prefixes) > 1:
-        raise UserError(f"{path} holds {len(prefixes)} .idx files; name one, for example {prefixes[0]}")
+        raise UserError(f"{path} contains {len(prefixes)} .idx files; name one, for example {prefixes[0]}")
     return prefixes[0] if prefixes else corpus(path)
 
 
@@ -71,12 +71,12 @@ def load(
     need_valid: bool = True,
     need_test: bool = False,
 ) -> Datasets:
-    """The parts of ``source`` (from ``find``), tokenised, memory-mapped and cut or packed into samples.
+    """Tokenise ``source`` (from ``find``), memory-map it, split it, and cut or pack it into samples.
 
-    ``vocab_size`` is the model's. Tokenised text is kept in the cache. Imports paddlenlp. With stage sft
-    ``tokenizer`` gets the chat template of ``data``, or the default one where it has none.
-    ValueError for input that is empty, unreadable or corrupt, for token ids of ``vocab_size`` or more, and
-    for a needed part with too few tokens for one sample.
+    ``vocab_size`` is the model's. Tokenised text is cached. Imports paddlenlp. With stage sft, ``tokenizer``
+    gets the chat template of ``data``, or the default one if it has none. ValueError for input that is empty,
+    unreadable or corrupt, for token ids of ``vocab_size`` or more, and for a needed part with too few tokens
+    for one sample.
     """
     needed = (True, need_valid, need_test)
     if isinstance(source, conversations.Conversations):
@@ -91,11 +91,11 @@ def load(
     parts = [(stream, *limit, data.max_seq_length, vocab_size) for limit in itertools.pairwise(limits)]
     if data.packing == "stream":
         return Datasets(*(PackedSamples(*part, apart=data.reset_attention_mask) for part in parts))
-    return packed(data, [DocumentPieces(*part) for part in parts], "documents and pieces of them")
+    return packed(data, [DocumentPieces(*part) for part in parts], "documents and pieces of documents")
 
 
 def documents(source: Corpus, tokenizer) -> Iterator[np.ndarray]:
-    """Token ids of every document of ``source``, int64, each with an end-of-text token after it."""
+    """Token ids of every document of ``source``, int64, each followed by an end-of-text token."""
     end = np.array([tokenizer.eos_token_id], dtype=np.int64)
     for ids in encode(tokenizer, source.documents()):
         yield np.concatenate([ids, end])

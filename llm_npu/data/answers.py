@@ -1,4 +1,4 @@
-"""Conversations -> sequences of tokens of which the answers are the labels."""
+"""Conversations -> token sequences whose labels are the assistant's answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .text import chat_template
 from .text.conversations import Conversations
 from .text.tokenizer import fingerprint
 
-QUESTIONS = 100  # among which a short one is looked for
+QUESTIONS = 100  # search window for a short prompt
 
 
 def load(
@@ -31,10 +31,10 @@ def load(
     vocab_size: int,
     needed: tuple[bool, bool, bool],
 ) -> Datasets:
-    """The parts of ``source``: by ``data.split``, or what a file called dev holds out is the validation part.
+    """The parts of ``source``, split by ``data.split``; a file named dev becomes the validation part.
 
-    The tokenizer gets the chat template of ``data``, or the default one where it has none.
-    ValueError as `tokenised` and `Answers`, and for a needed part without an answer.
+    The tokenizer gets the chat template of ``data``, or the default one if it has none. ValueError as for
+    `tokenised` and `Answers`, and for a needed part without an answer.
     """
     notes = _attach_template(data, tokenizer)
     train, held_out = source.parts()
@@ -54,10 +54,10 @@ def load(
                 f"{data.max_seq_length} tokens; raise --max_seq_length"
             )
     if cut := sum(part.cut for part in found):
-        notes.append(f"{cut:,} conversations of more than {data.max_seq_length:,} tokens lose their end")
+        notes.append(f"{cut:,} conversations of more than {data.max_seq_length:,} tokens are truncated")
     if left_out := sum(part.left_out for part in found):
         notes.append(
-            f"{left_out:,} conversations are left out: no answer begins in {data.max_seq_length:,} tokens"
+            f"{left_out:,} conversations are dropped: no answer begins within {data.max_seq_length:,} tokens"
         )
     samples = packed(data, found, "conversations")
     return dataclasses.replace(samples, notes=(*samples.notes, *notes))
@@ -69,15 +69,15 @@ def _attach_template(data: DataArguments, tokenizer) -> list[str]:
     if chat_template.source_of(tokenizer) is not None:
         return []
     chat_template.attach(tokenizer, chat_template.DEFAULT)
-    return ["the tokenizer has no chat template: the turns are written as User: and Assistant:"]
+    return ["the tokenizer has no chat template: turns are formatted as User: and Assistant:"]
 
 
 class Answers:
-    """Conversations ``start`` to ``stop`` (by number) of a folder that `tokenised` made.
+    """Conversations ``start`` to ``stop`` (indices) of a folder written by `tokenised`.
 
-    With the tokens x of a conversation, ``labels[t]`` is x[t + 1] where that token belongs to an answer, and
-    -100 elsewhere. A conversation of more than ``length`` tokens is cut at its end; one without a label is
-    left out. ValueError for an id of ``vocab_size`` or more.
+    For a conversation with tokens x, ``labels[t]`` is x[t + 1] if that token belongs to an answer, otherwise
+    -100. A conversation of more than ``length`` tokens is truncated; one without a label is dropped.
+    ValueError for an id of ``vocab_size`` or more.
     """
 
     def __init__(self, folder: Path, start: int, stop: int, length: int, vocab_size: int):
@@ -90,9 +90,9 @@ class Answers:
         kept = labelled > 0
         self._vocab_size = vocab_size
         self._starts = starts[kept]
-        #: tokens and labels in each conversation, int64 [conversations]
+        # : number of tokens and of labels of each conversation, int64 [conversations]
         self.lengths, self.labelled = lengths[kept], labelled[kept]
-        #: conversations that were cut, and that were left out
+        # : number of truncated and of dropped conversations
         self.cut, self.left_out = int((np.diff(bounds) > length)[kept].sum()), int((~kept).sum())
 
     def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,10 +107,10 @@ class Answers:
 
 
 def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
-    """The folder, in the cache, of all conversations' ids, of what is learnt, and of where each ends.
+    """The cache folder with the ids of all conversations, their answer mask and their ends.
 
-    The tokenizer must have a chat template. ValueError, with the file and the line, for a line that is no
-    conversation and for one that the template refuses; and when there are none.
+    The tokenizer must have a chat template. ValueError, with file and line, for a line that is not a
+    conversation and for one that the template rejects; also if there are no conversations.
     """
     content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.source_of(tokenizer)}"
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -118,7 +118,7 @@ def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
     def build(folder: Path) -> None:
         encoded = [_encoded(tokenizer, messages, where) for where, messages in source.conversations()]
         if not encoded:
-            raise UserError(f"{source.name} holds no conversations")
+            raise UserError(f"{source.name} contains no conversations")
         ids, learnt = (np.concatenate(parts) for parts in zip(*encoded, strict=True))
         np.save(folder / "ids.npy", ids.astype(np.int32))
         np.save(folder / "learnt.npy", learnt)
@@ -128,20 +128,20 @@ def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
 
 
 def first_question(source: Conversations, tokenizer) -> str:
-    """The shortest prompt among the first conversations: what stands before their first answer."""
+    """The shortest prompt (text before the first answer) among the first conversations."""
     first = itertools.islice(source.conversations(), QUESTIONS)
     return min((chat_template.pieces(tokenizer, messages)[0][0] for _, messages in first), key=len)
 
 
 def count(folder: Path) -> int:
-    """The number of conversations in a folder that `tokenised` made."""
+    """The number of conversations in a folder written by `tokenised`."""
     return len(_tokens(folder)[2])
 
 
 def _tokens(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids, what of them is learnt, and the ends of the conversations, memory-mapped.
+    """Ids, answer mask and ends of the conversations, memory-mapped.
 
-    A cache may be shared, or cut off by a full disk: ValueError when they do not fit each other.
+    A cache may be shared, or truncated by a full disk: ValueError if the arrays are inconsistent.
     """
     try:
         ids, learnt, ends = (
@@ -149,12 +149,12 @@ def _tokens(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         )
         kinds = (ids.dtype, learnt.dtype, ends.dtype)
         if kinds != (np.int32, np.bool_, np.int64) or {ids.ndim, learnt.ndim, ends.ndim} != {1}:
-            raise UserError("they are of other types")
+            raise UserError("they have other dtypes")
         if not len(ids) == len(learnt) == ends[-1] or ends[0] < 0 or (np.diff(ends) < 0).any():
-            raise UserError("they do not fit each other")
-    except Exception as error:  # numpy evaluates the header as Python, and raises whatever that does
+            raise UserError("their sizes do not match")
+    except Exception as error:  # numpy evaluates the header as Python and passes on whatever that raises
         raise UserError(
-            f"the arrays in {folder} are damaged ({error}); remove the folder, and it is made again"
+            f"the arrays in {folder} are damaged ({error}); delete the folder to rebuild it"
         ) from None
     return ids, learnt, ends
 

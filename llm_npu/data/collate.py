@@ -1,4 +1,4 @@
-"""Samples -> the arguments of a causal language model: padded, or joined without padding.
+"""Samples -> the arguments of a causal language model: padded, or packed without padding.
 
     collate = Collator("none")
     collate([{"input_ids": [5, 6, 7], "labels": [6, 7, -100]}, {"input_ids": [8, 9], "labels": [9, -100]}])
@@ -9,7 +9,7 @@
     attention_mask  masks.documents([[3, 2]])
 
 ``labels[t]`` is the token after ``input_ids[t]``, as PaddleNLP's criterion compares them, so no label of a
-sample comes from the next one. Legend: B samples, T tokens in a row of the batch.
+sample comes from the next one. Legend: B samples, T tokens per row of the batch.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ MASKS = ("object", "dense")
 
 @dataclass(frozen=True)
 class Collator:
-    """Joins samples into a batch.
+    """Collates samples into a batch.
 
-    A sample is {"input_ids": int [n], "labels": int [n]}; ``seqlens``, if it is there, are the lengths of the
-    documents in it, which see nothing of each other. A batch is int64 ``input_ids`` and ``labels`` [B, T], or
-    [1, T] without padding, and where a row is more than one document, or one and padding,
+    A sample is {"input_ids": int [n], "labels": int [n]}; the optional ``seqlens`` are the lengths of its
+    documents, which do not attend to each other. A batch is int64 ``input_ids`` and ``labels`` [B, T], or [1,
+    T] without padding. A row with more than one document, or with a document and padding, also has
 
         position_ids     int64 [B, T], from 0 in each document
-        attention_mask   a ``masks.documents(...)``, in which padding is a document of its own; with ``mask``
+        attention_mask   a ``masks.documents(...)``, which treats padding as a separate document; with
+        ``mask``
                          "dense" the same as bool [B, 1, T, T], **True = seen**, which PaddleNLP's own
                          attention takes
 
-    Where they are missing, plain causal attention is the same.
+    Without them, plain causal attention is equivalent.
 
     Args:
-        padding: "none": the samples stand one after the other in one row. "longest": a row for each, as long
-            as the longest. "max_length": a row for each of ``length`` tokens.
+        padding: "none": the samples are concatenated in one row. "longest": one row per sample, padded to
+            the longest. "max_length": one row of ``length`` tokens per sample.
         pad_token_id: What ``input_ids`` hold in padding, where the labels are -100.
         mask: "object" for a model with fused attention, "dense" for others.
         cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths from 0 on over all rows:
             for attention in layout TND.
 
-    Of samples that carry a ``loss_weight`` the batch has the sum, and ``num_tokens``, its tokens without
-    padding; both are for the trainer, not for the model.
-    Errors: ValueError for unknown words, and for samples that do not fit.
+    If samples carry a ``loss_weight``, the batch has their sum and ``num_tokens``, its number of tokens
+    without padding; both are for the trainer, not for the model. Errors: ValueError for unknown words, and
+    for samples that do not fit.
     """
 
     padding: str = "longest"
@@ -68,7 +69,7 @@ class Collator:
                 raise UserError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}.")
         if (self.padding == "max_length") != (self.length is not None):
             raise UserError(
-                f"length is {self.length} and padding {self.padding!r}; a length belongs to 'max_length'."
+                f"length is {self.length} and padding {self.padding!r}; use a length with 'max_length' only."
             )
 
     def __call__(self, samples: Sequence[Mapping]) -> dict:
@@ -117,6 +118,6 @@ def _documents(number: int, sample: Mapping) -> list[int]:
     if not tokens or labels != tokens or sum(seqlens) != tokens or min(seqlens) < 1:
         raise UserError(
             f"sample {number} has {tokens} input_ids, {labels} labels and documents of {seqlens} tokens; "
-            "they must be as many, and at least one."
+            "the numbers must be equal and at least one."
         )
     return seqlens

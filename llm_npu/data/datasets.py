@@ -16,7 +16,7 @@ from .rows import Rows, Sequences
 class Datasets:
     """The three parts of the data; a part that is not needed may be empty (length 0).
 
-    ``notes`` say what became of the data that its owner may not expect.
+    ``notes`` report changes to the data that the user may not expect.
     """
 
     train: Samples
@@ -26,10 +26,10 @@ class Datasets:
 
 
 def packed(data: DataArguments, parts: Sequence[Sequences], what: str) -> Datasets:
-    """Samples of whole sequences, by ``data.packing``; ``what`` the note calls them."""
+    """Pack whole sequences into samples with ``data.packing``; ``what`` is their name in the note."""
     plan, length = PLANS[data.packing], data.max_seq_length
     rows = [Rows(part, plan(part.lengths.tolist(), length)) for part in parts]
     train, sequences = rows[0], len(parts[0].lengths)
     filled = train.tokens / max(1, len(train) * length)
-    note = f"{sequences:,} {what} in {len(train):,} samples, which fill {filled:.0%} of {length:,} tokens"
+    note = f"{sequences:,} {what} in {len(train):,} samples, filled to {filled:.0%} of {length:,} tokens"
     return Datasets(*rows, notes=(note,))

@@ -1,11 +1,11 @@
-"""Token ids in a .bin + .idx pair, the format of Megatron-LM and of PaddleNLP's ``mmap`` datasets.
+"""Token ids in a .bin + .idx pair: the format of Megatron-LM and of PaddleNLP's ``mmap`` datasets.
 
-    .bin    the ids of all sentences, one after the other
+    .bin    the ids of all sentences, concatenated
     .idx    magic "MMIDIDX\\0\\0", version u64 = 1, dtype u8, sentences n u64, documents + 1 d u64,
             then sizes int32 [n], byte offsets into .bin int64 [n], first sentence of each document int64 [d]
 
-Source: paddlenlp/data/indexed_dataset.py, MMapIndexedDataset. It trusts the header, so that a damaged file is
-a crash or wrong tokens; here everything is checked against the sizes of the two files first.
+Source: paddlenlp/data/indexed_dataset.py, MMapIndexedDataset. It trusts the header, so a damaged file causes
+a crash or wrong tokens; here the header is validated against the sizes of both files first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class IndexedTokens:
-    """``tokens`` [all tokens], memory-mapped, and ``ends`` [documents], int64: where each document ends."""
+    """``tokens`` [all tokens], memory-mapped, and ``ends`` [documents], int64: the end of each document."""
 
     name: str
     tokens: np.ndarray
@@ -48,11 +48,11 @@ class IndexedTokens:
 
 
 def open_indexed(prefix: Path) -> IndexedTokens:
-    """Memory-map ``prefix``.bin and .idx. ValueError when one is missing, damaged, cut short or empty."""
+    """Memory-map ``prefix``.bin and .idx. ValueError if one is missing, damaged, truncated or empty."""
     index, binary = with_suffix(prefix, ".idx"), with_suffix(prefix, ".bin")
     for file in (index, binary):
         if not file.is_file():
-            raise UserError(f"{file} is missing; tokenised data are a pair of files, .bin and .idx")
+            raise UserError(f"{file} is missing; tokenised data consists of a pair of files, .bin and .idx")
     try:
         return _open(prefix, index, binary)
     except OSError as error:
@@ -64,39 +64,39 @@ def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
         header = stream.read(HEADER.size)
     if header.startswith(MAGIC_LAZY):
         raise UserError(
-            f"{index} has the old layout 'lazy'; make the data again with scripts/prepare_data.py"
+            f"{index} has the old layout 'lazy'; convert the data again with scripts/prepare_data.py"
         )
     if not header.startswith(MAGIC):
-        raise UserError(f"{index} is damaged or no index file: it does not start with {MAGIC[:7].decode()}")
+        raise UserError(
+            f"{index} is damaged or not an index file: it does not start with {MAGIC[:7].decode()}"
+        )
     if len(header) < HEADER.size:
-        raise UserError(f"{index} is cut short: it ends inside its header")
+        raise UserError(f"{index} is truncated: it ends inside its header")
     _, version, code, sentences, documents = HEADER.unpack(header)
     if version != 1:
-        raise UserError(f"{index} has version {version}, but only version 1 is known")
+        raise UserError(f"{index} has version {version}; only version 1 is supported")
     if code not in DTYPES:
-        raise UserError(
-            f"{index} holds data of code {code}, but token ids are whole numbers ({sorted(DTYPES)})"
-        )
+        raise UserError(f"{index} has dtype code {code}; token ids must be integers ({sorted(DTYPES)})")
     expected = HEADER.size + 12 * sentences + 8 * documents
     if index.stat().st_size != expected:
         raise UserError(
-            f"{index} is damaged or cut short: its header describes {expected} bytes and it has "
+            f"{index} is damaged or truncated: its header describes {expected} bytes and it has "
             f"{index.stat().st_size}"
         )
     sizes, offsets, firsts = _arrays(index, sentences, documents)
     dtype = np.dtype(DTYPES[code])
     limits = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     if (sizes < 0).any() or not np.array_equal(offsets, limits[:-1] * dtype.itemsize):
-        raise UserError(f"{index} is damaged: its offsets are not the sums of its sizes")
+        raise UserError(f"{index} is damaged: its offsets are not the cumulative sums of its sizes")
     if not documents or firsts[0] != 0 or firsts[-1] != sentences or (np.diff(firsts) < 0).any():
         raise UserError(f"{index} is damaged: its documents do not cover its {sentences} sentences in order")
     if binary.stat().st_size != limits[-1] * dtype.itemsize:
         raise UserError(
             f"{binary} has {binary.stat().st_size} bytes, but {index.name} describes "
-            f"{limits[-1] * dtype.itemsize}: one of them is damaged, cut short or of another pair"
+            f"{limits[-1] * dtype.itemsize}: one of them is damaged, truncated or from another pair"
         )
     if not limits[-1]:
-        raise UserError(f"{binary} holds no tokens")
+        raise UserError(f"{binary} contains no tokens")
     return IndexedTokens(str(prefix), np.memmap(binary, dtype=dtype, mode="r"), limits[firsts[1:]])
 
 
@@ -110,10 +110,10 @@ def _arrays(index: Path, sentences: int, documents: int) -> tuple[np.ndarray, np
 
 
 def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int) -> None:
-    """Write each document (ids, int64) as one sentence, in 2 bytes per token where ``vocab_size`` allows.
+    """Write each document (ids, int64) as one sentence, with 2 bytes per token if ``vocab_size`` allows.
 
-    The pair appears complete or not at all: .bin first, then .idx, without which no reader takes it.
-    ValueError when there are no documents; an OSError of the disk passes through. Imports paddlenlp.
+    The pair appears complete or not at all: .bin is written first, then .idx, without which no reader accepts
+    it. ValueError if there are no documents; an OSError of the disk passes through. Imports paddlenlp.
     """
     from paddlenlp.data.indexed_dataset import make_builder
 
@@ -136,13 +136,13 @@ def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int
 
 
 def move_indexed(source: Path, prefix: Path) -> None:
-    """Give a pair another prefix in the same file system, in place of the pair that is there."""
+    """Move a pair to another prefix in the same file system, replacing an existing pair."""
     index = with_suffix(prefix, ".idx")
-    index.unlink(missing_ok=True)  # an old index must not describe a new .bin, not even for a moment
+    index.unlink(missing_ok=True)  # an old index must never describe a new .bin
     os.replace(with_suffix(source, ".bin"), with_suffix(prefix, ".bin"))
     os.replace(with_suffix(source, ".idx"), index)
 
 
 def with_suffix(prefix: Path, suffix: str) -> Path:
-    """``prefix`` + ``suffix``; unlike Path.with_suffix it keeps what follows a dot in the prefix."""
+    """``prefix`` + ``suffix``; unlike Path.with_suffix it keeps everything after a dot in the prefix."""
     return prefix.parent / (prefix.name + suffix)

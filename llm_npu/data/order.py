@@ -1,8 +1,9 @@
-"""In which order samples are drawn, and how much each counts for the loss.
+"""The order in which samples are drawn, and their weight in the loss.
 
-A sample counts by its labels: with n labels in it and m on the average over the samples of an optimizer step,
-its ``loss_weight`` is n / m. The mean over a step of (loss of a batch, a mean over its labels)
-x (mean weight of its samples) is then the mean over all labels of the step, whatever the batches are.
+A sample is weighted by its number of labels: with n labels, and m labels on average over the samples of an
+optimizer step, its ``loss_weight`` is n / m. The mean over a step of (batch loss, a mean over its labels) x
+(mean weight of its samples) then equals the mean over all labels of the step, however it is split into
+batches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .rows import IGNORED
 
 
 class Samples(Protocol):
-    """What is drawn from."""
+    """The samples that an order draws from."""
 
     def __len__(self) -> int: ...
 
@@ -30,19 +31,19 @@ class Samples(Protocol):
 
 
 class ShuffledSamples:
-    """Item i is samples[p[i mod n]], n = len(samples), with p the permutation of epoch i div n.
+    """Item i is samples[p[i mod n]], n = len(samples), where p is the permutation of epoch i div n.
 
-    p is a pure function of seed and epoch, so item i is one of the seed and i: a run that continues at i
-    after an interruption sees what it would have seen without. ``per_step`` items are an optimizer step.
+    p is a pure function of seed and epoch, so item i depends on the seed and i only: a run that resumes at i
+    sees the same samples as an uninterrupted one. ``per_step`` items form an optimizer step.
     """
 
     def __init__(self, samples: Samples, num_samples: int, seed: int, per_step: int = 1):
         if not len(samples):
-            raise UserError("there is no sample to train on")
+            raise UserError("there are no samples to train on")
         self._samples = samples
         self._num_samples = num_samples
         self._per_step = per_step
-        # Two: the samples of a step may lie in two epochs.
+        # Two, because the samples of a step may span two epochs.
         self._order = functools.lru_cache(maxsize=2)(lambda epoch: permutation(seed, epoch, len(samples)))
         self._mean_labels = functools.lru_cache(maxsize=1)(self._mean_labels_of_step)
 
@@ -66,10 +67,9 @@ class ShuffledSamples:
 
 
 class FirstSamples:
-    """The first ``count`` samples in their order, weighted over all of them: for evaluation.
+    """The first ``count`` samples in order, weighted over all of them; used for evaluation.
 
-    Behind them come fillers, up to ``padded`` items: the first sample again, without labels and with weight
-    0.
+    They are padded to ``padded`` items with the first sample, without labels and with weight 0.
     """
 
     def __init__(self, samples: Samples, count: int, padded: int = 0):
@@ -92,5 +92,5 @@ class FirstSamples:
 
 
 def permutation(seed: int, epoch: int, size: int) -> np.ndarray:
-    """The order of ``size`` samples in an epoch, int64 [size]; a pure function of its arguments."""
+    """The permutation of ``size`` samples for an epoch, int64 [size]; a pure function of its arguments."""
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(size)

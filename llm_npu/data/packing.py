@@ -1,10 +1,10 @@
-"""Documents -> one stream of tokens -> samples of fixed length, or whole documents.
+"""Documents -> one token stream -> samples of fixed length, or whole documents.
 
-With T the length of a sample and s the stream of a part (training, validation or test), sample i is
+With T the sample length and s the token stream of a part (training, validation or test), sample i is
 
     input_ids = s[iT : iT + T]      labels = s[iT + 1 : iT + T + 1]
 
-so consecutive samples share no input, and labels are shifted here: PaddleNLP's LlamaPretrainingCriterion
+Consecutive samples share no input, and labels are shifted here: PaddleNLP's LlamaPretrainingCriterion
 compares the logits at t with labels[t] as they are.
 """
 
@@ -19,9 +19,9 @@ from .rows import IGNORED
 
 
 class TokenStream:
-    """All documents one after the other, each ending in one end-of-text token ``eos``.
+    """All documents concatenated, each ending in exactly one end-of-text token ``eos``.
 
-    The token is added to documents that lack it, without a copy of the data. Empty documents vanish.
+    The token is appended to documents that lack it, without copying the data. Empty documents are dropped.
     """
 
     def __init__(self, source: IndexedTokens, eos: int):
@@ -33,7 +33,7 @@ class TokenStream:
         self._starts = starts[full]
         self._sizes = stops[full] - self._starts
         lacks_end = source.tokens[stops[full] - 1] != eos
-        #: where each document ends in the stream, int64 [documents]
+        # : end of each document in the stream, int64 [documents]
         self.ends = np.cumsum(self._sizes + lacks_end)
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class TokenStream:
         while position < stop:
             begin = int(self.ends[document - 1]) if document else 0
             end = min(stop, begin + int(self._sizes[document]))
-            if position < end:  # else only the added end-of-text token is left of this document
+            if position < end:  # otherwise only the appended end-of-text token of this document is left
                 offset = int(self._starts[document]) - begin
                 out[position - start : end - start] = self._source.tokens[position + offset : end + offset]
             position = int(self.ends[document])
@@ -58,9 +58,9 @@ class TokenStream:
 class PackedSamples:
     """Samples of ``length`` tokens from tokens ``start`` to ``stop`` of a stream.
 
-    Item i is {"input_ids": int64 [T], "labels": int64 [T]}. With ``apart`` the documents of a sample see
-    nothing of each other: it has their ``seqlens``, too, and no label is another document's first token.
-    ValueError for an id of ``vocab_size`` or more, which only data of another tokenizer can hold.
+    Item i is {"input_ids": int64 [T], "labels": int64 [T]}. With ``apart``, the documents of a sample do not
+    attend to each other: the sample also has their ``seqlens``, and no label is another document's first
+    token. ValueError for an id of ``vocab_size`` or more, which means that another tokenizer made the data.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PackedSamples:
         self._length = length
         self._vocab_size = vocab_size
         self._apart = apart
-        #: tokens in this part
+        # : number of tokens in this part
         self.tokens = stop - start
 
     def __len__(self) -> int:
@@ -96,17 +96,17 @@ class PackedSamples:
         return self._length - (len(self._ends(index)) if self._apart else 0)
 
     def _ends(self, index: int) -> np.ndarray:
-        """Where documents end in sample ``index``, as positions in the stream."""
+        """The document ends in sample ``index``, as positions in the stream."""
         start = self._start + index * self._length
         first, last = np.searchsorted(self._stream.ends, [start, start + self._length], side="right")
         return self._stream.ends[first:last]
 
 
 class DocumentPieces:
-    """The documents between tokens ``start`` and ``stop`` of a stream, cut into pieces of ``length`` at most.
+    """The documents between tokens ``start`` and ``stop`` of a stream, cut into pieces of at most ``length``.
 
-    Labels reach from a piece into the next one of the same document, never into another document. Pieces
-    without a label are left out. ValueError as for `PackedSamples`.
+    The last label of a piece is the first token of the document's next piece, never of another document.
+    Pieces without a label are dropped. ValueError as for `PackedSamples`.
     """
 
     def __init__(self, stream: TokenStream, start: int, stop: int, length: int, vocab_size: int):
@@ -122,7 +122,7 @@ class DocumentPieces:
         labelled = stops - starts - (stops == ends)
         kept = labelled > 0
         self._starts, self._stops, self._ends = starts[kept], stops[kept], ends[kept]
-        #: tokens and labels in each piece, int64 [pieces]
+        # : number of tokens and of labels of each piece, int64 [pieces]
         self.lengths, self.labelled = (stops - starts)[kept], labelled[kept]
 
     def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,10 +136,10 @@ class DocumentPieces:
 
 
 def check_ids(tokens: np.ndarray, vocab_size: int) -> None:
-    """ValueError when an id lies outside 0 ... ``vocab_size`` - 1."""
+    """ValueError if an id lies outside 0 ... ``vocab_size`` - 1."""
     if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
         wrong = int(tokens.max()) if tokens.max() >= vocab_size else int(tokens.min())
         raise UserError(
-            f"the data hold token id {wrong}, but the model's vocabulary has ids 0 to {vocab_size - 1}; "
-            "they were made with another tokenizer"
+            f"the data contain token id {wrong}, but the model's vocabulary has ids 0 to "
+            f"{vocab_size - 1}; they were made with another tokenizer"
         )

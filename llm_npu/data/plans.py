@@ -1,7 +1,7 @@
-"""Which sequences share a row: packing plans over known lengths.
+"""Packing plans: the assignment of sequences of known lengths to rows.
 
-A plan is a list of rows, a row the numbers of the sequences in it, whose lengths add up to ``capacity`` at
-most. It depends on the lengths alone: every process, and a run that is continued, makes the same one.
+A plan is a list of rows; a row lists the indices of its sequences, whose lengths sum to at most ``capacity``.
+It depends on the lengths only, so every process, and a resumed run, computes the same plan.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from llm_npu.core.errors import UserError
 
 
 def one_each(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Each sequence alone. Errors: as `first_fit`."""
+    """One sequence per row. Errors: as `first_fit`."""
     _check(lengths, capacity)
     return [[number] for number in range(len(lengths))]
 
 
 def first_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Each sequence, in order, into the first row that has room for it; a new one where none has.
+    """First fit: each sequence, in order, goes into the first row with enough room, or into a new row.
 
     At most 1.7 times the rows of the best plan (Johnson et al., 1974), in O(n log n): a binary tree over the
-    rows holds the most room below each node, and the way down finds the first row.
-    Errors: ValueError for a length below 1 or above ``capacity``.
+    rows stores the largest free room below each node, and the descent finds the first row. Errors: ValueError
+    for a length below 1 or above ``capacity``.
     """
     _check(lengths, capacity)
     leaves = 1 << max(0, len(lengths) - 1).bit_length()
-    room = [capacity] * (2 * leaves)  # of node k the children are 2k and 2k + 1, of row r the leaf leaves + r
+    room = [capacity] * (2 * leaves)  # children of node k: 2k and 2k + 1; leaf of row r: leaves + r
     rows: list[list[int]] = [[] for _ in lengths]
     for number, length in enumerate(lengths):
         node = 1
@@ -42,9 +42,9 @@ def first_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def length_grouped(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Sequences of about the same length share a row: from the longest on, as many as fit.
+    """Sequences of similar length share a row: sorted by length, longest first, as many as fit.
 
-    Leaves more room empty than `first_fit`, but a row's sequences give the attention blocks of equal work.
+    Leaves more free room than `first_fit`, but the sequences of a row give attention blocks of equal work.
     Errors: as `first_fit`.
     """
     _check(lengths, capacity)
@@ -70,5 +70,5 @@ def _check(lengths: Sequence[int], capacity: int) -> None:
     for number, length in enumerate(lengths):
         if not 1 <= length <= capacity:
             raise UserError(
-                f"sequence {number} has {length} tokens, but a row takes 1 to {capacity}; cut it first"
+                f"sequence {number} has {length} tokens, but a row takes 1 to {capacity}; truncate it first"
             )

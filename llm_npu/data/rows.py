@@ -1,4 +1,4 @@
-"""Whole sequences, documents or conversations, in rows of limited length."""
+"""Whole sequences (documents or conversations) packed into rows of bounded length."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Protocol
 
 import numpy as np
 
-IGNORED = -100  # PaddleNLP's criterion leaves out these labels
+IGNORED = -100  # PaddleNLP's criterion ignores these labels
 
 
 class Sequences(Protocol):
-    """Token sequences of known lengths: ``lengths`` and ``labelled`` (labels other than -100), int64 [n]."""
+    """Token sequences of known lengths: ``lengths`` and ``labelled`` (number of labels that are not -100),
+    int64 [n]."""
 
     lengths: np.ndarray
     labelled: np.ndarray
@@ -22,7 +23,7 @@ class Sequences(Protocol):
 
 
 class Rows:
-    """Samples of whole sequences: row i holds those that ``plan[i]`` numbers, one after the other.
+    """Samples of whole sequences: row i concatenates the sequences in ``plan[i]``.
 
     Item i is {"input_ids": int64 [T], "labels": int64 [T], "seqlens": int64 [sequences of the row]}.
     """
@@ -30,7 +31,7 @@ class Rows:
     def __init__(self, sequences: Sequences, plan: Sequence[Sequence[int]]):
         self._sequences = sequences
         self._plan = plan
-        #: tokens in all rows
+        # : number of tokens in all rows
         self.tokens = int(sequences.lengths.sum())
 
     def __len__(self) -> int:

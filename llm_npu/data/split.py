@@ -1,4 +1,4 @@
-"""Where the training, validation and test parts of the stream begin and end."""
+"""The boundaries of the training, validation and test parts of the stream."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PARTS = ("training", "validation", "test")
 def boundaries(
     ends: np.ndarray, split: str, length: int, needed: tuple[bool, bool, bool], name: str
 ) -> list[int]:
-    """The four positions in the stream between which the three parts lie.
+    """The four positions in the stream that delimit the three parts.
 
-    ``ends`` [documents] are the ends of the documents in the stream and ``split`` the weights (949,50,1).
-    Whole documents are given to the parts, by PaddleNLP's rule. Where they are too few for every ``needed``
-    part to have one sample of ``length`` tokens, the stream is cut by the weights instead, inside documents.
-    ValueError when that is too little as well; ``name`` is what the message calls the data.
+    ``ends`` [documents] are the document ends in the stream and ``split`` the weights (949,50,1). Whole
+    documents are assigned to the parts by PaddleNLP's rule. If there are too few to give every ``needed``
+    part one sample of ``length`` tokens, the stream is cut by the weights instead, inside documents.
+    ValueError if that is too little as well; ``name`` is the name of the data in the message.
     """
     from paddlenlp.data.causal_dataset import get_train_valid_test_split_
 
     weights = split_weights(split)
-    # With very few documents its rounding can fall below 0.
+    # With very few documents, PaddleNLP's rounding can fall below 0.
     counts = [max(0, count) for count in get_train_valid_test_split_(split, len(ends))]
     by_document = [int(ends[count - 1]) if count else 0 for count in counts]
     if not _lacking(by_document, length, needed):
@@ -47,7 +47,7 @@ def _lacking(limits: list[int], length: int, needed: tuple[bool, bool, bool]) ->
 
 
 def counts(total: int, split: str, needed: tuple[bool, bool, bool], name: str) -> list[int]:
-    """As `boundaries`, between the numbers of ``total`` conversations, in their order."""
+    """As `boundaries`, as indices of ``total`` conversations in their order."""
     weights = split_weights(split)
     limits = [0, *(round(total * float(sum(weights[: part + 1]))) for part in range(2)), total]
     for part in range(3):

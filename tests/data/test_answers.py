@@ -77,11 +77,11 @@ def test_long_conversations_lose_their_end_and_the_notes_say_so(samples):
     assert not any(
         "y" * 9 in text for i in range(len(parts.train)) for text, _ in texts(tokenizer, parts.train[i])
     )
-    assert parts.notes[0].startswith("7 conversations in 7 samples, which fill ")
+    assert parts.notes[0].startswith("7 conversations in 7 samples, filled to ")
     assert parts.notes[1:] == (
-        "the tokenizer has no chat template: the turns are written as User: and Assistant:",
-        "1 conversations of more than 64 tokens lose their end",
-        "1 conversations are left out: no answer begins in 64 tokens",
+        "the tokenizer has no chat template: turns are formatted as User: and Assistant:",
+        "1 conversations of more than 64 tokens are truncated",
+        "1 conversations are dropped: no answer begins within 64 tokens",
     )
 
 
@@ -103,7 +103,7 @@ def test_a_template_file_takes_the_place_of_the_tokenizers(samples, tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "given", "sentence"),
     [
-        ([], {}, "holds no conversations"),
+        ([], {}, "contains no conversations"),
         (
             SUMS[:3],
             {"split": "949,50,1"},
@@ -140,5 +140,5 @@ def test_tokenised_conversations_are_cached_until_something_changes(samples, tmp
 
 def test_what_a_template_refuses_is_named_by_its_line(samples, tmp_path):
     (tmp_path / "own.jinja").write_text("{{ raise_exception('no') if messages[0].content == '0 + 2?' }}x")
-    with pytest.raises(ValueError, match=r"train\.json, line 2: the chat template refuses it: no"):
+    with pytest.raises(ValueError, match=r"train\.json, line 2: the chat template rejects it: no"):
         samples(SUMS, chat_template=str(tmp_path / "own.jinja"))

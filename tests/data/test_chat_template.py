@@ -109,9 +109,9 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
         (
             INSTRUCT,
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
-            "the chat template refuses it: roles must alternate",
+            "the chat template rejects it: roles must alternate",
         ),
-        (FORGETTING, MESSAGES, "writes what stands before answer 2 differently once the answer is there"),
+        (FORGETTING, MESSAGES, "changes the text before answer 2 once the answer is added"),
         (
             PADDLENLP,
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
@@ -177,8 +177,8 @@ def test_where_templates_are_found(tmp_path):
     ("content", "sentence"),
     [
         ("{", "chat_template.json is not valid JSON"),
-        ("[]", "must hold a JSON object"),
-        ("{}", "holds neither conversation"),
+        ("[]", "must contain a JSON object"),
+        ("{}", "contains neither conversation"),
         ('{"conversation": ["x"]}', "must hold conversation, the templates of the user's and the bot's turn"),
         ('{"conversation": ["x", "y"], "extra": "z"}', "must hold conversation"),
         ('{"chat_template": 3}', "chat_template must be a Jinja template"),
@@ -191,7 +191,7 @@ def test_files_that_are_no_templates_are_refused(tmp_path, content, sentence):
 
 
 def test_what_is_no_jinja_is_refused(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"the chat template is no Jinja: .* \(line 2\)"):
+    with pytest.raises(ValueError, match=r"the chat template is not valid Jinja: .* \(line 2\)"):
         chat_template.attach(tokenizer, "ok\n{% for %}")
     with pytest.raises(ValueError, match=r"none\.jinja cannot be read"):
         chat_template.read(tmp_path / "none.jinja")
@@ -218,7 +218,7 @@ def test_a_question_is_what_stands_before_the_answer_in_training(tokenizer, sour
 
 
 def test_a_question_in_paddlenlps_template(tokenizer):
-    with pytest.raises(ValueError, match="no chat template; give the prompts as they are"):
+    with pytest.raises(ValueError, match="no chat template; pass the prompts verbatim"):
         chat_template.question(tokenizer, "2 + 2?")
     chat_template.attach(tokenizer, PADDLENLP)
     assert tokenizer.decode(chat_template.question(tokenizer, "2 + 2?")) == "<s>\nQ: 2 + 2?\n"

@@ -109,13 +109,13 @@ def test_folders_and_their_held_out_part(tmp_path):
     parts = conversations.find(str(paddlenlp)).parts()
     assert [list(part.documents()) for part in parts] == [["train", "y"], ["dev", "y"]]
     (paddlenlp / "train.json").unlink()
-    with pytest.raises(ValueError, match=r"holds dev\.json only"):
+    with pytest.raises(ValueError, match=r"contains only dev\.json"):
         conversations.find(str(paddlenlp)).parts()
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("none", "does not exist"), ("empty", "holds no .jsonl file"), ("a.txt", "suffix '.txt'")],
+    [("none", "does not exist"), ("empty", "contains no .jsonl file"), ("a.txt", "suffix '.txt'")],
 )
 def test_what_holds_no_conversations_is_refused(tmp_path, name, sentence):
     (tmp_path / "empty").mkdir()

@@ -57,9 +57,9 @@ def test_the_fingerprint_sees_content_names_and_where_files_end(tmp_path):
         ("a.py", b"# coding: klingon\n", ["a.py", "not valid text"]),
         ("a.py", b"x = '\xff'\n", ["a.py", "not valid text"]),
         ("a.jsonl", b'{"text": "ok"}\n{"text": \n', ["a.jsonl, line 2", "not valid JSON"]),
-        ("a.jsonl", b'{"body": "x"}', ["line 1", "a string called text"]),
-        ("a.jsonl", b'{"text": 3}', ["line 1", "a string called text"]),
-        ("a.jsonl", b'["x"]', ["line 1", "a string called text"]),
+        ("a.jsonl", b'{"body": "x"}', ["line 1", "a string named text"]),
+        ("a.jsonl", b'{"text": 3}', ["line 1", "a string named text"]),
+        ("a.jsonl", b'["x"]', ["line 1", "a string named text"]),
         ("a.jsonl", b'{"text": "a\\ud800"}', ["line 1", "not valid Unicode at character 1"]),
         ("a.jsonl", b'{"text": "\xff"}', ["line 1", "not valid utf-8-sig"]),
     ],
@@ -83,7 +83,7 @@ def test_a_file_that_opens_and_cannot_be_read_is_named(tmp_path):
 def test_inputs_that_hold_no_text_are_refused(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         find(DataArguments(input_dir=str(tmp_path / "none")))
-    with pytest.raises(ValueError, match=r"holds no \.txt"):
+    with pytest.raises(ValueError, match=r"contains no \.txt"):
         find(DataArguments(input_dir=str(tmp_path)))
     (tmp_path / "a.csv").touch()
     with pytest.raises(ValueError, match=r"the suffix '\.csv'"):

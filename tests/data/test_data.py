@@ -37,7 +37,7 @@ def test_bin_and_idx_are_found_by_prefix_file_and_folder(tmp_path):
     for name in (prefix, tmp_path / "v1.5.bin", tmp_path / "v1.5.idx", tmp_path):
         assert find(DataArguments(input_dir=str(name))) == prefix
     write_indexed(tmp_path / "second", [np.array([1, EOS])], 100)
-    with pytest.raises(ValueError, match=r"holds 2 \.idx files"):
+    with pytest.raises(ValueError, match=r"contains 2 \.idx files"):
         find(DataArguments(input_dir=str(tmp_path)))
 
 
@@ -339,4 +339,4 @@ def test_packed_text_is_every_document_once(texts, tmp_path, packing):
     cut = [ids[start : start + 64] for ids in whole for start in range(0, len(ids), 64)]
     assert sorted(each.tolist() for each in found) == sorted(cut)
     assert packing == "none" or len(parts.train) < len(found)
-    assert f"{len(found)} documents and pieces of them in {len(parts.train)} samples" in parts.notes[0]
+    assert f"{len(found)} documents and pieces of documents in {len(parts.train)} samples" in parts.notes[0]

@@ -109,7 +109,7 @@ def test_every_cut_of_an_idx_is_refused(tmp_path):
 
 def test_half_a_pair_and_a_pair_without_tokens_are_refused(tmp_path):
     write_indexed(tmp_path / "p", [np.array([], dtype=np.int64)], 100)
-    with pytest.raises(ValueError, match="holds no tokens"):
+    with pytest.raises(ValueError, match="contains no tokens"):
         open_indexed(tmp_path / "p")
     (tmp_path / "p.bin").unlink()
     with pytest.raises(ValueError, match=r"p\.bin is missing"):

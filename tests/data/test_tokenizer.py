@@ -75,7 +75,7 @@ def test_the_key_depends_on_the_content_of_the_corpus(text, trained, tmp_path):
 
 
 def test_a_vocabulary_too_small_for_all_bytes_is_refused(text, tmp_path):
-    with pytest.raises(ValueError, match="needs 259 tokens, but the vocabulary is to have 258"):
+    with pytest.raises(ValueError, match="needs 259 tokens, but the requested vocabulary has 258"):
         trained_tokenizer(text, 258, str(tmp_path))
     assert trained_tokenizer(text, 259, str(tmp_path)).is_dir()
 
@@ -83,7 +83,7 @@ def test_a_vocabulary_too_small_for_all_bytes_is_refused(text, tmp_path):
 def test_a_corpus_without_text_is_refused_and_leaves_nothing(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "empty.txt").touch()
-    with pytest.raises(ValueError, match="holds no text"):
+    with pytest.raises(ValueError, match="contains no text"):
         trained_tokenizer(corpus(tmp_path / "text"), 300, str(tmp_path / "cache"))
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -222,7 +222,7 @@ def test_directories_without_a_usable_tokenizer_are_refused(trained, tmp_path, f
 
 def test_nothing_is_downloaded():
     with pytest.raises(
-        ValueError, match="'meta-llama/Llama-2-7b' is no local directory, and nothing is downloaded"
+        ValueError, match="'meta-llama/Llama-2-7b' is not a local directory, and nothing is downloaded"
     ):
         load_tokenizer("meta-llama/Llama-2-7b")
 
@@ -231,7 +231,7 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     cache = str(tmp_path / "cache")
     preset = ModelArguments()
     assert len(tokenizer_for(preset, text, 300, cache)) == len(load_tokenizer(trained))
-    with pytest.raises(ValueError, match=r"ids\.bin holds .* no .*/ids-tokenizer; name the tokenizer"):
+    with pytest.raises(ValueError, match=r"ids\.bin contains .* but .*/ids-tokenizer does not exist; name the tokenizer"):
         tokenizer_for(preset, tmp_path / "ids", 300, cache)
     named = ModelArguments(tokenizer_name_or_path=str(trained))
     size = len(tokenizer_for(named, tmp_path / "ids", 300, cache))

@@ -62,7 +62,7 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--top_k", "3"], "--top_k has no effect with --decode greedy; it is for sampling"),
         (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is not known"),
         (["--batch", "none.txt"], "No such file or directory: 'none.txt'"),
-        (["--prompt", "x", "--tokenizer", "none"], "is no local directory"),
+        (["--prompt", "x", "--tokenizer", "none"], "is not a local directory"),
         ([], "one of the arguments --prompt --batch is required"),
     ],
 )

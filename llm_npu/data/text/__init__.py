@@ -1,1 +1,1 @@
-"""Text: where it comes from, conversations, chat templates, tokenizers."""
+"""Text: corpora, conversations, chat templates, tokenizers."""

@@ -1,12 +1,12 @@
-"""Chat templates: messages -> text, and which parts of it are answers.
+"""Chat templates: messages -> text, and the parts of it that are answers.
 
-    chat_template.attach(tokenizer, source)    # done by load_tokenizer where the tokenizer's folder has one
+    chat_template.attach(tokenizer, source)    # load_tokenizer does so if the folder has one
     tokenizer.apply_chat_template(messages)    # PaddleNLP's and Hugging Face's call for inference
     ids, answers = chat_template.encode(tokenizer, messages)
 
-A message is {"role": "system" | "user" | "assistant", "content": text}. A template is text in Jinja, as in
-Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of PaddleNLP's chat_template.json,
-{"system": ..., "conversation": [user, bot], "query": ...}.
+A message is {"role": "system" | "user" | "assistant", "content": text}. A template is either Jinja text, as
+in Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of PaddleNLP's
+chat_template.json, {"system": ..., "conversation": [user, bot], "query": ...}.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from llm_npu.core.untrusted import memory, plain_json
 
 JSON_FILE = "chat_template.json"
 JINJA_FILE = "chat_template.jinja"
-FILES = (JSON_FILE, JINJA_FILE)  # beside the tokenizer, the first that is there
+FILES = (JSON_FILE, JINJA_FILE)  # next to the tokenizer; the first existing one is used
 CONFIG_FILE = "tokenizer_config.json"
-MOST_MEMORY = 2 << 30  # bytes that writing a conversation may take
+MOST_MEMORY = 2 << 30  # memory limit, in bytes, for rendering a conversation
 
-# For tokenizers without one: "<bos>User: question\nAssistant: answer<eos>User: ...".
+# The default for tokenizers without a template: "<bos>User: question\nAssistant: answer<eos>User: ...".
 DEFAULT = (
     "{{ bos_token if bos_token is defined }}"
     "{% for message in messages %}"
@@ -43,9 +43,9 @@ Messages = Sequence[dict[str, str]]
 
 
 def find(folder: str | Path) -> str | dict | None:
-    """The template in a tokenizer's folder; None where there is none.
+    """The template in a tokenizer's folder, or None.
 
-    PaddleNLP's file comes first, as in PaddleNLP. ValueError for one that cannot be read.
+    PaddleNLP's file takes precedence, as in PaddleNLP. ValueError if it cannot be read.
     """
     for name in FILES:
         if (Path(folder) / name).is_file():
@@ -55,7 +55,7 @@ def find(folder: str | Path) -> str | dict | None:
 
 
 def read(file: str | Path) -> str | dict:
-    """The template in a file: JSON (``.json``), or Jinja. ValueError for one that cannot be read."""
+    """The template in a file: JSON (``.json``) or Jinja. ValueError if it cannot be read."""
     file = Path(file)
     if file.suffix != ".json":
         return _text(file)
@@ -63,7 +63,7 @@ def read(file: str | Path) -> str | dict:
     if "conversation" not in content:
         template = _in_config(content, file)
         if template is None:
-            raise UserError(f"{file} holds neither conversation (PaddleNLP's) nor chat_template")
+            raise UserError(f"{file} contains neither conversation (PaddleNLP's) nor chat_template")
         return template
     pair = content["conversation"]
     if not set(content) <= {"system", "conversation", "query"} or not (
@@ -77,7 +77,7 @@ def read(file: str | Path) -> str | dict:
 
 
 def attach(tokenizer, source: str | dict) -> None:
-    """Make ``source`` the tokenizer's template; `save` keeps it. ValueError if it is none."""
+    """Make ``source`` the tokenizer's template; `save` writes it. ValueError if it is not a template."""
     if isinstance(source, dict):
         tokenizer.init_chat_template(source)
         tokenizer.init_kwargs.pop("chat_template", None)
@@ -87,14 +87,14 @@ def attach(tokenizer, source: str | dict) -> None:
 
 
 def source_of(tokenizer) -> str | dict | None:
-    """What `attach` was given last."""
+    """The source that `attach` was given last."""
     if tokenizer.chat_template is None:
         return None
     return tokenizer.init_kwargs.get("chat_template") or vars(tokenizer.chat_template)
 
 
 def save(tokenizer, folder: str | Path) -> None:
-    """``save_pretrained``, with the template: PaddleNLP's fast tokenizers leave chat_template.json out."""
+    """``save_pretrained`` plus the template: PaddleNLP's fast tokenizers omit chat_template.json."""
     tokenizer.save_pretrained(str(folder))
     source = source_of(tokenizer)
     if isinstance(source, dict):
@@ -102,11 +102,11 @@ def save(tokenizer, folder: str | Path) -> None:
 
 
 def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
-    """The text of a conversation in pieces, (text, whether it is an answer), questions and answers in turn.
+    """The text of a conversation in pieces, (text, is an answer), alternating between prompts and answers.
 
-    An answer is what the assistant's message adds to the prompt, the marker of its end included. The messages
-    end with an answer. ValueError where the template refuses them, or where what it writes before an answer
-    depends on that answer or on what follows.
+    An answer is what the assistant's message adds to the prompt, including its end marker. The messages end
+    with an answer. ValueError if the template rejects them, or if the text before an answer depends on that
+    answer or on later messages.
     """
     from jinja2 import Template
 
@@ -128,8 +128,8 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
         before, after = render(messages[:number], True), render(messages[: number + 1], False)
         if not (before.startswith(text) and after.startswith(before)):
             raise UserError(
-                f"the chat template writes what stands before answer {len(found) // 2 + 1} differently "
-                "once the answer is there; give another with --chat_template"
+                f"the chat template changes the text before answer {len(found) // 2 + 1} once the answer "
+                "is added; choose another template with --chat_template"
             )
         found += [(before[len(text) :], False), (after[len(before) :], True)]
         text = after
@@ -138,26 +138,25 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def _rendering() -> Iterator[None]:
-    """Any error of a template becomes a UserError: templates are programs from elsewhere."""
+    """Turns any error of a template into a UserError: templates are third-party programs."""
     try:
         with memory.limited(MOST_MEMORY):
             yield
     except (MemoryError, RecursionError, OverflowError):
         raise UserError(
-            "the chat template takes too much memory; give another with --chat_template"
+            "the chat template needs too much memory; choose another one with --chat_template"
         ) from None
     except UserError:
         raise
     except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
-        raise UserError(f"the chat template refuses it: {error}") from error
+        raise UserError(f"the chat template rejects it: {error}") from error
 
 
 def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids of a conversation, int64 [T], and which of them belong to an answer, bool [T].
+    """Token ids of a conversation, int64 [T], and a mask of the tokens of answers, bool [T].
 
-    The ids are those of the whole text where its pieces end between tokens, and else those of each piece:
-    either way the tokens before an answer are those of the prompt alone, as in inference.
-    ValueError as `pieces`.
+    The whole text is tokenised at once if its pieces end between tokens, otherwise piece by piece: either way
+    the tokens before an answer are those of the prompt alone, as in inference. ValueError as `pieces`.
     """
     parts = pieces(tokenizer, messages)
     texts = [text for text, _ in parts]
@@ -175,9 +174,9 @@ def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
 
 
 def question(tokenizer, text: str) -> list[int]:
-    """The token ids of a prompt with one message of the user. ValueError where there is no template."""
+    """The token ids of a prompt with a single user message. ValueError if there is no template."""
     if source_of(tokenizer) is None:
-        raise UserError("the tokenizer has no chat template; give the prompts as they are, without --chat")
+        raise UserError("the tokenizer has no chat template; pass the prompts verbatim, without --chat")
     as_pairs = isinstance(source_of(tokenizer), dict)
     conversation = [[text]] if as_pairs else [{"role": "user", "content": text}]
     with _rendering():
@@ -185,12 +184,12 @@ def question(tokenizer, text: str) -> list[int]:
 
 
 def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:
-    """The pieces of PaddleNLP's templates, which know pairs of a question and an answer only."""
+    """The pieces of PaddleNLP's templates, which support question-answer pairs only."""
     system = messages[0]["content"] if messages[0]["role"] == "system" else None
     turns = messages[system is not None :]
     roles = [message["role"] for message in turns]
     if roles != ["user", "assistant"] * (len(turns) // 2):
-        raise UserError(f"PaddleNLP's chat template takes user and assistant in turn, not {', '.join(roles)}")
+        raise UserError(f"PaddleNLP's chat template needs user and assistant in turn, not {', '.join(roles)}")
     if system is not None and template.system is None:
         raise UserError("the chat template has no place for a system message")
     context = {"is_training": True} | ({"system": system} if system is not None else {})
@@ -213,10 +212,10 @@ def _ids(tokenizer, texts: list[str]) -> list[list[int]]:
 
 @functools.lru_cache
 def _compiled(source: str):
-    """Jinja with the settings and functions of Hugging Face, so that its templates mean the same here.
+    """Jinja with the settings and functions of Hugging Face, so that its templates behave the same.
 
-    But for ``strftime_now``: templates that know it write today's date, and a run that is continued tomorrow
-    would train on other text. Without it they write a fixed one.
+    ``strftime_now`` is missing on purpose: templates that find it insert today's date, and a run resumed
+    tomorrow would train on different text. Without it they insert a fixed date.
     """
     from jinja2 import TemplateError
     from jinja2.ext import Extension, loopcontrols
@@ -226,7 +225,7 @@ def _compiled(source: str):
         raise TemplateError(message)
 
     class Generation(Extension):
-        """``{% generation %}``, with which templates for transformers mark answers: what is inside it."""
+        """``{% generation %}``, which marks answers in templates for transformers: renders its body."""
 
         tags = {"generation"}  # noqa: RUF012  (jinja2's interface)
 
@@ -235,12 +234,12 @@ def _compiled(source: str):
             return parser.parse_statements(["name:endgeneration"], drop_needle=True)
 
     class Sandbox(ImmutableSandboxedEnvironment):
-        """Without powers, which take time and memory without end in a few characters."""
+        """Jinja without powers: a few characters can cost unbounded time and memory."""
 
         intercepted_binops = frozenset({"**"})
 
         def call_binop(self, context, operator, left, right):
-            raise TemplateError(f"{left} ** {right} is too much for a chat template")
+            raise TemplateError(f"{left} ** {right} is too large for a chat template")
 
     environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     environment.globals["raise_exception"] = raise_exception
@@ -248,13 +247,13 @@ def _compiled(source: str):
     try:
         with memory.limited(MOST_MEMORY):
             return environment.from_string(source)
-    except Exception as error:  # jinja2's and, of what it makes of the template, Python's
+    except Exception as error:  # raised by jinja2, and by Python for the code that jinja2 generates
         line = f" (line {error.lineno})" if getattr(error, "lineno", None) else ""
-        raise UserError(f"the chat template is no Jinja: {error}{line}") from error
+        raise UserError(f"the chat template is not valid Jinja: {error}{line}") from error
 
 
 def _in_config(config: dict, file: Path) -> str | None:
-    """The template in tokenizer_config.json: a string, or the one named default of a list."""
+    """The template in tokenizer_config.json: a string, or the entry named default of a list."""
     found = config.get("chat_template")
     if isinstance(found, list):
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
@@ -270,7 +269,7 @@ def _json(file: Path) -> dict:
     except json.JSONDecodeError as error:
         raise UserError(f"{file} is not valid JSON: {error.msg}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{file} must hold a JSON object")
+        raise UserError(f"{file} must contain a JSON object")
     return content
 
 

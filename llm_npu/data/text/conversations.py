@@ -1,12 +1,12 @@
-"""Conversations in .jsonl, one to a line, in the layouts that are common.
+"""Conversations in .jsonl files, one per line, in the common layouts.
 
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
     {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}      ShareGPT
     {"instruction": "...", "input": "...", "output": "..."}                                      Alpaca
     {"src": "...", "tgt": "..."}, or lists of turns                                              PaddleNLP
 
-Alpaca's may have ``system`` and ``history`` ([[question, answer], ...]), PaddleNLP's a ``context`` with
-``system``. All become lists of {"role", "content"} that end with an answer.
+Alpaca records may have ``system`` and ``history`` ([[question, answer], ...]), PaddleNLP records a
+``context`` with ``system``. All become lists of {"role", "content"} that end with an answer.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .corpus import Corpus, decoded, opened
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT_ROLES = {"system": "system", "human": "user", "gpt": "assistant"}
-PARTS = ("train.json", "dev.json")  # PaddleNLP's names; one conversation to a line, too
+PARTS = ("train.json", "dev.json")  # PaddleNLP's names; also one conversation per line
 
 Message = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Conversations(Corpus):
-    """Files of conversations; ``documents`` is the text of their messages."""
+    """Conversation files; ``documents`` is the text of their messages."""
 
     def documents(self) -> Iterator[str]:
         for _, messages in self.conversations():
             yield from (message["content"] for message in messages if message["content"])
 
     def conversations(self) -> Iterator[tuple[str, list[Message]]]:
-        """(where it stands, messages) of every conversation.
+        """(file and line, messages) of every conversation.
 
-        ValueError, with the file and the line, for a line that is none.
+        ValueError, with file and line, for a line that is not a conversation.
         """
         for file in self.files:
             with opened(file) as stream:
@@ -49,26 +49,27 @@ class Conversations(Corpus):
                         yield where, _messages(_record(line, where), where)
 
     def parts(self) -> tuple[Conversations, Conversations | None]:
-        """What to train on, and what a file called dev.jsonl or dev.json holds out (None without one)."""
+        """The training conversations, and those held out in dev.jsonl or dev.json (None without such a
+        file)."""
         held_out = tuple(file for file in self.files if file.stem == "dev")
         if not held_out:
             return self, None
         rest = tuple(file for file in self.files if file not in held_out)
         if not rest:
-            raise UserError(f"{self.name} holds {held_out[0].name} only, and nothing to train on")
+            raise UserError(f"{self.name} contains only {held_out[0].name}, and no training data")
         return Conversations(self.name, self.root, rest), Conversations(self.name, self.root, held_out)
 
 
 def find(input_dir: str) -> Conversations:
     """The conversations in a .jsonl file, or in the .jsonl files of a folder (and its train.json, dev.json).
 
-    ValueError when there are none.
+    ValueError if there are none.
     """
     path = Path(input_dir).expanduser()
     if path.is_dir():
         files = sorted({*path.glob("*.jsonl"), *(path / name for name in PARTS if (path / name).is_file())})
         if not files:
-            raise UserError(f"{path} holds no .jsonl file, and --stage sft reads conversations from them")
+            raise UserError(f"{path} contains no .jsonl file; --stage sft reads conversations from .jsonl")
         return Conversations(str(path), path, tuple(files))
     if not path.exists():
         raise UserError(f"{path} does not exist; --input_dir takes a .jsonl file or a folder of them")
@@ -81,7 +82,7 @@ def _record(line: bytes, where: str) -> dict:
     try:
         record = plain_json.loads(decoded(line, "utf-8-sig", where))
     except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not valid JSON: {error.msg}; one conversation to a line") from error
+        raise UserError(f"{where} is not valid JSON: {error.msg}; write one conversation per line") from error
     if not isinstance(record, dict):
         raise UserError(f"{where} must be an object, not a {type(record).__name__}")
     return record
@@ -126,7 +127,7 @@ def _paddlenlp(record: dict, where: str) -> list[Message]:
     if isinstance(source, str) and isinstance(target, str):
         source, target = [source], [target]
     if not (isinstance(source, list) and isinstance(target, list) and len(source) == len(target)):
-        raise UserError(f"{where}: src and tgt must be two texts, or two lists of as many texts")
+        raise UserError(f"{where}: src and tgt must be two texts, or two lists of equally many texts")
     context = record.get("context") or {}
     system = context.get("system") if isinstance(context, dict) else None
     return _with_system(system, _paired(zip(source, target, strict=True)))
@@ -160,10 +161,10 @@ def _check(messages: list[Message], where: str) -> None:
             raise UserError(f"{where}: the {role}'s message {number + 1} must be text, not {content!r:.40}")
         try:
             content.encode()
-        except UnicodeEncodeError as error:  # JSON can spell half a surrogate pair
+        except UnicodeEncodeError as error:  # JSON can encode an unpaired surrogate
             raise UserError(f"{where}: message {number + 1} is not valid Unicode") from error
         if role == "system" and number:
             raise UserError(f"{where}: the system's message must be the first, not number {number + 1}")
     if not messages or messages[-1]["role"] != "assistant":
         last = f"ends with the {messages[-1]['role']}'s message" if messages else "has no messages"
-        raise UserError(f"{where} {last}; a conversation must end with an answer to learn")
+        raise UserError(f"{where} {last}; a conversation must end with an answer to train on")

@@ -1,4 +1,4 @@
-"""Text documents: the files of a folder, the lines of a .jsonl, or the standard library's source."""
+"""Text documents: the files of a folder, the lines of a .jsonl, or the source of the standard library."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 SUFFIXES = (".txt", ".py", ".md", ".jsonl")
-# Enough for about 1000 default steps, and tokenised in a few seconds on one core.
+# Enough for about 1000 default steps; tokenised in a few seconds on one core.
 STANDARD_LIBRARY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files of text in a fixed order; ``name`` is for messages, ``root`` is what paths are relative to."""
+    """Text files in a fixed order; ``name`` is used in messages, ``root`` is the base of relative paths."""
 
     name: str
     root: Path
     files: tuple[Path, ...]
 
     def documents(self) -> Iterator[str]:
-        """The text of every document that is not empty: one per file, or one per line of a .jsonl.
+        """The text of every non-empty document: one per file, or one per line of a .jsonl.
 
         ValueError for a file that cannot be read or is not valid text.
         """
@@ -39,7 +39,7 @@ class Corpus:
             yield from _jsonl(file) if file.suffix == ".jsonl" else _text(file)
 
     def fingerprint(self) -> str:
-        """A hash of the names, the order and the content of the files."""
+        """A hash of the names, order and content of the files."""
         digest = hashlib.sha256()
         for file in self.files:
             digest.update(os.fsencode(file.relative_to(self.root)) + b"\0")
@@ -51,7 +51,7 @@ class Corpus:
 
 
 def standard_library() -> Corpus:
-    """About 4 MB of the source of the running Python's standard library, without tests and packages."""
+    """About 4 MB of source code of the running Python's standard library, without tests and packages."""
     root = Path(sysconfig.get_path("stdlib"))
     left_out = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
     files, size = [], 0
@@ -61,25 +61,25 @@ def standard_library() -> Corpus:
             break
         files.append(file)
     if not files:
-        raise UserError(f"this Python has no source files in {root}; give text with --input_dir")
+        raise UserError(f"this Python has no source files in {root}; pass text with --input_dir")
     return Corpus("the standard library", root, tuple(files))
 
 
 def corpus(path: Path) -> Corpus:
-    """The text in a file or folder. ValueError when there is none.
+    """The text in a file or folder. ValueError if there is none.
 
-    The files of a folder are taken in the order of the hash of their relative path: a random but lasting
-    order, so that what ``--split`` holds out is a random choice of files. Hidden files are left out.
+    The files of a folder are ordered by the hash of their relative path: random but stable, so ``--split``
+    holds out a random choice of files. Hidden files are skipped.
     """
     if path.is_dir():
         files = tuple(_files(path, SUFFIXES, set()))
         if not files:
-            raise UserError(f"{path} holds no {', '.join(SUFFIXES)} and no .bin + .idx file")
+            raise UserError(f"{path} contains no {', '.join(SUFFIXES)} and no .bin + .idx file")
         return Corpus(str(path), path, files)
     if not path.exists():
         raise UserError(f"{path} does not exist; --input_dir takes a file or folder of text, or .bin + .idx")
     if path.suffix not in SUFFIXES:
-        raise UserError(f"{path} has the suffix {path.suffix!r}, but text comes in {', '.join(SUFFIXES)}")
+        raise UserError(f"{path} has the suffix {path.suffix!r}; accepted for text: {', '.join(SUFFIXES)}")
     return Corpus(str(path), path.parent, (path,))
 
 
@@ -125,17 +125,17 @@ def _text_of_record(line: bytes, where: str) -> str:
         raise UserError(f"{where} is not valid JSON: {error.msg}") from error
     text = record.get("text") if isinstance(record, dict) else None
     if not isinstance(text, str):
-        raise UserError(f"{where} must be an object with a string called text")
+        raise UserError(f"{where} must be an object with a string named text")
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # JSON can spell half a surrogate pair
+    except UnicodeEncodeError as error:  # JSON can encode an unpaired surrogate
         raise UserError(f"{where}: the text is not valid Unicode at character {error.start}") from error
     return text
 
 
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """``file`` for reading bytes; ValueError that names it where the system cannot."""
+    """Open ``file`` for reading bytes. ValueError with its name if the system refuses."""
     try:
         with file.open("rb") as stream:
             yield stream
@@ -144,7 +144,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def decoded(content: bytes, encoding: str, where: str) -> str:
-    """The text of ``content``; ValueError that begins with ``where`` when it is not valid."""
+    """Decode ``content``. ValueError that begins with ``where`` if it is not valid."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

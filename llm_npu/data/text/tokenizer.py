@@ -24,7 +24,7 @@ CONFIG_FILE = "tokenizer_config.json"
 SENTENCEPIECE_FILES = ("tokenizer.model", "sentencepiece.bpe.model")  # Hugging Face's and PaddleNLP's name
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
-# Their ids are LlamaConfig's defaults: 0 for padding, 1 and 2 for begin and end of text.
+# Their ids match LlamaConfig's defaults: 0 for padding, 1 and 2 for begin and end of text.
 SPECIAL_TOKENS = ("<|unknown|>", "<|begin_of_text|>", "<|end_of_text|>")
 TRAINED_ROLES = {
     "unk_token": SPECIAL_TOKENS[0],
@@ -32,22 +32,22 @@ TRAINED_ROLES = {
     "bos_token": SPECIAL_TOKENS[1],
     "eos_token": SPECIAL_TOKENS[2],
 }
-SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)  # a byte-level vocabulary holds every byte
+SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)  # a byte-level vocabulary contains every byte
 
-# More text than this makes training slow and the vocabulary hardly different.
+# More text slows training down and hardly changes the vocabulary.
 TRAINING_CHARACTERS = 32 << 20
-BATCH = 64  # documents tokenised at once
+BATCH = 64  # documents per tokenizer call
 
 
 def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | None = None):
-    """The tokenizer that ModelArguments ``model`` name.
+    """The tokenizer that ModelArguments ``model`` selects.
 
-    That of ``tokenizer_name_or_path``; else the one beside the .bin + .idx pair ``source``, which made its
-    ids; else that of the model's directory; else (for a preset) one of ``vocab_size`` tokens trained on the
-    text ``source``.
+    In this order: ``tokenizer_name_or_path``; the tokenizer next to the .bin + .idx pair ``source``, which
+    made its ids; the tokenizer in the model's directory; for a preset, one of ``vocab_size`` tokens trained
+    on the text ``source``.
 
-    ``source`` is what ``llm_npu.data.find`` returns. ValueError when the tokenizer has more tokens than
-    ``vocab_size``, the size of the model's vocabulary, and when there is neither a tokenizer nor text.
+    ``source`` is the result of ``llm_npu.data.find``. ValueError if the tokenizer has more tokens than
+    ``vocab_size``, the size of the model's vocabulary, or if there is neither a tokenizer nor text.
     """
     if model.tokenizer_name_or_path:
         tokenizer = load_tokenizer(model.tokenizer_name_or_path)
@@ -59,8 +59,8 @@ def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | No
         tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
     else:
         raise UserError(
-            f"{source}.bin holds token ids, and there is no {tokenizer_beside(source)}; name the tokenizer "
-            "that made them with --tokenizer_name_or_path"
+            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; name the "
+            "tokenizer that made them with --tokenizer_name_or_path"
         )
     if len(tokenizer) > vocab_size:
         raise UserError(
@@ -73,14 +73,14 @@ def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | No
 def load_tokenizer(path: str | Path):
     """The PaddleNLP tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
 
-    It has the directory's chat template, if there is one.
+    The directory's chat template is attached if there is one.
 
     ValueError for a missing directory (nothing is downloaded), a missing or corrupt file, and a tokenizer
-    that names no end-of-text token. Imports paddlenlp.
+    without an end-of-text token. Imports paddlenlp.
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise UserError(f"the tokenizer {str(path)!r} is no local directory, and nothing is downloaded")
+        raise UserError(f"the tokenizer {str(path)!r} is not a local directory, and nothing is downloaded")
     roles = _roles(folder)
     models = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
     if (folder / TOKENIZER_FILE).is_file():
@@ -93,34 +93,34 @@ def load_tokenizer(path: str | Path):
         file = {"vocab_file": str(models[0])}
         roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | roles
     else:
-        raise UserError(f"{folder} holds neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+        raise UserError(f"{folder} contains neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
     try:
         tokenizer = Kind(**file, **roles)
     except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
         raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from error
-    except BaseException as error:  # Rust's panics, which are no Exception
+    except BaseException as error:  # Rust panics, which do not derive from Exception
         if type(error).__name__ != "PanicException":
             raise
         raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from None
     if tokenizer.eos_token_id is None:
-        raise UserError(f"{folder / CONFIG_FILE} names no eos_token that is in the vocabulary")
+        raise UserError(f"{folder / CONFIG_FILE} names no eos_token of the vocabulary")
     if (template := chat_template.find(folder)) is not None:
         chat_template.attach(tokenizer, template)
     return tokenizer
 
 
 def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None) -> Path:
-    """The directory (in the cache) of the byte-level BPE of ``vocab_size`` tokens trained on ``corpus``.
+    """The directory (in the cache) of the byte-level BPE with ``vocab_size`` tokens trained on ``corpus``.
 
-    No text is unknown to it: every byte is a token, and decoding gives the text back. ValueError for a corpus
+    It has no unknown text: every byte is a token, and decoding restores the text. ValueError for a corpus
     without text and for a vocabulary too small for all bytes.
     """
     import tokenizers
 
     if vocab_size < SMALLEST_VOCABULARY:
         raise UserError(
-            f"a byte-level tokenizer needs {SMALLEST_VOCABULARY} tokens, but the vocabulary is to "
-            f"have {vocab_size}"
+            f"a byte-level tokenizer needs {SMALLEST_VOCABULARY} tokens, but the requested vocabulary has "
+            f"{vocab_size}"
         )
     settings = f"{SPECIAL_TOKENS} {vocab_size} {TRAINING_CHARACTERS} {tokenizers.__version__}"
     key = hashlib.sha256(f"{settings} {corpus.fingerprint()}".encode()).hexdigest()[:32]
@@ -133,7 +133,7 @@ def tokenizer_beside(prefix: Path) -> Path:
 
 
 def copy_tokenizer(source: str | Path, target: Path) -> None:
-    """Copy the files that ``load_tokenizer`` reads, and no others: ``source`` may hold a whole model."""
+    """Copy only the files that ``load_tokenizer`` reads: ``source`` may contain a whole model."""
     target.mkdir()
     for name in (TOKENIZER_FILE, CONFIG_FILE, *SENTENCEPIECE_FILES, *chat_template.FILES):
         if (Path(source) / name).is_file():
@@ -143,7 +143,7 @@ def copy_tokenizer(source: str | Path, target: Path) -> None:
 def encode(tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
     """Token ids [tokens of the text], int64, of each text, without begin- and end-of-text tokens.
 
-    Text that spells a special token ("</s>" in a page of HTML) is text: it does not end a document.
+    Text that spells a special token ("</s>" in an HTML page) is plain text: it does not end a document.
     """
     texts = iter(texts)
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -160,7 +160,7 @@ def encode(tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
 
 
 def fingerprint(tokenizer) -> str:
-    """A hash of everything that decides which ids a text gets."""
+    """A hash of everything that determines the ids of a text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     content = backend.to_str().encode() if backend else Path(tokenizer.vocab_file).read_bytes()
     return hashlib.sha256(content + str(tokenizer.eos_token_id).encode()).hexdigest()
@@ -175,7 +175,7 @@ def _roles(folder: Path) -> dict[str, str]:
         config = plain_json.mapping(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from error
-    # A token is written as a string, or as an object with its content and how it is matched.
+    # A token is a string, or an object with its content and matching options.
     found = {role: config.get(role) for role in ROLES}
     found = {
         role: token.get("content") if isinstance(token, dict) else token for role, token in found.items()
@@ -200,7 +200,7 @@ def _train(corpus: Corpus, vocab_size: int, folder: Path) -> None:
     )
     texts = _first(corpus, TRAINING_CHARACTERS)
     if not texts:
-        raise UserError(f"{corpus.name} holds no text")
+        raise UserError(f"{corpus.name} contains no text")
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(folder / TOKENIZER_FILE))
     (folder / CONFIG_FILE).write_text(json.dumps(TRAINED_ROLES), encoding="utf-8")

@@ -1,11 +1,11 @@
-"""Auto-parallel: PaddleNLP's single-device Llama on a mesh of processes, in dygraph and as a static program.
+"""Auto-parallel: PaddleNLP's single-device Llama on a process mesh, in dygraph and as a static program.
 
     settings = Settings(Degrees(dp=2, tp=2), sequence_parallel=True, sharding=1, to_static=True)
     session = Session(model, settings, make_optimizer)
     loss = session.step(input_ids, labels)
 
-``plan`` states as data how parameters and activations are placed, ``apply`` places them, ``explain`` prints
-the placements and each communication with its bytes.
+``plan`` describes the placement of parameters and activations as data, ``apply`` carries it out, ``explain``
+prints the placements and each communication with its bytes.
 """
 
 from .apply import parallelize

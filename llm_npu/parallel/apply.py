@@ -1,4 +1,4 @@
-"""Applies a plan to a model, in one fixed order: parameters, then points."""
+"""Applies a plan to a model, in one fixed order: parameters, then activation points."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from llm_npu.parallel.plan import ParallelPlan, Point, placements
 
 
 def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: ParallelPlan) -> paddle.nn.Layer:
-    """Splits ``model`` (PaddleNLP's, for one device, the same on every process) over ``mesh``, in place.
+    """Shards ``model`` (PaddleNLP's single-device model, identical on every process) over ``mesh``, in place.
 
-    Its parameters become DistTensors; layers get hooks that place their activations. To be called before the
-    optimizer is made; the fused operators may be applied before or after.
+    Its parameters become DistTensors; layers get hooks that place their activations. Call it before making
+    the optimizer; the fused operators may be applied before or after.
 
-    ValueError for a plan that says nothing about a parameter, and for degrees that do not divide the model.
+    ValueError for a plan without a rule for a parameter, and for degrees that do not divide the model.
     """
     _place(model, lambda _name: mesh, mesh, plan)
     return model
@@ -28,7 +28,7 @@ def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: ParallelPl
 def parallelize_stages(
     model: paddle.nn.Layer, meshes: list[dist.ProcessMesh], plan: ParallelPlan
 ) -> paddle.nn.Layer:
-    """The same for a program of a pipeline: each layer on the mesh of its stage.
+    """The same for a pipeline program: each layer goes on the mesh of its stage.
 
     A process has no values of other stages' parameters.
     """
@@ -53,7 +53,9 @@ def _place(
     layers = dict(model.named_sublayers())
     _place_parameters(layers, mesh_of, plan)
     for name, layer in layers.items():
-        if isinstance(layer, paddle.nn.Identity):  # stands in a stage of a pipeline for what another one has
+        if isinstance(
+            layer, paddle.nn.Identity
+        ):  # placeholder in a pipeline stage for layers of other stages
             continue
         for point in plan.points:
             if re.fullmatch(point.pattern, name):
@@ -73,7 +75,7 @@ def _place_parameters(layers: dict, mesh_of: Callable[[str], dist.ProcessMesh], 
 
 
 def _move_arguments(layer: paddle.nn.Layer, mesh: dist.ProcessMesh) -> None:
-    """Positions and masks, which all layers are given, come from the first stage."""
+    """Positions and masks, the inputs of all layers, come from the first stage."""
 
     def moved(argument):
         if not (isinstance(argument, paddle.pir.Value) and argument.is_dist_dense_tensor_type()):

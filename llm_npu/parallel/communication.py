@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paddle_fused import virtual_npu
 
-# Operators of a program that send, and what they do. (c_... are older names that some passes still insert.)
+# Communication operators of a program, and their kinds. (Some passes still insert the older c_... names.)
 KINDS = {
     "pd_op.all_reduce": "all_reduce",
     "pd_op.all_reduce_": "all_reduce",
@@ -34,9 +34,9 @@ ROLES = {0: "forward", 1: "backward", 2: "optimizer", 256: "forward", 257: "back
 
 @dataclass(frozen=True)
 class Collective:
-    """``kind`` among ``processes``, given a tensor of ``shape``.
+    """One collective: ``kind`` among ``processes``, on a tensor of ``shape``.
 
-    ``role``: the part of the step, "" if unknown.
+    ``role``: the part of the step, or "" if unknown.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Collective:
 
     @property
     def bytes_sent(self) -> int:
-        """What a process sends over its link, by the usual algorithm on a ring of n processes."""
+        """Bytes that a process sends over its link, with the usual algorithm on a ring of n processes."""
         n, size = self.processes, self.bytes_given
         if self.kind == "all_reduce":
             return 2 * (n - 1) * size // n
@@ -77,7 +77,7 @@ BYTES = {
 
 
 def collectives_of(program, mode: str = "train") -> list[Collective]:
-    """The collectives of a ``dist.DistModel``'s program, in their order, without those among one process."""
+    """The collectives of a ``dist.DistModel``'s program, in order; single-process ones are skipped."""
     from paddle.distributed.auto_parallel.static.process_group import get_process_group
 
     found = []
@@ -97,7 +97,7 @@ def collectives_of(program, mode: str = "train") -> list[Collective]:
 
 
 def collectives_sent() -> list[Collective]:
-    """What resharding in dygraph (and static programs) have sent since the last reset, by kind and size."""
+    """Bytes sent by resharding in dygraph (and by static programs) since the last reset, by kind and size."""
     return [
         Collective(each.kind, each.processes, each.dtype, each.shape)
         for each in virtual_npu.transfers()
@@ -106,7 +106,7 @@ def collectives_sent() -> list[Collective]:
 
 
 def table(collectives: list[Collective]) -> list[str]:
-    """Lines with equal collectives together, the largest first, and their sum."""
+    """One line per group of equal collectives, the largest first, and their sum."""
     counted = Counter(collectives)
     order = sorted(counted, key=lambda each: -each.bytes_sent * counted[each])
     lines = []
@@ -117,4 +117,4 @@ def table(collectives: list[Collective]) -> list[str]:
             f"{each.bytes_sent * counted[each]:,} bytes sent"
         )
     total = sum(each.bytes_sent for each in collectives)
-    return [*lines, f"together {len(collectives)} collectives, {total:,} bytes sent by each process and step"]
+    return [*lines, f"total: {len(collectives)} collectives, {total:,} bytes sent by each process and step"]

@@ -1,4 +1,4 @@
-"""Prints what a plan does to a model: each parameter's placement, each communication and its bytes."""
+"""Prints the effect of a plan on a model: each parameter's placement, each communication and its bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddle_fused import virtual_npu
 
 
 def parameters(session: Session) -> list[str]:
-    """A line for each parameter that this process has, the same one of several layers together."""
+    """One line per parameter of this process; equal lines of several layers are merged."""
     counted: dict[tuple[str, str], int] = {}
     everywhere = "process of the stage" if session.settings.degrees.pp > 1 else "process"
     for name, parameter in session.model.named_parameters():
@@ -38,7 +38,7 @@ def _placed(parameter, everywhere: str) -> str:
 def communication(session: Session, collectives: Sequence[Collective]) -> list[str]:
     """Lines about the ``collectives`` of one step, from ``collectives_of`` or ``collectives_sent``.
 
-    Of a pipeline the first process of each stage has its say; all processes must call it.
+    In a pipeline, the first process of each stage reports; all processes must call it.
     """
     mode = "the program of a step" if session.settings.to_static else "a step in dygraph"
     if not collectives and session.settings.degrees.pp == 1:
@@ -48,9 +48,9 @@ def communication(session: Session, collectives: Sequence[Collective]) -> list[s
 
 
 def explain(session: Session, collectives: Sequence[Collective] | None = None) -> str:
-    """The text of ``--explain_parallel``; without ``collectives`` of the placements only.
+    """The text of ``--explain_parallel``; without ``collectives``, of the placements only.
 
-    Of a pipeline it has every stage; all processes must call it.
+    It covers every stage of a pipeline; all processes must call it.
     """
     lines = [f"parallel {session.settings}", *_indented(session, _by_stage(session, parameters(session)))]
     if collectives is not None:
@@ -59,7 +59,7 @@ def explain(session: Session, collectives: Sequence[Collective] | None = None) -
 
 
 def _by_stage(session: Session, own: list[str]) -> dict[int, list[str]]:
-    """The lines of the first process of each stage, of which ``own`` are this process's."""
+    """The lines of the first process of each stage; ``own`` are this process's lines."""
     degrees = session.settings.degrees
     if degrees.pp == 1 or virtual_npu.is_dry():  # a dry run has one stage at a time
         return {degrees.stage: own}
@@ -67,7 +67,7 @@ def _by_stage(session: Session, own: list[str]) -> dict[int, list[str]]:
 
 
 def _indented(session: Session, stages: dict[int, list[str]]) -> list[str]:
-    """The lines of the stages below each other; with a heading for each in a pipeline."""
+    """The lines of all stages, one below the other; a pipeline gets a heading per stage."""
     degrees, lines = session.settings.degrees, []
     if degrees.pp == 1:
         return [f"  {line}" for line in stages[0]]

@@ -1,4 +1,4 @@
-"""How the processes of a run share its model, as features of the run."""
+"""The parallel modes of a run, as features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llm_npu.training.run import Feature, Run
 
 
 class AutoParallel(Feature):
-    """``--enable_auto_parallel``: a plan of annotations splits PaddleNLP's model of one device."""
+    """``--enable_auto_parallel``: a plan of annotations shards PaddleNLP's single-device model."""
 
     def takes_part(self, run: Run) -> bool:
         return run.arguments.training.enable_auto_parallel
@@ -32,7 +32,7 @@ class Pipeline(Feature):
 
 
 class Overlap(Feature):
-    """``--overlap``: tensor parallel layers compute while they communicate."""
+    """``--overlap``: tensor parallel layers overlap computation with communication."""
 
     def takes_part(self, run: Run) -> bool:
         training = run.arguments.training

@@ -12,10 +12,11 @@ from paddle_fused import paddle_release
 
 
 class Sums:
-    """Adds up the gradients of several backward passes.
+    """Accumulates the gradients of several backward passes.
 
     Paddle 3.3 does so itself, but not for DistTensors on a custom device ("DistTensor doesn't support custom
-    device"). Here every process adds its parts. The sums of low-precision gradients are in float32.
+    device"). Here every process accumulates its local shards. The sums of low-precision gradients are in
+    float32.
     """
 
     def __init__(self, model):
@@ -24,7 +25,7 @@ class Sums:
 
     @paddle.no_grad()
     def add(self) -> None:
-        """Takes the parameters' gradients."""
+        """Adds the parameters' gradients to the sums and clears them."""
         paddle_release.allow_float32_gradients(self._parameters)
         for number, parameter in enumerate(self._parameters):
             gradient = parameter.grad
@@ -39,7 +40,7 @@ class Sums:
             paddle_release.drop_gradient(parameter)
 
     def give_back(self) -> None:
-        """Makes the sums the parameters' gradients."""
+        """Sets the parameters' gradients to the sums."""
         for number, (part, placed) in self._sums.items():
             mesh = self._parameters[number].process_mesh
             self._parameters[number].grad = dist.auto_parallel.api.dtensor_from_local(part, mesh, placed)
@@ -47,7 +48,7 @@ class Sums:
 
 
 def _copied(placements: list) -> list:
-    """Those of a tensor live no longer than it does."""
+    """Copies of placements: a tensor's own live no longer than the tensor."""
 
     def copied(one):
         if one.is_partial():
@@ -58,9 +59,9 @@ def _copied(placements: list) -> list:
 
 
 def reduce(model) -> None:
-    """Sums each gradient over the processes, once: clipping and the optimizer would each do so again.
+    """All-reduces each gradient over the processes, once: clipping and the optimizer would each repeat it.
 
-    Sharding takes each process's part of the sum. A program does this by itself.
+    With sharding, a process takes its part of the sum. A program does this by itself.
     """
     for parameter in model.parameters():
         gradient = parameter.grad
@@ -72,10 +73,10 @@ def reduce(model) -> None:
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """Programs that are made inside have gradients in float32, as ``Sums`` has.
+    """Context: programs captured inside have float32 gradients, as ``Sums`` has.
 
-    They are so before they are added up, clipped and given to the optimizer. Paddle's own way
-    (``strategy.amp`` with ``use_master_grad``) adds them up before.
+    The cast precedes accumulation, clipping and the optimizer. Paddle's own way (``strategy.amp`` with
+    ``use_master_grad``) casts after accumulation.
     """
     backward = paddle.autograd.ir_backward
     stock = backward.append_backward

@@ -8,10 +8,10 @@ import paddle_fused
 
 
 class CausalLoss(paddle.nn.Layer):
-    """The mean loss of ``model`` (LlamaForCausalLM) in nats per label, without the logits as a whole.
+    """The mean loss of ``model`` (LlamaForCausalLM) in nats per label, without materialising all logits.
 
-    That is what PaddleNLP's criterion computes from logits; here the parts of a vocabulary that is split over
-    processes stay where they are. Labels [B, S] of -100 do not count.
+    It equals PaddleNLP's criterion on the logits, but the shards of a split vocabulary stay on their
+    processes. Labels [B, S] of -100 are ignored.
     """
 
     def __init__(self, model):
@@ -22,7 +22,7 @@ class CausalLoss(paddle.nn.Layer):
         return self.loss(self.model.llama(input_ids)[0], labels)
 
     def loss(self, hidden, labels):
-        """Of the last hidden states [B, S, H], behind the norm."""
+        """The loss of the last hidden states [B, S, H], after the final norm."""
         head = self.model.lm_head
         return paddle_fused.linear_cross_entropy(
             hidden, head.weight, labels, transpose_weight=bool(head.transpose_y)

@@ -1,4 +1,4 @@
-"""Meshes of processes: ``dp`` parts of the batch x ``tp`` parts of each layer x ``pp`` stages of layers."""
+"""Process meshes: ``dp`` parts of the batch x ``tp`` parts of each layer x ``pp`` stages of layers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import paddle.distributed as dist
 
 from llm_npu.core.errors import UserError
 
-TENSOR_AXIS = "mp"  # tp: Paddle's sharded optimizers look for the axis of tensor parallelism by this name
+TENSOR_AXIS = "mp"  # tp: Paddle's sharded optimizers look up the tensor-parallel axis by this name
 AXES = ("dp", TENSOR_AXIS)
 STAGES_FIRST = ("pp", *AXES)
 
 
 @dataclass(frozen=True)
 class Degrees:
-    """How many parts each axis has; process ``(p * dp + d) * tp + t`` is at (d, t) of the stage p.
+    """The degree of each axis; process ``(p * dp + d) * tp + t`` is at (d, t) of stage p.
 
-    ``mp`` is another name of ``tp``.
+    ``mp`` is an alias of ``tp``.
     """
 
     dp: int = 1
@@ -30,7 +30,7 @@ class Degrees:
     def __post_init__(self, mp):
         if mp is not None:
             if self.tp not in (1, mp):
-                raise UserError(f"tp is {self.tp} and mp, which is the same, {mp}; give one of them.")
+                raise UserError(f"tp is {self.tp} and mp, its alias, {mp}; give one of them.")
             object.__setattr__(self, "tp", mp)
         for axis, degree in dataclasses.asdict(self).items():
             if not isinstance(degree, int) or degree < 1:
@@ -45,19 +45,19 @@ class Degrees:
 
     @property
     def stage(self) -> int:
-        """The stage that this process belongs to, from 0."""
+        """The stage of this process, from 0."""
         return dist.get_rank() // (self.dp * self.tp)
 
     @property
     def row(self) -> int:
-        """The part of the batch that is this process's, from 0."""
+        """The batch part of this process, from 0."""
         return dist.get_rank() // self.tp % self.dp
 
 
 def make(degrees: Degrees) -> list[dist.ProcessMesh]:
-    """The mesh (dp, tp) of each stage; that of all processes becomes Paddle's global mesh.
+    """The mesh (dp, tp) of each stage; the mesh of all processes becomes Paddle's global mesh.
 
-    Both axes are there even if they have one part. ValueError if the degrees do not multiply to the number of
+    Both axes exist even if their degree is 1. ValueError if the product of the degrees is not the number of
     processes.
     """
     processes, wanted = dist.get_world_size(), degrees.processes
@@ -77,7 +77,7 @@ def make(degrees: Degrees) -> list[dist.ProcessMesh]:
 
 
 def column(degrees: Degrees) -> dist.communication.group.Group:
-    """This process and those at its place in the other stages; each process of the run must call it."""
+    """The processes at this process's position in all stages; each process of the run must call it."""
     places = np.arange(degrees.processes).reshape([degrees.pp, -1]).T
-    groups = [dist.new_group(ranks.tolist()) for ranks in places]  # by all, in the same order
+    groups = [dist.new_group(ranks.tolist()) for ranks in places]  # on all processes, in the same order
     return groups[dist.get_rank() % len(groups)]

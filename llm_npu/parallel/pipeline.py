@@ -1,10 +1,10 @@
-"""A pipeline in dygraph: micro batches pass from stage to stage, each on processes of its own.
+"""Pipeline parallelism in dygraph: micro batches pass through stages on separate processes.
 
 Paddle's auto-parallel has two ways. In one, every process runs the whole model and skips operators whose
-tensors it does not have; but operators of custom libraries, such as the fused ones, are not skipped and read
-tensors that do not exist. This is the other one, ``paddle.distributed.auto_parallel.pipelining``: a process
-has one stage (``llm_npu.parallel.stages``) and sends to the next. The schedule is 1F1B: once a stage has
-received enough micro batches to keep later stages busy, it alternates forward and backward passes.
+tensors it does not have; but custom operators, such as the fused ones, are not skipped and read missing
+tensors. This module uses the other one, ``paddle.distributed.auto_parallel.pipelining``: a process has one
+stage (``llm_npu.parallel.stages``) and sends to the next. The schedule is 1F1B: once a stage has received
+enough micro batches to keep later stages busy, it alternates forward and backward passes.
 
 B rows of a micro batch on this process, S sequence, H hidden.
 """
@@ -28,15 +28,15 @@ from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.plan import placements
 from llm_npu.parallel.settings import Settings
 
-# Else it says each time that it sends.
+# Otherwise it logs every send.
 logging.getLogger("paddle.distributed.auto_parallel.pipelining").setLevel(logging.WARNING)
 
 
 class Pipeline:
-    """Runs the stage of this process, whose part of the model ``causal`` has, on ``mesh``.
+    """Runs the stage of this process, whose layers ``causal`` has, on ``mesh``.
 
-    ``between``: the placements of hidden states [B, S, H] on their way from stage to stage. ``sums`` takes
-    the gradients of each micro batch. All processes make the same calls.
+    ``between``: the placements of hidden states [B, S, H] between stages. ``sums`` takes the gradients of
+    each micro batch. All processes make the same calls.
     """
 
     def __init__(
@@ -51,15 +51,16 @@ class Pipeline:
         self._schedules: dict[tuple[int, ...], _Schedule] = {}
 
     def backward(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
-        """The loss of the micro batches in [rows, S], one after the other; ``sums`` has their gradients."""
+        """The loss of the micro batches concatenated in [rows, S]; ``sums`` has their gradients."""
         schedule = self._schedule(input_ids)
         losses: list[paddle.Tensor] = []
         given = (input_ids,) if self._first else ()
         schedule.step(*given, target=labels if self._last else None, losses=losses)
-        return self.told(sum(map(float, losses)))
+        return self.broadcast(sum(map(float, losses)))
 
     def sends(self, input_ids: paddle.Tensor) -> list[Collective]:
-        """What ``backward`` sends to other stages: hidden states forward, their gradients backward."""
+        """Tensors that ``backward`` sends to other stages: hidden states forward, their gradients
+        backward."""
         rows, length = input_ids._local_shape
         shape = tuple(self._hidden_shape(rows // self._parts, length))
         dtype = str(self._dtype).rpartition(".")[2]
@@ -76,18 +77,18 @@ class Pipeline:
             given = dtensor_from_local(part, self._mesh, self._between)
         hidden = self._layer(given)
         if self._last:
-            return self.told(float(self._causal.loss(hidden, labels)))
+            return self.broadcast(float(self._causal.loss(hidden, labels)))
         dist.send(hidden._local_value(), dst=self._group.ranks[self._number + 1], group=self._group)
-        return self.told(0.0)
+        return self.broadcast(0.0)
 
-    def told(self, loss: float) -> float:
-        """The loss that the last stage has; the others may give any number."""
+    def broadcast(self, loss: float) -> float:
+        """The last stage's loss, on all stages; the others may pass any number."""
         value = paddle.to_tensor([loss], dtype="float32")
         dist.broadcast(value, src=self._group.ranks[-1], group=self._group)
         return float(value)
 
     def _schedule(self, input_ids: paddle.Tensor) -> _Schedule:
-        """That of batches of this shape."""
+        """The pipeline schedule for batches of this shape."""
         rows, length = input_ids._local_shape
         key = (rows, length)
         if key not in self._schedules:
@@ -102,7 +103,7 @@ class Pipeline:
                 output_args=hidden,
                 group=self._group,
             )
-            stage.grads_meta = (hidden,)  # `_StageLayer` sees to it
+            stage.grads_meta = (hidden,)  # `_StageLayer` places them
             stage.sums = self._sums
             self._schedules[key] = _Schedule(stage, self._parts, self._loss)
         return self._schedules[key]
@@ -111,12 +112,12 @@ class Pipeline:
         return self._causal.loss(hidden, labels) * (1 / self._parts)  # see ``Session``
 
     def _hidden_shape(self, rows: int, length: int) -> list[int]:
-        """What one process has of hidden states [B, S, H]."""
+        """This process's shard of hidden states [B, S, H]."""
         parts = self._mesh.get_dim_size(meshes.TENSOR_AXIS) if self._between[1].is_shard() else 1
         if length % parts:
             raise UserError(
                 f"rows of {length} tokens cannot be split by tp={parts} between the stages of a pipeline; "
-                "choose another length, or leave sequence_parallel out."
+                "choose another length, or omit sequence_parallel."
             )
         return [rows, length // parts, self._causal.model.config.hidden_size]
 
@@ -128,12 +129,13 @@ class Pipeline:
         tensor = dtensor_from_local(paddle.zeros(shape, dtype), self._mesh, placed)
         tensor.stop_gradient = tensor.dtype == paddle.int64
         meta = TensorMeta(tensor)
-        meta.placements = placed  # those of a tensor live no longer than it does
+        meta.placements = placed  # the tensor's own placements live no longer than it
         return meta
 
 
 class _StageLayer(paddle.nn.Layer):
-    """What a stage does to a micro batch; hidden states and their gradients come and go as ``between``."""
+    """The stage's computation on a micro batch; hidden states and their gradients have the placements
+    ``between``."""
 
     def __init__(self, model, mesh: dist.ProcessMesh, between: list, first: bool):
         super().__init__()
@@ -148,7 +150,7 @@ class _StageLayer(paddle.nn.Layer):
 
 
 class _Stage(PipelineStage):
-    """Paddle's, but ``sums`` takes the gradients after each backward pass."""
+    """Paddle's stage, with ``sums`` taking the gradients after each backward pass."""
 
     sums: Sums
 
@@ -159,7 +161,7 @@ class _Stage(PipelineStage):
 
 
 class _Schedule(Schedule1F1B):
-    """Paddle's, of a stage that is told what it gets: Paddle would run a micro batch twice to find out."""
+    """Paddle's schedule, for a known input shape: Paddle runs a micro batch twice to infer it."""
 
     def _initialize_stage(self, arguments, options, labels):
         self._stage._prepare_forward_infra(self._n_microbatches, arguments, options)

@@ -1,4 +1,4 @@
-"""Makes PaddleNLP's pipeline (``LlamaForCausalLMPipe``) count samples and losses as one process does."""
+"""Makes PaddleNLP's pipeline (``LlamaForCausalLMPipe``) count samples and losses as a single process does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llm_npu.training.trainer import PretrainTrainer
 
 
 class PipelineTrainer(PretrainTrainer):
-    """The trainer of a model that is cut into stages, each in another process."""
+    """The trainer of a model whose stages are on different processes."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -23,7 +23,7 @@ class PipelineTrainer(PretrainTrainer):
         return wrapped
 
     def evaluation_loop(self, *args, **kwargs):
-        self.model_wrapped.eval()  # it behaves otherwise, too, not only its layers
+        self.model_wrapped.eval()  # its behaviour differs, too, not only its layers
         found = super().evaluation_loop(*args, **kwargs)
         self.model_wrapped.train()
         return found
@@ -31,14 +31,14 @@ class PipelineTrainer(PretrainTrainer):
     def held_out_loss(self, inputs) -> float:
         weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
         mean = self.prediction_step(self.model_wrapped, inputs, prediction_loss_only=True)[0]
-        return float(mean) * rows / weight if weight else 0.0  # rows without labels are in the mean
+        return float(mean) * rows / weight if weight else 0.0  # rows without labels count in the mean
 
 
 def mean_over_rows(model) -> None:
     """Make the loss of a micro batch the mean over its rows; a row without labels counts as 0.
 
-    The loss of a batch, the mean over its micro batches, is then its sum over the rows divided by their
-    number, also when the last rows are there only to fill it. Rows with labels must have equally many.
+    The loss of a batch, the mean over its micro batches, is then the sum over its rows divided by their
+    number, even if the last rows are padding. Rows with labels must have equally many.
     """
     model._loss_fn = [_by_rows(criterion) for criterion in model._loss_fn]
 
@@ -55,7 +55,7 @@ def inputs_of_stages(inputs) -> list:
     """[of the first stage, of the last stage]: the token ids and the labels of a batch or of its micro
     batches.
 
-    Other parts of the batch stay in the process.
+    Other parts of the batch stay on the process.
     """
     if isinstance(inputs, dict):
         return [inputs["input_ids"], inputs["labels"]]

@@ -1,6 +1,6 @@
-"""The plan of a parallel model as data: the placement of each parameter, and of activations at a few points.
+"""The plan of a parallel model as data: placements of each parameter, and of activations at a few points.
 
-PaddleNLP's LlamaForCausalLM is written for one device. A plan splits it without changing its code: rules
+PaddleNLP's LlamaForCausalLM is written for one device. A plan shards it without changing its code: rules
 place parameters by name, and points of the model place activations. Between two points the SPMD rules of the
 operators decide.
 
@@ -26,7 +26,8 @@ WHOLE = None
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters whose name matches all of ``pattern`` are split along ``dim`` by tp; None: whole."""
+    """Rule: parameters whose name matches all of ``pattern`` are split along ``dim`` by tp; None:
+    replicated."""
 
     pattern: str
     dim: int | None
@@ -34,7 +35,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Point:
-    """Activations that enter or leave the layers whose name matches ``pattern``: split along ``dim`` by tp.
+    """Point: activations that enter or leave layers whose name matches ``pattern`` are split along ``dim`` by
+    tp.
 
     ``at``: "input" for the first argument, "output" for the (first) result.
     """
@@ -50,8 +52,8 @@ class Point:
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """``between``: the dimension by which tp splits the hidden states between layers, where a pipeline sends
-    them from stage to stage. ``divided``: fields of the model's configuration that tp must divide.
+    """``between``: the dimension along which tp splits the hidden states that a pipeline sends between
+    stages. ``divided``: fields of the model's configuration that tp must divide.
     """
 
     rules: tuple[Rule, ...]
@@ -60,15 +62,15 @@ class ParallelPlan:
     divided: tuple[str, ...]
 
     def dim_of(self, name: str) -> int | None:
-        """The dimension of parameter ``name`` that tp splits. ValueError unless one rule is about it."""
+        """The dimension of parameter ``name`` that tp splits. ValueError unless exactly one rule matches."""
         found = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
         if len(found) != 1:
-            what = "no rule of the plan is" if not found else f"{len(found)} rules of the plan are"
-            raise UserError(f"{what} about the parameter {name!r}; there must be one.")
+            what = "no rule of the plan matches" if not found else f"{len(found)} rules of the plan match"
+            raise UserError(f"{what} the parameter {name!r}; exactly one must match.")
         return found[0].dim
 
     def check(self, config, tp: int) -> None:
-        """ValueError where tp does not divide what it has to split in a model of ``config``."""
+        """ValueError if tp does not divide a split field of ``config``."""
         for name in self.divided:
             if getattr(config, name) % tp:
                 raise UserError(
@@ -85,8 +87,9 @@ _LAYER = r"llama\.layers\.\d+"
 def llama(sequence_parallel: bool = False) -> ParallelPlan:
     """The plan of PaddleNLP's LlamaForCausalLM.
 
-    ``sequence_parallel``: between attention and MLP the hidden states are split by S instead of being whole,
-    so that norms and residuals are computed once; all_gather and reduce_scatter take the place of all_reduce.
+    ``sequence_parallel``: between attention and MLP the hidden states are split along S instead of
+    replicated, so that norms and residuals are computed once; all_gather and reduce_scatter replace
+    all_reduce.
     """
     between = 1 if sequence_parallel else WHOLE
     return ParallelPlan(
@@ -116,5 +119,5 @@ def llama(sequence_parallel: bool = False) -> ParallelPlan:
 
 
 def placements(dp: int | None, tp: int | None) -> list:
-    """Placements on a mesh (dp, tp), from the dimensions that its axes split."""
+    """Placements on a mesh (dp, tp), given the dimensions that its axes split."""
     return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in (dp, tp)]

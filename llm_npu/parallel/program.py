@@ -1,4 +1,4 @@
-"""The static program of a step, from ``dist.to_static``."""
+"""The static program of a training step, from ``dist.to_static``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from llm_npu.patches.gradient_norm import ProgramNorm
 
 
 class Program:
-    """Forward, backward and optimizer for micro batches of the shapes of ``input_ids`` and ``labels``.
+    """Forward, backward and optimizer for micro batches with the shapes of ``input_ids`` and ``labels``.
 
-    Its variables are in a scope of its own, where those of other programs of the process have no names. They
-    are the layer's parameters and the optimizer's states in dygraph, to be read and set between steps. Of a
-    pipeline they are those of this process's stage. ``norm`` has that of the last step's gradients, in the
-    first stage.
+    Its variables live in a separate scope, isolated from other programs of the process. They are the layer's
+    parameters and the optimizer's states in dygraph, which can be read and set between steps. In a pipeline
+    they are those of this process's stage. ``norm`` is the norm of the last step's gradients, in the first
+    stage.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Program:
             with in_float32(), self.norm.kept(optimizer):
                 self.dist_model.train()
             states = self.dist_model.state_dict("opt")
-        # Parameters, and other tensors that layers keep: rotary tables.
+        # Parameters and buffers of layers, such as rotary tables.
         taken = self.dist_model._engine.concrete_program.parameters[0]
         self._tensors = [(tensor, tensor.name) for tensor in taken if self._scope.find_var(tensor.name)]
         self._tensors += _states_of(optimizer, states)
         self._show()
 
     def step(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
-        """The mean loss of the micro batches in [rows, S], one after the other.
+        """The mean loss of the micro batches concatenated in [rows, S].
 
         In a pipeline the last stage has it; it is 0 in the others.
         """
@@ -66,7 +66,7 @@ class Program:
         return 0.0 if loss is None else float(np.mean(np.asarray(loss)))
 
     def _show(self) -> None:
-        """Lets the tensors of dygraph see the program's variables."""
+        """Makes the dygraph tensors share the program's variables."""
         for tensor, name in self._tensors:
             seen = paddle.Tensor(self._variable(name))
             if tensor.is_dist():
@@ -78,15 +78,15 @@ class Program:
 
 
 def _states_of(optimizer, states: dict[str, paddle.Tensor]) -> list[tuple[paddle.Tensor, str]]:
-    """Gives ``optimizer`` the program's states, by the names of their variables, in place of values of its
-    program; returns them with their names. Those of other stages' parameters are left out.
+    """Gives ``optimizer`` the program's states, by variable name, replacing values that its program had;
+    returns them with their names. States of other stages' parameters are skipped.
     """
     inner, found = optimizer._inner_opt, []
-    names = {name.rpartition("_")[0]: name for name in states}  # without the number that Paddle adds
+    names = {name.rpartition("_")[0]: name for name in states}  # without Paddle's numeric suffix
     masters = {parameter: names.get(f"{parameter}_fp32_master") for parameter in inner._master_weights}
     inner._master_weights = {parameter: states[name] for parameter, name in masters.items() if name}
     for name in filter(None, masters.values()):
-        states[name].name = name  # under which the optimizer keeps the other states
+        states[name].name = name  # name under which the optimizer keeps the other states
         found.append((states[name], name))
     for kind, of_parameters in inner._accumulators.items():
         for parameter in list(of_parameters):
@@ -111,7 +111,7 @@ def _strategy(settings: Settings) -> dist.Strategy:
             "gradient_merge": {"enable": parts > 1, "k_steps": parts, "avg": True},
             "pipeline": {
                 "enable": stages > 1,
-                # 1F1B wants a micro batch for each stage.
+                # 1F1B needs one micro batch per stage.
                 "schedule_mode": "1F1B" if parts >= stages else "FThenB",
                 "accumulate_steps": parts,
                 "pp_degree": stages,

@@ -22,13 +22,13 @@ STAGES = {1: dist.ShardingStage1, 2: dist.ShardingStage2, 3: dist.ShardingStage3
 
 
 class Session:
-    """Splits ``model`` and trains it.
+    """Shards ``model`` and trains it.
 
         session = Session(model, settings, lambda parameters: AdamW(1e-3, parameters=parameters))
         loss = session.step(input_ids, labels)
 
-    Every process has made the same ``model`` (PaddleNLP's LlamaForCausalLM, fused or not); it is split, and
-    of the layers each process keeps those of its stage.
+    Every process has created the same ``model`` (PaddleNLP's LlamaForCausalLM, fused or not); it is sharded,
+    and each process keeps the layers of its stage.
     """
 
     def __init__(self, model, settings: Settings, optimizer: Callable[[list], paddle.optimizer.Optimizer]):
@@ -40,7 +40,7 @@ class Session:
         self.plan = llama(settings.sequence_parallel)
         if degrees.pp > 1 and settings.to_static:
             stages.check(model.config, degrees.pp)
-            parallelize_stages(model, self._meshes, self.plan)  # it is cut when the program is made
+            parallelize_stages(model, self._meshes, self.plan)  # it is split when the program is made
         else:
             if degrees.pp > 1:
                 stages.cut(model, degrees.stage, degrees.pp)
@@ -53,33 +53,34 @@ class Session:
         self._low_precision = any(each.dtype != paddle.float32 for each in model.parameters())
         self._pipeline = None
         if degrees.pp > 1:
-            from llm_npu.parallel.pipeline import Pipeline  # stands on what Paddle has from 3.1 on
+            from llm_npu.parallel.pipeline import Pipeline  # needs features of Paddle 3.1 and later
 
             between = placements(0, self.plan.between)
             self._pipeline = Pipeline(self.causal, settings, self.mesh, between, self._sums)
-        self.sent_to_stages: list[Collective] = []  # by the last step of a pipeline in dygraph
+        self.sent_to_stages: list[Collective] = []  # set by the last step of a pipeline in dygraph
         self._program: Program | None = None
 
     def batch(self, input_ids: np.ndarray, labels: np.ndarray) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """This process's rows [rows, S] as its part of a batch."""
+        """This process's rows [rows, S] as its shard of a batch."""
         return self._placed(input_ids, self.mesh), self._placed(labels, self.mesh)
 
     def step(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """One optimizer step on this process's rows; the loss in nats per label, over the rows of all.
+        """One optimizer step on this process's rows; the loss in nats per label, over the rows of all
+        processes.
 
-        ``input_ids``, ``labels``: int64 [rows, S], the same on processes that differ in tp or pp only. The
-        rows are ``accumulation`` micro batches, one after the other.
+        ``input_ids``, ``labels``: int64 [rows, S], equal on processes that differ in tp or pp only. The rows
+        are ``accumulation`` micro batches, concatenated.
         """
         if self.settings.to_static:
             loss = self.program(input_ids, labels).step(*self._fed(input_ids, labels))
-            return loss if self._pipeline is None else self._pipeline.told(loss)
+            return loss if self._pipeline is None else self._pipeline.broadcast(loss)
         loss = self.backward(input_ids, labels)
         self.optimizer.step()
         self.optimizer.clear_grad()
         return loss
 
     def backward(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """In dygraph, ``step`` up to the optimizer: the parameters have the gradients of the step."""
+        """In dygraph, ``step`` without the optimizer: the parameters have the gradients of the step."""
         parts = self.settings.accumulation
         self._check_rows(input_ids)
         if self._pipeline is not None:
@@ -94,11 +95,11 @@ class Session:
 
     @paddle.no_grad()
     def evaluate(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """The loss of a batch, in dygraph. ValueError for a pipeline whose program has not been made."""
+        """The loss of a batch, in dygraph. ValueError for a pipeline whose program has not been built."""
         if self._pipeline is not None and self.settings.to_static and self._program is None:
             raise UserError(
-                "the process has no stage of its own to evaluate until the pipeline's program is made; make "
-                "it, or a step, before."
+                "the process has no stage of its own to evaluate until the pipeline's program is built; "
+                "build it, or run a step, first."
             )
         batch = self.batch(input_ids, labels)
         if self._pipeline is not None:
@@ -106,10 +107,10 @@ class Session:
         return float(self.causal(*batch))
 
     def program(self, input_ids: np.ndarray, labels: np.ndarray) -> Program:
-        """The program of a step on rows of these shapes, made once."""
+        """The program of a step on rows of these shapes, built once."""
         self._check_rows(input_ids)
         if self._program is None:
-            rows = len(input_ids) // self.settings.accumulation  # the executor cuts what it is fed
+            rows = len(input_ids) // self.settings.accumulation  # the executor splits its feed
             batch = self._fed(input_ids[:rows], labels[:rows])
             self._program = Program(self.causal, self.settings, self.optimizer, *batch)
             if self._pipeline is not None:
@@ -121,8 +122,8 @@ class Session:
         return self._placed(input_ids, self._meshes[0]), self._placed(labels, self._meshes[-1])
 
     def _backward(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """The loss of one micro batch, as its share of the step's."""
-        # A product: for the quotient by a number the plugin has no kernel.
+        """The loss of one micro batch, as its share of the step's loss."""
+        # A product: the plugin has no kernel for the quotient by a number.
         loss = self.causal(*self.batch(input_ids, labels)) * (1 / self.settings.accumulation)
         loss.backward()
         if self.settings.accumulation > 1 or self._low_precision:

@@ -1,4 +1,4 @@
-"""The settings of training on a mesh."""
+"""The settings of training on a process mesh."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from llm_npu.parallel.mesh import Degrees
 class Settings:
     """``sharding``: the stage (1: optimizer states, 2: and gradients, 3: and parameters over dp) or 0.
 
-    ``accumulation``: micro batches of an optimizer step; a pipeline passes them from stage to stage.
-    ``recompute``: the decoder layers' activations are computed again in the backward pass. ``to_static``: the
+    ``accumulation``: micro batches per optimizer step; a pipeline passes them from stage to stage.
+    ``recompute``: the decoder layers' activations are recomputed in the backward pass. ``to_static``: the
     step is one program.
     """
 

@@ -1,4 +1,4 @@
-"""The trainer on a mesh: ``--enable_auto_parallel`` of the training script."""
+"""The trainer on a process mesh: ``--enable_auto_parallel`` of the training script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ STAGES = {"stage1": 1, "stage2": 2, "stage3": 3}
 
 
 def settings_of(arguments) -> Settings:
-    """From PaddleNLP's arguments, under the names that its AutoTrainer reads; dp includes sharding."""
+    """Settings from PaddleNLP's arguments, under the names that its AutoTrainer reads; dp includes
+    sharding."""
     stages = [STAGES[option.value] for option in arguments.sharding if option.value in STAGES]
     return Settings(
         Degrees(
@@ -37,7 +38,7 @@ def settings_of(arguments) -> Settings:
 
 
 class ExplainFirstStep(TrainerCallback):
-    """Says what the first step has sent, its optimizer included."""
+    """Reports the communication of the first step, including the optimizer."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -50,9 +51,9 @@ class ExplainFirstStep(TrainerCallback):
 
 
 def for_one_device(config):
-    """The model's configuration, for PaddleNLP's layers as they are on one device; the plan splits them.
+    """The model's configuration for PaddleNLP's single-device layers; the plan shards them.
 
-    Projections stay apart: of gate and up in one weight each process would need columns from both halves.
+    Projections stay separate: with fused gate and up, each process would need columns of both halves.
     """
     config.tensor_parallel_degree = config.pipeline_parallel_degree = 1
     config.sequence_parallel = config.fuse_attention_qkv = config.fuse_attention_ffn = False
@@ -64,16 +65,19 @@ def _nothing(*_arguments, **_options) -> None:
 
 
 class ParallelTrainer(PretrainTrainer):
-    """Data, schedule, records and checkpoints are those of the other runs; the model is split by its plan.
+    """Data, schedule, records and checkpoints are the same as in other runs; the plan shards the model.
 
-    With ``--explain_parallel`` it prints the placements before the first step, and then what that has sent.
+    With ``--explain_parallel`` it prints the placements before the first step, and its communication after
+    it.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.session: Session | None = None
         self.resumes: str | None = None
-        self.micro_batches: list[tuple[np.ndarray, np.ndarray]] = []  # of the step, until the last has come
+        self.micro_batches: list[
+            tuple[np.ndarray, np.ndarray]
+        ] = []  # micro batches of the step, until it is complete
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         self.resumes = resume_from_checkpoint
@@ -88,7 +92,7 @@ class ParallelTrainer(PretrainTrainer):
             self.optimizer = self.session.optimizer
             if self.session.settings.to_static:
                 self.gradient_norm = self.session.program(*self._first_rows()).norm
-                # The program has done both already. (Paddle's wrapper hands on what is set as usual.)
+                # The program has done both already. (Paddle's wrapper passes on attributes as usual.)
                 vars(self.optimizer).update(step=_nothing, clear_grad=_nothing)
             else:
                 self.gradient_norm = GradientNorm(self.optimizer, self.guard.check_norm)
@@ -114,7 +118,7 @@ class ParallelTrainer(PretrainTrainer):
         return loss
 
     def _wrap_amp_model(self, args, model):
-        """Weights in low precision; what PaddleNLP makes besides belongs to its own parallelism."""
+        """Weights in low precision; PaddleNLP's other preparations belong to its own parallelism."""
         self.amp_dtype, args.amp_master_grad = "bfloat16", False  # the session's gradients are in float32
         paddle.amp.decorate(
             model, level="O2", dtype=self.amp_dtype, excluded_layers=self._decorate_exclude_layers(model)
@@ -127,7 +131,7 @@ class ParallelTrainer(PretrainTrainer):
         return bad_numbers(self.model, {"input_ids": input_ids})
 
     def _first_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """As many as a step takes, for their shapes."""
+        """As many micro batches as a step has, for their shapes."""
         count = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
         batch = self.data_collator([self.train_dataset[index] for index in range(count)])
         return np.asarray(batch["input_ids"]), np.asarray(batch["labels"])

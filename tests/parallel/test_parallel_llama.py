@@ -126,7 +126,7 @@ def test_four_processes(on_four, case, record_property):
 def test_settings_that_cannot_be():
     for wrong, words in (
         (lambda: Degrees(dp=0), "the degree of dp is 0"),
-        (lambda: Degrees(tp=2, mp=4), "tp is 2 and mp, which is the same, 4"),
+        (lambda: Degrees(tp=2, mp=4), "tp is 2 and mp, its alias, 4"),
         (lambda: Settings(Degrees(), sharding=4), "sharding is 4"),
         (lambda: Settings(Degrees(), accumulation=0), "accumulation is 0"),
     ):

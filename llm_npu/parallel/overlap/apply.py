@@ -1,7 +1,7 @@
-"""Makes the parallel layers of a model overlap, and undoes it.
+"""Enables and disables overlap in the parallel layers of a model.
 
-fleet's row-parallel layer has no such switch, and its column-parallel layers overlap only their gradients.
-Functions are replaced on the layers of this one model, as llm_npu.surgery does: parameters, their names and
+fleet's row-parallel layer has no overlap switch, and its column-parallel layers overlap their gradients only.
+Forwards are replaced on the instances of this model, as llm_npu.surgery does: parameters, their names and
 state_dict stay the same.
 """
 
@@ -32,7 +32,7 @@ LORA = "paddlenlp.peft.lora"
 
 
 class Site(NamedTuple):
-    """The operator that computes a layer, and the forward that calls it."""
+    """The operator of a layer, and the forward that calls it."""
 
     operator: str
     forward: Callable
@@ -60,24 +60,24 @@ def apply_overlap(
     split: int | None = None,
     strict: bool = False,
 ) -> Report:
-    """Makes the tensor and sequence parallel linear layers of ``model`` compute while they communicate.
+    """Makes the tensor and sequence parallel linear layers of ``model`` overlap compute and communication.
 
-    What was applied before is taken off. Parameters may be frozen, and LoRA may be wrapped, before or after.
+    An earlier application is undone first. Parameters may be frozen, and LoRA applied, before or after.
 
     Args:
         overlap: ``auto`` (the planner chooses for each shape), ``serial``, ``mc2``, ``pipelined:CHUNKS``, or
             a Planner with customised settings.
         recompute_gather: sequence parallel column layers gather their input again for the weight's gradient
-            instead of keeping it.
-        split: of a model of distributed tensors (auto-parallel), the dimension along which the results of
-            layers with weights split by rows are split: the sequence's, with sequence parallelism.
-        strict: a parallel layer that cannot overlap is an error.
+            instead of saving it.
+        split: for a model of distributed tensors (auto-parallel), the dimension along which the results of
+            row-parallel layers are split: the sequence, with sequence parallelism.
+        strict: raise an error for a parallel layer that cannot overlap.
 
     Returns:
-        A row for each parallel layer: which operator computes it, or why it stays as it is.
+        One row per parallel layer: its operator, or the reason why it stays unchanged.
 
     Raises:
-        ValueError: for a model without a parallel linear layer, and for settings that are none.
+        ValueError: for a model without a parallel linear layer, and for invalid settings.
     """
     if not isinstance(model, paddle.nn.Layer):
         raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
@@ -106,7 +106,7 @@ def overlapped_layers(model: paddle.nn.Layer) -> list[paddle.nn.Layer]:
 
 
 def remove_overlap(model: paddle.nn.Layer) -> int:
-    """Undoes `apply_overlap`; returns the number of layers that it had changed."""
+    """Undoes `apply_overlap`; returns the number of restored layers."""
     layers = overlapped_layers(model)
     for layer in layers:
         swap.remove(layer)
@@ -114,7 +114,7 @@ def remove_overlap(model: paddle.nn.Layer) -> int:
 
 
 def _site(layer) -> Site | None:
-    """What would compute a parallel linear layer; None for any other."""
+    """The replacement for a parallel linear layer; None for any other layer."""
     if isinstance(layer, paddle.nn.Linear) and placed.splits_rows(layer.weight) is not None:
         return PLACED
     for kind in type(layer).__mro__:
@@ -126,18 +126,16 @@ def _site(layer) -> Site | None:
 
 
 def _reason(layer, site: Site) -> str:
-    """Why a parallel layer must stay as it is, or nothing."""
+    """The reason why a parallel layer must stay unchanged, or an empty string."""
     stock = type(layer)
     if site is PLACED:
-        return (
-            "" if stock.forward is paddle.nn.Linear.forward else f"{stock.__name__} has a forward of its own"
-        )
+        return "" if stock.forward is paddle.nn.Linear.forward else f"{stock.__name__} has a custom forward"
     if stock not in FLEET and not (stock.__name__ in LORA_LAYERS and stock.__module__.startswith(LORA)):
-        return f"{stock.__name__} has a forward of its own"
+        return f"{stock.__name__} has a custom forward"
     if "forward" in layer.__dict__ and not swap.is_swapped(layer, PURPOSE):
         return "its forward has been replaced on the instance"
     if layer.world_size < 2:
-        return "its group has one rank: nothing is communicated"
+        return "its group has one rank: there is no communication"
     if getattr(layer, "fuse_matmul_bias", False) or getattr(layer, "mp_scale", None) is not None:
         return "fuse_matmul_bias computes it in one kernel"
     if getattr(layer, "mp_skip_c_identity", False):

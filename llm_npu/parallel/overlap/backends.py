@@ -9,7 +9,7 @@ MODULES = {SERIAL: serial, PIPELINED: pipelined, MC2: mc2}
 
 
 def reduce(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None) -> tuple:
-    """(left weight, summed over the ranks and scattered if ``kind`` says so; beside())"""
+    """(left weight, summed over the ranks and scattered depending on ``kind``; beside())"""
     run = getattr(MODULES[setting.backend], kind)
     return run(left, weight, transpose, group, beside, setting.chunks)
 
@@ -20,7 +20,7 @@ def gather(setting: Setting, left, weight, transpose: bool, group, keep: bool) -
 
 
 def run(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None):
-    """Any of them, for who does not need what comes out."""
+    """Any backend, for callers that do not need the result."""
     if kind == GATHER:
         return gather(setting, left, weight, transpose, group, False)
     return reduce(kind, setting, left, weight, transpose, group, beside)

@@ -1,7 +1,7 @@
-"""Measures what the planner's model needs: products of some rows, and two collectives.
+"""Measures the inputs of the planner's model: products of several row counts, and two collectives.
 
 All ranks of the group measure at the same time, as they will compute. Their results differ slightly, so all
-use the predictions of the first rank.
+ranks use the predictions of the first one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .flights import Flights
 from .pipeline_model import Rates
 from .product import ALL_REDUCE, GATHER, TILE, Product, spans
 
-CHUNKS = (2, 4, 8, 16)  # for which products are measured
-MEASURED = 2e9  # operations of a product beyond which it is extrapolated: some milliseconds, not all of them
+CHUNKS = (2, 4, 8, 16)  # row counts at which products are measured
+MEASURED = 2e9  # largest measured product, in operations (some milliseconds); larger ones are extrapolated
 TURNS = 3
 SMALL, LARGE = 1 << 10, 1 << 22  # bytes that a rank sends in the two collectives
 
 
 @paddle.no_grad()
 def measure(product: Product, group) -> Rates:
-    """The rates for ``product``. Every rank of ``group`` must call it."""
+    """The rates of ``product``. Every rank of ``group`` must call it."""
     multiplied = _products(product)
     small, large = (_collective(product, group, sent) for sent in (SMALL, LARGE))
     per_byte = [max(0.0, b - a) / (large[0] - small[0]) for a, b in zip(small[1:], large[1:], strict=True)]
@@ -41,14 +41,14 @@ def measure(product: Product, group) -> Rates:
 
 
 def agreed(values: list[float], group) -> list[float]:
-    """The first rank's ``values``."""
+    """Broadcasts the first rank's ``values``."""
     shared = paddle.to_tensor(values, dtype="float32")
     dist.broadcast(shared, src=group.ranks[0], group=group)
     return [float(value) for value in shared.numpy()]
 
 
 def _products(product: Product) -> tuple[tuple[int, float], ...]:
-    """(rows, seconds) of products for the chunks of every cut, small ones for what would take long."""
+    """(rows, seconds) of products for the chunks of every cut; smaller ones if they would take long."""
     rows = {product.rows_multiplied, product.rows}
     for chunks in CHUNKS:
         first, last = spans(product.parts, chunks)[-1]
@@ -59,11 +59,13 @@ def _products(product: Product) -> tuple[tuple[int, float], ...]:
     left = paddle.full([sizes[-1], product.depth], 0.5, product.dtype)
     right = paddle.full([product.depth, product.columns], 0.5, product.dtype)
     seconds = [_seconds(lambda part: paddle.matmul(part, right), left[:size]) for size in sizes]
-    return tuple(zip(sizes, itertools.accumulate(seconds, max), strict=True))  # more rows never take less
+    return tuple(
+        zip(sizes, itertools.accumulate(seconds, max), strict=True)
+    )  # more rows never take less time
 
 
 def _collective(product: Product, group, sent: int) -> tuple[int, float, float]:
-    """(bytes that a rank sends, seconds, seconds of the processor) of a collective of the product's kind."""
+    """(bytes that a rank sends, seconds, processor seconds) of a collective of the product's kind."""
     ranks = group.nranks
     elements = paddle.full([1], 0.5, product.dtype)
     size = elements.element_size()
@@ -95,7 +97,7 @@ def _collective(product: Product, group, sent: int) -> tuple[int, float, float]:
 
 
 def _copy(dtype: str) -> float:
-    """Seconds to join two tensors, by bytes."""
+    """Seconds to concatenate two tensors, by bytes."""
     half = paddle.zeros([LARGE // 8], dtype)
     joined = 2 * half.shape[0] * half.element_size()
     return _seconds(lambda part: paddle.concat([part, part]), half) / joined
@@ -107,7 +109,7 @@ def _transpose(product: Product) -> float:
 
 
 def _seconds(run: Callable, argument) -> float:
-    """The least disturbed of some turns; the first one, which warms up, does not count."""
+    """The minimum of several runs; the first one, a warm-up, does not count."""
     times = []
     for turn in range(TURNS + 1):
         paddle.device.synchronize()

@@ -1,7 +1,7 @@
 """Collectives in flight on the communication stream.
 
 Paddle keeps the memory of a collective's inputs until it has run, but reuses that of its outputs as soon as
-nothing refers to them. Here both stay referenced until they have been waited for.
+they are unreferenced. Here both stay referenced until they have been waited for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Flight:
         self._task, self._source, self._output = task, source, output
 
     def wait(self) -> paddle.Tensor:
-        """The output, once the compute stream is behind the collective."""
+        """The output, once the compute stream has synchronised with the collective."""
         if self._task is not None:
             self._task.wait()
             self._task = self._source = None
@@ -25,7 +25,7 @@ class Flight:
 
 
 class Flights:
-    """Starts collectives of ``group``. Used as a context: at its end all of them have been waited for."""
+    """Starts collectives of ``group``. As a context manager it waits for all of them on exit."""
 
     def __init__(self, group):
         self._group, self._started = group, []
@@ -35,7 +35,7 @@ class Flights:
 
     def __exit__(self, *_error) -> None:
         failed = []
-        for flight in self._started:  # all of them, because their memory goes when the first error is raised
+        for flight in self._started:  # all of them: their memory is freed when the first error is raised
             try:
                 flight.wait()
             except Exception as error:
@@ -44,11 +44,11 @@ class Flights:
             raise failed[0]
 
     def all_reduce(self, tensor: paddle.Tensor) -> Flight:
-        """The sum of ``tensor`` over the ranks, in its place."""
+        """The sum of ``tensor`` over the ranks, in place."""
         return self._start(tensor, tensor, dist.all_reduce(tensor, group=self._group, sync_op=False))
 
     def all_gather(self, tensor: paddle.Tensor) -> Flight:
-        """The rows of all ranks, rank by rank: [ranks * rows, ...]."""
+        """The rows of all ranks, in rank order: [ranks * rows, ...]."""
         rows, *others = tensor.shape
         output = paddle.empty([rows * self._group.nranks, *others], tensor.dtype)
         return self._start(
@@ -56,7 +56,7 @@ class Flights:
         )
 
     def reduce_scatter(self, tensor: paddle.Tensor, output: paddle.Tensor | None = None) -> Flight:
-        """This rank's part of the rows of the sum of ``tensor`` over the ranks; in ``output`` if given."""
+        """This rank's rows of the sum of ``tensor`` over the ranks, written to ``output`` if given."""
         if output is None:
             rows, *others = tensor.shape
             output = paddle.empty([rows // self._group.nranks, *others], tensor.dtype)

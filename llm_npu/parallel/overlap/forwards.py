@@ -1,8 +1,7 @@
 """Forwards for fleet's parallel linear layers, and for PaddleNLP's LoRA layers on top of them.
 
-Each replaces the stock forward and has its signature. ``self.overlap_options`` holds the chooser of backends
-and whether gathers are recomputed. Biases, LoRA's small products and everything else stay as in the stock
-layers.
+Each replaces the stock forward and has its signature. ``self.overlap_options`` holds the backend chooser and
+whether gathers are recomputed. Biases, LoRA's small products and everything else stay as in the stock layers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Options:
 
 
 def column(self, x):
-    """ColumnParallelLinear: x is the same on every rank, the weight is split by columns."""
+    """ColumnParallelLinear: x is replicated, the weight is split by columns."""
     return _whole(self, _biased(_column(self, x), self.bias))
 
 

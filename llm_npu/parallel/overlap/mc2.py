@@ -1,8 +1,8 @@
-"""The backend ``mc2``: the plugin's fused operators, of a card or of the virtual NPU. Shapes as in serial.py.
+"""The backend ``mc2``: fused operators of a card's plugin or of the virtual NPU. Shapes as in serial.py.
 
-They overlap internally, and the calling stream waits for the whole. Where a weight's gradient can be computed
-beside a collective, the product therefore runs whole and its collective on the communication stream, as in
-PaddleNLP's layers; the fused operators are used where there is nothing to compute beside it.
+They overlap internally, and the calling stream waits for the whole operator. If a weight's gradient can be
+computed during a collective, the product therefore runs whole and its collective on the communication stream,
+as in PaddleNLP's layers; the fused operators are used if there is no such gradient.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ OPERATORS = {
 }
 WORLD_SIZES = (2, 4, 8)
 
-_domain: str | None = None  # the communication domain that these operators use in this process
+_domain: str | None = None  # the communication domain of these operators in this process
 
 
 def reason(product: Product, group) -> str | None:
-    """Why the fused operator of ``product`` cannot run, as a sentence without its full stop; None if it can.
+    """The reason why the fused operator of ``product`` cannot run, without a full stop; None if it can.
 
-    Answered before any rank has called it. With a product beside, the operator does not run (see above): only
-    the dtype matters. A rank that has used these operators in another group may answer otherwise than others.
+    It can be asked before any rank calls the operator. With a product beside, the operator does not run (see
+    above), so only the dtype matters. Ranks that used these operators in another group may give different
+    answers.
     """
     operator = OPERATORS[product.kind]
     if not paddle.get_device().startswith("npu"):
@@ -50,12 +51,14 @@ def reason(product: Product, group) -> str | None:
     if product.ranks not in WORLD_SIZES:
         return contracts.reason("mc2.world_size", operator, f"there are {product.ranks} ranks")
     if _domain is not None and _domain != name_of(group):
-        return contracts.reason("mc2.domain", operator, f"{_domain} is in use and {name_of(group)} came")
+        return contracts.reason(
+            "mc2.domain", operator, f"{_domain} is in use and {name_of(group)} was requested"
+        )
     return None
 
 
 def reason_of_any(product: Product, group) -> str | None:
-    """The ``reason`` of the first rank of ``group`` that has one; every rank must ask."""
+    """The ``reason`` of the first rank of ``group`` that has one; collective: every rank must call it."""
     return next((each for each in ranks.gathered(reason(product, group), group) if each is not None), None)
 
 
@@ -98,14 +101,14 @@ def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
 
 
 def name_of(group) -> str:
-    """The name of the group's communication domain: what the operators call ``hcom``."""
+    """The name of the group's communication domain: ``hcom`` of the operators."""
     return group.process_group.get_comm_name(dist.get_rank())
 
 
 def claim(group) -> str:
-    """The name of the group's domain, which is from now on the one that these operators use.
+    """The name of the group's domain, which these operators use from now on.
 
-    A planner's trial counts: the operators themselves know no other beginning.
+    A planner's trial counts as a use: the operators fix their domain at the first call.
     """
     global _domain
     _domain = name_of(group)
@@ -113,6 +116,6 @@ def claim(group) -> str:
 
 
 def _module():
-    import paddle_custom_device  # of paddle-custom-npu, or supplied by the virtual NPU
+    import paddle_custom_device  # from paddle-custom-npu, or provided by the virtual NPU
 
     return paddle_custom_device.npu

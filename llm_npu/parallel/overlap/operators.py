@@ -1,4 +1,4 @@
-"""Products with a collective, forward and backward, that compute while they communicate.
+"""Matrix products fused with a collective, forward and backward, that overlap compute and communication.
 
     matmul_all_reduce(x, weight)       the sum over the ranks of x weight        (a row-parallel layer)
     replicated_matmul(x, weight)       x weight, where x is the same on every rank: its gradient is summed
@@ -6,8 +6,8 @@
     all_gather_matmul(x, weight)       (x of all ranks, one after another) weight (column, sequence parallel)
     matmul_reduce_scatter(x, weight)   this rank's rows of the sum of x weight   (row, sequence parallel)
 
-Shapes: x [..., depth], weight [depth, columns]; what is gathered or scattered is x's first dimension. All
-ranks of the group call with the same shapes, in the same order.
+Shapes: x [..., depth], weight [depth, columns]; the first dimension of x is gathered or scattered. All ranks
+of the group call with the same shapes, in the same order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .product import ALL_REDUCE, GATHER, MC2, REDUCE_SCATTER, SERIAL, Product, S
 
 
 def matmul_all_reduce(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
-    """sum over the ranks of x weight; the gradient that comes back is the same on every rank.
+    """sum over the ranks of x weight; the output's gradient is the same on every rank.
 
     Args:
         group: of paddle.distributed; None for all processes.
@@ -41,7 +41,7 @@ def matmul_all_reduce(x, weight, group=None, overlap: str | Setting | Planner = 
 
 
 def replicated_matmul(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
-    """x weight; x's gradient is summed over the ranks while weight's is computed. Arguments as above."""
+    """x weight; x's gradient is all-reduced while weight's is computed. Arguments as above."""
     x, weight, group, chooser = _checked("replicated_matmul", x, weight, group, overlap)
     _check_mc2(chooser, group, x, weight, backward=ALL_REDUCE)
     return _shaped(_ReplicatedMatmul.apply(_flat(x), weight, group, chooser), x.shape[:-1], weight)
@@ -52,7 +52,7 @@ def all_gather_matmul(
 ):
     """(x of all ranks along the first dimension) weight. Arguments as above.
 
-    ``recompute_gather``: x is gathered again for weight's gradient, while x's is computed, instead of kept.
+    ``recompute_gather``: gather x again for weight's gradient, while x's is computed, instead of saving it.
     """
     x, weight, group, chooser = _checked("all_gather_matmul", x, weight, group, overlap)
     _check_mc2(chooser, group, x, weight, forward=GATHER, backward=REDUCE_SCATTER)
@@ -61,9 +61,9 @@ def all_gather_matmul(
 
 
 def matmul_reduce_scatter(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
-    """This rank's part, along the first dimension, of the sum over the ranks of x weight.
+    """This rank's rows (first dimension) of the sum over the ranks of x weight.
 
-    Arguments as above; the ranks must divide the first dimension.
+    Arguments as above; the number of ranks must divide the first dimension.
     """
     x, weight, group, chooser = _checked("matmul_reduce_scatter", x, weight, group, overlap)
     if x.shape[0] % group.nranks:
@@ -148,9 +148,9 @@ def _keep(ctx, x, weight, group=None, chooser=None, *others) -> None:
 
 
 def _input_and_weight(kind: str, x, weight, gradient, ctx, left) -> tuple:
-    """(x's gradient, weight's), the second computed while the first travels.
+    """(x's gradient, weight's gradient); the second is computed while the first is communicated.
 
-    ``left()`` is what weight was multiplied with.
+    ``left()`` is the factor that weight was multiplied with.
     """
 
     def of_weight():
@@ -163,9 +163,9 @@ def _input_and_weight(kind: str, x, weight, gradient, ctx, left) -> tuple:
 
 
 def _reduced(kind: str, left, weight, transpose: bool, group, chooser, beside=None) -> tuple:
-    """(left weight, summed over the ranks and scattered if ``kind`` says so; beside())"""
+    """(left weight, summed over the ranks and scattered depending on ``kind``; beside())"""
     columns = weight.shape[0 if transpose else 1]
-    if left.shape[0] * columns == 0:  # nothing travels
+    if left.shape[0] * columns == 0:  # no communication
         rows = left.shape[0] // (group.nranks if kind == REDUCE_SCATTER else 1)
         return paddle.zeros([rows, columns], left.dtype), beside() if beside else None
     setting = _setting(kind, left, columns, group, chooser, beside is not None, transpose)
@@ -189,7 +189,7 @@ def _setting(kind: str, left, columns: int, group, chooser, beside: bool, transp
 
 
 def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: str | None = None) -> None:
-    """That both passes may run, before the first of them does: ValueError with the operator's reason."""
+    """Checks that both passes can run before the first one starts: ValueError with the operator's reason."""
     if not isinstance(chooser, Setting) or chooser.backend != MC2:
         return
     rows, (depth, columns), ranks = x.size // x.shape[-1], weight.shape, group.nranks
@@ -206,7 +206,7 @@ def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: 
 
 
 def _checked(name: str, x, weight, group, overlap) -> tuple:
-    """x and weight as automatic mixed precision has them, the group, and who chooses a setting."""
+    """x and weight as cast by automatic mixed precision, the group, and the chooser of a setting."""
     if not paddle.in_dynamic_mode():
         raise UserError(f"{name}: a program is being captured; accepted: dygraph. Leave the layer as it is.")
     group = dist.get_group(0) if group is None else group
@@ -229,7 +229,7 @@ def _checked(name: str, x, weight, group, overlap) -> tuple:
 
 
 def _mixed(x, weight) -> tuple:
-    """Both as a product takes them under paddle.amp.auto_cast."""
+    """Both factors as paddle.amp.auto_cast casts them for a product."""
     tracer = paddle.base.framework._dygraph_tracer()
     if tracer._amp_level == paddle.base.core.AmpLevel.O0:
         return x, weight
@@ -245,5 +245,5 @@ def _flat(x):
 
 
 def _shaped(product, before: list[int], weight):
-    """The product with the dimensions that x had in front of its last one."""
+    """The product with the leading dimensions of x restored."""
     return product if len(before) == 1 else product.reshape([*before, weight.shape[1]])

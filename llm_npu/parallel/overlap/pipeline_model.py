@@ -1,7 +1,8 @@
-"""The time of a product and its collective: a model of the pipeline, and the lower bound of any pipeline.
+"""The time of a product and its collective: a pipeline model, and a lower bound for any pipeline.
 
-Two lanes, compute and link. A chunk of the product must exist before its collective starts (reduce), or vice
-versa (gather). Collectives follow each other on the link, products on the compute lane. Times are in seconds.
+The model has two lanes, compute and link. A chunk of the product must exist before its collective starts
+(reduce), or vice versa (gather). Collectives follow each other on the link, products on the compute lane.
+Times are in seconds.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from .product import (
     spans,
 )
 
-# What the virtual NPU's fused operators choose (mm_operands.cc). A card's do not say what they choose.
+# Chunks chosen by the virtual NPU's fused operators (mm_operands.cc). A card's operators do not report
+# theirs.
 MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured for one shape of a product on one group.
+    """Measurements for one product shape on one group.
 
     ``product``: seconds of a product of some rows, as (rows, seconds) in rising order.
     ``latency``, ``seconds_per_byte``: of a collective of this kind, by the bytes that a rank sends.
     ``work``, ``work_per_byte``: the part of it that the processor spends, for each collective and by the same
         bytes: it slows down what is computed at the same time.
-    ``copy_per_byte``: of putting rows together.
-    ``transpose``: of a transposed copy of the weight.
+    ``copy_per_byte``: concatenating rows. ``transpose``: a transposed copy of the weight.
     """
 
     product: tuple[tuple[int, float], ...]
@@ -46,7 +47,8 @@ class Rates:
     transpose: float = 0.0
 
     def multiply(self, rows: int) -> float:
-        """Seconds of a product of ``rows``: between the measured ones, or at the rate of the nearest one."""
+        """Seconds of a product of ``rows``: interpolated, or extrapolated at the rate of the nearest
+        measurement."""
         known = self.product
         nearest = known[0] if rows <= known[0][0] else known[-1]
         if rows <= known[0][0] or rows >= known[-1][0]:
@@ -89,10 +91,10 @@ def bound(
     beside: float = 0.0,
 ) -> float:
     """The end of an ideal pipeline of ``chunks``: the whole product takes ``multiply``, its collective
-    ``communicate``, and both are cut without loss. The product ``beside``, if there is one, takes so long.
+    ``communicate``, and both are cut without loss. ``beside`` is the time of the product beside, if any.
 
-    ``handled``: seconds that the processor itself spends on the collective, copying and adding. While it
-    does, it multiplies nothing; a card's transfers cost it none.
+    ``handled``: seconds that the processor itself spends on the collective, copying and adding. It computes
+    no products meanwhile; a card's transfers cost it none.
     """
     travelling, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
     if product.kind != GATHER:
@@ -102,7 +104,7 @@ def bound(
 
 
 def predict(product: Product, setting: Setting, rates: Rates) -> float:
-    """Seconds that ``product`` takes with ``setting``, the product beside it included."""
+    """Seconds that ``product`` takes with ``setting``, including the product beside."""
     whole = rates.multiply(product.rows_multiplied)
     beside = whole if product.beside else 0.0
     if setting.backend == SERIAL:
@@ -131,18 +133,19 @@ def _gathered(own: float, products: list[float], travelling: list[float], worked
 
 
 def _reduced(products: list[float], travelling: list[float], worked: list[float], beside: float) -> float:
-    # A collective works while the next chunk is multiplied: the last one's work slows down what is beside.
+    # A collective runs during the next chunk's product; the last one slows down the product beside.
     slowed = [time + work for time, work in zip(products, [0.0, *worked[:-1]], strict=True)]
     return reduce_lanes(slowed, travelling, beside + worked[-1] if beside else 0.0)
 
 
 def _scattered(product: Product) -> int:
-    """Bytes of the rows that chunks take from every rank's part: they lie apart and are put together."""
+    """Bytes of the chunks' rows taken from every rank's part: they are not contiguous and must be
+    concatenated."""
     return product.rows * product.depth * item_size(product.dtype)
 
 
 def mc2_chunks(product: Product) -> int:
-    """The number of chunks that a fused operator makes; 1 where its product runs whole, beside another."""
+    """The number of chunks that a fused operator makes; 1 if its product runs whole, beside another."""
     if product.beside:
         return 1
     width = product.depth if product.kind == GATHER else product.columns

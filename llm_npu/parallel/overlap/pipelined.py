@@ -1,7 +1,7 @@
-"""The backend ``pipelined``: chunks of rows, whose collectives run on the communication stream meanwhile.
+"""The backend ``pipelined``: chunks of rows, whose collectives run on the communication stream.
 
-It takes every dtype that Paddle's products and collectives take. Shapes as in serial.py. Products and
-collectives write into the rows of one result: concatenating chunks would cost the time of a product.
+It supports every dtype of Paddle's products and collectives. Shapes as in serial.py. Products and collectives
+write into the rows of one result: concatenating chunks would cost the time of a product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 
 
 
 def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
-    """A chunk is the same rows of every rank's part."""
+    """A chunk consists of the same rows of every rank's part."""
     own = left.shape[0] // group.nranks
     result = _empty(own, left, weight, transpose)
     with Flights(group) as flights:
@@ -38,13 +38,13 @@ def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: in
 
 
 def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
-    """This rank's rows are multiplied while the first chunk travels, the others' as they arrive."""
+    """This rank's rows are multiplied during the first chunk's gather, the others' as they arrive."""
     rows, own = left.shape[0], group.rank
     result = _empty(group.nranks * rows, left, weight, transpose)
     gathered = paddle.empty([group.nranks * rows, left.shape[1]], left.dtype) if keep else None
 
     def finish(begin: int, arrived) -> None:
-        """The rows from ``begin`` on of the whole are there."""
+        """The rows from ``begin`` on of the gathered tensor are available."""
         end = begin + arrived.shape[0]
         matmul_into(result[begin:end], arrived, weight, transpose)
         if keep:

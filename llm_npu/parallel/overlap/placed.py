@@ -1,4 +1,4 @@
-"""Products of distributed tensors: the operator follows from the placements.
+"""Products of distributed tensors: the placements determine the operator.
 
 For auto-parallel in dygraph. Along the mesh axis that splits the weight's rows, x is split by its last
 dimension, and the product is a partial sum. Paddle keeps it and reduces later; here the reduction overlaps
@@ -8,8 +8,8 @@ with the product:
     whole                     matmul_all_reduce
     split along a dimension   matmul_reduce_scatter
 
-A weight that is split by columns needs no communication in its product, and the gradients of all layers with
-the same input are reduced together, once: there is nothing to gain.
+A column-split weight needs no communication in its product, and the gradients of all layers with the same
+input are reduced together, once: overlap gains nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .product import Setting
 
 
 def splits_rows(weight) -> int | None:
-    """The mesh axis that splits the rows of a distributed ``weight``, into more than one part; or None."""
+    """The mesh axis that splits the rows of a distributed ``weight`` into more than one part, or None."""
     if not weight.is_dist():
         return None
     for axis, placement in enumerate(weight.placements):
@@ -38,7 +38,7 @@ def splits_rows(weight) -> int | None:
 
 
 def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner = AUTO):
-    """x weight, summed over the mesh axis that splits the weight's rows, while it is computed.
+    """x weight, all-reduced over the mesh axis that splits the weight's rows, during the computation.
 
     Args:
         x: distributed, split by its last dimension along that axis, and as it may be along the others.
@@ -52,14 +52,14 @@ def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner
     axis = splits_rows(weight)
     last = x.ndim - 1
     if axis is None or not x.is_dist() or not _is_split(x.placements[axis], last):
-        found = [each.placements if each.is_dist() else "no distributed tensor" for each in (x, weight)]
+        found = [each.placements if each.is_dist() else "not a distributed tensor" for each in (x, weight)]
         raise UserError(
-            f"overlap: x lies as {found[0]} and weight as {found[1]}; accepted: an axis of the mesh that "
+            f"overlap: x has placements {found[0]} and weight {found[1]}; accepted: a mesh axis that "
             "splits x by its last dimension and weight by its rows. Reshard x."
         )
     mesh = weight.process_mesh
     group = _group(mesh, axis)
-    # Where another axis splits x (the batch), each process has a term of the weight's gradient.
+    # If another axis splits x (the batch), each process has a partial sum of the weight's gradient.
     terms = [
         dist.Partial() if each.is_replicated() and x.placements[other].is_shard() and other != axis else each
         for other, each in enumerate(weight.placements)
@@ -79,7 +79,7 @@ def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner
 
 
 def _group(mesh, axis: int):
-    """The group of this process along one axis of ``mesh``, which may be a part of the global mesh."""
+    """The group of this process along one axis of ``mesh``, which may be a submesh of the global mesh."""
     name, whole = mesh.dim_names[axis], dist.auto_parallel.get_mesh()
     if whole is None or name not in whole.dim_names or not set(mesh.process_ids) <= set(whole.process_ids):
         whole = mesh
@@ -88,8 +88,9 @@ def _group(mesh, axis: int):
 
 @functools.cache
 def _group_along(processes: tuple[int, ...], shape: tuple[int, ...], axis: int):
-    # Paddle numbers groups in the order in which a process makes them, and they meet by number: all processes
-    # make the groups of all. ProcessMesh.get_group makes its own only: rows of a mesh would meet each other.
+    # Paddle numbers groups in creation order per process, and groups communicate by number, so all processes
+    # must create all groups. ProcessMesh.get_group creates only the caller's: rows of a mesh would get mixed
+    # up.
     lines = np.moveaxis(np.reshape(processes, shape), axis, -1).reshape([-1, shape[axis]])
     groups = [dist.new_group(line) for line in lines.tolist()]
     return next(group for group in groups if group.is_member())
@@ -100,7 +101,7 @@ def _is_split(placement, dim: int) -> bool:
 
 
 def forward(self, x):
-    """In place of a paddle.nn.Linear's forward, whose weight is split by rows."""
+    """Replaces the forward of a paddle.nn.Linear whose weight is split by rows."""
     options = self.overlap_options
     result = matmul(x, self.weight, options.split, options.overlap)
     return result if self.bias is None else result + self.bias

@@ -1,8 +1,8 @@
-"""Chooses backend and number of chunks for each shape, the same on all ranks.
+"""Chooses backend and number of chunks for each shape, identically on all ranks.
 
 The model of pipeline_model.py predicts the time of every setting, from rates that calibration.py measures
-when a shape first occurs. The settings that are predicted to be nearly the best are timed, and the fastest is
-chosen: ``serial``, no overlap, where nothing is faster.
+when a shape first occurs. The settings predicted to be nearly the best are timed, and the fastest is chosen:
+``serial``, no overlap, if nothing is faster.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from .product import KINDS, MC2, PIPELINED, SERIAL, Product, Setting
 
 AUTO = "auto"
 CHUNKS = (2, 4, 8, 16)
-LEAST_GAIN = 0.01  # of the time: what is less means nothing, and the simpler setting is taken
-NEARLY = 0.15  # predicted to take so much longer than the best, a setting is still tried
+LEAST_GAIN = 0.01  # relative; a smaller gain is noise, and the simpler setting wins
+NEARLY = 0.15  # settings predicted at most this much slower than the best are still tried
 
 
 @dataclass(frozen=True)
 class OverlapPlan:
-    """What was chosen for ``product``; seconds that settings are predicted to take, and the tried ones took.
+    """The choice for ``product``, with the predicted seconds of settings and the measured ones of those
+    tried.
 
-    ``refused`` says why ``mc2`` was no choice. Nothing is predicted where a customised setting decided.
+    ``refused`` is the reason why ``mc2`` was not available. A customised setting has no predictions.
     """
 
     product: Product
@@ -56,19 +57,19 @@ class OverlapPlan:
 
 
 class Planner:
-    """Settings by shape.
+    """Chooses settings by shape.
 
     Args:
         customized: settings that are not asked of the model, such as
             ``{"all_reduce:2048x4096x1024": "pipelined:4"}``: the kind (``all_reduce``, ``all_gather``,
             ``reduce_scatter``), the rows and the depth of the left factor on one rank, and the columns. A key
             ``all_reduce`` is for all shapes of that kind.
-        report: is called with each new plan on the group's first rank, ``print`` for example.
-        trials: how often each setting that is predicted to be nearly the best is run before one is chosen;
+        report: called with each new plan on the group's first rank, ``print`` for example. trials: number of
+        runs of each setting that is predicted to be nearly the best;
             with 0 the prediction alone decides.
 
     Raises:
-        ValueError: for a key or a setting that is none.
+        ValueError: for an invalid key or setting.
     """
 
     def __init__(
@@ -86,11 +87,11 @@ class Planner:
 
     @property
     def plans(self) -> list[OverlapPlan]:
-        """All plans, in the order in which the shapes came."""
+        """All plans, in the order in which the shapes occurred."""
         return list(self._plans.values())
 
     def setting(self, product: Product, group) -> Setting:
-        """The setting for ``product``. Every rank of ``group`` must ask, as it is about to compute."""
+        """The setting for ``product``. Collective: every rank of ``group`` must call it before computing."""
         return self.plan(product, group).setting
 
     def plan(self, product: Product, group) -> OverlapPlan:
@@ -131,14 +132,14 @@ class Planner:
 
 
 def settings_for(product: Product, with_mc2: bool) -> list[Setting]:
-    """All settings that make sense for ``product``, the simplest first."""
+    """All sensible settings for ``product``, the simplest first."""
     whole = [Setting(PIPELINED, 1)] if product.beside else [Setting(MC2)] if with_mc2 else []
     pipelines = [Setting(PIPELINED, chunks) for chunks in CHUNKS if chunks <= product.parts]
     return [Setting(SERIAL), *whole, *pipelines]
 
 
 def best(times: Mapping[Setting, float]) -> Setting:
-    """The setting with the shortest time; of those that are as good as it the first."""
+    """The setting with the shortest time; the first of equally good ones."""
     shortest = min(times.values())
     return next(each for each, time in times.items() if time <= shortest * (1 + LEAST_GAIN))
 
@@ -149,7 +150,7 @@ def nearly_best(times: Mapping[Setting, float]) -> list[Setting]:
 
 
 def chooser(text: str, say: Callable[[str], object]) -> Setting | Planner:
-    """What a program's argument names: a setting, or for ``auto`` a planner that says what it plans."""
+    """Parses the argument: a setting, or for ``auto`` a planner that reports its plans."""
     return Planner(report=lambda plan: say(str(plan))) if text == AUTO else Setting.of(text)
 
 
@@ -163,7 +164,7 @@ def _key(key: str) -> str:
     kinds = "|".join(KINDS)
     if not isinstance(key, str) or not re.fullmatch(rf"({kinds})(:\d+x\d+x\d+)?", key):
         raise UserError(
-            f"customized: {key!r} names no shape; accepted: a kind ({', '.join(KINDS)}) alone, or with the "
+            f"customized: {key!r} is not a shape; accepted: a kind ({', '.join(KINDS)}) alone, or with the "
             "sizes of the product, such as all_reduce:2048x4096x1024."
         )
     return key

@@ -14,24 +14,26 @@ SERIAL, PIPELINED, MC2 = "serial", "pipelined", "mc2"
 BACKENDS = (SERIAL, PIPELINED, MC2)
 MOST_CHUNKS = 64
 FEWEST_OF_A_PIECE = 512  # rows
-TILE = 16  # rows: of a card's matrix unit; host libraries too are up to twice as slow with a ragged number
+TILE = (
+    16  # rows: tile of a card's matrix unit; ragged row counts are up to twice as slow on host libraries, too
+)
 
 
 @dataclass(frozen=True)
 class Product:
     """``left [rows, depth]`` times ``right [depth, columns]`` on each of ``ranks`` processes.
 
-    ``kind``: what becomes of it.
+    ``kind``: the collective.
 
         all_reduce       the results are summed; every rank has all rows of the sum
         reduce_scatter   the results are summed; every rank has its part of the rows
         all_gather       ``left`` is put together from the rows of all ranks first; ``rows`` are one rank's
 
-    ``beside``: another product of the same size, the gradient of the weight, may be computed while the last
-    results travel. It depends on nothing that does.
+    ``beside``: another product of the same size, the gradient of the weight, may be computed during the last
+    communication. It does not depend on communicated data.
 
-    ``transposed``: ``right`` lies as [columns, depth]. The fused operators compute with a transposed copy:
-    Paddle hands no views to custom operators.
+    ``transposed``: ``right`` is stored as [columns, depth]. The fused operators need a transposed copy:
+    Paddle passes no views to custom operators.
     """
 
     kind: str
@@ -45,7 +47,7 @@ class Product:
 
     @property
     def parts(self) -> int:
-        """The rows that are cut into chunks: one rank's, where they are put together or scattered."""
+        """The rows that are cut into chunks: one rank's, if they are gathered or scattered."""
         return self.rows // self.ranks if self.kind == REDUCE_SCATTER else self.rows
 
     @property
@@ -54,7 +56,7 @@ class Product:
 
     @property
     def sent(self) -> int:
-        """Bytes that each rank sends in all, over the busier direction of its link."""
+        """Total bytes that each rank sends, in the busier direction of its link."""
         size, others = item_size(self.dtype), self.ranks - 1
         if self.kind == GATHER:
             return others * self.rows * self.depth * size
@@ -71,9 +73,10 @@ class Product:
 
 
 def in_pieces(chunk: int, part: int) -> bool:
-    """Whether ``chunk`` rows of each rank's ``part``, to be scattered, are multiplied where they lie.
+    """Whether ``chunk`` rows of each rank's ``part``, to be scattered, are multiplied in place.
 
-    Then one rank's follow the other's. Few are put together first: short products are slow.
+    Then the ranks' rows are multiplied one after the other. Small chunks are concatenated first: short
+    products are slow.
     """
     return FEWEST_OF_A_PIECE <= chunk < part
 
@@ -86,7 +89,7 @@ def item_size(dtype: str) -> int:
 class Setting:
     """How a product is computed: ``serial``, ``mc2`` (it chooses its chunks itself), or ``pipelined:4``.
 
-    ``pipelined:1`` leaves the product whole: its collective still runs beside the gradient of a weight.
+    ``pipelined:1`` keeps the product whole: its collective still overlaps with the gradient of a weight.
     """
 
     backend: str
@@ -121,9 +124,9 @@ class Setting:
 
 
 def spans(rows: int, chunks: int) -> list[tuple[int, int]]:
-    """[first, last) of at most ``chunks`` parts of ``rows``, as equal as they can be; none of them empty.
+    """[first, last) of at most ``chunks`` parts of ``rows``, as equal as possible and never empty.
 
-    They begin at multiples of ``TILE`` rows, unless a part would have less.
+    They begin at multiples of ``TILE`` rows, unless a part would be smaller than a tile.
     """
     chunks = max(1, min(rows, chunks))
     tile = TILE if rows >= TILE * chunks else 1

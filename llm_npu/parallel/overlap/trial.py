@@ -1,4 +1,4 @@
-"""Times the settings that the model considers worth it."""
+"""Times the settings that the model's predictions favour."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .product import Product, Setting
 
 @paddle.no_grad()
 def seconds(product: Product, settings: Sequence[Setting], group, turns: int) -> list[float]:
-    """What ``product`` takes with each of ``settings``, the least disturbed of some turns.
+    """Seconds of ``product`` with each of ``settings``: the minimum of several runs.
 
-    Every rank of ``group`` must call it. The first turn, which warms up, does not count.
+    Every rank of ``group`` must call it. The first run, a warm-up, does not count.
     """
     left = paddle.full([product.rows, product.depth], 0.5, product.dtype)
     sizes = [product.depth, product.columns]

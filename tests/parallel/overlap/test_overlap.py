@@ -142,7 +142,7 @@ EXPECTED = {
     "backend": "there is no backend 'fused'; accepted: serial, pipelined, mc2",
     "chunks": "accepted: auto, serial, mc2, or pipelined with a number of chunks",
     "too many chunks": "1000 chunks for pipelined; accepted: 1 to 64",
-    "customised shape": "'all_reduce:9' names no shape; accepted: a kind",
+    "customised shape": "'all_reduce:9' is not a shape; accepted: a kind",
     "customised setting": "there is no backend 'fast'",
 }
 

@@ -23,7 +23,7 @@ def check_model(run: RunConfig, config) -> None:
             f"--max_seq_length is {length}, but {name} has {positions} positions; give {positions} or less"
         )
     window = getattr(config, "sliding_window", None)
-    if FAMILIES[config.model_type].windowed and window and length > window:
+    if FAMILIES[config.model_type].has_sliding_window and window and length > window:
         raise UserError(
             f"--max_seq_length is {length}, but {name} has a sliding window of {window} tokens, which "
             f"PaddleNLP does not compute; give {window} or less"
@@ -52,7 +52,7 @@ def _check_tensor_parallel(run: RunConfig, config) -> None:
                 f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is no "
                 f"multiple of it; give a degree that divides {size}"
             )
-    if FAMILIES[config.model_type].drops_attention and config.attention_dropout:
+    if FAMILIES[config.model_type].has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
             "PaddleNLP draws the same masks for the heads of every process; set it to 0 in config.json, or "

@@ -1,15 +1,42 @@
 """A model family as one record: classes, fields, weight layout, presets. Importing it imports no framework.
 
-A library of models has a folder ``models/<library>/families`` with a module for each family, which defines
-its ``FAMILY``. Configuration, surgery, planner, benchmarks and tests read it from there.
+A library of models has a folder ``models/<library>/families`` with one module per family, which defines
+``FAMILY``. Configuration, surgery, planner, benchmarks and tests read it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-# Of the smallest preset of a family; a card's fused rotary embedding takes the head size of 64.
+# How a class computes an operator, or prepares its inputs; surgery/replacements/<operator>.py handles each.
+Way = Literal[
+    # attention
+    "attn_func",  # its forward calls self.attn_func
+    "function",  # its forward calls scaled_dot_product_attention of its module
+    "F",  # with use_flash_attention it calls F.scaled_dot_product_attention
+    "decoder",  # makes the mask of all layers
+    "causal decoder",  # the same, causal whatever mask it is given; its cache has heads before tokens
+    "decoder without mask",  # passes None to layers that are causal
+    "inputs of all layers",  # makes positions and mask for all layers
+    "first stage",  # the same, in the first stage of a pipeline
+    # rotary
+    "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
+    "heads first",  # attention with tables [P, D] and queries [B, N, S, D]
+    "decoder",  # makes positions 0, 1, 2, ... where none are given, and passes others on
+    # rms_norm
+    "forward",  # its forward is the operator
+    # swiglu
+    "function",  # its forward calls swiglu of its module
+    "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu
+    "forward",  # its forward multiplies self.act_fn of one projection by another
+    # moe
+    "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
+    "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
+]
+
+# The smallest preset of a family. A card's fused rotary embedding accepts its head size of 64.
 TINY_SIZES: Mapping[str, object] = {
     "vocab_size": 8192,
     "hidden_size": 256,
@@ -49,19 +76,18 @@ class Family:
     """``name``: the prefix of its classes (LlamaConfig, LlamaForCausalLM). ``title``: the name in text.
 
     Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
-    ``layers``: the classes that the surgery changes, {operator: {class: way}}; the module of the operator in
-    ``surgery/replacements`` lists the ways.
+    ``layers``: the classes that the surgery changes, {operator: {class: Way}}.
 
-    Fields: ``defaults``, the library's for what a config.json does not state; the planner reads no others.
-    ``absent``: fields of transformers that the library does not compute and that must be empty.
-    ``rope_scalings``: the kinds of ``rope_scaling`` that it computes, and the library's ``rope_scaling_type``
-    for each (None: it reads ``rope_scaling`` itself). ``stated``: fields that transformers needs in a
-    config.json and that the library does not write.
+    Fields: ``defaults``, the library's for fields that a config.json omits; the planner reads no others.
+    ``unsupported_fields``: fields of transformers that the library ignores, so they must be empty.
+    ``rope_scalings``: the supported kinds of ``rope_scaling``, and the library's ``rope_scaling_type`` for
+    each (None: it reads ``rope_scaling`` itself). ``required_by_transformers``: fields of a config.json that
+    transformers requires and the library does not write.
 
     Weights: ``fused_projections``, {name: names in the Hugging Face layout}: three are query, key and value,
     grouped by key/value head; two are side by side. ``projections``: gate, up and down of a feed-forward
-    layer or expert. ``attention_bias``: query, key and value have biases. ``logits_in_float32``: the forward
-    returns them so under mixed precision. ``exported_as``: the family in whose classes a model is exported.
+    layer or expert. ``attention_bias``: query, key and value have biases. ``logits_in_float32``: under mixed
+    precision the forward returns float32 logits. ``exported_as``: the family whose classes export the model.
 
     Presets: ``presets``, {name: fields that differ from ``defaults``}, the first one tiny; ``aliases``, their
     names in the library's scripts.
@@ -71,13 +97,13 @@ class Family:
     name: str
     title: str
     models: tuple[str, ...]
-    layers: Mapping[str, Mapping[str, str]]
+    layers: Mapping[str, Mapping[str, Way]]
     defaults: Mapping[str, object]
     presets: Mapping[str, Mapping[str, object]]
     aliases: Mapping[str, str] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
+    unsupported_fields: tuple[str, ...] = ()
     rope_scalings: Mapping[str, str | None] = field(default_factory=dict)
-    stated: Mapping[str, object] = field(default_factory=dict)
+    required_by_transformers: Mapping[str, object] = field(default_factory=dict)
     experts: Experts | None = None
     fused_projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
@@ -101,12 +127,12 @@ class Family:
         return bool(self.fused_projections)
 
     @property
-    def drops_attention(self) -> bool:
+    def has_attention_dropout(self) -> bool:
         """Whether it reads ``attention_dropout``."""
         return "attention_dropout" in self.defaults
 
     @property
-    def windowed(self) -> bool:
+    def has_sliding_window(self) -> bool:
         """Whether ``sliding_window`` is in force wherever it is set."""
         return "sliding_window" in self.defaults
 

@@ -1,15 +1,25 @@
-"""The fused operators in PaddleNLP's models, without a change to their code.
+"""Puts fused operators into PaddleNLP's models without changing their code.
 
     report = apply_fused_kernels(model)      # model: LlamaForCausalLM, Qwen2ForCausalLM, ...
     print(report)                            # each layer: fused, or the reason why not
     remove_fused_kernels(model)
 
-Only what stateless layers compute is replaced, on the instances of this one model; parameters, names,
-sharding annotations, state_dict and pickles stay PaddleNLP's. Which backend a call then runs on is decided
-by ``paddle_fused`` for the tensors at hand.
+Only the computation of stateless layers is replaced, on the instances of this model; parameters, names,
+sharding annotations, state_dict and pickles stay PaddleNLP's. ``paddle_fused`` chooses the backend of each
+call from its tensors. The modules:
 
-`apply_kernel`, `apply_default_kernels` and `scan_all_kernels` have LLaMA-Factory's names,
-`apply_fused_kernel` and the switches openMind's.
+    apply           apply_fused_kernels and remove_fused_kernels
+    registry        the registered kernels, one file of replacements/ each
+    replacements    attention, rms_norm, rotary, swiglu, moe: what changes on a layer
+    sites           which layers compute an operator, from the families' records
+    swap            installs replacements on layer instances, and removes them
+    decoder_mask    the decoder's attention mask as an object with a meaning
+    experts         the feed-forward layers of a mixture of experts
+    report          each layer and operator, fused or not, and why not
+    explain         the backend of each layer's operators before the first step
+    batch           inputs without values, for explain
+    names           the paths of many layers as a short text
+    known_names     the interfaces of LLaMA-Factory (apply_kernel, ...) and openMind (apply_fused_kernel)
 """
 
 from .apply import apply_fused_kernels, remove_fused_kernels

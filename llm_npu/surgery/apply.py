@@ -18,7 +18,7 @@ from .sites import MODELS
 def apply_fused_kernels(
     model: paddle.nn.Layer, kernels: str | Iterable[str] = "auto", strict: bool = False, **switches: bool
 ) -> Report:
-    """Makes ``model`` use the fused operators, and reports on every layer that computes one.
+    """Make ``model`` use the fused operators, and report on every layer that computes one.
 
     Kernels that were applied before are removed first. May be called before or after the model is sharded,
     wrapped for LoRA or given recompute, and before ``paddle.jit.to_static``.
@@ -77,12 +77,12 @@ def _answer(kernel: Kernel, layer) -> Replacement | NotFused | None:
 
 
 def applied_kernels(model: paddle.nn.Layer) -> list[str]:
-    """The names of the kernels on the layers of ``model``."""
+    """The names of the kernels installed on the layers of ``model``."""
     return sorted({name for layer in _swapped(model) for name in swap.kernels_of(layer)})
 
 
 def remove_fused_kernels(model: paddle.nn.Layer) -> int:
-    """Undoes `apply_fused_kernels`; returns the number of layers that it had changed."""
+    """Undo ``apply_fused_kernels``; returns the number of layers that it had changed."""
     swapped = _swapped(model)
     for layer in swapped:
         swap.remove(layer)

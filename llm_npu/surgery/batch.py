@@ -1,4 +1,4 @@
-"""The inputs of the layers in a step, without values: enough to ask which backend of an operator would run.
+"""The inputs of the layers in a step, without values: enough to ask which backend an operator would use.
 
 Where processes share a tensor, the sizes are those of one process's part. B rows, S tokens of a row.
 """

@@ -55,7 +55,7 @@ def apply_fused_kernel(
     use_fused_swiglu: bool = True,
     use_fused_moe: bool = True,
 ) -> None:
-    """Fuses every supported model of PaddleNLP that is built from here on; all False ends this."""
+    """Fuse every supported model of PaddleNLP that is built from now on; all switches False ends this."""
     switches = dict(locals())
 
     def fuse(model):

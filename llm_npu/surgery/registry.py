@@ -64,7 +64,7 @@ _registered: dict[str, Kernel] = {}
 def kernel(
     name: str, known_as: str, operator: str = "", example: Callable | None = None, switch: str | None = None
 ):
-    """Registers the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``.
+    """Register the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``.
 
     ``switch`` is that of ``operator`` of ``paddle_fused``, or a name of its own.
     """
@@ -90,7 +90,7 @@ def scan() -> dict[str, Kernel]:
 
 
 def find(name: str) -> Kernel:
-    """The kernel of this name, in either style; ValueError when there is none."""
+    """The kernel of this name, in either style; UserError if there is none."""
     for each in scan().values():
         if name in (each.name, each.known_as):
             return each

@@ -14,14 +14,14 @@ MODELS = sorted(name for family in RECORDS for name in family.models)  # classes
 
 
 class Site(NamedTuple):
-    """A layer's class in its family's record: ``stock``, which the layer is of or derived from; ``way``."""
+    """``stock``: the layer's class in its family's record, or a base of it; ``way``: how it computes."""
 
     stock: type
     way: str
     family: Family
 
     def overridden(self, layer) -> str | None:
-        """The reason to leave a layer whose class brings a forward of its own."""
+        """The reason not to fuse a layer that has a forward of its own; None without one."""
         if "forward" in layer.__dict__:
             return "its forward has been replaced on the instance"
         if type(layer).forward is self.stock.forward:

@@ -1,4 +1,4 @@
-"""Puts replacements on layer instances, and removes them.
+"""Installs replacements on layer instances, and removes them.
 
 Only attributes of instances change; parameters, buffers and state_dict are not touched. Pickling or copying a
 swapped layer gives the layer as it was before: functions made here could not be loaded elsewhere.
@@ -33,7 +33,7 @@ class Swap:
 
 
 def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement], purpose: str = FUSED) -> None:
-    """Puts all ``replacements`` of one layer, by kernel, on it. A layer is swapped for one purpose."""
+    """Install all ``replacements``, {kernel: Replacement}, on a layer. A layer has one purpose at a time."""
     assert SWAP not in layer.__dict__, f"{type(layer).__name__} is swapped for {layer.__dict__[SWAP].purpose}"
     attributes = {name: value for each in replacements.values() for name, value in each.attributes.items()}
     forward = _forward(type(layer).forward, list(replacements.values()))
@@ -61,7 +61,7 @@ def kernels_of(layer: paddle.nn.Layer) -> tuple[str, ...]:
 
 
 def remove(layer: paddle.nn.Layer) -> dict[str, object]:
-    """Restores what ``install`` replaced; returns the attributes that install it again."""
+    """Restore what ``install`` replaced; returns the attributes that install it again."""
     swap = layer.__dict__[SWAP]
     stock = _stock_state(layer)
     taken = {name: layer.__dict__[name] for name in (*swap.before, SWAP)}

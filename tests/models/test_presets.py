@@ -2,6 +2,7 @@
 
 import json
 import re
+import typing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from llm_npu import config
+from llm_npu.models.family import Way
 from llm_npu.models.flops import flops_per_token
 from llm_npu.models.paddlenlp.families import FAMILIES, model_class, new_model
 from llm_npu.models.paddlenlp.presets import (
@@ -96,6 +98,7 @@ def test_the_classes_of_a_family_are_paddlenlps(family):
     classes = set(re.findall(r"^class (\w+)", source, re.MULTILINE))
     assert classes >= {*family.models, *(name for layers in family.layers.values() for name in layers)}
     assert family.layers.keys() <= scan().keys()
+    assert {way for layers in family.layers.values() for way in layers.values()} <= {*typing.get_args(Way)}
 
 
 def test_every_family_has_a_tiny_preset_and_the_others_lead_to_their_family():

@@ -1,4 +1,4 @@
-"""A hook on the building of PaddleNLP's models. Importing it imports no framework."""
+"""A hook that runs after each of PaddleNLP's models is built. Importing it imports no framework."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def after_each(change: Callable[[object], None] | None) -> None:
-    """Calls ``change(model)`` for each model built from here on; None ends this. Imports paddlenlp."""
+    """Call ``change(model)`` on every model built from now on; None removes the hook. Imports paddlenlp."""
     from paddlenlp.transformers.utils import InitTrackerMeta
 
     def build(cls, *args, **kwargs):

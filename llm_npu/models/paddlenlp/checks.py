@@ -1,7 +1,7 @@
-"""Configurations that make no model, or one that PaddleNLP's classes would compute otherwise, are refused.
+"""Refuses configurations that make no model, or one that PaddleNLP's classes would compute wrongly.
 
-PaddleNLP's classes read some fields of config.json and ignore others. A field that asks for something that a
-class does not compute is refused here, with the field's name.
+PaddleNLP's classes read some fields of config.json and ignore others. A field that requests what its class
+does not implement is refused here by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, what
 def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None:
     """ValueError when the fields of ``file``, a config.json, ask for what PaddleNLP's class lacks."""
     library = f"PaddleNLP's {family.name}"
-    for name in family.absent:
+    for name in family.unsupported_fields:
         if fields.get(name):
             raise UserError(f"{file} sets {name}, which {library} does not have")
     if fields.get("decoder_sparse_step", 1) != 1:

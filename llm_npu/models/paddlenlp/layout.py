@@ -1,6 +1,6 @@
-"""The place of PaddleNLP's parameters in the tensors of the Hugging Face layout, fused or split.
+"""Where PaddleNLP's parameters, fused or sharded, lie in the tensors of the Hugging Face layout.
 
-PaddleNLP's models (here a Llama) differ from the stock layout in three ways:
+PaddleNLP's models (here a Llama) differ from that layout, the stock layout, in three ways:
 
     here                                      in the file
     llama.layers.0...                         model.layers.0...

@@ -4,7 +4,7 @@
 
 B starts at zero, so training starts from the unchanged model. LoRA: Hu et al., arXiv 2106.09685.
 
-A checkpoint has A and B twice, for two readers:
+A checkpoint stores A and B twice, for two readers:
 
     peft_model.safetensors, .index.json, lora_config.json      PaddleNLP's ``LoRAModel``, and this project
     adapter_model.safetensors, adapter_config.json             Hugging Face's peft

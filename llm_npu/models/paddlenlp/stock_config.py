@@ -79,7 +79,7 @@ def save(config, folder: Path, dtype: str) -> None:
         torch_dtype=dtype,
         hidden_act="silu",
         **{field: getattr(config, field) for field in SHARED_FIELDS},
-        **FAMILIES[config.model_type].stated,
+        **FAMILIES[config.model_type].required_by_transformers,
     )
     kinds = {own: stock for stock, own in _scalings(config.model_type).items() if own}
     if kind := kinds.get(getattr(config, "rope_scaling_type", None)):

@@ -1,15 +1,6 @@
 """Attention of PaddleNLP's decoders, by ``paddle_fused.flash_attention``.
 
-Ways of a class (``Family.layers``):
-
-    attn_func               its forward calls ``self.attn_func``
-    function                its forward calls ``scaled_dot_product_attention`` of its module
-    F                       with ``use_flash_attention`` it calls ``F.scaled_dot_product_attention``
-    decoder                 makes the mask of all layers
-    causal decoder          the same, causal whatever mask it is given, with heads before tokens in its cache
-    decoder without mask    passes None to layers that are causal
-    inputs of all layers    makes positions and mask for them
-    first stage             of a pipeline
+``llm_npu.models.family.Way`` lists what its classes do, under ``attention``.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
 """

@@ -2,10 +2,7 @@
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
-Ways of a class (``Family.layers``):
-
-    router                    ``gate`` is a linear layer, and the K probabilities add up to 1 (Mixtral)
-    gate and shared expert    ``gate`` is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
+``llm_npu.models.family.Way`` lists what its classes do, under ``moe``.
 
 B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
 """

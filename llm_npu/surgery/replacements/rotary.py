@@ -1,10 +1,6 @@
 """Rotary position embedding of PaddleNLP's attention layers, by ``paddle_fused.apply_rotary``.
 
-Ways of a class (``Family.layers``):
-
-    tokens first    attention whose tables are [1, P, 1, D] and whose queries are [B, S, N, D]
-    heads first     attention whose tables are [P, D] and whose queries are [B, N, S, D]
-    decoder         makes positions 0, 1, 2, ... where none are given, and passes anything else on as it is
+``llm_npu.models.family.Way`` lists what its classes do, under ``rotary``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """SwiGLU of PaddleNLP's MLPs, by ``paddle_fused.swiglu``.
 
-Ways of a class (``Family.layers``):
-
-    function    its forward calls ``swiglu`` of its module
-    act_fn      its forward calls ``self.act_fn``, which is swiglu if ``fuse_swiglu``
-    forward     its forward multiplies ``self.act_fn`` of one projection by another
+``llm_npu.models.family.Way`` lists what its classes do, under ``swiglu``.
 """
 
 from __future__ import annotations

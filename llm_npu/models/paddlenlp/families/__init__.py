@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from llm_npu.models.family import Conversion, Family
-from llm_npu.models.paddlenlp import checks
+from llm_npu.models.paddlenlp import checks, internlm2
 
-from . import internlm2, llama, mistral, mixtral, qwen2, qwen2_moe
+from . import llama, mistral, mixtral, qwen2, qwen2_moe
 
 FAMILIES: Mapping[str, Family] = {
     module.FAMILY.model_type: module.FAMILY for module in (llama, qwen2, mistral, mixtral, qwen2_moe)

@@ -87,9 +87,9 @@ FAMILY = Family(
         "swiglu": dict.fromkeys(("LlamaMLP", "LlamaMLPAuto", "LlamaMLPNet"), "function"),
     },
     defaults=DEFAULTS,
-    absent=("attention_bias", "mlp_bias"),
+    unsupported_fields=("attention_bias", "mlp_bias"),
     rope_scalings={"linear": "linear", "dynamic": "dynamic_ntk", "llama3": None},
-    stated={"attention_bias": False, "mlp_bias": False},
+    required_by_transformers={"attention_bias": False, "mlp_bias": False},
     fused_projections=FUSED_PROJECTIONS,
     presets=PRESETS,
     aliases={

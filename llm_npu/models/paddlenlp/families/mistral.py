@@ -23,7 +23,7 @@ FAMILY = Family(
         "swiglu": {"MistralMLP": "forward"},
     },
     defaults=DEFAULTS,
-    absent=("tie_word_embeddings",),
+    unsupported_fields=("tie_word_embeddings",),
     logits_in_float32=True,
     exported_as="llama",  # computes the same; lengths in PaddleNLP's Mistral cannot stay unknown
     presets={

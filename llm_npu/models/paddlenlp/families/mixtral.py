@@ -23,7 +23,7 @@ FAMILY = Family(
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
     },
-    absent=("tie_word_embeddings",),
+    unsupported_fields=("tie_word_embeddings",),
     experts=Experts("num_local_experts"),
     projections=("w1", "w3", "w2"),
     presets={

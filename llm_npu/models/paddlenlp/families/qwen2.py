@@ -26,7 +26,7 @@ FAMILY = Family(
         "max_position_embeddings": 32768,
         "attention_dropout": 0.0,
     },
-    absent=("use_sliding_window",),
+    unsupported_fields=("use_sliding_window",),
     fused_projections=llama.FUSED_PROJECTIONS,
     attention_bias=True,
     presets={

@@ -25,7 +25,7 @@ FAMILY = Family(
         "num_experts": 60,
         "num_experts_per_tok": 4,
     },
-    absent=("use_sliding_window", "mlp_only_layers", "tie_word_embeddings"),
+    unsupported_fields=("use_sliding_window", "mlp_only_layers", "tie_word_embeddings"),
     experts=Experts("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"),
     fused_projections=llama.FUSED_PROJECTIONS,
     attention_bias=True,

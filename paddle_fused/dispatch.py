@@ -1,13 +1,13 @@
-"""Which backend runs an operator on these very tensors, why the others did not, and what ran.
+"""Selects the backend that runs an operator on the given tensors, and records what ran and why.
 
-An operator has up to three backends, asked in this order:
+An operator has three backends, tried in this order:
 
     ascend     the operators of paddle-custom-npu, or the best composition of the card's own kernels
-    native     the host kernels, on the tensors of the CPU place and of the virtual NPU
-    composed   plain Paddle: the definition
+    native     the host kernels, for tensors on the CPU place and on the virtual NPU
+    composed   plain Paddle: the definition of the operator
 
-Each answers with a reason to refuse, or None. The first without a reason runs. The reasons are the error when
-nobody runs, the record of ``what_ran``, and the cells of ``python -m paddle_fused.info``.
+Each may return a reason to decline the call; the first that does not, runs. The same reasons are in
+the error when every backend declines, in the record of ``what_ran`` and in ``python -m paddle_fused.info``.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ AUTO = "auto"
 
 @functools.cache
 def name_of(dtype) -> str:
-    """``float32``, ``bfloat16``, ...: the name of a dtype of tensors or of captured programs."""
+    """The name of a dtype of a tensor or of a captured program: ``float32``, ``bfloat16``, ..."""
     return str(dtype).rpartition(".")[2].lower()
 
 
-def _accepts(*_arguments) -> None:
-    """A backend that refuses nothing."""
+def _never_refuses(*_arguments) -> None:
+    """The default of ``Backend.refuses``: the backend accepts every call."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to compute an operator; the three functions take the same arguments.
+    """One implementation of an operator. All functions take the operator's arguments.
 
-    ``refuses`` returns the reason not to run these arguments (a sentence without its final dot) or None.
-    ``mode`` is what runs, for the record: a name of the operator or of the composition, or a function of the
-    arguments that returns it. ``computed`` is the share of the definition's work that it does, a function of
-    the arguments; None: all of it, always.
+    ``run`` computes the operator. ``refuses`` returns the reason to decline the call, a sentence without its
+    final period, or None. ``mode`` names what runs, for the record: the name of a kernel or of a composition,
+    or a function that returns it. ``computed`` returns the fraction of the definition's work that this
+    backend does; None means all of it.
     """
 
     run: Callable[..., Any]
-    refuses: Callable[..., str | None] = _accepts
+    refuses: Callable[..., str | None] = _never_refuses
     mode: str | Callable[..., str] = ""
     computed: Callable[..., float] | None = None
 
     def mode_of(self, arguments: tuple) -> str:
         return self.mode(*arguments) if callable(self.mode) else self.mode
 
-    def answer(self, arguments: tuple) -> Answer:
-        """What it has to say about a call."""
+    def support(self, arguments: tuple) -> Support:
+        """Whether the backend supports a call, and how it would run it."""
         reason = self.refuses(*arguments)
         if reason is not None:
-            return Answer(reason, "", 0.0)
+            return Support(reason, "", 0.0)
         computed = 1.0 if self.computed is None else self.computed(*arguments)
-        return Answer(None, self.mode_of(arguments), computed)
+        return Support(None, self.mode_of(arguments), computed)
 
 
-class Answer(NamedTuple):
-    """A backend's reason to refuse a call, or None, its mode, and the share of the work that it would do."""
+class Support(NamedTuple):
+    """A backend's reason to decline a call, or None; its mode, and the fraction of the work it would do."""
 
     reason: str | None
     mode: str
@@ -69,9 +69,9 @@ class Answer(NamedTuple):
 
 
 class BackendError(ValueError):
-    """No backend that may run the operator accepts these tensors; ``reasons`` says why, by backend."""
+    """Every allowed backend declined the call; ``reasons`` maps each backend to its reason."""
 
-    # Empty in the copy that Paddle makes, from the message alone, while it captures a program.
+    # Both are empty in the copy that Paddle makes from the message while it captures a program.
     operator: str = ""
     reasons: Mapping[str, str] = MappingProxyType({})
 
@@ -86,12 +86,12 @@ class BackendError(ValueError):
         return raised
 
 
-class Ran(NamedTuple):
-    """What ran of one operator: ``count`` calls of ``backend`` for the first tensor's ``dtype``.
+class CallRecord(NamedTuple):
+    """An entry of ``what_ran``: ``count`` calls of ``operator`` that ran on ``backend``.
 
-    ``refused`` holds the reasons of the backends that were asked before, ``resharded`` what had to be sent
-    before tensors that are split over processes could be computed on. While a program is being captured
-    (``to_static``) a call is counted once for each capture, not for each run of the program.
+    ``dtype``: of the first tensor. ``refused``: the reasons of the backends tried before, by backend.
+    ``resharded``: the communication needed before the operator could run on distributed tensors. A call in a
+    captured program (``to_static``) counts once per capture, not once per run of the program.
     """
 
     operator: str
@@ -109,7 +109,7 @@ class _Preference(NamedTuple):
 
 
 class Sharding(Protocol):
-    """What ``FusedOp`` asks of ``paddle_fused.sharding.Sharding``."""
+    """The interface of ``paddle_fused.sharding.Sharding`` that ``FusedOp`` uses."""
 
     def applies(self, arguments: tuple) -> bool: ...
 
@@ -118,21 +118,21 @@ class Sharding(Protocol):
 
 _preference = _Preference(AUTO, False)
 _resharded: tuple[str, ...] = ()
-_ran: dict[Choice, int] = {}
-OPERATORS: dict[str, FusedOp] = {}  # every operator that has been imported, by its public name
+_calls: dict[Selection, int] = {}
+OPERATORS: dict[str, FusedOp] = {}  # every operator imported so far, by its public name
 
 
 class use_backend:
-    """Prefers one backend, from now on or inside a ``with`` block.
+    """Selects the preferred backend, from now on or for a ``with`` block.
 
         use_backend("native")
         with use_backend("composed", strict=True):
             ...
 
-    ``name``: ``"auto"`` (the order above), or the backend to ask first; the others follow in their order.
-    ``strict``: nothing else may run. With ``"auto"`` strict means ascend or native: composed is refused.
-    The choice holds for the process, all threads. Raises ValueError for an unknown name, and BackendError (a
-    ValueError) from a call that nobody may run.
+    ``name``: ``"auto"`` (the default order), or the backend to try first; the others follow in that order.
+    ``strict``: no other backend may run. ``"auto"`` with ``strict`` allows ascend and native, not composed.
+    The setting applies to all threads of the process. Raises ValueError for an unknown name. A call that no
+    allowed backend accepts raises BackendError, a ValueError.
     """
 
     def __init__(self, name: str, strict: bool = False):
@@ -152,22 +152,22 @@ class use_backend:
         _preference = self._before
 
 
-def what_ran() -> list[Ran]:
-    """What ran since the start or the last ``reset_what_ran``, in the order of the first calls."""
+def what_ran() -> list[CallRecord]:
+    """The calls since the start or the last ``reset_what_ran``, in the order of their first occurrence."""
     return [
-        Ran(operator, backend, mode, dtype, count, dict(refused), resharded)
-        for (operator, backend, mode, dtype, refused, resharded), count in _ran.items()
+        CallRecord(operator, backend, mode, dtype, count, dict(refused), resharded)
+        for (operator, backend, mode, dtype, refused, resharded), count in _calls.items()
     ]
 
 
 def reset_what_ran() -> None:
-    """Empties the record of ``what_ran``."""
-    _ran.clear()
+    """Clears the record of ``what_ran``."""
+    _calls.clear()
 
 
 @contextmanager
 def resharded(notes: tuple[str, ...]) -> Iterator[None]:
-    """Calls inside are recorded with what had to be sent before them."""
+    """Records ``notes``, the communication before an operator ran, with the calls in the block."""
     global _resharded
     before, _resharded = _resharded, notes
     try:
@@ -176,8 +176,8 @@ def resharded(notes: tuple[str, ...]) -> Iterator[None]:
         _resharded = before
 
 
-class Choice(NamedTuple):
-    """Which backend is to run a call; ``ran`` puts it on the record of ``what_ran``."""
+class Selection(NamedTuple):
+    """The backend selected for a call; ``record`` adds the call to ``what_ran``."""
 
     operator: str
     backend: str
@@ -186,17 +186,17 @@ class Choice(NamedTuple):
     refused: tuple[tuple[str, str], ...]
     resharded: tuple[str, ...]
 
-    def ran(self) -> None:
-        _ran[self] = _ran.get(self, 0) + 1
+    def record(self) -> None:
+        _calls[self] = _calls.get(self, 0) + 1
 
 
 @dataclass
 class FusedOp:
-    """An operator and its backends. Calling it runs the first backend that accepts the arguments.
+    """An operator and its backends. A call runs on the first backend that accepts the arguments.
 
-    Arguments are positional and the same for every backend; the first is a tensor, whose dtype is recorded.
-    ``sharding`` says how it computes on tensors that are split over processes: every process calls it again,
-    with its parts, so that no backend is ever given a split tensor.
+    Arguments are positional and the same for every backend. The first is a tensor, whose dtype is recorded.
+    ``sharding`` handles distributed tensors: every process calls the operator again with its local shards, so
+    that backends only see local tensors.
     """
 
     name: str
@@ -211,22 +211,22 @@ class FusedOp:
         assert self.name not in OPERATORS, self.name
         OPERATORS[self.name] = self
 
-    def answers(self, *arguments) -> dict[str, Answer]:
-        """What every backend has to say about these arguments."""
-        return {name: backend.answer(arguments) for name, backend in self.backends.items()}
+    def support(self, *arguments) -> dict[str, Support]:
+        """Whether each backend supports these arguments, by backend."""
+        return {name: backend.support(arguments) for name, backend in self.backends.items()}
 
     def __call__(self, *arguments):
         if self.sharding is not None and self.sharding.applies(arguments):
             return self.sharding.run(self.name, self, arguments)
-        choice = self.choose(*arguments)
-        outputs = self.backends[choice.backend].run(*arguments)
-        choice.ran()
+        selection = self.select(*arguments)
+        outputs = self.backends[selection.backend].run(*arguments)
+        selection.record()
         return outputs
 
-    def choose(self, *arguments) -> Choice:
-        """The first backend that accepts the arguments: for callers that then run many calls as one."""
+    def select(self, *arguments) -> Selection:
+        """The first backend that accepts the arguments. Callers may batch the calls of one backend."""
         if _asking:
-            raise Asked(self.name, self.answers(*arguments), _order())
+            raise _Intercepted(DispatchReport.of(self.name, self.support(*arguments), _order()))
         refused: dict[str, str] = {}
         for name in _order():
             backend = self.backends[name]
@@ -234,37 +234,49 @@ class FusedOp:
             if reason is None:
                 dtype = name_of(arguments[0].dtype)
                 mode = backend.mode_of(arguments)
-                return Choice(self.name, name, mode, dtype, tuple(refused.items()), _resharded)
+                return Selection(self.name, name, mode, dtype, tuple(refused.items()), _resharded)
             refused[name] = reason
         raise BackendError.of(self.name, refused)
 
 
-class Asked(BaseException):
-    """Ends a call inside ``ask`` with what every backend answered.
+class DispatchReport(NamedTuple):
+    """How a call would be dispatched; the result of ``ask``.
 
-    ``chosen`` is the one that would run it, None if nobody would; ``refused`` holds the reasons of those that
-    are asked before it.
+    ``support``: by backend. ``chosen``: the backend that would run the call, or None. ``refused``: the
+    reasons of the backends tried before it.
     """
 
-    def __init__(self, operator: str, answers: dict[str, Answer], order: tuple[str, ...]):
-        self.operator, self.answers = operator, answers
-        self.chosen = next((name for name in order if answers[name].reason is None), None)
-        before = order if self.chosen is None else order[: order.index(self.chosen)]
-        self.refused = {name: answers[name].reason for name in before}
-        super().__init__(operator)
+    operator: str
+    support: dict[str, Support]
+    chosen: str | None
+    refused: dict[str, str]
+
+    @classmethod
+    def of(cls, operator: str, support: dict[str, Support], order: tuple[str, ...]) -> DispatchReport:
+        chosen = next((name for name in order if support[name].reason is None), None)
+        before = order if chosen is None else order[: order.index(chosen)]
+        return cls(operator, support, chosen, {name: support[name].reason for name in before})
+
+
+class _Intercepted(BaseException):
+    """Leaves the function that ``ask`` calls, at its first operator. No ``except Exception`` may catch it."""
+
+    def __init__(self, report: DispatchReport):
+        super().__init__(report.operator)
+        self.report = report
 
 
 _asking = False
 
 
-def ask(call: Callable[[], Any]) -> Asked:
-    """What every backend answers to the first operator that ``call`` calls; nothing is computed."""
+def ask(call: Callable[[], Any]) -> DispatchReport:
+    """How the first operator that ``call`` calls would be dispatched. Nothing is computed."""
     global _asking
     _asking = True
     try:
         call()
-    except Asked as asked:
-        return asked
+    except _Intercepted as intercepted:
+        return intercepted.report
     finally:
         _asking = False
     raise ValueError("ask: the function called no fused operator.")

@@ -79,7 +79,7 @@ def run(operator: str, calls: int, seed: int, trace: bool = False) -> tuple[Coun
     outcomes, wrong = Counter(), []
     for number in range(calls):
         random = np.random.default_rng([seed, number])
-        case = registry.find(operator).draw(random)
+        case = registry.find(operator).random_case(random)
         if trace:
             print(f"call {number}: {case}", file=sys.stderr, flush=True)
         outcome, complaint = _one_call(case, random)

@@ -46,7 +46,7 @@ def table() -> dict[str, dict[tuple[str, str], Cell]]:
         row = rows.setdefault(case.operator, {(b, p): Cell() for b in BACKENDS for p in PLACES})
         for dtype in case.dtypes:
             for place in PLACES:
-                for backend, (reason, mode, _) in _answers(case, dtype, place).items():
+                for backend, (reason, mode, _) in _support(case, dtype, place).items():
                     cell = row[backend, place]
                     if reason is None:
                         cell.modes[mode or "composition"] += 1
@@ -55,7 +55,7 @@ def table() -> dict[str, dict[tuple[str, str], Cell]]:
     return rows
 
 
-def _answers(case, dtype: str, place: str) -> dict:
+def _support(case, dtype: str, place: str) -> dict:
     import numpy as np
     import paddle
 
@@ -70,7 +70,7 @@ def _answers(case, dtype: str, place: str) -> dict:
         if np.issubdtype(array.dtype, np.floating):
             tensor = tensor.astype("float32").astype("float32" if name in case.keep_float32 else dtype)
         tensors[name] = tensor
-    return ask(lambda: case.call(tensors)).answers
+    return ask(lambda: case.call(tensors)).support
 
 
 def plugin_operators() -> dict[str, dict[str, list[str]] | None]:

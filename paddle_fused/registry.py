@@ -1,13 +1,14 @@
-"""The registry of operators. Each registers itself once, in the ``__init__.py`` of its folder in ``ops``.
+"""The registry of operators. Each is registered once, in the ``__init__.py`` of its folder in ``ops``.
 
 The public names of ``paddle_fused``, ``contracts``, the programs ``info``, ``parity`` and ``fuzz``, the
-surgery's switches, the tests and the documentation follow the registrations. In a folder stand:
+surgery's switches, the tests and the documentation are derived from the registrations. Each operator folder
+contains:
 
-    __init__.py   ``OPERATORS``, the registrations; no import of Paddle, as the build reads them, too
-    op.py         the public functions, the definition, the backends
-    contract.py   CANN's rules as data; none where CANN has no such operator
-    cases.py      ``CASES``; ``DRAW``: for each operator a function that draws a random legal case;
-                  ``BROKEN``: calls that break the rules, each (key of the rule, function that calls)
+    __init__.py   ``OPERATORS``: the registrations. Imports no Paddle, because the build reads it, too.
+    op.py         the public functions, the definition (the composed backend), the other backends
+    contract.py   CANN's rules as data; absent where CANN has no such operator
+    cases.py      ``CASES``: the test cases. ``RANDOM_CASE``: for each operator a function that generates a
+                  random valid case. ``INVALID_CALLS``: calls that break a rule, each (key of the rule, call).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """The least that a call must do: bytes read and written once, and floating-point operations.
+    """Minimum memory traffic and FLOPs of a call. ``bytes``: every input read and every output written once.
 
-    ``in_place``: most written bytes were read before, so that the bandwidth of updates is the limit.
+    ``in_place``: most bytes written were read before, so that the limit is the bandwidth of in-place updates.
     """
 
     bytes: int
@@ -33,12 +34,13 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """``name``: used in cases, records, reports and documentation. ``package``: its folder's import path.
+    """The registration of an operator.
 
-    ``cost(item_size, backward, **sizes)``: the Cost of a forward call, with ``backward`` of forward and
-    backward together, for elements of ``item_size`` bytes. ``function_name``: of the public function, where
-    it is not ``name``. ``switch``: the option that puts it into models. ``rules``: the modules of the package
-    with CANN's rules, which its operators share.
+    ``name``: used in cases, records, reports and documentation. ``package``: its package.
+    ``cost(item_size, backward, **sizes)``: the Cost of a forward call, or with ``backward`` that of forward
+    and backward together, for elements of ``item_size`` bytes. ``function_name``: the name of the public
+    function, if it is not ``name``. ``switch``: the training option that enables it in models.
+    ``contract_modules``: the modules of the package with CANN's rules, shared by its operators.
     """
 
     name: str
@@ -46,24 +48,24 @@ class Operator:
     cost: Callable[..., Cost]
     function_name: str = ""
     switch: str | None = None
-    rules: tuple[str, ...] = ("contract",)
+    contract_modules: tuple[str, ...] = ("contract",)
 
     @property
     def public(self) -> str:
-        """The name in ``paddle_fused``."""
+        """The name of the function in ``paddle_fused``."""
         return self.function_name or self.name
 
     def function(self):
-        """The public function (of an optimizer the class)."""
+        """The public function; for an optimizer, the class."""
         return getattr(importlib.import_module(f"{self.package}.op"), self.public)
 
     def cases(self) -> list:
         """Its test cases, each an ``ops.case.OpCase``."""
         return [case for case in self._cases.CASES if case.operator == self.name]
 
-    def draw(self, random):
-        """A random legal case from a numpy Generator, small enough to run thousands."""
-        return self._cases.DRAW[self.name](random)
+    def random_case(self, random):
+        """A random valid case from a numpy Generator, small enough to run thousands of them."""
+        return self._cases.RANDOM_CASE[self.name](random)
 
     @property
     def _cases(self):
@@ -92,23 +94,30 @@ def all_cases() -> list:
     return [case for operator in operators().values() for case in operator.cases()]
 
 
-def broken_rules() -> list:
-    """Calls that break CANN's rules, from the operators' cases: (key of the rule, function that calls)."""
+def invalid_calls() -> list:
+    """The calls in the operators' cases that break CANN's rules: (key of the rule, call)."""
     modules = dict.fromkeys(f"{operator.package}.cases" for operator in operators().values())
-    return [row for module in modules for row in getattr(importlib.import_module(module), "BROKEN", ())]
+    return [
+        row for module in modules for row in getattr(importlib.import_module(module), "INVALID_CALLS", ())
+    ]
 
 
 def rule_modules() -> list[str]:
-    """The modules that hold the operators' rules, without duplicates."""
-    modules = (f"{operator.package}.{rules}" for operator in operators().values() for rules in operator.rules)
-    return list(dict.fromkeys(modules))
+    """The modules with CANN's rules for the operators, without duplicates."""
+    return list(
+        dict.fromkeys(
+            f"{operator.package}.{module}"
+            for operator in operators().values()
+            for module in operator.contract_modules
+        )
+    )
 
 
 def load_operators() -> None:
-    """Loads the host operators (``pf_...``) and those of the npu plugin, if there is one, into Paddle.
+    """Loads the host operators (``pf_...``) and, if there is an npu plugin, its operators into Paddle.
 
-    To be called before ``paddle.jit.load`` or ``paddle.inference.create_predictor`` reads a program with them
-    in it. RuntimeError says why the host operators could not be loaded.
+    Call it before ``paddle.jit.load`` or ``paddle.inference.create_predictor`` reads a program that contains
+    them. Raises RuntimeError if the host operators cannot be loaded.
     """
     from . import ascend, native
 

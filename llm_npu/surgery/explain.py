@@ -70,14 +70,14 @@ def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
 
 def _asked(path: str, name: str, call: Callable[[], object]) -> Line:
     try:
-        asked = paddle_fused.ask(call)
-    except ValueError as error:  # refused before any backend is asked
+        report = paddle_fused.ask(call)
+    except ValueError as error:  # refused before dispatch
         return Line(path, name, NOBODY, "", None, str(error))
-    reason = "; ".join(f"not {backend}: {why}" for backend, why in asked.refused.items())
-    if asked.chosen is None:
-        return Line(path, asked.operator, NOBODY, "", None, reason)
-    answer = asked.answers[asked.chosen]
-    return Line(path, asked.operator, asked.chosen, answer.mode, answer.computed, reason)
+    reason = "; ".join(f"not {backend}: {why}" for backend, why in report.refused.items())
+    if report.chosen is None:
+        return Line(path, report.operator, NOBODY, "", None, reason)
+    support = report.support[report.chosen]
+    return Line(path, report.operator, report.chosen, support.mode, support.computed, reason)
 
 
 def _switched_off(layers: Mapping[str, object], switches: Mapping[str, bool]) -> list[Line]:

@@ -11,7 +11,7 @@ import paddle
 
 from .. import contracts
 from ..dispatch import name_of
-from ..ops.arguments import check_ints, check_one_device, check_ruled_tensor, dtype_name, same_shape
+from ..ops.arguments import check_contract_dtype, check_ints, check_one_device, dtype_name, same_shape
 from ..ops.grouped_matmul.op import COUNTS, CUMULATIVE, group_sizes, grouped_matmul, grouped_matmul_dweight
 from ..ops.moe_token_permute.op import moe_token_permute
 from ..ops.moe_token_unpermute.op import moe_token_unpermute
@@ -25,7 +25,9 @@ _MOST_DIMENSIONS = {"x": 6, "weight": 3}
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
     """``paddle_fused.moe_token_permute``; padded_mode True is refused, as the card refuses it."""
     _refuse_padding("npu_moe_token_permute", padded_mode)
-    check_ruled_tensor("moe.dtype", "npu_moe_token_permute", "tokens", tokens, contracts.dtypes("moe.dtype"))
+    check_contract_dtype(
+        "moe.dtype", "npu_moe_token_permute", "tokens", tokens, contracts.dtypes("moe.dtype")
+    )
     return moe_token_permute(tokens, indices, num_out_tokens)
 
 
@@ -38,7 +40,7 @@ def npu_moe_token_unpermute(
     """
     _refuse_padding("npu_moe_token_unpermute", padded_mode)
     operator, dtypes = "npu_moe_token_unpermute", contracts.dtypes("moe.dtype")
-    check_ruled_tensor("moe.dtype", operator, "permuted_tokens", permuted_tokens, dtypes)
+    check_contract_dtype("moe.dtype", operator, "permuted_tokens", permuted_tokens, dtypes)
     out = moe_token_unpermute(permuted_tokens, sorted_indices, probs)
     if restore_shape is not None and not same_shape(
         check_ints(operator, "restore_shape", restore_shape), out.shape
@@ -132,7 +134,7 @@ def _check_list(name: str, tensors) -> None:
         _refuse("list", f"{name} holds {len(tensors)} tensors")
     rule = "grouped_matmul.dtype"
     for i, tensor in enumerate(tensors):
-        check_ruled_tensor(rule, _GMM, f"{name}[{i}]", tensor, contracts.dtypes(rule))
+        check_contract_dtype(rule, _GMM, f"{name}[{i}]", tensor, contracts.dtypes(rule))
     _check_ranks(name, tensors, 2, _MOST_DIMENSIONS[name])
 
 
@@ -148,7 +150,7 @@ def _check_group_list(group_list, group_list_type) -> None:
     if group_list is None or isinstance(group_list, (list, tuple)):
         return
     integers = contracts.dtypes("grouped_matmul.group_list_dtype")
-    check_ruled_tensor("grouped_matmul.group_list", _GMM, "group_list", group_list, integers)
+    check_contract_dtype("grouped_matmul.group_list", _GMM, "group_list", group_list, integers)
     if len(group_list.shape) != 1:
         _refuse("group_list", f"group_list has shape {list(group_list.shape)}")
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 
 from .. import contracts
-from ..ops.arguments import check_ruled_tensor
+from ..ops.arguments import check_contract_dtype
 from ..ops.dropout_add_norm.op import dropout_add_layer_norm, dropout_add_rms_norm
 from ..ops.rms_norm.op import rms_norm_and_rstd
 
@@ -19,7 +19,7 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
 
     Source: torch_npu.npu_rms_norm.
     """
-    check_ruled_tensor("rms_norm.dtype", "npu_rms_norm", "self", self, contracts.dtypes("rms_norm.dtype"))
+    check_contract_dtype("rms_norm.dtype", "npu_rms_norm", "self", self, contracts.dtypes("rms_norm.dtype"))
     y, rstd = rms_norm_and_rstd("npu_rms_norm", self, gamma, epsilon)
     return y, rstd.detach()
 
@@ -37,7 +37,7 @@ def _with_contract(function: Callable) -> Callable:
     def call(*arguments, **options):
         given = signature.bind(*arguments, **options).arguments
         rule = "dropout_add_norm.dtype"
-        check_ruled_tensor(rule, name, "x0", given["x0"], contracts.dtypes(rule))
+        check_contract_dtype(rule, name, "x0", given["x0"], contracts.dtypes(rule))
         if function is dropout_add_rms_norm and given["bias"] is not None:
             # MindSpeed's code takes one and does not add it.
             contracts.refuse("dropout_add_norm.rms_bias", name, "bias is given")

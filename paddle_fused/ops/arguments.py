@@ -18,7 +18,7 @@ from ..dispatch import name_of
 apply_patches()
 leave_untransformed("paddle_fused.ops")
 
-FLOATS = ("float32", "bfloat16", "float16", "float64")
+COMPOSED_FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
 def check_is_tensor(operator: str, name: str, value) -> None:
@@ -32,7 +32,7 @@ def dtype_name(tensor) -> str:
     return name_of(tensor.dtype)
 
 
-def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = FLOATS) -> None:
+def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = COMPOSED_FLOATS) -> None:
     """``value`` is a tensor, or a value of a captured program, of one of ``dtypes``."""
     check_is_tensor(operator, name, value)
     if dtype_name(value) not in dtypes:
@@ -42,7 +42,9 @@ def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = FLOA
         )
 
 
-def check_ruled_tensor(rule: str, operator: str, name: str, value, dtypes: tuple[str, ...] = FLOATS) -> None:
+def check_contract_dtype(
+    rule: str, operator: str, name: str, value, dtypes: tuple[str, ...] = COMPOSED_FLOATS
+) -> None:
     """The same where the dtypes are CANN's ``rule``, so that its number is in the error."""
     if isinstance(value, (paddle.Tensor, paddle.pir.Value)) and dtype_name(value) not in dtypes:
         contracts.refuse(rule, operator, f"{name} is {dtype_name(value)}")

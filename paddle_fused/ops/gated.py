@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddle_fused import contracts, native
-from paddle_fused.sharding import Rule, numbered
+from paddle_fused.sharding import ShardingRule, numbered
 
 from .arguments import check_one_device, check_tensor, dtype_name, same_shape
 
@@ -31,10 +31,10 @@ def native_refuses(x, y, *_others) -> str | None:
     return native.refuses(x, y)
 
 
-def gated_rule(x, y, *_others) -> Rule:
+def gated_sharding_rule(x, y, *_others) -> ShardingRule:
     """Everything may be split, but not the dimension that holds both halves: they lie half a row apart."""
     if y is None:
         rows = (*numbered(len(x.shape) - 1), None)
-        return Rule({"x": rows}, (rows,))
+        return ShardingRule({"x": rows}, (rows,))
     every = numbered(len(x.shape))
-    return Rule({"x": every, "y": every}, (every,))
+    return ShardingRule({"x": every, "y": every}, (every,))

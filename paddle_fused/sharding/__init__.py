@@ -5,6 +5,6 @@ where the rule wants them, computes on the parts that this process has, and says
 """
 
 from .local_map import Sharding, is_split, mesh_of
-from .rule import Dims, Layout, Rule, numbered
+from .rule import Dims, Layout, ShardingRule, numbered
 
-__all__ = ["Dims", "Layout", "Rule", "Sharding", "is_split", "mesh_of", "numbered"]
+__all__ = ["Dims", "Layout", "Sharding", "ShardingRule", "is_split", "mesh_of", "numbered"]

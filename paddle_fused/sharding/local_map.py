@@ -16,7 +16,7 @@ import paddle.distributed as dist
 from .. import dispatch
 from ..captured import is_parameter, replicate_parameter
 from ..devices import is_captured
-from .rule import Dims, Layout, Placed, Rule, layout_of
+from .rule import Dims, Layout, Placed, ShardingRule, layout_of
 
 
 def is_split(x) -> bool:
@@ -46,7 +46,7 @@ class Sharding:
     """
 
     names: tuple[str, ...]
-    rule: Callable[..., Rule]
+    rule: Callable[..., ShardingRule]
     localise: Callable[[Layout, dict, Callable], dict] | None = None
     further: Callable[..., Sequence] | None = None  # tensors inside of the arguments
 
@@ -158,7 +158,7 @@ def _everywhere(x, mesh: dist.ProcessMesh):
     return dist.auto_parallel.api.dtensor_from_local(x, mesh, [dist.Replicate()] * len(mesh.shape))
 
 
-def _sizes(rule: Rule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
+def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
     """The sizes of the dimensions of each name. Heads of queries and of keys have one name and two sizes."""
     sizes: dict[str, set[int]] = {}
     for of, one in placed.items():

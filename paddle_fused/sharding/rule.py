@@ -2,7 +2,7 @@
 
 A rule names the dimensions of every tensor, as an einsum does. RMSNorm of x [B, S, H] by a weight [H]:
 
-    Rule(inputs={"x": ("b", "s", None), "weight": (None,)}, outputs=(("b", "s", None),))
+    ShardingRule(inputs={"x": ("b", "s", None), "weight": (None,)}, outputs=(("b", "s", None),))
 
 - Dimensions of one name are split together, in all tensors that have them; None is never split.
 - A name that an input lacks is broadcast: the input's gradient is then a term of a sum (Partial).
@@ -24,7 +24,7 @@ Dims = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class ShardingRule:
     """``inputs``: the dimensions of each tensor that an operator is given, by its name; in this order the
     tensors decide what is split. ``outputs``: those of each result, or None for one that belongs to the
     process. ``summed``: what results are sums over. ``yielding``: tensors that are put together where an axis
@@ -93,7 +93,7 @@ class Layout:
 
 def layout_of(
     operator: str,
-    rule: Rule,
+    rule: ShardingRule,
     tensors: Mapping[str, Placed],
     sizes: Sequence[int],
     axis_names: Sequence[str],

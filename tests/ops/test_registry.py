@@ -21,7 +21,7 @@ def test_a_registration_names_what_is_there(operator):
     sizes = dict.fromkeys(list(inspect.signature(operator.cost).parameters)[2:], 2)
     forward, both = (operator.cost(2, backward, **sizes) for backward in (False, True))
     assert 0 < forward.bytes <= both.bytes and 0 <= forward.flops <= both.flops
-    assert operator.draw(np.random.default_rng(0)).operator == operator.name
+    assert operator.random_case(np.random.default_rng(0)).operator == operator.name
 
 
 def test_every_folder_has_the_cases_of_its_operators():
@@ -32,7 +32,7 @@ def test_every_folder_has_the_cases_of_its_operators():
     for package in packages:
         known = {operator.name for operator in registry.operators().values() if operator.package == package}
         cases = importlib.import_module(f"{package}.cases")
-        assert {case.operator for case in cases.CASES} == set(cases.DRAW) == known
+        assert {case.operator for case in cases.CASES} == set(cases.RANDOM_CASE) == known
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():

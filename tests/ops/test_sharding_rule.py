@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_fused.sharding.rule import Layout, Placed, Rule, layout_of, numbered
+from paddle_fused.sharding.rule import Layout, Placed, ShardingRule, layout_of, numbered
 
-ATTENTION = Rule(
+ATTENTION = ShardingRule(
     inputs={
         "query": ("batch", None, "heads", None),
         "key": ("batch", None, "heads", None),
@@ -138,7 +138,7 @@ def test_a_dimension_of_size_1_does_not_say_what_is_split():
 
 
 def test_the_gradient_of_what_is_broadcast_is_a_sum():
-    rule = Rule({"x": (*numbered(2), None), "weight": (None,)}, ((*numbered(2), None),))
+    rule = ShardingRule({"x": (*numbered(2), None), "weight": (None,)}, ((*numbered(2), None),))
     found = layout(
         (2, 2), rule=rule, shapes={"x": (4, 6, 8), "weight": (8,)}, x=(0, None), weight=(None, None)
     )
@@ -153,7 +153,7 @@ def test_the_gradient_along_a_dimension_of_size_1_is_a_sum():
 
 
 def test_a_result_is_a_term_only_of_what_its_rule_sums_over():
-    rule = Rule(
+    rule = ShardingRule(
         {"x": (None, "depth"), "weight": ("depth", "columns")}, ((None, "columns"),), summed=("depth",)
     )
     shapes = {"x": (6, 8), "weight": (8, 4)}
@@ -197,7 +197,7 @@ def calls(draw):
         shape = tuple(draw(st.sampled_from(SIZES)) for _ in dims)
         of_axis = st.sampled_from((None, *range(len(dims))))
         tensors[tensor] = Placed(shape, tuple(draw(of_axis) for _ in mesh))
-    return Rule(inputs, ()), tensors, mesh
+    return ShardingRule(inputs, ()), tensors, mesh
 
 
 @given(calls())

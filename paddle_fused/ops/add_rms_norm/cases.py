@@ -1,7 +1,7 @@
 """Cases of add_rms_norm."""
 
 from ..case import OpCase
-from ..rms_norm.cases import EPSILON, drawn, name_of, normalised
+from ..rms_norm.cases import EPSILON, name_of, normalised, random_shape
 from .op import add_rms_norm
 
 
@@ -35,9 +35,9 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
-    shape, dims = drawn(random)
+def _random_case(random) -> OpCase:
+    shape, dims = random_shape(random)
     return _case(*shape, dims=dims)
 
 
-DRAW = {"add_rms_norm": _draw}
+RANDOM_CASE = {"add_rms_norm": _random_case}

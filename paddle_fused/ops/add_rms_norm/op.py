@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from paddle_fused import ascend, contracts, native
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding
+from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
+from ..arguments import (
+    COMPOSED_FLOATS,
+    check_is_tensor,
+    check_number,
+    check_one_device,
+    dtype_name,
+    same_shape,
+)
 from ..rms_norm.op import covers_last_dimensions, no_float64, normalised, rows_of, wide_dtype
 
 OPERATOR = "add_rms_norm"
@@ -41,7 +48,7 @@ def _check(x, residual, weight, epsilon) -> None:
         check_is_tensor(OPERATOR, name, tensor)
     check_one_device(OPERATOR, x=x, residual=residual, weight=weight)
     dtypes = [dtype_name(tensor) for tensor in (x, residual, weight)]
-    if dtypes[0] not in FLOATS or len(set(dtypes)) > 1:
+    if dtypes[0] not in COMPOSED_FLOATS or len(set(dtypes)) > 1:
         came = ", ".join(f"{name} is {dtype}" for name, dtype in zip(names, dtypes, strict=True))
         contracts.refuse("add_rms_norm.dtype", OPERATOR, came)
     if not same_shape(x.shape, residual.shape):
@@ -78,9 +85,9 @@ def _ascend_refuses(x, residual, weight, epsilon):
     return no_float64(x) or ascend.refuses(x, residual, weight, operators=("rms_norm_npu",))
 
 
-def _rule(x, residual, weight, epsilon) -> Rule:
+def _sharding_rule(x, residual, weight, epsilon) -> ShardingRule:
     rows, normed = rows_of(x, weight)
-    return Rule({"x": rows, "residual": rows, "weight": normed}, (rows, rows))
+    return ShardingRule({"x": rows, "residual": rows, "weight": normed}, (rows, rows))
 
 
 ADD_RMS_NORM = FusedOp(
@@ -88,5 +95,5 @@ ADD_RMS_NORM = FusedOp(
     ascend=Backend(_ascend, _ascend_refuses, "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm"),
     native=Backend(_native, _native_refuses, "pf_add_rms_norm"),
     composed=Backend(_composed),
-    sharding=Sharding(("x", "residual", "weight", "epsilon"), _rule),
+    sharding=Sharding(("x", "residual", "weight", "epsilon"), _sharding_rule),
 )

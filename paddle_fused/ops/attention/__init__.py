@@ -22,6 +22,6 @@ OPERATORS = (
         __name__,
         cost,
         switch="use_npu_fusion_attention",
-        rules=("contract", "mask_contract"),
+        contract_modules=("contract", "mask_contract"),
     ),
 )

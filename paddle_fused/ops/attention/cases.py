@@ -167,7 +167,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     """Any layout and any mask, small."""
     query_len, key_len = (int(n) for n in random.integers(1, 40, 2))
     n_kv = int(random.integers(1, 4))
@@ -231,4 +231,4 @@ def _draw_packed(random, heads, d) -> OpCase:
     )
 
 
-DRAW = {"flash_attention": _draw}
+RANDOM_CASE = {"flash_attention": _random_case}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from paddle_fused import masks
 from paddle_fused.masks.intents import Dense, Intersection, Mask
-from paddle_fused.sharding import Layout, Rule, Sharding
+from paddle_fused.sharding import Layout, Sharding, ShardingRule
 from paddle_fused.sharding.local_map import is_split
 
 from .call import AttentionCall
@@ -28,11 +28,11 @@ _DIMS = {
 _SCORES = ("batch", "heads", None, None)  # of bias, masks and statistics
 
 
-def rule(query, key, value, bias, call: AttentionCall) -> Rule:
+def sharding_rule(query, key, value, bias, call: AttentionCall) -> ShardingRule:
     tokens = _DIMS[call.layout]
     statistics = (None, "heads", None) if call.layout == "TND" else _SCORES
     inputs = {"query": tokens, "key": tokens, "value": tokens, "bias": _SCORES}
-    return Rule(inputs, (tokens, statistics, statistics, None))  # each process draws a seed
+    return ShardingRule(inputs, (tokens, statistics, statistics, None))  # each process draws a seed
 
 
 def localise(layout: Layout, given: dict, part) -> dict:
@@ -80,4 +80,4 @@ def check_lengths_are_local(operator: str, **lengths) -> None:
             )
 
 
-SHARDING = Sharding(("query", "key", "value", "bias", "call"), rule, localise, mask_tensors)
+SHARDING = Sharding(("query", "key", "value", "bias", "call"), sharding_rule, localise, mask_tensors)

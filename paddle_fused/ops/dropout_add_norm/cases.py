@@ -83,7 +83,7 @@ CASES = [
 ]
 
 
-def _draw(operator, random) -> OpCase:
+def _random_case(operator, random) -> OpCase:
     leading = random.integers(0, 5, random.integers(0, 4)).tolist()
     # Of few elements some are so close to each other that the layer norm magnifies the rounding of `pre`.
     width = int(random.integers(8, 80))
@@ -97,7 +97,7 @@ def _draw(operator, random) -> OpCase:
     return _case(operator, *leading, width, has=has, keep_float32=float32, in_fp32=bool(random.integers(2)))
 
 
-DRAW = {
-    operator.__name__: functools.partial(_draw, operator)
+RANDOM_CASE = {
+    operator.__name__: functools.partial(_random_case, operator)
     for operator in (dropout_add_layer_norm, dropout_add_rms_norm)
 }

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from paddle_fused import contracts
 
-from ..arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
+from ..arguments import (
+    COMPOSED_FLOATS,
+    check_is_tensor,
+    check_number,
+    check_one_device,
+    dtype_name,
+    same_shape,
+)
 
 
 def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale) -> None:
@@ -31,7 +38,7 @@ def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscal
 
     dtype, shape = dtype_name(x0), list(x0.shape)
     rule("x0", len(shape) > 0 and shape[-1] != 0)
-    rule("dtype", dtype in FLOATS)
+    rule("dtype", dtype in COMPOSED_FLOATS)
     wider = (dtype, "float32")
     rule("weight", same_shape(weight.shape, shape[-1:]) and dtype_name(weight) in wider, "weight")
     if residual is not None:

@@ -12,7 +12,7 @@ import paddle.nn.functional as F
 
 from paddle_fused import ascend, native
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding, numbered
+from paddle_fused.sharding import Sharding, ShardingRule, numbered
 
 from ..arguments import dtype_name
 from ..rms_norm.op import no_float64, normalised, wide_dtype
@@ -217,15 +217,18 @@ def _rms_norm_npu_refuses(x0, residual, weight, bias, rowscale, layerscale, drop
     return no_float64(*tensors) or ascend.refuses(*tensors, operators=("rms_norm_npu",))
 
 
-def _rule(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask) -> Rule:
+def _sharding_rule(
+    x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask
+) -> ShardingRule:
     tokens = numbered(len(x0.shape) - 1)
     rows, row = (*tokens, None), (None,)
     inputs = {"x0": rows, "residual": rows, "weight": row, "bias": row, "rowscale": tokens, "layerscale": row}
-    return Rule(inputs, (rows, rows, rows))
+    return ShardingRule(inputs, (rows, rows, rows))
 
 
 _SHARDING = Sharding(
-    ("x0", "residual", "weight", "bias", "rowscale", "layerscale", "dropout", "epsilon", "with_mask"), _rule
+    ("x0", "residual", "weight", "bias", "rowscale", "layerscale", "dropout", "epsilon", "with_mask"),
+    _sharding_rule,
 )
 LAYER_NORM = FusedOp(
     "dropout_add_layer_norm",

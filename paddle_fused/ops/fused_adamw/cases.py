@@ -66,14 +66,14 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     shape = tuple(int(size) for size in random.integers(0, 40, random.integers(0, 3)))
     extra = ("moment2_max",) if random.random() < 0.3 else ()
     dtypes = _LOW if random.random() < 0.3 else (*_LOW, "float32")
     if dtypes is _LOW:
         extra = ("master", *extra)
     settings = {"weight_decay": float(random.choice([0.0, 0.1])), "maximize": bool(random.random() < 0.3)}
-    return _case("drawn", shape, *extra, dtypes=dtypes, **settings)
+    return _case("random", shape, *extra, dtypes=dtypes, **settings)
 
 
-DRAW = {"fused_adamw": _draw}
+RANDOM_CASE = {"fused_adamw": _random_case}

@@ -209,15 +209,15 @@ ADAMW = FusedOp(
 def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
     """``ADAMW`` of every call; the host kernels take many at once, as each costs more than a small update."""
     together: dict[tuple, list[tuple]] = {}
-    for choice, call in [(ADAMW.choose(*call), call) for call in calls]:
+    for selection, call in [(ADAMW.select(*call), call) for call in calls]:
         param, _, state, settings = call
-        if choice.backend == "native":
+        if selection.backend == "native":
             rate, largest, master = state.learning_rate, state.moment2_max, state.master
             alike = (settings, id(rate), located(param), largest is None, master is None)
             together.setdefault(alike, []).append(call)
         else:
-            ADAMW.backends[choice.backend].run(*call)
-        choice.ran()
+            ADAMW.backends[selection.backend].run(*call)
+        selection.record()
     for alike in together.values():
         _native_many(alike)
 

@@ -16,4 +16,4 @@ def cost(
     return Cost(sizes * item_size * times, 6 * rows * hidden * inner * times)
 
 
-OPERATORS = (Operator("fused_moe", __name__, cost, switch="use_fused_moe", rules=()),)
+OPERATORS = (Operator("fused_moe", __name__, cost, switch="use_fused_moe", contract_modules=()),)

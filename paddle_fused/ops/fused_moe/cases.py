@@ -65,7 +65,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     experts = int(random.integers(1, 6))
     return _case(
         int(random.integers(min_tokens(), 8)),
@@ -78,4 +78,4 @@ def _draw(random) -> OpCase:
     )
 
 
-DRAW = {"fused_moe": _draw}
+RANDOM_CASE = {"fused_moe": _random_case}

@@ -9,9 +9,16 @@ import paddle
 
 from paddle_fused import native, paddle_release
 from paddle_fused.dispatch import BACKENDS, Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding
+from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import FLOATS, check_is_tensor, check_one_device, check_shape, check_tensor, dtype_name
+from ..arguments import (
+    COMPOSED_FLOATS,
+    check_is_tensor,
+    check_one_device,
+    check_shape,
+    check_tensor,
+    dtype_name,
+)
 from ..grouped_matmul.op import COUNTS, GROUPED_MATMUL, check_product
 from ..moe_token_permute.op import MOE_TOKEN_PERMUTE, check_tokens
 from ..moe_token_unpermute.op import MOE_TOKEN_UNPERMUTE
@@ -76,7 +83,7 @@ def _given(hidden, router, experts: int, top_k: int | None):
         )
     probs, indices = router
     check_tokens(hidden, indices)
-    check_tensor(OPERATOR, "probs", probs, dtypes=FLOATS)
+    check_tensor(OPERATOR, "probs", probs, dtypes=COMPOSED_FLOATS)
     check_one_device(OPERATOR, hidden=hidden, probs=probs)
     if len(probs.shape) != 2 or top_k not in (None, probs.shape[1]):
         raise ValueError(
@@ -95,7 +102,7 @@ def _given(hidden, router, experts: int, top_k: int | None):
 
 
 def _chosen(hidden, logits, experts: int, top_k: int | None, norm_topk_prob: bool):
-    check_tensor(OPERATOR, "router", logits, dtypes=FLOATS)
+    check_tensor(OPERATOR, "router", logits, dtypes=COMPOSED_FLOATS)
     check_one_device(OPERATOR, hidden=hidden, router=logits)
     check_shape(OPERATOR, "router", logits, [hidden.shape[0], experts], "logits [T, E]")
     if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= experts:
@@ -145,7 +152,7 @@ def _swiglu_on(backend: str, x) -> Backend:
     return chosen if chosen.refuses(x, None) is None else SWIGLU.composed
 
 
-def _rule(hidden, probs, indices, gate_up_weight, down_weight) -> Rule:
+def _sharding_rule(hidden, probs, indices, gate_up_weight, down_weight) -> ShardingRule:
     rows, weights = ("tokens", None), (None, None, None)
     inputs = {
         "hidden": rows,
@@ -154,11 +161,11 @@ def _rule(hidden, probs, indices, gate_up_weight, down_weight) -> Rule:
         "gate_up_weight": weights,
         "down_weight": weights,
     }
-    return Rule(inputs, (rows,))
+    return ShardingRule(inputs, (rows,))
 
 
 FUSED_MOE = FusedOp(
     OPERATOR,
     **{backend: _on(backend) for backend in BACKENDS},
-    sharding=Sharding(("hidden", "probs", "indices", "gate_up_weight", "down_weight"), _rule),
+    sharding=Sharding(("hidden", "probs", "indices", "gate_up_weight", "down_weight"), _sharding_rule),
 )

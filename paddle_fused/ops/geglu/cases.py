@@ -61,7 +61,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     shape = [*map(int, random.integers(0, 5, random.integers(0, 3)))]
     width, approximate = int(random.integers(1, 80)), str(random.choice(APPROXIMATIONS))
     if random.random() < 0.5:
@@ -69,9 +69,9 @@ def _draw(random) -> OpCase:
     return _halves(*shape, 2 * width, approximate=approximate)
 
 
-DRAW = {"geglu": _draw}
+RANDOM_CASE = {"geglu": _random_case}
 
-BROKEN = [
+INVALID_CALLS = [
     ("geglu.even", lambda: geglu(paddle.ones([4, 31]))),
     ("geglu.same_shape", lambda: geglu(paddle.ones([4, 32]), paddle.ones([4, 31]))),
     ("geglu.same_dtype", lambda: geglu(paddle.ones([4, 32]), paddle.ones([4, 32], "float16"))),

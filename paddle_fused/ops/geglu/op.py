@@ -9,7 +9,7 @@ from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Sharding
 
 from ..arguments import dtype_name, no_16_bit_on_cpu
-from ..gated import check_gated, gated_rule, native_refuses
+from ..gated import check_gated, gated_sharding_rule, native_refuses
 
 OPERATOR = "geglu"
 APPROXIMATIONS = ("none", "tanh")
@@ -73,5 +73,5 @@ GEGLU = FusedOp(
     ascend=Backend(_composed, _ascend_refuses, "gelu and multiply: the plugin binds no aclnnGeGluV3"),
     native=Backend(_native, native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("x", "y", "approximate"), gated_rule),
+    sharding=Sharding(("x", "y", "approximate"), gated_sharding_rule),
 )

@@ -45,10 +45,10 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     sizes = random.integers(0, 6, random.integers(1, 6)) * random.integers(0, 2)
     depth, columns = int(random.integers(1, 40)), int(random.integers(1, 40))
     return _case(sizes, depth, columns, int(random.integers(2)), listed=bool(random.integers(2)))
 
 
-DRAW = {"grouped_matmul": _draw}
+RANDOM_CASE = {"grouped_matmul": _random_case}

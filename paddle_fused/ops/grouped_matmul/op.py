@@ -12,9 +12,9 @@ import paddle
 from paddle_fused import ascend, contracts, native, paddle_release
 from paddle_fused.devices import is_captured
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding
+from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "grouped_matmul"
 CUMULATIVE, COUNTS = 0, 1
@@ -72,8 +72,8 @@ def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIV
 
 
 def _check_matrices(x, other, name: str, rank: int) -> None:
-    check_ruled_tensor("grouped_matmul.dtype", OPERATOR, "x", x)
-    check_ruled_tensor("grouped_matmul.dtype", OPERATOR, name, other)
+    check_contract_dtype("grouped_matmul.dtype", OPERATOR, "x", x)
+    check_contract_dtype("grouped_matmul.dtype", OPERATOR, name, other)
     check_one_device(OPERATOR, **{"x": x, name: other})
     if x.dtype != other.dtype:
         came = f"x is {dtype_name(x)} and {name} {dtype_name(other)}"
@@ -94,7 +94,7 @@ def _check_groups(group_list, group_list_type, groups: int, x) -> None:
         length, known = len(group_list), True
     else:
         integers = contracts.dtypes("grouped_matmul.group_list_dtype")
-        check_ruled_tensor("grouped_matmul.group_list", OPERATOR, "group_list", group_list, integers)
+        check_contract_dtype("grouped_matmul.group_list", OPERATOR, "group_list", group_list, integers)
         check_one_device(OPERATOR, x=x, group_list=group_list)
         if len(group_list.shape) != 1:
             came = f"group_list has shape {list(group_list.shape)}"
@@ -225,14 +225,14 @@ def _groups(group_list) -> dict:
     return {} if _is_list(group_list) else {"group_list": (None,)}
 
 
-def _rule(x, weight, group_list, group_list_type) -> Rule:
+def _sharding_rule(x, weight, group_list, group_list_type) -> ShardingRule:
     inputs = {"x": (None, "depth"), "weight": (None, "depth", "columns"), **_groups(group_list)}
-    return Rule(inputs, ((None, "columns"),), summed=("depth",), yielding=("weight",))
+    return ShardingRule(inputs, ((None, "columns"),), summed=("depth",), yielding=("weight",))
 
 
-def _rule_dweight(x, dout, group_list, group_list_type) -> Rule:
+def _sharding_rule_dweight(x, dout, group_list, group_list_type) -> ShardingRule:
     inputs = {"x": (None, "depth"), "dout": (None, "columns"), **_groups(group_list)}
-    return Rule(inputs, ((None, "depth", "columns"),))
+    return ShardingRule(inputs, ((None, "depth", "columns"),))
 
 
 GROUPED_MATMUL = FusedOp(
@@ -240,12 +240,12 @@ GROUPED_MATMUL = FusedOp(
     ascend=Backend(_composed, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, "pf_grouped_matmul"),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("x", "weight", "group_list", "group_list_type"), _rule),
+    sharding=Sharding(("x", "weight", "group_list", "group_list_type"), _sharding_rule),
 )
 GROUPED_MATMUL_DWEIGHT = FusedOp(
     "grouped_matmul_dweight",
     ascend=Backend(_composed_dweight, _ascend_refuses, _ascend_mode),
     native=Backend(_native_dweight, _native_refuses, "pf_grouped_matmul_dweight"),
     composed=Backend(_composed_dweight, _composed_refuses),
-    sharding=Sharding(("x", "dout", "group_list", "group_list_type"), _rule_dweight),
+    sharding=Sharding(("x", "dout", "group_list", "group_list_type"), _sharding_rule_dweight),
 )

@@ -10,4 +10,4 @@ def cost(item_size: int, backward: bool, tokens: int, hidden: int, vocabulary: i
     return Cost(sizes * item_size * times, 2 * tokens * hidden * vocabulary * times)
 
 
-OPERATORS = (Operator("linear_cross_entropy", __name__, cost, rules=()),)
+OPERATORS = (Operator("linear_cross_entropy", __name__, cost, contract_modules=()),)

@@ -66,7 +66,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     return _case(
         tuple(random.integers(min_tokens(), 6, random.integers(1, 4)).tolist()),
         int(random.integers(1, 40)),
@@ -77,4 +77,4 @@ def _draw(random) -> OpCase:
     )
 
 
-DRAW = {"linear_cross_entropy": _draw}
+RANDOM_CASE = {"linear_cross_entropy": _random_case}

@@ -12,7 +12,7 @@ from paddle.autograd import PyLayer
 from paddle_fused import ascend, native, paddle_release
 from paddle_fused.devices import default_device_of, is_captured
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding, is_split, mesh_of, numbered
+from paddle_fused.sharding import Sharding, ShardingRule, is_split, mesh_of, numbered
 from paddle_fused.sharding.local_map import placements_of
 
 from ..arguments import check_one_device, check_shape, check_tensor, dtype_name, no_16_bit_on_cpu
@@ -295,7 +295,9 @@ _NAMES = ("hidden", "weight", "labels", "first_ids")
 _NAMES += ("ignore_index", "transpose_weight", "reduction", "vocabulary")
 
 
-def _rule(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary) -> Rule:
+def _sharding_rule(
+    hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary
+) -> ShardingRule:
     tokens, columns = numbered(len(labels.shape)), None if first_ids is None else "vocabulary"
     inputs = {
         "hidden": (*tokens, None),
@@ -304,7 +306,7 @@ def _rule(hidden, weight, labels, first_ids, ignore_index, transpose_weight, red
         "first_ids": (columns,),
     }
     outputs = (tokens,) if first_ids is None else ((*tokens, columns),) * 2
-    return Rule(inputs, outputs, yielding=("weight",))
+    return ShardingRule(inputs, outputs, yielding=("weight",))
 
 
 LINEAR_CROSS_ENTROPY = FusedOp(
@@ -312,5 +314,5 @@ LINEAR_CROSS_ENTROPY = FusedOp(
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(_NAMES, _rule),
+    sharding=Sharding(_NAMES, _sharding_rule),
 )

@@ -50,7 +50,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     tokens, top_k = int(random.integers(0, 12)), random.choice([None, 1, 2, 5])
     rows = random.choice([None, 0, 1, 5, 100, -1, -7, -100])
     return _case(
@@ -63,4 +63,4 @@ def _draw(random) -> OpCase:
     )
 
 
-DRAW = {"moe_token_permute": _draw}
+RANDOM_CASE = {"moe_token_permute": _random_case}

@@ -9,9 +9,9 @@ import paddle
 
 from paddle_fused import ascend, contracts, native
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding
+from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "moe_token_permute"
 
@@ -46,9 +46,9 @@ def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
 
 def check_tokens(tokens, indices) -> None:
     """Raises ContractError unless the card can sort these tokens, as far as shapes and dtypes tell."""
-    check_ruled_tensor("moe.dtype", OPERATOR, "tokens", tokens)
+    check_contract_dtype("moe.dtype", OPERATOR, "tokens", tokens)
     integers = contracts.dtypes("moe.indices_dtype")
-    check_ruled_tensor("moe.indices_dtype", OPERATOR, "indices", indices, integers)
+    check_contract_dtype("moe.indices_dtype", OPERATOR, "indices", indices, integers)
     check_one_device(OPERATOR, tokens=tokens, indices=indices)
     if len(tokens.shape) != 2:
         contracts.refuse("moe.tokens", OPERATOR, f"tokens have shape {list(tokens.shape)}")
@@ -108,9 +108,9 @@ def _ascend_refuses(tokens, indices, num_out_tokens):
     return ascend.refuses(tokens, indices)
 
 
-def _rule(tokens, indices, num_out_tokens) -> Rule:
+def _sharding_rule(tokens, indices, num_out_tokens) -> ShardingRule:
     rows = (None, "hidden")  # the order is one of all tokens
-    return Rule({"tokens": rows, "indices": (None,) * len(indices.shape)}, (rows, (None,)))
+    return ShardingRule({"tokens": rows, "indices": (None,) * len(indices.shape)}, (rows, (None,)))
 
 
 MOE_TOKEN_PERMUTE = FusedOp(
@@ -120,5 +120,5 @@ MOE_TOKEN_PERMUTE = FusedOp(
     ),
     native=Backend(_native, _native_refuses, "pf_moe_token_permute"),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("tokens", "indices", "num_out_tokens"), _rule),
+    sharding=Sharding(("tokens", "indices", "num_out_tokens"), _sharding_rule),
 )

@@ -49,7 +49,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     return _case(
         int(random.integers(0, 12)),
         int(random.integers(0, 70)),
@@ -59,4 +59,4 @@ def _draw(random) -> OpCase:
     )
 
 
-DRAW = {"moe_token_unpermute": _draw}
+RANDOM_CASE = {"moe_token_unpermute": _random_case}

@@ -9,9 +9,9 @@ import paddle
 
 from paddle_fused import ascend, contracts, native, paddle_release
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding
+from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import check_one_device, check_ruled_tensor, dtype_name, no_16_bit_on_cpu
+from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "moe_token_unpermute"
 
@@ -36,9 +36,9 @@ def moe_token_unpermute(permuted, sorted_indices, probs=None):
 
     Source: aclnnMoeTokenUnpermute; torch_npu.npu_moe_token_unpermute.
     """
-    check_ruled_tensor("moe.dtype", OPERATOR, "permuted", permuted)
+    check_contract_dtype("moe.dtype", OPERATOR, "permuted", permuted)
     integers = contracts.dtypes("moe.sorted_indices_dtype")
-    check_ruled_tensor("moe.sorted_indices", OPERATOR, "sorted_indices", sorted_indices, integers)
+    check_contract_dtype("moe.sorted_indices", OPERATOR, "sorted_indices", sorted_indices, integers)
     if len(sorted_indices.shape) != 1:
         came = f"sorted_indices have shape {list(sorted_indices.shape)}"
         contracts.refuse("moe.sorted_indices", OPERATOR, came)
@@ -54,7 +54,7 @@ def moe_token_unpermute(permuted, sorted_indices, probs=None):
 
 
 def _check_probs(entries: int, probs) -> None:
-    check_ruled_tensor("moe.dtype", OPERATOR, "probs", probs)
+    check_contract_dtype("moe.dtype", OPERATOR, "probs", probs)
     shape = list(probs.shape)
     fits = len(shape) == 2 and 0 < abs(shape[1]) <= contracts.limit("moe.top_k")
     if not fits or (-1 not in (entries, *shape) and shape[0] * shape[1] != entries):
@@ -122,9 +122,9 @@ def _ascend_refuses(permuted, sorted_indices, probs):
     return ascend.refuses(permuted, sorted_indices, probs)
 
 
-def _rule(permuted, sorted_indices, probs) -> Rule:
+def _sharding_rule(permuted, sorted_indices, probs) -> ShardingRule:
     rows = (None, "hidden")
-    return Rule({"permuted": rows, "sorted_indices": (None,), "probs": (None, None)}, (rows,))
+    return ShardingRule({"permuted": rows, "sorted_indices": (None,), "probs": (None, None)}, (rows,))
 
 
 MOE_TOKEN_UNPERMUTE = FusedOp(
@@ -136,5 +136,5 @@ MOE_TOKEN_UNPERMUTE = FusedOp(
     ),
     native=Backend(_native, _native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("permuted", "sorted_indices", "probs"), _rule),
+    sharding=Sharding(("permuted", "sorted_indices", "probs"), _sharding_rule),
 )

@@ -50,16 +50,16 @@ CASES = [
 ]
 
 
-def drawn(random: np.random.Generator) -> tuple[list[int], int]:
+def random_shape(random: np.random.Generator) -> tuple[list[int], int]:
     """A shape, leading dimensions of 0 among them, and how many of its dimensions are normalised."""
     leading = random.integers(0, 5, random.integers(0, 3)).tolist()
     normed = random.integers(1, 20, random.integers(1, 3)).tolist()
     return leading + normed, len(normed)
 
 
-def _draw(random) -> OpCase:
-    shape, dims = drawn(random)
+def _random_case(random) -> OpCase:
+    shape, dims = random_shape(random)
     return _case(*shape, dims=dims, float32_weight=bool(random.integers(2)))
 
 
-DRAW = {"rms_norm": _draw}
+RANDOM_CASE = {"rms_norm": _random_case}

@@ -6,9 +6,16 @@ import paddle
 
 from paddle_fused import ascend, contracts, native
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Dims, Rule, Sharding, numbered
+from paddle_fused.sharding import Dims, Sharding, ShardingRule, numbered
 
-from ..arguments import FLOATS, check_is_tensor, check_number, check_one_device, dtype_name, same_shape
+from ..arguments import (
+    COMPOSED_FLOATS,
+    check_is_tensor,
+    check_number,
+    check_one_device,
+    dtype_name,
+    same_shape,
+)
 
 OPERATOR = "rms_norm"
 
@@ -40,7 +47,7 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
     check_is_tensor(operator, "x", x)
     check_is_tensor(operator, "weight", weight)
     check_one_device(operator, x=x, weight=weight)
-    if dtype_name(x) not in FLOATS:
+    if dtype_name(x) not in COMPOSED_FLOATS:
         contracts.refuse("rms_norm.dtype", operator, f"x is {dtype_name(x)}")
     if dtype_name(weight) not in (dtype_name(x), "float32"):
         came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
@@ -116,9 +123,9 @@ def rows_of(x, weight) -> tuple[Dims, Dims]:
     return numbered(len(x.shape) - len(normed)) + normed, normed
 
 
-def _rule(x, weight, epsilon) -> Rule:
+def _sharding_rule(x, weight, epsilon) -> ShardingRule:
     rows, normed = rows_of(x, weight)
-    return Rule({"x": rows, "weight": normed}, (rows, rows))
+    return ShardingRule({"x": rows, "weight": normed}, (rows, rows))
 
 
 RMS_NORM = FusedOp(
@@ -126,5 +133,5 @@ RMS_NORM = FusedOp(
     ascend=Backend(_ascend, _ascend_refuses, "rms_norm_npu"),
     native=Backend(_native, _native_refuses, "pf_rms_norm"),
     composed=Backend(_composed),
-    sharding=Sharding(("x", "weight", "epsilon"), _rule),
+    sharding=Sharding(("x", "weight", "epsilon"), _sharding_rule),
 )

@@ -78,7 +78,7 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     dims = [int(size) for size in random.integers(0, 5, random.integers(2, 4))]
     angles = [size if random.random() < 0.5 else 1 for size in dims]
     head_dim = 2 * int(random.integers(1, 70))
@@ -86,7 +86,7 @@ def _draw(random) -> OpCase:
     return _case((*dims, head_dim), (*angles, head_dim), mode)
 
 
-def _draw_apply(random) -> OpCase:
+def _random_apply_case(random) -> OpCase:
     tokens = tuple(int(size) for size in random.integers(0, 5, random.integers(1, 3)))
     heads, head_dim = int(random.integers(1, 5)), 2 * int(random.integers(1, 70))
     length = tokens[-1] + int(random.integers(1, 4))
@@ -95,4 +95,4 @@ def _draw_apply(random) -> OpCase:
     return _apply_case((*tokens, heads * int(random.integers(1, 3)), head_dim), heads, table, positions)
 
 
-DRAW = {"rotary_mul": _draw, "apply_rotary": _draw_apply}
+RANDOM_CASE = {"rotary_mul": _random_case, "apply_rotary": _random_apply_case}

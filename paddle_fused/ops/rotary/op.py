@@ -10,7 +10,7 @@ import paddle
 from paddle_fused import ascend, contracts, native
 from paddle_fused.devices import device_of
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Rule, Sharding, numbered
+from paddle_fused.sharding import Sharding, ShardingRule, numbered
 
 from ..arguments import (
     check_one_device,
@@ -229,9 +229,9 @@ def _not_fused_rope(x, cos, sin, mode) -> str | None:
     return ascend.refuses(x, operators=("fused_rope",))
 
 
-def _rule(x, cos, sin, mode) -> Rule:
+def _sharding_rule(x, cos, sin, mode) -> ShardingRule:
     dims = (*numbered(len(x.shape) - 1), None)  # the two of a pair stay together
-    return Rule({"x": dims, "cos": dims, "sin": dims}, (dims,))
+    return ShardingRule({"x": dims, "cos": dims, "sin": dims}, (dims,))
 
 
 ROTARY = FusedOp(
@@ -239,5 +239,5 @@ ROTARY = FusedOp(
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
     native=Backend(_native, _native_refuses, "pf_rotary"),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("x", "cos", "sin", "mode"), _rule),
+    sharding=Sharding(("x", "cos", "sin", "mode"), _sharding_rule),
 )

@@ -57,15 +57,15 @@ CASES = [
 ]
 
 
-def _draw(random) -> OpCase:
+def _random_case(random) -> OpCase:
     shape = [*random.integers(0, 5, random.integers(0, 3)), int(random.integers(1, 80))]
     return _two(*map(int, shape)) if random.random() < 0.5 else _halves(*map(int, shape[:-1]), 2 * shape[-1])
 
 
-DRAW = {"swiglu": _draw}
+RANDOM_CASE = {"swiglu": _random_case}
 
 
-BROKEN = [
+INVALID_CALLS = [
     ("swiglu.even", lambda: swiglu(paddle.ones([4, 31]))),
     ("swiglu.same_shape", lambda: swiglu(paddle.ones([4, 32]), paddle.ones([4, 31]))),
     ("swiglu.same_dtype", lambda: swiglu(paddle.ones([4, 32]), paddle.ones([4, 32], "float16"))),

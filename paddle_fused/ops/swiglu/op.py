@@ -9,7 +9,7 @@ from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Sharding
 
 from ..arguments import dtype_name, no_16_bit_on_cpu, wants_gradient
-from ..gated import check_gated, gated_rule, native_refuses
+from ..gated import check_gated, gated_sharding_rule, native_refuses
 
 OPERATOR = "swiglu"
 
@@ -80,5 +80,5 @@ SWIGLU = FusedOp(
     ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
     native=Backend(_native, native_refuses, _native_mode),
     composed=Backend(_composed, _composed_refuses),
-    sharding=Sharding(("x", "y"), gated_rule),
+    sharding=Sharding(("x", "y"), gated_sharding_rule),
 )

@@ -134,9 +134,9 @@ CALLS = {
     return_softmax_stats=True, **varlen), "the tensors are on cpu": lambda: flash_attention(*[x.cpu()] * 3),
 }
 for words, call in CALLS.items():
-    reason = ask(call).answers["ascend"][0]
+    reason = ask(call).support["ascend"][0]
     assert reason is not None and words in reason, (words, reason)
-assert ask(lambda: flash_attention(x, x, x, dropout=0.1, training=False)).answers["ascend"][0] is None
+assert ask(lambda: flash_attention(x, x, x, dropout=0.1, training=False)).support["ascend"][0] is None
 out, row_max, row_sum = flash_attention(x, x, x, masks.causal(), return_softmax_stats=True)
 assert (out.shape, row_max.shape, row_sum.shape) == ([1, 6, 2, 8], [1, 2, 6, 8], [1, 2, 6, 8])
 assert (row_sum[0, 0, :, 0].numpy() == [1, 2, 3, 4, 5, 6]).all()

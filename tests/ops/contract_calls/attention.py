@@ -61,7 +61,7 @@ def flipped():
 
 
 # rule: calls
-BROKEN = {
+INVALID_CALLS = {
     "dtype": [lambda: npu_fusion_attention(*[zeros(1, 4, 2, 8, dtype="float64")] * 3, 2, "BSND")],
     "same_dtype": [
         lambda: flash_attention(zeros(1, 4, 2, 8), *[zeros(1, 4, 2, 8, dtype="float64")] * 2),
@@ -189,4 +189,4 @@ BROKEN = {
     "mode7_others": [lambda: fusion_packed(7, [4, 4], [3, 5], next_tockens=0)],
     "mode8_first": [lambda: fusion_packed(8, [0, 4, 4], [0, 6, 4], next_tockens=-3)],
 }
-CALLS = [(f"attention.{rule}", call) for rule, calls in BROKEN.items() for call in calls]
+CALLS = [(f"attention.{rule}", call) for rule, calls in INVALID_CALLS.items() for call in calls]

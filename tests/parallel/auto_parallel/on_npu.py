@@ -12,7 +12,7 @@ from auto_parallel.rows_run import examined
 from llm_npu import patches
 from paddle_fused import masks
 from paddle_fused.dispatch import OPERATORS
-from paddle_fused.sharding import Layout, Rule, Sharding
+from paddle_fused.sharding import Layout, Sharding, ShardingRule
 
 
 def planted_inputs(mesh) -> str:
@@ -28,7 +28,7 @@ def planted_rule(mesh) -> str:
     operator = OPERATORS["swiglu"]
     right = operator.sharding
     dims = ("rows", "columns")
-    operator.sharding = Sharding(("x", "y"), lambda x, y: Rule({"x": dims, "y": dims}, (dims[::-1],)))
+    operator.sharding = Sharding(("x", "y"), lambda x, y: ShardingRule({"x": dims, "y": dims}, (dims[::-1],)))
     x = dist.shard_tensor(paddle.ones([4, 256], "bfloat16"), mesh, [dist.Shard(0)])
     try:
         return refusal(lambda: paddle_fused.swiglu(x, x))

@@ -63,23 +63,31 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def replace(folder: Path, target: Path) -> None:
-    """Flush the finished ``folder`` of ``unfinished(target)`` to the disk and give it its name.
+    """Flush the finished ``folder`` of ``unfinished(target)`` to the disk and rename it to ``target``.
 
-    ``unfinished`` removes what had that name before. A kill leaves the old or the new folder; on file systems
-    without ``exchange`` it may leave neither, once the old one has been renamed.
+    A folder of that name is replaced. A kill leaves the old or the new one; on file systems without
+    ``exchange``, a kill between two renames leaves neither.
     """
     flush_all(folder)
-    try:
-        if target.exists():
-            exchange(folder, target)
-        else:
-            folder.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
-        remove(target)
+    if not target.exists():
         folder.rename(target)
+    elif not _exchanged(folder, target):  # else ``unfinished`` removes the old one, now named ``folder``
+        old = _hidden(target)
+        target.rename(old)
+        folder.rename(target)
+        shutil.rmtree(old)
     flush(target.parent)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """``exchange``; False where the file system cannot."""
+    try:
+        exchange(one, other)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            return False
+        raise
+    return True
 
 
 def flush_all(folder: Path) -> None:
@@ -99,9 +107,14 @@ def flush(path: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Remove ``folder``; its name never shows a partly removed one."""
-    doomed = folder.with_name(f"{_prefix(folder.name)}{secrets.token_hex(8)}")
+    doomed = _hidden(folder)
     folder.rename(doomed)
     shutil.rmtree(doomed)
+
+
+def _hidden(folder: Path) -> Path:
+    """An unused name beside ``folder``, which ``remove_leftovers`` recognises."""
+    return folder.with_name(f"{_prefix(folder.name)}{secrets.token_hex(8)}")
 
 
 def _prefix(name: str) -> str:

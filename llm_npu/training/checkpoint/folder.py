@@ -15,12 +15,11 @@ import errno
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from llm_npu.core.atomic import exchange, flush, flush_all, remove, remove_leftovers, unfinished
+from llm_npu.core.atomic import remove, remove_leftovers, replace, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import ALONE, Ranks
 from llm_npu.core.untrusted import plain_json
@@ -63,14 +62,7 @@ def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) ->
     if unread := sorted(set(contents(folder)) - files.keys()):
         raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
     (folder / MARK).write_text(json.dumps({"step": step_of(final), "files": files}, indent=1))
-    flush_all(folder)
-    if (final / MARK).is_file():
-        exchange(folder, final)  # ``folder`` is the old one now, which ``begun`` removes
-    else:
-        if final.exists():  # half removed, or left by a killed stock Trainer
-            shutil.rmtree(final)
-        folder.rename(final)
-    flush(final.parent)
+    replace(folder, final)
 
 
 def digests(folder: str | Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from paddlenlp.transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCa
 from safetensors.numpy import load_file
 
 from llm_npu.config import parse
+from llm_npu.core import atomic
 from llm_npu.models.paddlenlp import weights
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint.saving import Checkpoints
@@ -95,13 +96,13 @@ def test_what_another_live_process_writes_is_left_alone(tmp_path):
 def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
     save(tmp_path, 2, "old")
     program = (
-        "import os, signal, sys; from llm_npu.training.checkpoint import folder\n"
+        "import os, signal, sys; from llm_npu.core import atomic\n"
         "from llm_npu.training.checkpoint.saving import Checkpoints\n"
-        "exchange = folder.exchange\n"
+        "exchange = atomic.exchange\n"
         "def killed(one, other):\n"
         "    if sys.argv[2] == 'after': exchange(one, other)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "folder.exchange = killed\n"
+        "atomic.exchange = killed\n"
         "new = {'a.bin': lambda folder: (folder / 'a.bin').write_text('new')}\n"
         "Checkpoints(sys.argv[1]).save(2, {}, new)\n"
     )
@@ -112,7 +113,15 @@ def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
 
 
-def test_a_save_replaces_an_earlier_runs(tmp_path):
+@pytest.mark.parametrize("error", [None, errno.EINVAL])
+def test_a_save_replaces_an_earlier_runs(tmp_path, monkeypatch, error):
+    """Also where the file system cannot exchange two names, as NFS."""
+
+    def refuse(one, other):
+        raise OSError(error, "no RENAME_EXCHANGE", str(one))
+
+    if error:
+        monkeypatch.setattr(atomic, "exchange", refuse)
     save(tmp_path, 3, "old")
     save(tmp_path, 3, "new")
     assert (tmp_path / "checkpoint-3/a.bin").read_text() == "new"

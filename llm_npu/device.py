@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from llm_npu.core.errors import UserError, caused_by_the_user
-from paddle_fused import virtual_npu
+from paddle_fused import host_memory, virtual_npu
 
 ACCEPTED = (
     "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card, cpu"
@@ -126,10 +126,12 @@ def select(name: str) -> Device:
     accepted.
 
     Raises ValueError for a name or an id that cannot be had (see ``decide``) and for a bad variable of the
-    virtual NPU, and RuntimeError if the virtual NPU is not usable or paddle is imported with another choice.
+    virtual NPU or of the host's kernels, and RuntimeError if the virtual NPU is not usable or paddle is
+    imported with another choice.
     """
     cards = find_cards()
     with caused_by_the_user():
+        host_memory.choice()  # a bad one would be refused in the middle of the training
         device = decide(name, cards, virtual_npu.is_active(), virtual_npu.device_count())
         if device.kind == "virtual":
             virtual_npu.activate()

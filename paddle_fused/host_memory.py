@@ -19,16 +19,20 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _NEVER = -1
 
 
+def choice() -> str:
+    """``keep``, the default, or ``system``. ValueError if PADDLE_FUSED_MALLOC is neither of them."""
+    asked = os.environ.get(VARIABLE) or KEEP
+    if asked not in (KEEP, SYSTEM):
+        raise ValueError(f"{VARIABLE} is {asked!r}; accepted: {KEEP!r} (the default) and {SYSTEM!r}.")
+    return asked
+
+
 def keep_freed_memory() -> None:
     """Has glibc's malloc keep what is freed, for the whole process; other C libraries stay as they are.
 
-    Raises ValueError if the environment variable PADDLE_FUSED_MALLOC is neither ``keep``, the default, nor
-    ``system``, which changes nothing.
+    Nothing changes where ``choice`` is ``system``.
     """
-    choice = os.environ.get(VARIABLE) or KEEP
-    if choice not in (KEEP, SYSTEM):
-        raise ValueError(f"{VARIABLE} is {choice!r}; accepted: {KEEP!r} (the default) and {SYSTEM!r}.")
     process = ctypes.CDLL(None)
-    if choice == KEEP and hasattr(process, "gnu_get_libc_version"):
+    if choice() == KEEP and hasattr(process, "gnu_get_libc_version"):
         process.mallopt(_M_MMAP_MAX, 0)  # large blocks come from the heap, too, and go back to it
         process.mallopt(_M_TRIM_THRESHOLD, _NEVER)

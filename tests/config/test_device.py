@@ -192,6 +192,13 @@ def test_select_card_without_one(run_python):
     assert result.stderr.startswith("UserError: npu:card asks for an Ascend card, and none can be used")
 
 
+@pytest.mark.parametrize("name", ["virtual_npu", "cpu"])
+def test_variables_of_the_host_kernels_are_checked_before_paddle_is_imported(run_python, name):
+    result = run_python("-c", SELECT, name, PADDLE_FUSED_MALLOC="always")
+    assert result.returncode == 1
+    assert result.stderr.startswith("UserError: PADDLE_FUSED_MALLOC is 'always'; accepted: 'keep'")
+
+
 def test_launcher_decides_the_id_when_none_is_asked_for(run_python):
     result = run_python("-c", SELECT, "virtual_npu", FLAGS_selected_npus="5")
     assert result.stdout == "virtual Place(npu:5) ['npu']\n", result.stderr

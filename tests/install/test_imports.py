@@ -24,6 +24,7 @@ PUBLIC = {
     f"paddle_fused{name}"
     for name in (
         "",
+        ".host_memory",
         ".libraries",
         ".paddle_release",
         ".virtual_npu",

@@ -42,7 +42,7 @@ def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
 def test_device_is_read_from_flag_and_file(name, tmp_path):
     assert config.read(["--device", name]).early.device == name
     assert config.read([f"--device={name}"]).early.device == name
-    assert config.read(["--device", "cpu", "--bf16", "--device", name]).early.device == name
+    assert config.read(["--device", "cpu", "--recompute", "--device", name]).early.device == name
     for file, text in (("a.yaml", f'device: "{name}"\n'), ("a.json", json.dumps({"device": name}))):
         (tmp_path / file).write_text(text)
         assert config.read([str(tmp_path / file)]).early.device == name

@@ -30,6 +30,7 @@ DEGREES = (
     "sharding_degree",
     "sharding_parallel_degree",
 )
+TRACKERS = ("visualdl", "tensorboard", "wandb", "autonlp")  # PaddleNLP's
 
 
 def check(run: Namespace, device: str) -> None:
@@ -51,6 +52,7 @@ def check(run: Namespace, device: str) -> None:
         _check_auto_parallel(run)
     _check_samples(run)
     _check_observation(run, device)
+    _check_trackers(run.report_to or [])
     _check_precision(run, device)
     _check_steps(run)
     _check_schedule(run)
@@ -117,6 +119,15 @@ def _check_observation(run: Namespace, device: str) -> None:
     if run.max_steps != -1 and window.last > run.max_steps:
         raise UserError(
             f"--profile {run.profile} records {window}, but --max_steps {run.max_steps} ends before that"
+        )
+
+
+def _check_trackers(names: list[str]) -> None:
+    """What PaddleNLP's Trainer would refuse, after everything has been built."""
+    unknown = [] if names in (["all"], ["none"]) else [name for name in names if name not in TRACKERS]
+    if unknown:
+        raise UserError(
+            f"--report_to is {unknown[0]!r}, but must be all or none, or some of {', '.join(TRACKERS)}"
         )
 
 

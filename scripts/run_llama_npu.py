@@ -8,7 +8,7 @@ or on a virtual one when there is no card.
     python scripts/run_llama_npu.py --help
 
 Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C and 143 after SIGTERM, with a
-checkpoint of the last finished step. docs/guide.md has those of ranks that are lost.
+checkpoint of the last finished step. docs/reference/exit_codes.md lists all, with those of lost ranks.
 """
 
 import sys
@@ -25,8 +25,8 @@ from llm_npu.numerics import reproducible
 
 
 def main(argv: list[str]) -> int:
-    # Before Paddle is imported, bad flags are refused and the device is chosen, which decides the plugin that
-    # Paddle loads. What Paddle, its plugin and the libraries below read from the environment is set, too.
+    # Before Paddle is imported: refuse bad flags, choose the device (it decides which plugin Paddle loads),
+    # and set the environment variables that Paddle, the plugin and the libraries below read.
     arguments = config.read(argv)
     early = arguments.early
     chosen = device.select(early.device)
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def features() -> list:
-    """What a run may have besides its training, in the order in which it speaks; the arguments decide."""
+    """All features of a run, in output order; ``Run.attach`` keeps those that the arguments enable."""
     from llm_npu.console.results import Results
     from llm_npu.console.summary import Summary
     from llm_npu.console.why import Why

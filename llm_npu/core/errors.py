@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 
 class UserError(ValueError):
-    """What was asked for cannot be done. The text says what came, what is accepted, and what to do.
+    """Bad input. The message says what came, what is accepted, and what to do.
 
-    A program answers it with that text and exit code 2 (``llm_npu.core.console.run``). Any other ValueError
-    is a defect, and keeps its traceback.
+    A program prints it and exits with code 2 (``llm_npu.core.console.run``). Any other ValueError is a
+    defect and keeps its traceback.
     """
 
 
 @contextlib.contextmanager
 def caused_by_the_user() -> Iterator[None]:
-    """Inside, any ValueError is the user's: code that knows no user is given values that come from one."""
+    """Turn any ValueError raised inside into a UserError: a library is given values that the user chose."""
     try:
         yield
     except UserError:
@@ -26,6 +26,5 @@ def caused_by_the_user() -> Iterator[None]:
 
 
 def is_for_the_user(error: BaseException) -> bool:
-    """Whether the text of ``error`` is for the user: it is a UserError, or the operating system's, which
-    gives a number."""
+    """Whether ``error`` is meant for the user: a UserError, or an OSError with an errno."""
     return isinstance(error, UserError) or (isinstance(error, OSError) and error.errno is not None)

@@ -1,10 +1,10 @@
-"""Communication between the ranks of a run, outside of the model: numbers, objects, errors.
+"""Communication between the ranks of a run outside the model: numbers, objects, errors.
 
     count, number, is_first, mesh    facts of this run; not collective
     table, gathered, wait            collective: every rank calls them at the same place
     Ranks                            ranks that act together: an error on one is an error on all
 
-One rank needs no communication. Everything is sent as int32: a card would handle float64 tensors on its
+A single rank does not communicate. Everything is sent as int32: a card would process float64 tensors on its
 AICPU, and the bytes of Paddle's ``all_gather_object`` on the host.
 """
 
@@ -82,14 +82,14 @@ class Ranks:
 
     @classmethod
     def of_run(cls) -> Ranks:
-        """Those of ``paddle.distributed``, once its parallel environment exists."""
+        """The ranks of ``paddle.distributed``; a single one before its parallel environment exists."""
         if not distributed.is_initialized():
             return ALONE
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that acts for all."""
+        """Whether this is rank 0, which acts for all."""
         return self.rank == 0
 
     def share(self, items: list) -> list:
@@ -106,7 +106,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """An error raised inside on one rank is raised on all at the end, with its rank. Collective."""
+        """At the end, raise an error of any rank on all ranks, with its rank. Collective."""
         error = None
         try:
             yield

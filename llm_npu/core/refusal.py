@@ -1,7 +1,7 @@
-"""Bad input is answered with one sentence on stderr, however many ranks find it.
+"""One error message for bad input on stderr, however many ranks report it.
 
-Ranks that ``--nproc`` starts write it to a file (``Sentences``), and their launcher prints it once they have
-ended. Every other process prints it itself.
+Ranks started by ``--nproc`` write it to a file (``Sentences``), and their launcher prints the first one after
+they have ended. Every other process prints its own.
 
 Importing this module imports no framework.
 """
@@ -18,7 +18,7 @@ _LONGEST = 1 << 20  # bytes
 
 
 def say(sentence: str) -> None:
-    """Print why the input is refused, or leave that to this rank's launcher."""
+    """Print why the input is refused, or pass it to this rank's launcher."""
     file = os.environ.get(_FILE)
     if file is None:
         print(f"error: {sentence}", file=sys.stderr)
@@ -27,7 +27,7 @@ def say(sentence: str) -> None:
 
 
 class Sentences:
-    """The ranks' sentences, in an unnamed file. ``environment`` and ``descriptor`` are for the ranks."""
+    """The ranks' messages, in an unnamed file. The ranks inherit ``environment`` and ``descriptor``."""
 
     def __init__(self):
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as ranks may write)

@@ -1,13 +1,13 @@
 """Ctrl-C and SIGTERM: the one place that handles signals.
 
     listen("before the first step")    the first thing that a script does
-    shield()                           such a signal ends the process at once: nothing has begun yet
-    unshield()                         such a signal raises ``Stopped``, so that everything is cleaned up
-    subscribe(handler)                 such a signal is ``handler``'s, until the subscription is undone
+    shield()                           from now on, such a signal ends the process at once
+    unshield()                         from now on, such a signal raises ``Stopped``, so that ``finally`` runs
+    subscribe(handler)                 from now on, such a signal calls ``handler``, until unsubscribed
 
-The process prints one sentence and exits with 128 + the signal's number. A script that listens is shielded
-until paddle is imported. Afterwards Python raises the exception between two lines of Python. A process in
-foreign code (waiting for another rank, or training a tokenizer) is ended ``GRACE`` seconds later.
+The process prints one message and exits with 128 + the signal's number. A script that listens is shielded
+until paddle is imported. Afterwards Python raises the exception between two bytecodes. A process in native
+code (waiting for another rank, or training a tokenizer) is ended ``GRACE`` seconds later.
 Subscribers are the trainer, which finishes its step first (``llm_npu.training.stop_on_signal``), and the
 launcher, which passes the signals on to its ranks (``llm_npu.launch.watchdog``).
 
@@ -42,7 +42,7 @@ class Stopped(SystemExit):
 
 
 def listen(moment: str) -> None:
-    """Answer both signals from now on, with ``moment`` in the sentence; shielded until ``unshield``.
+    """Handle both signals from now on, naming ``moment`` in the exit message; shielded until ``unshield``.
 
     A signal that the process ignores stays ignored: a background job of a shell ignores Ctrl-C.
     """
@@ -51,13 +51,13 @@ def listen(moment: str) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_end_if_deaf, args=(reader,), daemon=True).start()
+    threading.Thread(target=_end_if_unhandled, args=(reader,), daemon=True).start()
     for number in _answered():
         signal.signal(number, stop)
 
 
 def subscribe(handler: Callable) -> Callable[[], None]:
-    """Let ``handler(number, frame)`` answer both signals, until the returned function is called."""
+    """Let ``handler(number, frame)`` handle both signals until the returned function is called."""
     wakeup = signal.set_wakeup_fd(-1)  # no grace period: the handler decides when the process ends
     before = {number: signal.signal(number, handler) for number in SIGNALS}
 
@@ -70,7 +70,7 @@ def subscribe(handler: Callable) -> Callable[[], None]:
 
 
 def reached(moment: str) -> None:
-    """Say ``moment`` in the sentence from now on."""
+    """Set the phase named in the exit message."""
     global _moment
     _moment = moment
 
@@ -83,9 +83,9 @@ def stop(number: int, frame) -> None:
 
 
 def end(number: int) -> None:
-    """Say the sentence, and end the process without exit functions: Paddle's threads may be running.
+    """Print the exit message and end the process without exit functions: Paddle's threads may be running.
 
-    A rank waits for the ranks that are in foreign code, which would complain that it is gone.
+    A rank waits for the ranks that are in foreign code, which would report it as lost.
     """
     _say(number)
     if int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
@@ -95,7 +95,7 @@ def end(number: int) -> None:
 
 
 def _say(number: int) -> None:
-    """Print the sentence, once."""
+    """Print the exit message, once."""
     if not _said.acquire(blocking=False):
         return
     with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
@@ -107,7 +107,7 @@ def _say(number: int) -> None:
 
 
 def shield() -> None:
-    """Let both signals end the process at once, bypassing all handlers.
+    """Make both signals end the process at once, bypassing all handlers.
 
     Importing Paddle installs a handler of SIGTERM that prints a C++ stack, and an exception in the middle of
     an import may be swallowed. So the signals are blocked in this thread and in all threads that start from
@@ -122,9 +122,9 @@ def shield() -> None:
 
 
 def unshield() -> None:
-    """Reinstall Python's handlers, whatever a library has put in their place, and let them answer.
+    """Reinstall Python's handlers, whatever a library has put in their place, and let signals reach them.
 
-    ``stop`` answers a signal without a handler.
+    ``stop`` handles a signal without a handler.
     """
     global _waiting
     if _waiting is None:
@@ -163,7 +163,7 @@ def _end_when_signalled(held_back: set[signal.Signals]) -> None:
         end(number)
 
 
-def _end_if_deaf(reader: int) -> None:
+def _end_if_unhandled(reader: int) -> None:
     """End the process ``GRACE`` seconds after a signal that its main thread has not noticed.
 
     A main thread that has noticed it gets four times as long to clean up and to wait for other ranks.

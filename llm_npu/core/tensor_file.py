@@ -1,4 +1,4 @@
-"""safetensors files that many ranks write at once: each its part of each tensor, in place.
+"""safetensors files that many ranks write at once, each rank its part of each tensor, in place.
 
     8 bytes    length of the header, little endian
     header     JSON: {"name": {"dtype": "BF16", "shape": [4096, 4096], "data_offsets": [begin, end]}, ...}
@@ -44,8 +44,8 @@ _NUMPY = {name: np.dtype(kind) for name, kind in DTYPES.values()}
 _NUMPY["U16"] = np.dtype(np.uint16)  # PaddleNLP's bfloat16
 
 
-class Whole(NamedTuple):
-    """A tensor of a file: its dtype, in Paddle's name, and its shape."""
+class TensorSpec(NamedTuple):
+    """The dtype, by Paddle's name, and the shape of a whole tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -55,8 +55,8 @@ class Whole(NamedTuple):
         return math.prod(self.shape) * np.dtype(DTYPES[self.dtype][1]).itemsize
 
 
-class Place(NamedTuple):
-    """The place of a tensor in a file: numpy's dtype, shape, and position of the first byte."""
+class FileSlot(NamedTuple):
+    """Where a tensor lies in a file: numpy's dtype, its shape, and the position of its first byte."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ class Place(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def create(file: Path, tensors: Mapping[str, Whole]) -> None:
+def create(file: Path, tensors: Mapping[str, TensorSpec]) -> None:
     """Create ``file`` for ``tensors``, with its header and at full size; OSError names it."""
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}  # pt: the layout, not the writer
     end = 0
@@ -85,7 +85,7 @@ def create(file: Path, tensors: Mapping[str, Whole]) -> None:
         _reserve(stream.fileno(), 8 + len(text) + end)
 
 
-def places(file: Path) -> dict[str, Place]:
+def places(file: Path) -> dict[str, FileSlot]:
     """The tensors of ``file``.
 
     UserError unless header, shapes, positions and the size of the file are consistent: nothing that a header
@@ -112,14 +112,14 @@ def places(file: Path) -> dict[str, Place]:
         raise UserError(f"{file} cannot be read as safetensors: {error}") from None
 
 
-def _place(name: str, entry: dict, data: int) -> Place:
+def _place(name: str, entry: dict, data: int) -> FileSlot:
     """An entry of a header whose tensors begin at ``data``."""
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or len(shape) > 32:
         raise UserError(f"{name} has no shape")
     if not all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, begin, end)):
         raise UserError(f"{name} has a shape or a position that is no whole number of bytes")
-    place = Place(_NUMPY[entry["dtype"]], tuple(shape), data + begin)
+    place = FileSlot(_NUMPY[entry["dtype"]], tuple(shape), data + begin)
     if end - begin != place.bytes:
         raise UserError(f"{name} of shape {shape} has {end - begin} bytes")
     return place

@@ -1,12 +1,12 @@
-"""A run of training: what it is made of, in the order in which it is made.
+"""A training run: its parts, in construction order.
 
     run = Run(arguments, early, device)
-    run.attach(Overlap(), Summary(), ...)     # features; each takes part if the arguments ask for it
+    run.attach(Overlap(), Summary(), ...)     # those features that the arguments enable
     run.build()
     run.train()
     return run.report()                       # the exit code
 
-A run knows the parts that every training has. All else comes in as a ``Feature``.
+``Run`` has the parts that every training run needs. Everything else is a ``Feature``.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from paddle_fused.virtual_npu import KernelRecord
 
 
 class Feature:
-    """What a run may have besides its training, such as a profile.
+    """An optional part of a run, such as a profile.
 
-    It comes in by the methods that it overrides. Each is called once, in the order below; features that come
-    in at the same place do so in the order in which they were attached.
+    It hooks into the run by overriding these methods. Each is called once, in the order below, and for all
+    features in the order in which they were attached.
     """
 
     def takes_part(self, run: Run) -> bool:
-        """Whether the arguments ask for it; nothing is built yet."""
+        """Whether the arguments enable it. Nothing has been built yet."""
         return True
 
     def configure(self, run: Run) -> None:
-        """The model's configuration is known, and may be changed, as may the kind of trainer."""
+        """After the model's configuration is made; it and ``run.trainer_kind`` may be changed."""
 
     def on_model(self, run: Run) -> None:
-        """The model is there, with its weights and its fused operators."""
+        """After the model is built, with its weights and fused operators."""
 
     def on_trainer(self, run: Run) -> None:
-        """The trainer is there, and takes callbacks."""
+        """After the trainer is built; callbacks may be added."""
 
     def report(self, run: Run) -> None:
-        """The training has ended by itself."""
+        """After the last step, unless a signal stopped the training."""
 
 
 class Run:
     """One training, from its arguments to its report.
 
-    ``notes``: lines for the start of the run. ``trainer_kind`` makes the trainer. After ``build`` there are
+    ``notes``: lines printed at the start of the run. ``trainer_kind``: the trainer's class. ``build`` sets
     ``model``, its ``model_config``, the ``tokenizer``, the ``samples`` and the ``text`` that they were made
-    of, the ``trainer``, and ``fused``, the report of the fused operators: None where none is wanted. After
-    ``train``, ``ran`` and ``launches`` have what computed the training: ``paddle_fused.what_ran``, and the
-    kernels of a virtual device.
+    from, the ``trainer``, and ``fused``, the report of the fused operators (None if all are off). ``train``
+    sets ``ran``, the calls of operators (``paddle_fused.what_ran``), and ``launches``, the kernels of a
+    virtual device.
     """
 
     def __init__(self, arguments: RunConfig, early: Early, device: Device):
@@ -68,11 +68,11 @@ class Run:
         self.launches: list[KernelRecord] = []
 
     def attach(self, *features: Feature) -> None:
-        """Let those of the ``features`` come in that the arguments ask for."""
+        """Attach the ``features`` that the arguments enable."""
         self.features += [feature for feature in features if feature.takes_part(self)]
 
     def build(self) -> None:
-        """Make everything that the training needs. ValueError for what cannot be trained."""
+        """Build everything that the training needs. UserError for what cannot be trained."""
         self.model_config = model.config_for(self.arguments)
         for feature in self.features:
             feature.configure(self)
@@ -86,7 +86,7 @@ class Run:
             feature.on_trainer(self)
 
     def train(self) -> None:
-        """All steps, from the first or from that of the checkpoint."""
+        """Train all steps, from step 0 or from the checkpoint's."""
         paddle_fused.reset_what_ran()
         if self.device.kind == "virtual":
             virtual_npu.reset_kernel_record()
@@ -96,7 +96,7 @@ class Run:
             self.launches = virtual_npu.kernel_record()
 
     def report(self) -> int:
-        """Say how the training has ended; the exit code."""
+        """Print how the training ended; returns the exit code."""
         if signal := self.trainer.stop.received:
             step = self.trainer.state.global_step
             say(f"stopped by {signal.name} after step {step}; continue with --resume_from_checkpoint")
@@ -131,7 +131,7 @@ class Run:
             self.fused = surgery.apply_fused_kernels(self.model, **switches)
 
     def _trainer(self) -> PretrainTrainer:
-        """Trains on the shuffled training part of the samples."""
+        """The trainer on the shuffled training samples."""
         training, samples = self.arguments.training, self.samples
         per_step = samples_per_step(training)
         drawn = training.max_steps * per_step
@@ -148,7 +148,7 @@ class Run:
         )
 
     def _collator(self) -> Collator:
-        """Attention that is fused takes masks as objects."""
+        """The collator; fused attention takes masks as objects, PaddleNLP's as tensors."""
         asked, pad = self.arguments.data, self.tokenizer.pad_token_id
         return Collator(
             padding=asked.padding,
@@ -159,5 +159,5 @@ class Run:
 
 
 def samples_per_step(training) -> int:
-    """Of all processes, for PaddleNLP's ``TrainingArguments``."""
+    """The samples of an optimizer step on all processes, from PaddleNLP's ``TrainingArguments``."""
     return training.train_batch_size * training.gradient_accumulation_steps * training.dataset_world_size

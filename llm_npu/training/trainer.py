@@ -32,7 +32,7 @@ from llm_npu.models.paddlenlp import lora
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.training import checkpoint, evaluation, metrics, resume
 from llm_npu.training.checkpoint import merged
-from llm_npu.training.checkpoint.training import Checkpointing, WriteBehind
+from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
 from llm_npu.training.metrics import Recorder
 from llm_npu.training.nonfinite import Guard, bad_numbers
 from llm_npu.training.step import FinishedStep, StepSync
@@ -62,7 +62,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self._last_inputs: dict | None = None
         self.clock = StepClock()
         together = StepSync(self._own_step, self._listen)
-        callbacks = [SaveAtLastStep(), together, self.stop, recorder, WriteBehind(self), self.clock]
+        callbacks = [SaveAtLastStep(), together, self.stop, recorder, AsyncSave(self), self.clock]
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)

@@ -3,15 +3,16 @@
     folder         the folder: complete or not, verified, rotated
     tensors        this rank's parameters and optimizer state, as parts of whole tensors
     write_plan     which rank writes which part
-    saving         writes a checkpoint, in the foreground or in the background
+    saving         writes a checkpoint, synchronously or in a background thread
     states         schedule, loss scale and random numbers, as JSON
     random_state   the random number generators
     run_record     run.json, the settings of the run
     merged         the merged model of LoRA
     training       the methods of PaddleNLP's Trainer that save and load
 
-``llm_npu.core.tensor_file`` writes the safetensors files, and ``llm_npu.models.paddlenlp.layout`` knows where
-parts lie in whole tensors. docs/checkpoints.md describes the files.
+``llm_npu.core.tensor_file`` writes the safetensors files, ``llm_npu.core.atomic`` makes folders appear whole,
+and ``llm_npu.models.paddlenlp.layout`` knows where parts lie in whole tensors. docs/checkpoints.md describes
+the files.
 """
 
 from .folder import (

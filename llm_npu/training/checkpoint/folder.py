@@ -1,11 +1,11 @@
 """The folder of a checkpoint: complete or absent, verified, rotated.
 
-A checkpoint is written into a hidden folder, flushed to the disk, marked complete, and only then renamed. The
-mark, ``complete.json``, holds the size and the SHA-256 of every file:
+A checkpoint is written into a hidden staging folder, marked complete, flushed to the disk, and only then
+renamed. The mark, ``complete.json``, holds the size and the SHA-256 of every file:
 
     {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
 
-A process killed during a save leaves a hidden folder, which nothing reads and the next save removes.
+A process killed during a save leaves its staging folder, which nothing reads and the next save removes.
 ``llm_npu.training.resume`` decides which checkpoint a run may continue from.
 """
 
@@ -36,8 +36,8 @@ def path_of(output_dir: str | Path, step: int) -> Path:
 
 
 @contextmanager
-def begun(output_dir: str | Path, step: int) -> Iterator[Path]:
-    """The hidden folder of a new checkpoint, removed at the end unless ``commit`` has renamed it."""
+def staging_folder(output_dir: str | Path, step: int) -> Iterator[Path]:
+    """The hidden folder of a checkpoint being written, removed at the end unless ``commit`` renamed it."""
     final = path_of(output_dir, step)
     remove_leftovers(final.parent, "checkpoint-*")
     with unfinished(final) as folder:
@@ -49,15 +49,15 @@ def contents(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir() if file.is_file())
 
 
-def described(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]:
+def checksums(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]:
     """Size and SHA-256 of the files ``names``."""
     return {name: _describe(folder / name) for name in names}
 
 
 def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) -> None:
-    """Mark ``folder`` with its ``files``, as ``described``, complete, and rename it to ``final``.
+    """Mark ``folder`` complete, with the ``checksums`` of its ``files``, and rename it to ``final``.
 
-    OSError if it has a file that is not among them: damage to that file would go unnoticed.
+    OSError if it has a file without a checksum: damage to that file would go unnoticed.
     """
     if unread := sorted(set(contents(folder)) - files.keys()):
         raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))

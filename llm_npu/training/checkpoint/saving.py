@@ -1,14 +1,14 @@
 """Writes a checkpoint: files of whole tensors, of which every rank writes its parts.
 
-    1  the ranks agree which of them writes which part: every part once, evenly shared
-    2  rank 0 creates the hidden folder, the files at full size, and the small files
+    1  the ranks agree who writes which part: every part once, evenly shared
+    2  rank 0 creates the staging folder, the files at full size, and the small files
     3  every rank writes its parts, and flushes them
     4  every rank computes the checksums of some of the files
-    5  rank 0 marks the folder complete and renames it
+    5  rank 0 flushes the folder, marks it complete and renames it
 
-The ranks wait for each other between the steps; what fails on one fails on all, and the folder is removed.
-Steps 3 and 4 can run in the background: the parts are copied to host memory first, and after every training
-step the ranks ask each other whether all are done. Writing threads never communicate, because the collectives
+The ranks wait for each other between the steps. A failure on one rank is raised on all, and the folder is
+removed. Steps 3 and 4 can run in a background thread: the parts are copied to host memory first, and after
+every training step the ranks check whether all are done. The threads never communicate, because collectives
 of two threads have no order that all ranks agree on.
 """
 
@@ -29,7 +29,7 @@ import numpy as np
 from llm_npu.core.ranks import ALONE, Ranks, described, raise_first
 from llm_npu.core.tensor_file import Writer, create, naming
 from llm_npu.training.checkpoint import folder as folders
-from llm_npu.training.checkpoint.tensors import Held
+from llm_npu.training.checkpoint.tensors import LocalTensor
 from llm_npu.training.checkpoint.write_plan import WritePlan, index_of
 
 # {name of a file: what writes it into a folder}
@@ -37,7 +37,7 @@ Files = Mapping[str, Callable[[Path], None]]
 
 
 class Saved(NamedTuple):
-    """A complete checkpoint: how long it took, and how long the training waited for it."""
+    """A complete checkpoint: the seconds that it took, and those that the training waited (stall)."""
 
     step: int
     seconds: float
@@ -76,8 +76,8 @@ def _write(folder: Path, content: Iterable[tuple[str, object, np.ndarray]], own_
     return [*writers, *own_files]
 
 
-def export(folder: Path, held: Sequence[Held], files: Files, ranks: Ranks) -> None:
-    """Write the model that ``ranks`` hold together, and the small ``files``; ``folder`` appears atomically.
+def export(folder: Path, held: Sequence[LocalTensor], files: Files, ranks: Ranks) -> None:
+    """Write the model sharded over ``ranks``, and the small ``files``; ``folder`` appears atomically.
 
     The result equals the weights of a checkpoint. Collective.
     """
@@ -120,37 +120,42 @@ class _Current:
     future: futures.Future
     stall: float = 0.0
     written: bool = False
-    hold: ExitStack = field(default_factory=ExitStack)  # the hidden folder, on rank 0
+    hold: ExitStack = field(default_factory=ExitStack)  # the staging folder, on rank 0
 
 
 class Checkpoints:
     """Writes the checkpoints of a run into ``output_dir``, and keeps the newest ``keep``.
 
-    ``behind``: a thread writes, with ``poll`` after every training step and ``finish`` at the end; at most
-    one checkpoint is in progress. All ``ranks`` make the same calls.
+    ``async_save``: a thread writes; call ``poll`` after every training step and ``finish`` at the end. At
+    most one checkpoint is in progress. All ``ranks`` make the same calls.
     """
 
     def __init__(
-        self, output_dir: str | Path, ranks: Ranks = ALONE, keep: int | None = None, behind: bool = False
+        self, output_dir: str | Path, ranks: Ranks = ALONE, keep: int | None = None, async_save: bool = False
     ):
-        self._output_dir, self._ranks, self._keep, self._behind = Path(output_dir), ranks, keep, behind
+        self._output_dir, self._ranks, self._keep, self._async_save = (
+            Path(output_dir),
+            ranks,
+            keep,
+            async_save,
+        )
         self._executor = (
-            futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if behind else _Inline()
+            futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if async_save else _Inline()
         )
         self._current: _Current | None = None
 
     def save(
         self,
         step: int,
-        held: Mapping[str, Sequence[Held]],
+        held: Mapping[str, Sequence[LocalTensor]],
         files: Files | None = None,
         own_files: Files | None = None,
     ) -> list[Saved]:
-        """Begin the checkpoint of ``step``; without ``behind``, also complete it.
+        """Begin the checkpoint of ``step``; without ``async_save``, also complete it.
 
         ``held``: {"model": the parameters, "optimizer": its states}. Rank 0 writes ``files``, every rank its
         ``own_files``. Returns the checkpoints that have become complete. OSError, with the file and the rank,
-        if it cannot be written; nothing of it is left then.
+        if it cannot be written; its staging folder is then removed.
         """
         done = self.finish()
         started = time.perf_counter()
@@ -160,7 +165,7 @@ class Checkpoints:
             folder = self._begin(step, plan, held, files or {}, hold)
             with self._ranks.together():
                 content = plan.content()
-                if self._behind:
+                if self._async_save:
                     content = [(file, block, np.array(values)) for file, block, values in content]
         except OSError as error:
             hold.close()
@@ -171,7 +176,7 @@ class Checkpoints:
         future = self._executor.submit(_write, folder, content, own_files or {})
         self._current = _Current(step, folder, started, future, hold=hold)
         self._current.stall = time.perf_counter() - started
-        return done if self._behind else done + self.finish()
+        return done if self._async_save else done + self.finish()
 
     def poll(self) -> list[Saved]:
         """Advance the checkpoint in progress without waiting; returns those that became complete."""
@@ -192,7 +197,7 @@ class Checkpoints:
         folder = None
         with self._ranks.together():
             if self._ranks.first:
-                folder = hold.enter_context(folders.begun(self._output_dir, step))
+                folder = hold.enter_context(folders.staging_folder(self._output_dir, step))
                 _prepare(folder, plan, held, files)
         return Path(self._ranks.from_first(str(folder)))
 
@@ -235,7 +240,7 @@ class Checkpoints:
                 names = folders.contents(current.folder) if self._ranks.first else []
             names = {*self._ranks.from_first(names), *chain.from_iterable(written for *_, written in states)}
             share = self._ranks.share(sorted(names))
-            current.future = self._executor.submit(folders.described, current.folder, share)
+            current.future = self._executor.submit(folders.checksums, current.folder, share)
             return False
         files = {name: found for *_, described in states for name, found in described.items()}
         with self._ranks.together():

@@ -36,11 +36,11 @@ MASTER = "master"
 
 
 @dataclass
-class Held:
+class LocalTensor:
     """A tensor of this rank, and where its parts lie in whole tensors.
 
-    ``shape`` is that of the array that ``places`` refer to: the rank's part of the parameter. With ``begin``
-    the tensor holds only the elements of that array from ``begin`` on, in row order, and maybe padding.
+    ``places`` are the blocks of an array of ``shape``: the rank's part of the parameter. With ``begin`` the
+    tensor holds only the elements of that array from ``begin`` on, in row order, and maybe padding.
     """
 
     tensor: paddle.Tensor
@@ -50,7 +50,7 @@ class Held:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The parts that the tensor actually has."""
+        """The part of ``places`` that the tensor actually holds."""
         if self.begin is None:
             return self.places
         return layout.clipped(self.places, self.shape, self.begin, self.begin + self._count)
@@ -88,7 +88,7 @@ class Held:
         return slice(self.begin, self.begin + self._count)
 
 
-def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[Held]:
+def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[LocalTensor]:
     """This rank's part of ``parameters``, named as in ``llm_npu.models.paddlenlp.layout.parameters``.
 
     ``config``: the model's, or None for parameters that are stored under their own names (LoRA).
@@ -97,13 +97,13 @@ def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[Held]
     for name, parameter in parameters.items():
         shape, blocks = layout.blocks(name, parameter, config)
         if (part := getattr(parameter, "fw_storage", None)) is None:
-            held.append(Held(parameter, shape, blocks))
+            held.append(LocalTensor(parameter, shape, blocks))
         else:
-            held.append(Held(part, shape, blocks, _sharding_rank() * math.prod(part.shape)))
+            held.append(LocalTensor(part, shape, blocks, _sharding_rank() * math.prod(part.shape)))
     return held
 
 
-def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> list[Held]:
+def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> list[LocalTensor]:
     """This rank's part of the states of ``optimizer`` for ``parameters``, as in ``of_parameters``.
 
     Creates the states if the optimizer has not made a step yet.
@@ -124,16 +124,16 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
         for kind, tensor in _states(inner, target):
             if tuple(tensor.shape) == (1,) and tuple(target.shape) != (1,):
                 whole = [Block(f"{part}.{kind}", (1,), (0,), (1,), (0,)) for part in layout.parts(name)]
-                held.append(Held(tensor, (1,), whole))
+                held.append(LocalTensor(tensor, (1,), whole))
             else:
                 split = tensor if tensor.is_dist() else parameters[name]
                 shape, blocks = layout.blocks(name, split, config)
                 blocks = [block._replace(name=f"{block.name}.{kind}") for block in blocks]
-                held.append(Held(tensor, shape, blocks, begin))
+                held.append(LocalTensor(tensor, shape, blocks, begin))
     return held
 
 
-def load(folder: Path, kind: str, tensors: list[Held]) -> None:
+def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
     """Set ``tensors`` from the files of ``kind`` in a checkpoint, whatever mesh wrote it.
 
     UserError if one is missing or has another shape.

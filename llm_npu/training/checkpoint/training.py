@@ -33,7 +33,7 @@ OPTIMIZER = "optimizer"
 
 
 class Checkpointing:
-    """A mixin for a Trainer that saves and loads as described above.
+    """A mixin for a Trainer: saves and loads checkpoints as described above.
 
     The Trainer has ``settings``, the content of ``run.json``, and a ``recorder`` of what was saved.
     """
@@ -44,7 +44,7 @@ class Checkpointing:
     def checkpoints(self) -> Checkpoints:
         arguments = self.args
         return Checkpoints(
-            arguments.output_dir, Ranks.of_run(), arguments.save_total_limit, behind=arguments.async_save
+            arguments.output_dir, Ranks.of_run(), arguments.save_total_limit, async_save=arguments.async_save
         )
 
     def wait_for_checkpoints(self) -> None:
@@ -135,7 +135,7 @@ class Checkpointing:
             self.recorder.saved(each)
 
 
-class WriteBehind(TrainerCallback):
+class AsyncSave(TrainerCallback):
     """Advances the checkpoint in progress after every step."""
 
     def __init__(self, trainer: Checkpointing):
@@ -146,7 +146,7 @@ class WriteBehind(TrainerCallback):
 
 
 def export_model(model, folder: str | Path, tokenizer=None) -> None:
-    """Write a model that the ranks hold together: weights, configuration and tokenizer.
+    """Write a model that may be sharded over the ranks: weights, configuration and tokenizer.
 
     In the Hugging Face layout, like the weights of a checkpoint; ``folder`` appears atomically. Collective.
     """

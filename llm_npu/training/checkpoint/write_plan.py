@@ -1,4 +1,7 @@
-"""Which rank writes which part of a checkpoint: every part once, evenly shared, in files of whole tensors."""
+"""Which rank writes which part of a checkpoint: every part once, evenly shared, in files of whole tensors.
+
+``WritePlan`` and ``WriteItem`` are what torch.distributed.checkpoint calls SavePlan and WriteItem.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,29 @@ import numpy as np
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
-from llm_npu.core.tensor_file import Whole
-from llm_npu.training.checkpoint.tensors import Held
+from llm_npu.core.tensor_file import TensorSpec
+from llm_npu.training.checkpoint.tensors import LocalTensor
 
 LARGEST = 5 << 30  # bytes of tensors in one file
 
 
-class Part(NamedTuple):
-    """A part that this rank writes: ``block`` of ``held`` into ``file``."""
+class WriteItem(NamedTuple):
+    """One write of this rank: ``block`` of ``held`` into ``file``."""
 
     file: str
-    held: Held
+    held: LocalTensor
     block: object
 
 
 @dataclass
 class WritePlan:
-    """``files``: {file: {name: Whole}}, the same on all ranks. ``parts``: those that this rank writes."""
+    """``files``: {file: {name: TensorSpec}}, the same on all ranks. ``parts``: this rank's."""
 
-    files: dict[str, dict[str, Whole]]
-    parts: list[Part]
+    files: dict[str, dict[str, TensorSpec]]
+    parts: list[WriteItem]
 
     @classmethod
-    def of(cls, held: Mapping[str, Sequence[Held]], ranks: Ranks) -> WritePlan:
+    def of(cls, held: Mapping[str, Sequence[LocalTensor]], ranks: Ranks) -> WritePlan:
         """The plan for {kind: tensors}, whose kinds name the files. Collective.
 
         UserError unless the ranks together hold every tensor exactly once, replicas aside.
@@ -62,7 +65,7 @@ class WritePlan:
             rank = min(holders[key], key=lambda rank: (loads[rank], rank))
             loads[rank] += math.prod(extent)
             if rank == ranks.rank:
-                parts.append(Part(file_of[kind, name], *own[key]))
+                parts.append(WriteItem(file_of[kind, name], *own[key]))
         return cls({file: tensors for of in files.values() for file, tensors in of.items()}, parts)
 
     def content(self) -> Iterator[tuple[str, object, np.ndarray]]:
@@ -74,14 +77,14 @@ class WritePlan:
             yield part.file, part.block, part.block.of(array)
 
 
-def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Whole]]:
-    """{kind: {name: Whole}} of everything that the ranks hold."""
-    wholes: dict[str, dict[str, Whole]] = {}
+def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec]]:
+    """{kind: {name: TensorSpec}} of everything that the ranks hold."""
+    wholes: dict[str, dict[str, TensorSpec]] = {}
     boxes: dict[tuple[str, str], list[tuple]] = {}
     for kind, name, dtype, shape, offset, extent in holders:
-        whole = wholes.setdefault(kind, {}).setdefault(name, Whole(dtype, shape))
-        if whole != Whole(dtype, shape):
-            raise UserError(f"{name} is {Whole(dtype, shape)} on one rank and {whole} on another")
+        whole = wholes.setdefault(kind, {}).setdefault(name, TensorSpec(dtype, shape))
+        if whole != TensorSpec(dtype, shape):
+            raise UserError(f"{name} is {TensorSpec(dtype, shape)} on one rank and {whole} on another")
         boxes.setdefault((kind, name), []).append((offset, extent))
     for (kind, name), parts in boxes.items():
         shape = wholes[kind][name].shape
@@ -130,9 +133,9 @@ def _range(offset: Sequence[int], extent: Sequence[int]) -> str:
     return f"[{', '.join(f'{begin}:{begin + size}' for begin, size in zip(offset, extent, strict=True))}]"
 
 
-def _files(kind: str, tensors: Mapping[str, Whole]) -> dict[str, dict[str, Whole]]:
-    """{file: {name: Whole}}: one file, or several of at most ``LARGEST`` bytes, named as Hugging Face's."""
-    groups: list[dict[str, Whole]] = [{}]
+def _files(kind: str, tensors: Mapping[str, TensorSpec]) -> dict[str, dict[str, TensorSpec]]:
+    """{file: {name: TensorSpec}}: one file, or several of at most ``LARGEST`` bytes."""
+    groups: list[dict[str, TensorSpec]] = [{}]
     size = 0
     for name in sorted(tensors):
         size += tensors[name].bytes
@@ -148,7 +151,7 @@ def _files(kind: str, tensors: Mapping[str, Whole]) -> dict[str, dict[str, Whole
     }
 
 
-def index_of(files: Mapping[str, Mapping[str, Whole]]) -> str:
+def index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
     """The index of several files of a kind, as Hugging Face's readers take it."""
     size = sum(whole.bytes for tensors in files.values() for whole in tensors.values())
     places = {name: file for file, tensors in files.items() for name in tensors}

@@ -57,7 +57,7 @@ def main() -> None:
     own = {f"rank{ranks.rank}.{name}": paddle.ones([256, 300]) * ranks.rank for name in "ab"}
     held = {"model": tensors.of_parameters(own, None)}
     here = saving.Checkpoints(output, ranks)
-    behind = saving.Checkpoints(output, ranks, behind=True)
+    behind = saving.Checkpoints(output, ranks, async_save=True)
     here.save(1, held)
     found = {}
 

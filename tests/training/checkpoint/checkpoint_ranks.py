@@ -186,7 +186,7 @@ class Run:
 
     def save(self, folder: Path, step: int, behind: bool = False) -> saving.Saved:
         """Collective; ``behind`` has the training go on meanwhile, which must not change what is stored."""
-        checkpoints = saving.Checkpoints(folder, Ranks.of_run(), behind=behind)
+        checkpoints = saving.Checkpoints(folder, Ranks.of_run(), async_save=behind)
         done = checkpoints.save(step, self.held())
         (saved,) = done or checkpoints.finish()
         return saved
@@ -202,7 +202,7 @@ def tried(way: str, folder: Path) -> dict:
     losses = run.steps(0, 1)
     run.save(folder, 2)
     stored = sums(path_of(folder, 2))
-    behind = saving.Checkpoints(folder / "behind", Ranks.of_run(), behind=True)
+    behind = saving.Checkpoints(folder / "behind", Ranks.of_run(), async_save=True)
     behind.save(2, run.held())
     losses += [run.step(2).hex()]
     behind.poll()

@@ -34,7 +34,7 @@ def main() -> None:
     model = paddle.nn.Sequential(*(each for layer in layers for each in (layer, paddle.nn.Tanh())))
     named = dict(model.named_parameters())
     optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters())
-    checkpoints = saving.Checkpoints(output, ranks, keep=2, behind="behind" in sys.argv)
+    checkpoints = saving.Checkpoints(output, ranks, keep=2, async_save="behind" in sys.argv)
     begin = 0
     found = to_resume("auto", output, ranks)
     held = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paddlenlp.transformers import LlamaConfig
 from safetensors.numpy import load_file
 
-from llm_npu.core.tensor_file import Reader, Whole, Writer, create, places
+from llm_npu.core.tensor_file import Reader, TensorSpec, Writer, create, places
 from llm_npu.models.paddlenlp import layout
 from llm_npu.training.checkpoint import complete, saving, tensors, write_plan
 from llm_npu.training.checkpoint import folder as folders
@@ -106,7 +106,7 @@ def test_a_slice_has_its_own_elements_only():
 def test_parts_are_written_where_they_belong(tmp_path_factory, data, shape):
     file = tmp_path_factory.mktemp("parts") / "parts.safetensors"
     array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
-    create(file, {"a": Whole("float32", tuple(shape)), "b": Whole("bfloat16", (3,))})
+    create(file, {"a": TensorSpec("float32", tuple(shape)), "b": TensorSpec("bfloat16", (3,))})
     axis = data.draw(st.integers(0, len(shape) - 1)) if shape else None
     edges = [None, None]
     if shape:
@@ -130,7 +130,7 @@ def test_other_readers_read_the_file(tmp_path):
         "a": np.ones(3, np.float16),
         "c": np.ones((), np.int64),
     }
-    create(file, {name: Whole(str(array.dtype), array.shape) for name, array in arrays.items()})
+    create(file, {name: TensorSpec(str(array.dtype), array.shape) for name, array in arrays.items()})
     writer = Writer(file)
     for name, array in arrays.items():
         writer.write(name, (0,) * array.ndim, array)
@@ -186,7 +186,7 @@ def test_what_a_checkpoint_lacks_is_named(tmp_path):
 def test_values_change_after_the_copy_that_is_written_behind(tmp_path):
     tensor = paddle.ones([1000, 1000])
     held = {"model": tensors.of_parameters({"a": tensor}, None)}
-    checkpoints = saving.Checkpoints(tmp_path, behind=True)
+    checkpoints = saving.Checkpoints(tmp_path, async_save=True)
     assert checkpoints.save(1, held) == []
     tensor.set_value(paddle.zeros([1000, 1000]))
     (saved,) = checkpoints.finish()
@@ -197,7 +197,7 @@ def test_values_change_after_the_copy_that_is_written_behind(tmp_path):
 
 def test_at_most_one_checkpoint_is_on_its_way(tmp_path):
     held = {"model": tensors.of_parameters({"a": paddle.ones([1000, 1000])}, None)}
-    checkpoints = saving.Checkpoints(tmp_path, keep=2, behind=True)
+    checkpoints = saving.Checkpoints(tmp_path, keep=2, async_save=True)
     done = [saved.step for step in range(1, 5) for saved in checkpoints.save(step, held)]
     done += [saved.step for saved in checkpoints.finish()]
     assert done == [1, 2, 3, 4]
@@ -212,7 +212,7 @@ def test_parts_that_overlap_are_refused():
 
     with pytest.raises(ValueError, match=r"the parts \[0:2, 0:2\] and \[1:3, 0:2\] of a, .* overlap"):
         write_plan._wholes(held(0, 1))
-    assert write_plan._wholes(held(0, 2)) == {"model": {"a": Whole("float32", (4, 2))}}
+    assert write_plan._wholes(held(0, 2)) == {"model": {"a": TensorSpec("float32", (4, 2))}}
 
 
 @settings(deadline=None, max_examples=100)
@@ -244,9 +244,9 @@ def test_old_checkpoints_that_stay_do_not_fail_the_new_one(tmp_path, monkeypatch
 
 
 def test_a_file_that_nobody_has_read_back_is_refused(tmp_path):
-    with folders.begun(tmp_path, 1) as folder:
+    with folders.staging_folder(tmp_path, 1) as folder:
         (folder / "a").write_text("a")
-        files = folders.described(folder, ["a"])
+        files = folders.checksums(folder, ["a"])
         (folder / "late").write_text("b")
         with pytest.raises(OSError, match=r"has not been read back: .*late"):
             folders.commit(folder, folders.path_of(tmp_path, 1), files)

@@ -94,7 +94,7 @@ def test_fine_tuning_on_conversations(run, inputs, tmp_path):
     assert status == 0
     train, evaluation = losses(out)
     assert train[STEPS] < train[1] and evaluation[STEPS] < evaluation[2]
-    assert "note     20 conversations in " in said and "which fill" in said
+    assert "note     20 conversations in " in said and "filled to" in said
     assert "turns are formatted as User: and Assistant:" in said
     assert "prompt   '<|begin_of_text|>User: 0 + 1?\\nAssistant:'" in said
     tokenizer = load_tokenizer(checkpoint.path_of(out, STEPS))

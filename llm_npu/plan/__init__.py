@@ -1,13 +1,13 @@
-"""The planner: does a run fit, how fast is it, what limits it? Importing it imports no framework.
+"""The planner: does a run fit, how fast is it, and what limits it? Importing it imports no framework.
 
-From the sizes of a model to the answer:
+From a model's sizes to the answer:
 
-    shape, layout         the sizes of a model, and how cards share a run of it
+    shape, layout         the sizes of a model, and the layout of a run over cards
     step_model/           the operations of a step, and their time by a roofline model
-    memory_model/         the memory that a card holds during a step
+    memory_model/         the memory of a card during a step
     cost                  the time of a whole step
     search                the fastest layout that fits
-    answer                all of it, with alternatives and the cheapest change that makes a run fit
+    answer                all of the above, with alternatives and the cheapest change that makes a run fit
     table, page           the answer as text and as HTML
     dry_run, journal      the same step recorded from the program itself, without computing
 """

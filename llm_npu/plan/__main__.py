@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _switch(word: str) -> bool:
-    """``true`` or ``false``, as the script's arguments have it."""
+    """``true`` or ``false``, as in the script's arguments."""
     if word.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
     return word.lower() == "true"
@@ -45,11 +45,11 @@ _SWITCH = {"type": _switch, "nargs": "?", "const": True, "metavar": "true"}
 
 
 def _way(word: str) -> str:
-    """A way to overlap; the script's pipelined:N for the number of pieces that is planned."""
+    """An overlap mode; for the script's pipelined:N, N must be the planned number of chunks."""
     name, _, pieces = word.partition(":")
     if pieces and (name, pieces) != ("pipelined", str(cost.PIECES)):
         raise argparse.ArgumentTypeError(
-            f"{word} is not planned; give pipelined:{cost.PIECES} or another way"
+            f"{word} cannot be planned; give pipelined:{cost.PIECES} or another mode"
         )
     return name
 
@@ -72,18 +72,18 @@ def parser() -> Parser:
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
     add("--overlap", type=_way, metavar="WAY", help=", ".join(OVERLAPS) + " (default: serial)")
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
-    add("--search", action="store_true", help="find the fastest layout that fits; no degrees then")
+    add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
     add("--json", action="store_true", help="print JSON")
     add("--html", type=Path, metavar="FILE", help="also write an HTML page")
     return found
 
 
 def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]:
-    """The options of a command line, and its answer. ValueError with a sentence for bad input."""
+    """Parses the command line and computes the answer. ValueError with one sentence for bad input."""
     options = parser().parse_args(argv)
     names = {field.name for field in dataclasses.fields(Layout)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    if options.global_batch_size == 0:  # which a Layout takes for the default
+    if options.global_batch_size == 0:  # Layout's value for the default
         raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
         raise UserError("--recompute_granularity refines --recompute, which is off; give --recompute as well")
@@ -95,7 +95,7 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
                 raise UserError(f"--search looks for --{name} itself; leave one of the two out")
         if "global_batch_size" not in given:
             raise UserError("--search needs --global_batch_size: how many samples a step has")
-        given["tensor_parallel_degree"] = options.cards  # one replica, which any number of samples suits
+        given["tensor_parallel_degree"] = options.cards  # one replica, compatible with any number of samples
     shape = ModelShape.of(options.model_name_or_path)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     card = cards.card(options.card)
@@ -103,17 +103,17 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
 
 
 def _check_writable(file: Path) -> None:
-    """ValueError for a page that could not be written after the search for its contents."""
+    """ValueError before the search if the page could not be written after it."""
     if not file.parent.is_dir():
         raise UserError(
-            f"--html is {file}, but there is no folder {file.parent}; make it, or give another file"
+            f"--html is {file}, but the folder {file.parent} does not exist; create it, or give another file"
         )
     if file.is_dir():
-        raise UserError(f"--html is {file}, which is a folder; give the name of a file")
+        raise UserError(f"--html is {file}, which is a folder; give a file name")
 
 
 def as_json(answer: answers.Answer) -> dict[str, object]:
-    """What ``--json`` prints: seconds, bytes, and tokens a second of one card."""
+    """The output of ``--json``: seconds, bytes, and tokens per second of one card."""
     layout = {**dataclasses.asdict(answer.layout), "fused": sorted(answer.layout.fused)}
     change = None
     if answer.change:
@@ -156,9 +156,9 @@ def main(argv: list[str] | None = None) -> int:
         try:
             options, answer = planned(argv)
             if sys.stdout is None and not options.html:
-                raise UserError("there is no standard output to print to; open it, or give --html FILE")
+                raise UserError("there is no standard output; open it, or give --html FILE")
             if options.html:
-                from . import page  # not above: it draws with matplotlib
+                from . import page  # a late import: it draws with matplotlib
 
                 options.html.write_text(page.write(answer), encoding="utf-8")
             print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
         finally:  # --help, too, ends the program here
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as problem:
         print(f"llm_npu.plan: {problem}", file=sys.stderr)

@@ -16,10 +16,10 @@ from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
 
-# Of a card of 65536 MB, 62432 MB are free for programs (`data/cards.json`, the 910B2's memory_source).
+# Of a card's 65536 MB, 62432 MB are available to programs (`data/cards.json`, the 910B2's memory_source).
 SYSTEM = (65536 - 62432) << 20
-# HCCL keeps two buffers for each communication domain, of 200 MB unless HCCL_BUFFSIZE says otherwise (CANN's
-# reference of environment variables).
+# HCCL keeps two buffers per communication domain, of 200 MB unless HCCL_BUFFSIZE is set (CANN's reference of
+# environment variables).
 HCCL_BUFFERS = 2 * 200 << 20
 GIB = 1 << 30
 CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))  # 8 to 8192
@@ -27,7 +27,7 @@ CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))  # 8 to 8192
 
 @dataclass(frozen=True)
 class Gain:
-    """What the run would take with one setting changed; ``used``: whether ``what`` is in use."""
+    """The cost of the run with one setting changed; ``used``: whether ``what`` is in use."""
 
     what: str
     used: bool
@@ -37,10 +37,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class Scale:
-    """The run on another number of ``cards``: with the same samples per card if ``grows``, else per step.
+    """The run on another number of ``cards``, with the samples per card constant if ``grows``, else those per
+    step.
 
-    ``speed``: tokens per second and card, or 0 where it cannot run. ``limit``: the reason then; else where
-    most of the lost time goes.
+    ``speed``: tokens per second and card, or 0 if it cannot run. ``limit``: the reason if it cannot run, else
+    where most of the lost time goes.
     """
 
     cards: int
@@ -51,8 +52,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Answer:
-    """``limit``: the bytes that a program has of a card. ``change``: the layout that fits with the fewest
-    changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` is then its."""
+    """``limit``: the bytes of a card that are available to a program. ``change``: the layout that fits with
+    the fewest changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` then
+    applies to it."""
 
     shape: ModelShape
     layout: Layout
@@ -71,7 +73,7 @@ class Answer:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Seconds of a step by what they are spent on; they add up to the step."""
+        """Seconds of a step by category; they add up to the step."""
         time = self.time
         found = {f"compute: {kind}": seconds for kind, seconds in time.compute.items()}
         found |= {f"exposed communication: {group}": seconds for group, seconds in time.communication.items()}
@@ -84,19 +86,19 @@ class Answer:
 
     @property
     def aicpu_share(self) -> float:
-        """The share of a step that operators take on AICPU or on the host; 1 for all of it."""
+        """The share of a step spent in operators on AICPU or on the host, 0 to 1."""
         return self.time.compute.get("host", 0.0) / self.time.step_time_s
 
     @property
     def to_change(self) -> dict[str, object]:
-        """The arguments in which ``change`` differs: name -> value."""
+        """The arguments that ``change`` changes: name -> value."""
         return changed(self.layout, self.change.layout) if self.change else {}
 
 
 def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = False) -> Answer:
-    """The answer for ``layout``, or for the fastest layout that fits when it is to be ``searched``.
+    """The answer for ``layout``, or, if ``searched``, for the fastest layout that fits.
 
-    ValueError when the trainer cannot train ``shape`` so, and when a search finds none that fits.
+    ValueError if the trainer cannot train ``shape`` with it, or if no layout of a search fits.
     """
     limit = usable(card, layout)
     found = None
@@ -108,7 +110,7 @@ def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = Fals
         if not found.best:
             raise UserError(
                 f"{shape.name} does not fit on {layout.cards} cards with {limit / GIB:.1f} GiB for a "
-                f"program: the smallest of {found.considered} layouts takes {found.smallest / GIB:.1f} GiB "
+                f"program: the smallest of {found.considered} layouts needs {found.smallest / GIB:.1f} GiB "
                 "per card; give more --cards, or a smaller --max_seq_length"
             )
         layout = found.best[0].layout
@@ -133,14 +135,14 @@ def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = Fals
 
 
 def usable(card: Card, layout: Layout) -> int:
-    """The bytes of a card that are left for tensors: without the system's and HCCL's."""
+    """The bytes of a card available to tensors: without the system's and HCCL's."""
     degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.data_parallel_degree)
     groups = (layout.cards > 1) + sum(degree > 1 for degree in degrees)
     return card.memory - SYSTEM - groups * HCCL_BUFFERS
 
 
 def changed(before: Layout, after: Layout) -> dict[str, object]:
-    """The fields in which two layouts differ; without the granularity where nothing is recomputed."""
+    """The fields in which two layouts differ; without the granularity if nothing is recomputed."""
     names = (field.name for field in dataclasses.fields(Layout))
     found = {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
     if not after.recompute:
@@ -149,7 +151,7 @@ def changed(before: Layout, after: Layout) -> dict[str, object]:
 
 
 def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | None:
-    """The layout on the same cards that fits with the fewest changes, the fastest of these; None for none."""
+    """The layout on the same cards that fits with the fewest changes, the fastest of these, or None."""
 
     def changes(one: Found) -> int:
         return len(changed(layout, one.layout).keys() - {"recompute_granularity"})
@@ -168,7 +170,7 @@ def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | No
 
 
 def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
-    """Each fused operator the other way, and every other mask and overlap."""
+    """One alternative per fused operator (toggled), and per other mask and overlap."""
     others = []
     for name in sorted(layout.fused | set(OPERATORS)):
         if name == "moe" and not FAMILIES[shape.model_type].experts:
@@ -189,7 +191,8 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
 
 
 def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
-    """Whether the run can have ``mask``: a pipeline passes no documents on, and few models have a window."""
+    """Whether the run can use ``mask``: a pipeline does not pass documents on, and few models have a
+    window."""
     try:
         dataclasses.replace(layout, mask=mask).check(shape)
     except ValueError:
@@ -201,7 +204,7 @@ OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
 
 
 def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
-    """The same replica on 8 to 8192 cards, with a batch that grows with them and with a fixed one."""
+    """The same replica on 8 to 8192 cards, with a growing and with a fixed batch."""
     return tuple(
         Scale(cards, grows, *_on(shape, layout, card, cards, grows))
         for grows in (True, False)
@@ -220,10 +223,10 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
     elif samples % (rows := replicas * layout.per_device_train_batch_size):
         if samples < rows:
             return 0.0, f"{samples} samples per step are too few"
-        return 0.0, f"{samples} samples per step are no multiple of {rows}"
+        return 0.0, f"{samples} samples per step are not a multiple of {rows}"
     try:
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
-    except ValueError:  # of the layouts that are left, only interleaved ones
+    except ValueError:  # of the remaining layouts, only interleaved ones
         return 0.0, "too few micro batches for --virtual_pp_degree"
     memory = peak(shape, other).peak_memory_bytes
     if memory > usable(card, other):
@@ -233,7 +236,7 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
 
 
 def loss(time: cost.StepTime) -> str:
-    """What a step loses most to, apart from computing, and its share of the step."""
+    """The category on which a step loses most apart from computing, and its share of the step."""
     lost = {f"{group} communication": seconds for group, seconds in time.communication.items()}
     lost |= {"pipeline bubble": time.bubble, "host": time.host, "optimizer": time.optimizer}
     name = max(lost, key=lambda one: lost[one])

@@ -1,4 +1,4 @@
-"""Seconds of a training step, and where they go."""
+"""Seconds of a training step, and their breakdown."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .step_model.stage import TRAINER, Software
 
 DATA = Path(__file__).parent / "data"
 
-PIECES = 4  # into which the overlap "pipelined" cuts a product
+PIECES = 4  # number of chunks into which the overlap "pipelined" cuts a product
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one optimizer step, and what the slowest pipeline stage spends them on.
+    """Seconds of one optimizer step, with the breakdown for the slowest pipeline stage.
 
-    ``step_time_s`` is the sum of ``compute``, by kind of operation with recompute apart under "recompute";
-    ``communication`` by group, as far as nothing is computed meanwhile; ``bubble``, waiting for other stages;
-    ``host``, waiting for the host to launch; and ``optimizer``: clipping and the update, without their
-    communication. ``hidden``: of communication beside products. ``error``: relative, expected of
+    ``step_time_s`` is the sum of ``compute``, by kind of operation, with recompute separate under
+    "recompute"; exposed ``communication`` by group; ``bubble``, waiting for other stages; ``host``, waiting
+    for the host to launch; and ``optimizer``: clipping and the update, without their communication.
+    ``hidden``: communication that overlaps with products. ``error``: expected relative error of
     ``step_time_s``, as ``python -m benchmarks planner`` finds it on published runs.
     """
 
@@ -51,7 +51,7 @@ def fitted() -> Efficiencies:
 
 
 def strides(layout: Layout) -> Mapping[str, int]:
-    """How far apart a group's ranks are: tensor parallelism innermost, then sharding, stages, replicas."""
+    """The stride of a group's ranks: tensor parallelism is innermost, then sharding, stages, replicas."""
     tp, stages = layout.tensor_parallel_degree, layout.pipeline_parallel_degree
     return {
         "tp": 1,
@@ -72,7 +72,7 @@ class Tally:
     beside_backward: float = 0.0
 
     def hide(self, spent: float) -> None:
-        """``spent`` seconds of tensor-parallel communication run beside products."""
+        """``spent`` seconds of tensor-parallel communication overlap with products."""
         if spent:
             self.exposed["tp"] -= spent
             self.hidden += spent
@@ -85,9 +85,9 @@ class Tally:
 def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficiencies: Efficiencies) -> Tally:
     """Seconds of ``operations``.
 
-    A collective beside a product, which an all-gather feeds and any other follows, hides the share
-    ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined" at most what its pieces
-    allow.
+    A collective that overlaps with a product (an all-gather precedes it, any other follows it) hides the
+    share ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined", at most what the
+    chunks allow.
     """
     found, apart = Tally({}, {}), strides(layout)
     share = efficiencies.hidden
@@ -124,8 +124,8 @@ def step_time(
     efficiencies: Efficiencies | None = None,
     software: Software = TRAINER,
 ) -> StepTime:
-    """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; the fitted efficiencies unless
-    others are given."""
+    """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; uses the fitted efficiencies
+    by default."""
     efficiencies = efficiencies or fitted()
     same_as = program.distinct_stages(shape, layout, software)
     tallies = {
@@ -142,7 +142,12 @@ def step_time(
         stage: tally(program.once_a_step(shape, layout, stage, software), layout, card, efficiencies)
         for stage in sorted(set(same_as))
     }
-    for stage, end in ends.items():  # gradients leave while the last micro batch goes back, about two thirds
+    for (
+        stage,
+        end,
+    ) in (
+        ends.items()
+    ):  # gradients are sent during the backward of the last micro batch, about two thirds of it
         free = max(0.0, end.beside_backward - efficiencies.hidden * tallies[stage].device * 2 / 3)
         group = "sharding" if layout.sharding else "dp"
         end.exposed[group] = end.exposed.get(group, 0.0) + free

@@ -1,10 +1,10 @@
-"""A training run that is followed and not computed: its memory, and what the device is asked to do.
+"""A dry run of training: the program runs without computing, and its memory and device calls are recorded.
 
     VIRTUAL_NPU_DRY=1 VIRTUAL_NPU_JOURNAL=step.jsonl \\
         python scripts/run_llama_npu.py --model_name_or_path llama2-7b --max_steps 1 ...
 
-The program is the real one, and so are its shapes, allocations and calls. No number that it handles is one:
-there is no loss, no text, no checkpoint, and no figure of speed. ``llm_npu.plan.journal`` reads the journal.
+The program, its shapes, allocations and calls are the real ones. Its numbers are meaningless: there is no
+loss, no text, no checkpoint, and no measured speed. ``llm_npu.plan.journal`` reads the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from llm_npu.plan import journal
 from llm_npu.training.run import Feature, Run
 from paddle_fused import paddle_release, virtual_npu
 
-NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints would mean nothing"
+NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"
 SHOWN = 8
 FOLDER = "dry_run"
 TERA = 1e12
@@ -42,23 +42,23 @@ class Journal(Feature):
 
 
 class DryRun(Feature):
-    """Keeps nothing of the steps, and says what they take (VIRTUAL_NPU_DRY)."""
+    """Discards the results of steps, and reports their memory and operations (VIRTUAL_NPU_DRY)."""
 
     def takes_part(self, run: Run) -> bool:
         return run.device.dry
 
     def configure(self, run: Run) -> None:
-        """ValueError for what would go by measured times: nothing takes any here."""
+        """ValueError for settings that depend on measured times: a dry run has none."""
         training = run.arguments.training
         if training.overlap == "auto":
             raise UserError(
-                "--overlap auto chooses by times that it measures, and a dry run (VIRTUAL_NPU_DRY=1) "
-                "computes nothing; name the way: serial, mc2 or pipelined:N"
+                "--overlap auto chooses by measured times, and a dry run (VIRTUAL_NPU_DRY=1) computes "
+                "nothing; choose serial, mc2 or pipelined:N"
             )
         if training.peak_tflops == MEASURED:
             raise UserError(
                 "--peak_tflops measured times products, and a dry run (VIRTUAL_NPU_DRY=1) computes none; "
-                "leave it out"
+                "omit it"
             )
 
     def on_model(self, run: Run) -> None:
@@ -69,17 +69,17 @@ class DryRun(Feature):
         trainer.remove_callback(type(trainer.recorder))
         trainer.add_callback(NothingToKeep())
         trainer.keep_results = lambda: None
-        trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # whose checkpoints stay
+        trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # keep its checkpoints
 
     def report(self, run: Run) -> None:
-        """Of a pipeline, a process of each stage speaks."""
+        """In a pipeline, one process of each stage reports."""
         virtual_npu.flush_journal()
         say()
         if ranks.count() > 1:
-            say(f"rank     {ranks.number()} of {ranks.count()}, which stands for those that do the same")
-        say(
-            f"dry run  {run.trainer.state.global_step} steps followed, and nothing computed: there is no loss"
-        )
+            say(
+                f"rank     {ranks.number()} of {ranks.count()}, which represents the ranks with the same work"
+            )
+        say(f"dry run  {run.trainer.state.global_step} steps recorded, nothing computed: there is no loss")
         say(f"memory   {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))} at the most")
         file = virtual_npu.journal_file()
         if file is not None:
@@ -89,7 +89,7 @@ class DryRun(Feature):
 
 
 class StepMarks(TrainerCallback):
-    """Writes what the groups of processes are for, and where each step begins and ends."""
+    """Writes the purpose of each process group, and the begin and end of each step."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         device = int(paddle.device.get_device().rpartition(":")[2])
@@ -106,7 +106,7 @@ class StepMarks(TrainerCallback):
 
 
 def _groups() -> dict:
-    """The groups of fleet, by what ``operations.GROUPS`` calls them."""
+    """The groups of fleet, under their names in ``operations.GROUPS``."""
     hcg = getattr(fleet.fleet, "_hcg", None)
     if hcg is None:
         return {}
@@ -119,7 +119,7 @@ def _groups() -> dict:
 
 
 class NothingToKeep(TrainerCallback):
-    """No log, evaluation or checkpoint: they would show numbers that nobody has computed."""
+    """Disables logs, evaluation and checkpoints: their numbers would be meaningless."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         pipeline = _groups().get("pp")

@@ -1,11 +1,11 @@
-"""Reads a virtual NPU's journal (VIRTUAL_NPU_JOURNAL): operators, collectives and the lives of allocations.
+"""Reads a virtual NPU's journal (VIRTUAL_NPU_JOURNAL): operators, collectives and allocation lifetimes.
 
     journal = read("step.jsonl")
     journal.steps[0].calls[0].flops
     journal.peak_bytes
 
-What the trainer marks (``llm_npu.plan.dry_run``) divides it into steps. A journal of a real run and one of a
-dry run of the same program have the same calls.
+The trainer's marks (``llm_npu.plan.dry_run``) divide it into steps. The journals of a real run and of a dry
+run of the same program contain the same calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tensor = tuple[str, tuple[int, ...]]  # dtype, shape
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operator. ``allocated``: bytes that all tensors of the device held at its end."""
+    """One operator call. ``allocated``: bytes of all tensors on the device at its end."""
 
     name: str
     dtype: str
@@ -42,14 +42,15 @@ class Call:
 
     @property
     def bytes(self) -> int:
-        """Bytes of what it reads and of what it writes, each tensor once."""
+        """Bytes read and written, each tensor counted once."""
         return sum(_bytes(tensor) for tensor in (*self.inputs, *self.outputs))
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions; one for each element of the largest tensor where it is no product.
+        """Multiplications and additions; for other operators than products, one per element of the largest
+        tensor.
 
-        Attention counts every query against every key, whatever its mask.
+        Attention counts every query-key pair, whatever the mask.
         """
         products = _products(self.name, [shape for _, shape in self.inputs], [s for _, s in self.outputs])
         if products is not None:
@@ -68,7 +69,7 @@ class Call:
         return "vector" if _products(self.name, *self._shapes()) is None else "matmul"
 
     def operation(self) -> Operation:
-        """The call as the cost model takes it."""
+        """The call as an operation of the cost model."""
         return Operation(
             name=self.name,
             kind=self.kind,
@@ -84,9 +85,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective or transfer. ``elements`` as the interface counts them: those of one rank's part
-    for all_gather and reduce_scatter. ``bytes``: of as many elements. ``stream``: 0 is the one that computes.
-    ``group``: one of ``operations.GROUPS``, or "" for all processes.
+    """One collective or transfer. ``elements``: as in the interface, those of one rank's part for all_gather
+    and reduce_scatter. ``bytes``: of these elements. ``stream``: 0 is the compute stream. ``group``: one of
+    ``operations.GROUPS``, or "" for all processes.
     """
 
     kind: str
@@ -106,7 +107,8 @@ class Collective:
 
 @dataclass(frozen=True)
 class Life:
-    """An allocation. ``begin`` and ``end`` count the journal's lines; ``end`` is None if it outlived it."""
+    """An allocation. ``begin`` and ``end`` are line numbers of the journal; ``end`` is None if it is never
+    freed."""
 
     bytes: int
     by: str
@@ -116,7 +118,7 @@ class Life:
 
 @dataclass
 class RecordedStep:
-    """What the device was asked to do in one step, in order. ``first`` and ``last``: its lines."""
+    """The device calls of one step, in order. ``first`` and ``last``: its lines."""
 
     first: int
     last: int = 0
@@ -132,10 +134,10 @@ class RecordedStep:
 class Journal:
     steps: list[RecordedStep]
     lives: list[Life]
-    peak_bytes: int  # that all tensors of the device held at the end of a call
+    peak_bytes: int  # of all tensors on the device at the end of a call
 
     def held_at(self, line: int) -> dict[str, int]:
-        """Bytes by the operator that has allocated them, of the lives that a line falls into."""
+        """Bytes by the operator that allocated them, of the allocations that are live at a line."""
         found: dict[str, int] = {}
         for life in self.lives:
             if life.begin <= line and (life.end is None or line < life.end):
@@ -144,7 +146,7 @@ class Journal:
 
 
 def read(file: str | Path) -> Journal:
-    """The journal in ``file``. ValueError if it is none, naming the line."""
+    """Read the journal in ``file``. ValueError, with the line, if it is not a journal."""
     with Path(file).open(encoding="utf-8", errors="replace") as lines:
         return _read(lines, str(file))
 
@@ -206,7 +208,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    """A whole number of 64 bits, as the plugin writes them; -1 for a peer that there is not."""
+    """A 64-bit integer as the plugin writes it; -1 for a missing peer."""
     if type(value) is not int or not -1 <= value < 1 << 64:
         raise TypeError
     return value
@@ -232,11 +234,11 @@ def _products(name: str, inputs: list, outputs: list) -> int | None:
     if name in ("flash_attention_npu", "pf_flash_attention") and len(inputs) > 1:
         return 4 * _scores(*inputs[:2])
     if name in ("flash_attention_npu_grad", "pf_flash_attention_grad") and len(inputs) > 1:
-        return 10 * _scores(*inputs[:2])  # five products for two
+        return 10 * _scores(*inputs[:2])  # five products instead of two
     if name == "pf_linear_cross_entropy" and len(inputs) > 1:
         return _head(*inputs[:2])
     if name in ("pf_linear_cross_entropy_grad", "pf_linear_cross_entropy_with_backward") and len(inputs) > 1:
-        return 3 * _head(*inputs[:2])  # the logits again, and two gradients
+        return 3 * _head(*inputs[:2])  # recomputed logits, and two gradients
     if name == "pf_grouped_matmul" and len(inputs) > 1:
         return 2 * math.prod(inputs[0]) * inputs[1][-1]
     return None
@@ -251,7 +253,7 @@ def _matmul(x: tuple[int, ...], out: tuple[int, ...]) -> int:
 
 
 def _scores(query: tuple[int, ...], key: tuple[int, ...]) -> int:
-    """Elements of all scores, times the size of a head: of [B, S, N, D], or of [T, N, D]."""
+    """Number of scores times head size, from [B, S, N, D] or [T, N, D]."""
     keys = key[-3]
     return math.prod(query) * keys
 

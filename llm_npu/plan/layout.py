@@ -1,4 +1,4 @@
-"""How a run is shared by cards, under the names of the script's arguments. Imports no framework."""
+"""The layout of a run over cards, under the names of the script's arguments. Imports no framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle_fused import registry
 
 from .shape import ModelShape
 
-# Fused operators by the planner's names, and the script's arguments that switch them.
+# Fused operators by the planner's names, and the script's switches for them.
 _REGISTERED = {
     "attention": "flash_attention",
     "rms_norm": "rms_norm",
@@ -47,13 +47,13 @@ COUNTS = (
 class Layout:
     """A run on ``cards`` = tensor x pipeline x data-parallel cards.
 
-    ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples of
-    a micro batch; ``global_batch_size``: of an optimizer step on all cards, 0 for one micro batch of each
-    replica. ``overlap``: how tensor-parallel layers communicate while they compute. ``fused``: the fused
-    operators in use. ``mask``: what attention may see: "causal", "full", or what skips more of it, a "band"
-    of a sliding window or the "documents" of packed samples.
+    ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples
+    per micro batch; ``global_batch_size``: samples per optimizer step on all cards, 0 for one micro batch per
+    replica. ``overlap``: how tensor-parallel layers overlap communication with compute. ``fused``: the fused
+    operators in use. ``mask``: the attention mask: "causal", "full", or one that skips more: a "band"
+    (sliding window) or the "documents" of packed samples.
 
-    ValueError for a value that no run can have.
+    ValueError for invalid values.
     """
 
     cards: int
@@ -85,53 +85,52 @@ class Layout:
                 accepted = ", ".join(filter(None, choices))
                 raise UserError(f"--{name} is {getattr(self, name)!r}, but must be one of {accepted}")
         if unknown := sorted(set(self.fused) - FUSED):
-            raise UserError(f"{unknown[0]!r} is no fused operator; there are {', '.join(sorted(FUSED))}")
+            raise UserError(f"{unknown[0]!r} is not a fused operator; accepted: {', '.join(sorted(FUSED))}")
         if self.cards % degree:
             raise UserError(
                 f"--tensor_parallel_degree {self.tensor_parallel_degree} times --pipeline_parallel_degree "
                 f"{self.pipeline_parallel_degree} is {degree}, which does not divide --cards {self.cards}; "
-                "give degrees whose product does"
+                "choose degrees whose product does"
             )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
             raise UserError(
                 f"--global_batch_size is {self.global_batch_size}, but {self.data_parallel_degree} "
                 "data-parallel replicas with --per_device_train_batch_size "
-                f"{self.per_device_train_batch_size} take {rows} samples at a time; give a multiple of {rows}"
+                f"{self.per_device_train_batch_size} take {rows} samples at a time; choose a multiple of "
+                f"{rows}"
             )
         if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
             raise UserError(
-                f"--sharding {self.sharding} does not go with a pipeline; give stage1, or leave "
-                "--pipeline_parallel_degree out"
+                f"--sharding {self.sharding} cannot be combined with a pipeline; use stage1, or omit "
+                "--pipeline_parallel_degree"
             )
         if self.tensor_parallel_degree > 1 and self.sharding == "stage3":
             raise UserError(
-                "--sharding stage3 does not go with tensor parallelism; give stage1 or stage2, or leave "
-                "--tensor_parallel_degree out"
+                "--sharding stage3 cannot be combined with tensor parallelism; use stage1 or stage2, or "
+                "omit --tensor_parallel_degree"
             )
         if self.sequence_parallel and self.tensor_parallel_degree == 1:
-            raise UserError(
-                "--sequence_parallel splits what tensor-parallel layers share; give --tensor_parallel_degree"
-            )
+            raise UserError("--sequence_parallel needs tensor-parallel layers; give --tensor_parallel_degree")
         if self.virtual_pp_degree > 1:
             self._check_interleaved()
 
     def _check_interleaved(self) -> None:
-        """What Paddle asks of a pipeline whose stages have several parts, and whole groups of micro batches.
+        """Paddle's constraints on interleaved pipelines, restricted to whole groups of micro batches.
 
-        The schedule that is predicted is that of whole groups.
+        The planner models the schedule of whole groups only.
         """
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
         if stages < 3:
             raise UserError(
-                f"--virtual_pp_degree is {self.virtual_pp_degree}, which takes a pipeline of 3 stages or "
+                f"--virtual_pp_degree is {self.virtual_pp_degree}, which needs a pipeline of 3 stages or "
                 f"more; --pipeline_parallel_degree is {stages}"
             )
         if micro_batches % stages or micro_batches < 2 * stages:
             raise UserError(
-                f"--virtual_pp_degree takes micro batches in groups of {stages}, as many as stages, and at "
-                f"least two groups; a step has {micro_batches}; give another --global_batch_size, or leave "
-                "--virtual_pp_degree out"
+                f"--virtual_pp_degree needs micro batches in groups of {stages}, the number of stages, and "
+                f"at least two groups; a step has {micro_batches}; choose another --global_batch_size, or "
+                "omit --virtual_pp_degree"
             )
 
     @property
@@ -140,7 +139,7 @@ class Layout:
 
     @property
     def micro_batches(self) -> int:
-        """Those of one replica in one optimizer step: ``--gradient_accumulation_steps``."""
+        """Micro batches of one replica per optimizer step: ``--gradient_accumulation_steps``."""
         return self.global_batch_size // (self.data_parallel_degree * self.per_device_train_batch_size)
 
     @property
@@ -149,14 +148,14 @@ class Layout:
 
     @property
     def sharding_degree(self) -> int:
-        """Between how many cards what is sharded is shared."""
+        """The number of cards that share sharded states."""
         return self.data_parallel_degree if self.sharding else 1
 
     def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
         """The number of decoder layers of every pipeline stage.
 
-        Equal numbers where the stages divide the layers; else PaddleNLP shares embedding, layers, last norm
-        and head equally, the later stages having what is left over.
+        Equal numbers if the number of stages divides that of layers; otherwise PaddleNLP distributes
+        embedding, layers, last norm and head evenly, and the later stages get the remainder.
         """
         layers, stages = shape.num_hidden_layers, self.pipeline_parallel_degree
         if layers % stages == 0:
@@ -168,7 +167,7 @@ class Layout:
         return tuple(sizes)
 
     def check(self, shape: ModelShape) -> None:
-        """ValueError with a sentence when the trainer cannot train ``shape`` so."""
+        """ValueError with one sentence if the trainer cannot train ``shape`` with this layout."""
         training = SimpleNamespace(
             world_size=self.cards,
             tensor_parallel_degree=self.tensor_parallel_degree,
@@ -189,18 +188,19 @@ class Layout:
             reset_attention_mask=self.mask == "documents",
         )
         model = SimpleNamespace(model_name_or_path=shape.name, finetuning_type="full")
-        # A band is the sliding window that the trainer lacks: what it would give may be asked.
+        # The trainer has no sliding window, which a band needs; the planner may still be asked what it would
+        # gain.
         asked = replace(shape, sliding_window=None) if self.mask == "band" else shape
         check_model(SimpleNamespace(training=training, data=data, model=model), asked)
         if self.mask == "band" and not shape.has_band(self.max_seq_length):
             raise UserError(
-                f"--mask band is a sliding window, and {shape.name} has none that is shorter than "
-                f"--max_seq_length {self.max_seq_length}; leave --mask out"
+                f"--mask band is a sliding window, but {shape.name} has none shorter than --max_seq_length "
+                f"{self.max_seq_length}; omit --mask"
             )
         if min(self.stage_layers(shape)) < 1:
             raise UserError(
-                f"--pipeline_parallel_degree is {self.pipeline_parallel_degree}, but of the "
-                f"{shape.num_hidden_layers} layers of {shape.name} not every stage would get one; give a "
+                f"--pipeline_parallel_degree is {self.pipeline_parallel_degree}, but the "
+                f"{shape.num_hidden_layers} layers of {shape.name} leave a stage without a layer; choose a "
                 f"degree that divides {shape.num_hidden_layers}"
             )
 

@@ -1,4 +1,4 @@
-"""The planner's answer as a page that needs nothing else."""
+"""The planner's answer as a self-contained HTML page."""
 
 from __future__ import annotations
 

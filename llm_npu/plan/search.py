@@ -1,4 +1,4 @@
-"""The fastest layout that fits, among all that the trainer has."""
+"""The fastest layout that fits, among all that the trainer supports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .layout import SHARDING, Layout
 from .memory_model.memory import Memory, peak
 from .shape import ModelShape
 
-# Of recompute: off, or how much of a layer is computed again.
+# Recompute: off, or its granularity.
 RECOMPUTE = (
     {"recompute": False},
     {"recompute": True, "recompute_granularity": "core_attn"},
@@ -25,7 +25,7 @@ RECOMPUTE = (
 
 @dataclass(frozen=True)
 class Found:
-    """A layout with what it takes: ``seconds`` a step by the cost model, and its memory."""
+    """A layout with its cost: ``seconds`` per step by the cost model, and its memory."""
 
     layout: Layout
     seconds: float
@@ -34,9 +34,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """``best``: the fastest first. ``considered``: layouts that could train, ``fitting``: that fit.
+    """``best``: the fastest first. ``considered``: number of trainable layouts, ``fitting``: of those that
+    fit.
 
-    ``smallest``: the least memory of any layout that could train, in bytes.
+    ``smallest``: the least memory of any trainable layout, in bytes.
     """
 
     best: tuple[Found, ...]
@@ -46,7 +47,7 @@ class Search:
 
 
 def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[Layout]:
-    """All layouts of the run ``like`` that the trainer has: same cards, samples, operators and overlap.
+    """All layouts of the run ``like`` that the trainer supports: same cards, samples, operators and overlap.
 
     A tensor-parallel group stays within a server: its collectives are in every layer.
     """
@@ -70,7 +71,7 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
 
 
 def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
-    """With and without sharding, sequence parallelism and recompute; none where the degrees cannot be."""
+    """With and without sharding, sequence parallelism and recompute; none for impossible degrees."""
     try:
         plain = dataclasses.replace(like, **fields)
         plain.check(shape)
@@ -89,13 +90,13 @@ def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> I
 def fitting(
     shape: ModelShape, like: Layout, limit: Callable[[Layout], int], cards_per_server: int
 ) -> tuple[list[Found], int, int]:
-    """The layouts whose peak is within ``limit`` of them, not timed yet (0 seconds).
+    """The layouts whose peak is within ``limit``, not timed yet (0 seconds).
 
-    Beside them: how many could train, and the least memory of any of these, in bytes. ValueError where no
-    layout could train ``shape``, whatever its memory.
+    Also the number of trainable layouts, and the least memory of any of these, in bytes. ValueError if no
+    layout can train ``shape``, whatever its memory.
     """
     found, considered, smallest = [], 0, 0
-    too_large: set[Layout] = set()  # with micro batches of one sample: larger ones hold no less
+    too_large: set[Layout] = set()  # with micro batches of one sample: larger ones need no less memory
     for layout in layouts(shape, like, cards_per_server):
         considered += 1
         kind = dataclasses.replace(layout, per_device_train_batch_size=1)
@@ -109,8 +110,9 @@ def fitting(
             too_large.add(kind)
     if not considered:
         raise UserError(
-            f"no degrees share {shape.name} and --global_batch_size {like.global_batch_size} on --cards "
-            f"{like.cards}; give a batch that is a multiple of some power of two, or another number of cards"
+            f"no degrees divide {shape.name} and --global_batch_size {like.global_batch_size} over --cards "
+            f"{like.cards}; choose a batch that is a multiple of some power of two, or another number of "
+            "cards"
         )
     return found, considered, smallest
 
@@ -123,9 +125,9 @@ def search(
     seconds: Callable[[Layout], float],
     keep: int = 5,
 ) -> Search:
-    """The ``keep`` fastest layouts that fit; of equals that with less memory.
+    """The ``keep`` fastest layouts that fit; less memory breaks ties.
 
-    ``limit``: the bytes of a card that are left for tensors. ``seconds``: of a step. ValueError as `fitting`.
+    ``limit``: the bytes of a card available to tensors. ``seconds``: of a step. ValueError as `fitting`.
     """
     found, considered, smallest = fitting(shape, like, limit, cards_per_server)
     timed = [dataclasses.replace(one, seconds=seconds(one.layout)) for one in found]
@@ -134,6 +136,6 @@ def search(
 
 
 def _divisors(number: int) -> list[int]:
-    """Ascending; none of 0."""
+    """Divisors, ascending; none of 0."""
     small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
     return small + [number // divisor for divisor in reversed(small) if divisor * divisor < number]

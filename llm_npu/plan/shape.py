@@ -1,4 +1,4 @@
-"""The sizes of a model, as far as time and memory depend on them. Importing it imports no framework."""
+"""The sizes of a model that determine time and memory. Importing it imports no framework."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from llm_npu.models.paddlenlp.families import FAMILIES
 class ModelShape:
     """The sizes of a causal language model, under the names of its configuration.
 
-    ``num_experts``: 0 for a dense model; then ``intermediate_size`` is that of its feed-forward layers, else
-    of one expert. ``shared_expert_intermediate_size``: of the expert that every token has (Qwen2-MoE), or 0.
+    ``num_experts``: 0 for a dense model. ``intermediate_size``: of the feed-forward layers of a dense model,
+    else of one expert. ``shared_expert_intermediate_size``: of the shared expert (Qwen2-MoE), or 0.
     ``attention_bias``: the query, key and value projections have biases (Qwen2).
     """
 
@@ -43,7 +43,7 @@ class ModelShape:
 
     @property
     def num_experts_per_tok(self) -> int:
-        """``experts_per_token`` under the name that PaddleNLP's configurations have."""
+        """``experts_per_token`` under its name in PaddleNLP's configurations."""
         return self.experts_per_token
 
     @property
@@ -57,7 +57,7 @@ class ModelShape:
 
     @property
     def layer_parameters(self) -> int:
-        """The numbers in the weights of one decoder layer."""
+        """The elements of the weights of one decoder layer."""
         hidden, query_and_key = self.hidden_size, self.hidden_size + self.key_value_size
         attention = 2 * hidden * query_and_key
         if self.attention_bias:
@@ -69,17 +69,18 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """The numbers in all weights."""
+        """The elements of all weights."""
         matrices = 1 if self.tie_word_embeddings else 2
         ends = matrices * self.vocab_size * self.hidden_size + self.hidden_size
         return ends + self.num_hidden_layers * self.layer_parameters
 
     @classmethod
     def of(cls, name_or_path: str) -> ModelShape:
-        """Of a preset, or of a directory with a config.json. ValueError as ``presets.model_config``."""
+        """The shape of a preset, or of a directory with a config.json. ValueError as
+        ``presets.model_config``."""
         stated = presets.fields_of(name_or_path)
         family = FAMILIES[stated["model_type"]]
-        # A file may have fields that its family does not read, such as the experts of another one.
+        # A file may have fields that its family ignores, such as the experts of another family.
         found = {name: stated.get(name, value) for name, value in family.defaults.items()}
         if found["num_key_value_heads"] is None:
             found["num_key_value_heads"] = found["num_attention_heads"]

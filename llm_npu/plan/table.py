@@ -24,7 +24,7 @@ def write(answer: Answer) -> str:
 
 
 def sentences(answer: Answer) -> list[str]:
-    """The answer in short."""
+    """The answer as a few sentences."""
     time, peak = answer.time, answer.memory.fullest
     speed = (
         f"{answer.shape.name} on {answer.layout.cards} x {answer.card.name}: "
@@ -63,7 +63,7 @@ def _cards(number: int) -> str:
 
 
 def command(answer: Answer) -> str:
-    """How the run is started: of the layout that fits, if one does; "" if none does."""
+    """The command of the run, for the layout that fits; "" if none does."""
     if not answer.fits and not answer.change:
         return ""
     layout = answer.change.layout if answer.change else answer.layout
@@ -72,7 +72,7 @@ def command(answer: Answer) -> str:
 
 
 def arguments(shape: ModelShape, layout: Layout) -> list[str]:
-    """Those of the script, with ``--nproc`` where one machine is enough."""
+    """The script's arguments, with ``--nproc`` if one machine is enough."""
     own = ["--nproc", str(layout.cards)] if 1 < layout.cards <= CARDS_OF_SERVER else []
     return [*own, *layout.arguments(shape)]
 
@@ -96,7 +96,7 @@ def notes(answer: Answer) -> list[str]:
     if layout.sharding == "stage3":
         found.append(
             "--sharding stage3: every process builds the whole model before sharding it, "
-            f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the peak leaves out."
+            f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the peak does not include."
         )
     return found
 

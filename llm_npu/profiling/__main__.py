@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _report(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as problem:
         print(f"llm_npu.profiling: {problem}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Records some steps of a program: Paddle's profiler for host and device, msprof for a card."""
+"""Records some steps of a program with Paddle's profiler for host and device, and msprof for a card."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TRACE, PADDLE_TRACE, SUMMARY = "trace.json", "host.paddle_trace.json", "summary.
 
 
 class Capture:
-    """A context in which ``step()`` ends each step of the program; the ``active`` ones are recorded.
+    """A context in which ``step()`` ends each step of the program; the ``active`` steps are recorded.
 
-    ``folder``/rank_N gets what ``docs/profiling.md`` lists. The first ``skip`` steps pass as if nothing
-    were there, the ``warmup`` ones with the profiler ready. ``shapes`` adds the kernels' shapes and dtypes to
-    the timeline, ``memory`` what Paddle's allocators do, ``call_sites`` the line of the program that called
-    each kernel (on the virtual NPU). ``profiler`` is Paddle's ``Profiler``; ``done`` tells whether the files
-    are written.
+    ``folder``/rank_N gets the files listed in ``docs/profiling.md``. The first ``skip`` steps run without the
+    profiler, the ``warmup`` ones with the profiler ready. ``shapes`` adds the kernels' shapes and dtypes to
+    the timeline, ``memory`` the events of Paddle's allocators, ``call_sites`` the line of the program that
+    called each kernel (on the virtual NPU). ``profiler`` is Paddle's ``Profiler``; ``done`` tells whether the
+    files are written.
 
-    ValueError, on entering: for numbers that make no sense, a folder that holds a profile already, a device
-    other than npu, beside another profiler of Paddle's, and on a card if msprof is missing or ``prepare`` has
-    not been called in time. On leaving: if the first recorded step did not come.
+    ValueError, on entering: for invalid numbers, a folder that already contains a profile, a device other
+    than npu, another active profiler of Paddle's, and on a card if msprof is missing or ``prepare`` was not
+    called in time. On leaving: if the first recorded step was not reached.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Capture:
         if active < 1 or warmup < 0 or skip < 0:
             raise UserError(
                 f"A capture of {active} active steps after {skip} skipped and {warmup} warm-up steps was "
-                "asked for; accepted: 1 or more active ones, 0 or more of the others"
+                "requested; accepted: 1 or more active steps, 0 or more of the others"
             )
         self.folder = folders.of_rank(folder)
         self.done = False
@@ -59,12 +59,12 @@ class Capture:
     def __exit__(self, kind, error, traceback) -> None:
         if not self.stop() and error is None:
             raise UserError(
-                f"The capture ended after {self._steps} steps, before the first that it was to record (after "
+                f"The capture ended after {self._steps} steps, before the first one to record (after "
                 f"{self._skip} skipped and {self._warmup} warm-up steps); run more steps, or ask for fewer"
             )
 
     def start(self) -> None:
-        """Begin with the first step. As entering the context."""
+        """Start with the first step, as on entering the context."""
         from paddle import profiler
 
         self._virtual = _is_virtual(self._call_sites)
@@ -72,18 +72,18 @@ class Capture:
             msprof.check()
             if not folders.is_prepared(self._asked):
                 raise UserError(
-                    "A card's plugin reads where profiles go when paddle is imported: call "
+                    "A card's plugin reads the profile folder when paddle is imported: call "
                     f"llm_npu.profiling.prepare({str(self._asked)!r}) before that, or set "
                     f"{' and '.join(folders.VARIABLES)} to {self.folder}"
                 )
         if folders.profiles(self.folder):
-            raise UserError(f"{self.folder} holds a profile already; remove it or give another folder")
+            raise UserError(f"{self.folder} already contains a profile; remove it or give another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         folders.prepare(self._asked)
         if self._virtual:
             virtual_npu.record_call_sites(self._call_sites)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is no warm-up: it was asked for
+            warnings.simplefilter("ignore")  # the warning about a missing warm-up: it was requested
             schedule = profiler.make_scheduler(
                 closed=self._skip, ready=self._warmup, record=self._active, repeat=1
             )
@@ -110,22 +110,22 @@ class Capture:
             self._end()
 
     def stop(self) -> bool:
-        """End early; the steps that were recorded are written. Whether there are any."""
+        """Stop early; recorded steps are written. Returns whether there are any."""
         from paddle.profiler import ProfilerState
 
         if self.done:
             return True
         ready = self.profiler.current_state == ProfilerState.READY
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing is saved: the caller hears it
+            warnings.simplefilter("ignore")  # the warning that nothing is saved: the caller is told
             self._end()
-        if ready:  # a profiler that is ready must record to stop: a moment, of which Paddle tells nobody
+        if ready:  # a ready profiler must record to stop: only briefly, and Paddle reports nothing
             for profile in folders.profiles(self.folder):
                 shutil.rmtree(profile)
         return self.done
 
     def _wait_at_border(self) -> None:
-        """Before the first recorded step and after the last, the device finishes what it has to do."""
+        """Synchronises the device before the first recorded step and after the last."""
         if self._steps in (self._skip + self._warmup, self._skip + self._warmup + self._active):
             import paddle
 
@@ -133,7 +133,7 @@ class Capture:
 
     def _end(self) -> None:
         self.profiler.stop()
-        self.profiler.profiler = None  # makes room for the next: Paddle has one at a time
+        self.profiler.profiler = None  # makes room for the next one: Paddle has one at a time
         if self._virtual:
             virtual_npu.record_call_sites(False)
 
@@ -161,10 +161,10 @@ def _is_virtual(call_sites: bool) -> bool:
 
     if not paddle.device.get_device().startswith("npu"):
         raise UserError(
-            f"Profiles are of the device npu, and the program computes on {paddle.device.get_device()}; call "
-            "paddle.set_device('npu') first"
+            f"Profiles are taken on the device npu, but the program runs on {paddle.device.get_device()}; "
+            "call paddle.set_device('npu') first"
         )
     virtual = virtual_npu.is_active()
     if call_sites and not virtual:
-        raise UserError("call_sites are known to the virtual NPU only; a card's profile has none")
+        raise UserError("call_sites are available on the virtual NPU only; a card's profile has none")
     return virtual

@@ -1,7 +1,7 @@
-"""Where profiles are written: one folder per rank, on which all tools agree.
+"""The folders of profiles: one per rank, in a place that all tools agree on.
 
 paddle-custom-npu writes a card's raw profile into FLAGS_npu_profiling_dir, which it reads when paddle is
-imported; its parser looks into PROFILER_OUTPUT_DIR. Both are set to the same folder here.
+imported; its parser reads from PROFILER_OUTPUT_DIR. Both are set to the same folder here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ VARIABLES = ("FLAGS_npu_profiling_dir", "PROFILER_OUTPUT_DIR")
 
 
 def rank() -> int:
-    """The number of this process among those of the job, from 0; known before paddle is imported."""
+    """The rank of this process in the job, from 0; known before paddle is imported."""
     return int(os.environ.get("PADDLE_TRAINER_ID") or 0)
 
 
@@ -23,10 +23,10 @@ def of_rank(folder: str | Path) -> Path:
 
 
 def prepare(folder: str | Path) -> Path:
-    """Let profiles of this process go to ``folder``/rank_N, which is returned; it is not made.
+    """Direct profiles of this process to ``folder``/rank_N and return that path; it is not created.
 
-    Before paddle is imported: a card's plugin reads the environment then and never again. The virtual NPU
-    reads it whenever a recording ends.
+    Call it before paddle is imported: a card's plugin reads the environment only then. The virtual NPU reads
+    it whenever a recording ends.
     """
     own = of_rank(folder)
     for name in VARIABLES:
@@ -35,7 +35,7 @@ def prepare(folder: str | Path) -> Path:
 
 
 def is_prepared(folder: str | Path) -> bool:
-    """Whether the environment names ``folder``/rank_N of this process for all who read it."""
+    """Whether all variables name ``folder``/rank_N of this process."""
     return all(os.environ.get(name) == str(of_rank(folder)) for name in VARIABLES)
 
 

@@ -1,4 +1,4 @@
-"""``msprof --export=on``, CANN's tool: turns a card's raw profile into tables and a timeline."""
+"""``msprof --export=on``, CANN's tool, converts a card's raw profile into tables and a timeline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def check() -> None:
 
 
 def export(profile: Path) -> Path:
-    """Let msprof write ``profile``/mindstudio_profiler_output, which is returned.
+    """Run msprof to write ``profile``/mindstudio_profiler_output, whose path is returned.
 
-    ValueError if msprof is missing, RuntimeError with its last words if it fails or writes no timeline.
+    ValueError if msprof is missing, RuntimeError with the end of its output if it fails or writes no
+    timeline.
     """
     check()
     command = ["msprof", "--export=on", f"--output={profile}"]
@@ -32,17 +33,17 @@ def export(profile: Path) -> Path:
     )
     if done.returncode != 0 or not timelines([profile]):
         raise RuntimeError(
-            f"{' '.join(command)} ended with {done.returncode} and without a timeline in {profile / OUTPUT}: "
-            f"{done.stdout.strip()[-1000:] or 'it said nothing'}"
+            f"{' '.join(command)} ended with {done.returncode} without a timeline in {profile / OUTPUT}: "
+            f"{done.stdout.strip()[-1000:] or 'no output'}"
         )
     return profile / OUTPUT
 
 
 def timelines(profiles: list[Path]) -> list[Path]:
-    """The Chrome traces of exported profiles: msprof cuts a long one into slices."""
+    """The Chrome traces of exported profiles; msprof splits a long one into slices."""
     return [file for profile in profiles for file in sorted((profile / OUTPUT).glob("msprof_*.json"))]
 
 
 def summaries(profiles: list[Path]) -> list[Path]:
-    """The tables op_summary of exported profiles."""
+    """The op_summary tables of exported profiles."""
     return [file for profile in profiles for file in sorted((profile / OUTPUT).glob("op_summary_*.csv"))]

@@ -16,7 +16,7 @@ from llm_npu.training.run import Feature, Run
 
 
 class Profile(Feature):
-    """``--profile``: some optimizer steps are recorded."""
+    """``--profile``: records some optimizer steps."""
 
     def takes_part(self, run: Run) -> bool:
         return bool(run.arguments.training.profile)
@@ -27,10 +27,10 @@ class Profile(Feature):
 
 
 class ProfileSteps(TrainerCallback):
-    """Records the steps of ``window`` into ``folder``, and says so with ``say``.
+    """Records the steps of ``window`` into ``folder``, and reports it with ``say``.
 
-    A step lasts until the next one's end: what the trainer does in between, such as evaluation, counts to the
-    step that follows. Training that resumes behind the window records nothing.
+    A step lasts until the end of the next: work in between, such as evaluation, counts to the following step.
+    Training that resumes after the window records nothing.
     """
 
     def __init__(self, window: ProfileWindow, folder: Path, say: Callable[[str], None]):
@@ -39,9 +39,9 @@ class ProfileSteps(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step >= self._window.first:
-            self._tell(f"{self._window} lie behind step {state.global_step}, so that nothing is recorded")
+            self._tell(f"{self._window} are before step {state.global_step}, so nothing is recorded")
             return
-        if ranks.is_first():  # what an earlier run has left
+        if ranks.is_first():  # left by an earlier run
             shutil.rmtree(self._folder, ignore_errors=True)
         ranks.wait()
 
@@ -71,7 +71,7 @@ class ProfileSteps(TrainerCallback):
         recorded = self._capture.stop()
         self._tell(
             f"the training ended at step {state.global_step}, before the end of {self._window}; "
-            + (f"what was recorded is in {self._folder}" if recorded else "nothing is recorded")
+            + (f"the recorded steps are in {self._folder}" if recorded else "nothing is recorded")
         )
 
     def _tell(self, text: str) -> None:

@@ -1,9 +1,9 @@
-"""One Chrome trace per rank: Paddle's events of the host above msprof's of the device, on one clock.
+"""One Chrome trace per rank: Paddle's host events above msprof's device events, on one clock.
 
 Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both use the host's clock,
-but a viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, and short events
-that follow one another overlap. Here all times count from the first event, in microseconds from which a
-viewer gets the exact nanosecond. Arrows have small numbers: msprof may make theirs of times since 1970.
+but a viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, and short
+consecutive events overlap. Here all times count from the first event, in microseconds that a viewer converts
+to the exact nanosecond. Arrows get small numbers: msprof may derive theirs from times since 1970.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-ARROW = ("s", "t", "f")  # what the ends of arrows between slices are
+ARROW = ("s", "t", "f")  # categories of arrows between slices
 COLUMNS = ("Input Shapes", "Input Data Types", "Output Shapes", "Output Data Types")
 
 
@@ -25,8 +25,8 @@ def write(
 ) -> None:
     """Write the trace. ``trees``: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
 
-    ``msprof``: timelines of the device; its tasks get the shapes and dtypes that the tables ``summaries``
-    (op_summary) have. ``device`` says in the file what was recorded.
+    ``msprof``: timelines of the device; their tasks get the shapes and dtypes in the tables ``summaries``
+    (op_summary). ``device`` is a label in the file.
     """
     events = [*host_events(trees), *memory_events(trees)]
     pids = sorted({event["pid"] for event in events})
@@ -43,7 +43,7 @@ def write(
     for event in events:
         if event.get("ph") in ARROW:
             event["id"] = arrows.setdefault((event.get("cat"), str(event["id"])), len(arrows) + 1)
-    # An arrow ends at a slice that a viewer has read before.
+    # An arrow must end at a slice that the viewer has already read.
     events.sort(key=lambda event: event.get("ph") in ARROW)
     named = [
         {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": f"Paddle, rank {rank}"}}
@@ -55,7 +55,7 @@ def write(
 
 
 def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:
-    """Paddle's events of the host; the roots, which only hold the others, are left out."""
+    """Paddle's host events, without the roots, which only contain the others."""
     waiting = [child for root in trees.values() for child in root.children_node]
     while waiting:
         node = waiting.pop()
@@ -81,7 +81,7 @@ def host_events(trees: Mapping[int, Any]) -> list[dict]:
 
 
 def memory_events(trees: Mapping[int, Any]) -> list[dict]:
-    """What Paddle's allocators held, if that was recorded; ``ts`` in nanoseconds since 1970."""
+    """The memory of Paddle's allocators, if recorded; ``ts`` in nanoseconds since 1970."""
     return [
         {
             "name": f"memory {change.place}",
@@ -105,7 +105,7 @@ def device_events(events: list[dict]) -> list[dict]:
 
 
 def add_shapes(events: list[dict], summaries: list[Path]) -> None:
-    """Give the tasks among ``events`` what op_summary says of the one of that name and start."""
+    """Add op_summary's columns to the tasks among ``events``, matched by name and start."""
     known = {}
     for file in summaries:
         with file.open(newline="") as stream:
@@ -118,12 +118,12 @@ def add_shapes(events: list[dict], summaries: list[Path]) -> None:
 
 
 def nanoseconds(microseconds: str | float) -> int:
-    """Exactly, of msprof's times: strings, in its tables with a tab behind them, or numbers."""
+    """Exact conversion of msprof's times: strings (followed by a tab in its tables), or numbers."""
     return int(Decimal(str(microseconds).strip()) * 1000)
 
 
 def microseconds(nanoseconds: int) -> float:
-    """From it a viewer that multiplies by 1000 and cuts the rest off, as Perfetto does, gets ``nanoseconds``.
+    """Viewers that multiply by 1000 and truncate, as Perfetto does, get exactly ``nanoseconds``.
 
     >>> int(1.005 * 1000), int(microseconds(1005) * 1000)
     (1004, 1005)

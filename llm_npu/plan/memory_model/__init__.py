@@ -1,1 +1,1 @@
-"""What a card holds during a step."""
+"""A card's memory during a step."""

@@ -1,7 +1,7 @@
-"""The memory of one decoder layer, forward and backward, tensor by tensor in the order of allocation.
+"""The memory of one decoder layer, forward and backward, tensor by tensor in allocation order.
 
-The order was taken from traces of allocations on the virtual NPU; the names are those of PaddleNLP's layers.
-A forward pass keeps what its backward pass needs; the names of these tensors begin with ``kept``.
+The order comes from allocation traces of the virtual NPU; the names are those of PaddleNLP's layers. Tensors
+saved by a forward pass for its backward pass have names that begin with ``kept``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..shape import ModelShape
 from .gathered import HALF, SINGLE, Gathered
 from .ledger import Ledger
 
-STATISTICS = 8  # float32 numbers that flash attention keeps of a row of scores, twice: maximum and sum
+STATISTICS = 8  # float32 values that flash attention saves per row of scores, twice: maximum and sum
 WORKING = "temporary"
 
 
@@ -23,8 +23,8 @@ WORKING = "temporary"
 class Sizes:
     """Bytes of a micro batch's tensors in one process. ``whole``: all tokens; ``hidden``: between layers.
 
-    ``columns``, ``out``, ``up`` and ``down``: numbers in the weights of the layer's products, of several the
-    largest, whose gradients are made one after the other.
+    ``columns``, ``out``, ``up`` and ``down``: elements of the weights of the layer's products; of several
+    weights, whose gradients are computed one after the other, the largest.
     """
 
     whole: int
@@ -50,7 +50,7 @@ class Sizes:
 
     @property
     def columns_outputs(self) -> tuple[int, ...]:
-        """Bytes of what the projections to queries, keys and values put out."""
+        """Bytes of the outputs of the query, key and value projections."""
         parts = (self.query, self.key, self.key)
         return (sum(parts),) if self.one_product else parts
 
@@ -93,10 +93,10 @@ class Sizes:
 
 
 def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
-    """A layer's forward; the layer's input belongs to the one before.
+    """A layer's forward; the layer's input belongs to the previous layer.
 
-    ``mode``: "" to keep all that the backward needs, or the granularity of recompute: "core_attn",
-    "full_attn" (attention is to be computed again) or "full" (everything is).
+    ``mode``: "" to keep everything that the backward needs, or the granularity of recompute: "core_attn",
+    "full_attn" (attention is recomputed) or "full" (everything is).
     """
     take, give, gathered = ledger.take, ledger.give, z.gathered
     gathered.expect(ledger, "columns")
@@ -150,14 +150,14 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("experts together")
     take("kept output", z.hidden)
     give("feed-forward output")
-    if "rms_norm" not in layout.fused:  # it keeps a copy instead of its input
+    if "rms_norm" not in layout.fused:  # it saves a copy instead of its input
         give("kept middle")
 
 
 def _norm(ledger: Ledger, z: Sizes, layout: Layout, which: str) -> None:
     ledger.take(f"kept {which} norm", z.hidden)
     ledger.take(f"kept {which} rstd", z.rstd)
-    if "rms_norm" not in layout.fused:  # its input in float32 twice, and what the weight multiplies
+    if "rms_norm" not in layout.fused:  # two float32 copies of its input, and the scaled result
         ledger.take(f"kept {which} wide", 5 * z.hidden)
 
 
@@ -169,7 +169,7 @@ def _columns_input(ledger: Ledger, z: Sizes, which: str) -> None:
 
 
 def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
-    """A row-parallel layer's sum over processes, of which each keeps its part with sequence parallelism."""
+    """A row-parallel layer's sum over processes; with sequence parallelism each process keeps its part."""
     ledger.take(name, z.whole, WORKING)
     if z.sequence:
         ledger.take("part", z.hidden, WORKING)
@@ -180,7 +180,7 @@ def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
 def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     ledger.take("kept rotated query", z.query)
     ledger.take("kept rotated key", z.key)
-    if "rope" not in layout.fused:  # a sum of products with the tables, which alone are kept
+    if "rope" not in layout.fused:  # a sum of products with the tables, the only saved tensors
         ledger.give("kept query", "kept key")
         ledger.take("kept tables", 2 * z.table)
 
@@ -206,7 +206,8 @@ def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
 
 
 def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
-    """A layer's backward. Holds ``gradient``, that of its output, and leaves that of its input so."""
+    """A layer's backward. Starts with ``gradient``, that of its output, and leaves that of its input
+    there."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     gathered.expect(ledger, "down")
     give("kept output")
@@ -259,7 +260,7 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
 
 
 def _branch(ledger: Ledger, z: Sizes) -> None:
-    """The gradient of a sum goes on twice; a row-parallel layer takes that of all tokens."""
+    """The gradient of a sum is used twice; a row-parallel layer takes the gradient of all tokens."""
     ledger.take("branch", z.hidden, WORKING)
     if z.split:
         ledger.take("branch of all", z.whole, WORKING)
@@ -269,7 +270,7 @@ def _branch(ledger: Ledger, z: Sizes) -> None:
 
 
 def _weight(ledger: Ledger, size: int, *read: str) -> None:
-    """The gradient of a weight of ``size`` numbers, in bfloat16 and then in float32 to be added up."""
+    """The gradient of a weight of ``size`` elements: bfloat16, then float32 for accumulation."""
     ledger.take("d weight", HALF * size, WORKING)
     ledger.give(*read)
     ledger.take("wide d weight", SINGLE * size, WORKING)
@@ -288,7 +289,7 @@ def _norm_gradient(ledger: Ledger, z: Sizes, which: str) -> None:
 
 
 def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
-    """The forward of attention alone, from the norm's result."""
+    """The forward of attention alone, from the output of the norm."""
     z.gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
         ledger.take("qkv", z.query + 2 * z.key, WORKING)

@@ -1,11 +1,11 @@
-"""Sharding stage 3: a card has a part of every large weight, and the whole of it while a layer uses it.
+"""Sharding stage 3: a card has a shard of every large weight, gathered while a layer uses it.
 
 As in Paddle's GroupShardedStage3:
 
 - the next weight is gathered while the current one is in use;
 - the output of a layer with weights is copied;
 - before a layer's backward pass, the gradient of its whole weight is allocated as float32 zeros, and the
-  previous weight is gathered; the card keeps its part of the gradient until the optimizer's step.
+  previous weight is gathered; the card keeps its shard of the gradient until the optimizer's step.
 
 Small weights stay whole and share one buffer for their gradients.
 """
@@ -22,17 +22,19 @@ from ..shape import ModelShape
 from .ledger import CHUNK, Ledger
 
 HALF, SINGLE = 2, 4  # bytes of bfloat16 and of float32
-SEGMENT = 1 << 20  # numbers of a weight that is not cut: the default of Paddle's group_sharded_parallel
-ALIGNED = CHUNK // HALF  # numbers: what the gathered weights and the buffer of gradients are rounded up to
+SEGMENT = 1 << 20  # elements of a weight that is not sharded: the default of Paddle's group_sharded_parallel
+ALIGNED = (
+    CHUNK // HALF
+)  # elements: the gathered weights and the gradient buffer are padded to a multiple of it
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The weights of a layer's products, by product: the numbers in each, in the order of their use.
+    """The weights of a layer's products, by product: the elements of each, in order of use.
 
-    ``degree``: of how many cards each has a part; 1 without stage 3, where nothing is gathered. ``experts``:
-    how many there are of the feed-forward products. ``keeps``: the parts of the gradients stay, as more than
-    one micro batch adds to them.
+    ``degree``: the number of shards; 1 without stage 3, where nothing is gathered. ``experts``: the number of
+    experts of the feed-forward products. ``keeps``: gradient shards stay, because more than one micro batch
+    accumulates into them.
     """
 
     products: Mapping[str, tuple[int, ...]]
@@ -55,32 +57,32 @@ class Gathered:
         return cls(products, degree, max(shape.num_experts, 1), layout.micro_batches > 1)
 
     def is_cut(self, size: int) -> bool:
-        """Whether a weight of ``size`` numbers is shared."""
+        """Whether a weight of ``size`` elements is sharded."""
         return self.degree > 1 and size > SEGMENT
 
     def part(self, size: int) -> int:
-        """Numbers of the part that a card has of a weight of ``size``; all of one that is not shared."""
+        """Elements of a card's shard of a weight of ``size``; all of an unsharded one."""
         return self.padded(size) // self.degree if self.is_cut(size) else size
 
     def padded(self, size: int) -> int:
-        """Numbers of a weight of ``size`` as it is gathered."""
+        """Elements of a gathered weight of ``size``."""
         return _up(_up(size, ALIGNED), self.degree)
 
     def expect(self, ledger: Ledger, product: str, index: int = 0) -> None:
-        """A weight of ``product`` is gathered before it is needed."""
+        """Gathers a weight of ``product`` before it is used."""
         if self.degree == 1:
             return
         size = HALF * self._whole(product)[index]
-        if ledger.holds(f"whole {product}"):  # what a backward pass has gathered for it is replaced
+        if ledger.holds(f"whole {product}"):  # replaces the weight gathered for a backward pass
             ledger.take("gathered again", size, "weights")
             ledger.give("gathered again")
         else:
             ledger.take(f"whole {product}", size, "weights")
 
     def forward(self, ledger: Ledger, product: str, outputs: Sequence[int], then: str = "") -> None:
-        """``product`` is computed, one weight after the other, each putting out so many bytes.
+        """Runs ``product``, one weight after the other, with an output of the given bytes each.
 
-        Afterwards the first weight of the product ``then`` is there.
+        Afterwards the first weight of the product ``then`` is gathered.
         """
         if self.degree == 1:
             return
@@ -97,9 +99,10 @@ class Gathered:
             ledger.give("put out", "weight in use")
 
     def backward(self, ledger: Ledger, product: str, before: str = "") -> None:
-        """The backward of ``product`` begins: its weight and gradient are whole, the weight ``before`` comes.
+        """Begins the backward of ``product``: its weight and gradient are whole, the weight ``before`` is
+        gathered.
 
-        Of several weights the fullest moment is taken.
+        With several weights, the peak is recorded.
         """
         if self.degree == 1:
             return
@@ -114,7 +117,7 @@ class Gathered:
         ledger.take(f"whole {before or 'of none'}", HALF * other, "weights")
 
     def end(self, ledger: Ledger, product: str) -> None:
-        """The gradients of ``product`` are made: the card keeps its parts."""
+        """Ends the backward of ``product``: the card keeps its gradient shards."""
         if self.degree == 1:
             return
         ledger.give(f"whole {product}", "whole gradient", "whole of none")
@@ -122,7 +125,7 @@ class Gathered:
             ledger.take(f"gradients of {product}", self.gradients(product), "gradients")
 
     def gradients(self, *products: str) -> int:
-        """Bytes of the parts of the gradients of ``products``."""
+        """Bytes of the gradient shards of ``products``."""
         times = {"up": self.experts, "down": self.experts}
         return sum(
             SINGLE * self.part(size) * times.get(product, 1)
@@ -132,11 +135,11 @@ class Gathered:
         )
 
     def _whole(self, product: str) -> list[int]:
-        """Numbers in the weights of ``product`` as they are gathered; 0 for those that are whole anyway."""
+        """Elements of the gathered weights of ``product``; 0 for unsharded ones."""
         return [self.padded(size) if self.is_cut(size) else 0 for size in self.products[product]]
 
     def _others(self, size: int) -> int:
-        """Numbers of a gathered weight beyond the part that a card had of it, which is given back."""
+        """Elements of a gathered weight beyond the card's own shard, which are released."""
         return size - size // self.degree
 
 

@@ -1,4 +1,4 @@
-"""Adds up the memory that is in use at once, part by part."""
+"""Tracks live memory by category, and the peak of each phase."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-CHUNK = 512  # Paddle's allocator gives out multiples of it
+CHUNK = 512  # Paddle's allocator rounds up to a multiple of it
 
 
 def rounded(size: float) -> int:
-    """Bytes that the allocator takes for a tensor of ``size`` bytes."""
+    """Bytes that the allocator reserves for a tensor of ``size`` bytes."""
     return -(-int(size) // CHUNK) * CHUNK
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The fullest moment of one phase of a step. ``parts``: what the ``bytes`` then held consist of."""
+    """The peak of one phase of a step. ``parts``: its ``bytes`` by category."""
 
     phase: str
     bytes: int
@@ -24,7 +24,7 @@ class Moment:
 
 
 class Ledger:
-    """Tensors by name, each belonging to a part such as "activations", and the peak of each phase."""
+    """Live tensors by name, each in a category such as "activations", and the peak of each phase."""
 
     def __init__(self):
         self.moments: list[Moment] = []
@@ -34,7 +34,7 @@ class Ledger:
         self._fullest: Mapping[str, int] = {}
 
     def take(self, name: str, size: float, part: str = "activations") -> None:
-        """Hold the tensor ``name`` of ``size`` bytes."""
+        """Allocate the tensor ``name`` of ``size`` bytes."""
         assert name not in self._tensors, name
         size = rounded(size)
         self._tensors[name] = part, size
@@ -44,22 +44,22 @@ class Ledger:
             self._most, self._fullest = self._held, dict(self._parts)
 
     def give(self, *names: str) -> None:
-        """Give tensors back; those that are not held are passed over."""
+        """Free tensors; names that are not live are ignored."""
         for name in names:
             part, size = self._tensors.pop(name, ("", 0))
             self._parts[part] -= size
             self._held -= size
 
     def holds(self, name: str) -> bool:
-        """Whether the tensor ``name`` is held."""
+        """Whether the tensor ``name`` is live."""
         return name in self._tensors
 
     def held(self, part: str) -> int:
-        """The bytes of a part that are held now."""
+        """The live bytes of a category."""
         return self._parts[part]
 
     def end(self, phase: str) -> None:
-        """A phase of the step is over: note its fullest moment."""
+        """End a phase of the step and record its peak."""
         parts = {name: size for name, size in self._fullest.items() if size}
         self.moments.append(Moment(phase, self._most, parts))
         self._most, self._fullest = self._held, dict(self._parts)

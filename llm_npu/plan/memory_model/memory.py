@@ -1,11 +1,11 @@
-"""The peak memory of a card in a training step, and what it consists of.
+"""The peak memory of a card in a training step, and its breakdown.
 
-A step is followed tensor by tensor, as Paddle runs it once the optimizer's states exist: forward of the last
-layer, loss, backward of the head and of the last layer, gradient of the embedding, gradients sent. A dry run
-of one layout gives the same figures and takes many times as long, and a search has thousands of layouts.
+The model follows a step tensor by tensor, as Paddle runs it once the optimizer's states exist: forward of the
+last layer, loss, backward of the head and of the last layer, gradient of the embedding, gradients sent. A dry
+run of one layout gives the same figures but takes many times as long, and a search has thousands of layouts.
 
-Mixed precision is the trainer's default: weights of bfloat16; gradients, master weights and AdamW's two
-moments of float32. On a card the communication library and the runtime take more (`llm_npu.plan.answer`).
+Mixed precision is the trainer's default: bfloat16 weights; float32 gradients, master weights and AdamW
+moments. On a card the communication library and the runtime need more (`llm_npu.plan.answer`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .gathered import HALF, SINGLE, Gathered
 from .ledger import CHUNK, Ledger, Moment, rounded
 
 INDEX = 8  # bytes of a token's id and of its label
-STAGE_2_BUFFER = 1 << 23  # numbers: the default of Paddle's group_sharded_parallel
+STAGE_2_BUFFER = 1 << 23  # elements: the default of Paddle's group_sharded_parallel
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Memory:
 
     @property
     def fullest(self) -> StageMemory:
-        """The stage whose cards hold most."""
+        """The stage with the highest peak."""
         return max(self.stages, key=lambda stage: stage.fullest.bytes)
 
     @property
@@ -56,7 +56,7 @@ class Memory:
 
 
 def peak(shape: ModelShape, layout: Layout) -> Memory:
-    """The memory of a step of ``shape`` shared as ``layout`` says, which must suit it (``Layout.check``)."""
+    """The memory of a step of ``shape`` with ``layout``, which must be valid for it (``Layout.check``)."""
     z = Sizes.of(shape, layout)
     layers = layout.stage_layers(shape)
     stages = range(len(layers))
@@ -66,11 +66,11 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
 
 
 def weights(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ...]:
-    """The numbers in each weight that a card of ``stage`` has, in the order of PaddleNLP's parameters."""
+    """The elements of each weight on a card of ``stage``, in the order of PaddleNLP's parameters."""
     return _weights(shape, layout.tensor_parallel_degree, layout.stage_layers(shape), stage)
 
 
-@lru_cache(1024)  # a search asks for the same stage again and again
+@lru_cache(1024)  # a search asks for the same stage many times
 def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int) -> tuple[int, ...]:
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = hidden // tensor
@@ -110,7 +110,9 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
 
     mode = layout.recompute_granularity if layout.recompute else ""
     kept = _kept(z, layout, mode)
-    entry = z.whole if stage == 0 else z.hidden  # sequence parallelism keeps all of the embedding's result
+    entry = (
+        z.whole if stage == 0 else z.hidden
+    )  # sequence parallelism keeps the whole result of the embedding
     part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
     others = _under_way(layout, stage) - 1
     ledger.take("micro batches", others * (part * kept + entry), "micro batches in flight")
@@ -126,7 +128,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     else:
         ledger.take("gradient", z.hidden, WORKING)
     made = 0 if gathered.keeps else gathered.gradients("columns", "out", "up", "down")
-    if first_is_fuller := made > kept:  # the layers after have left more of their gradients than they kept
+    if first_is_fuller := made > kept:  # the later layers have left more in gradients than they saved
         ledger.give("layers before")
         ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
     backward(ledger, z, layout, mode)
@@ -150,18 +152,19 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
 
 
 def _kept(z: Sizes, layout: Layout, mode: str) -> int:
-    """Bytes that a layer keeps for its backward, its output among them."""
+    """Bytes that a layer saves for its backward, including its output."""
     ledger = Ledger()
     forward(ledger, z, layout, mode)
     if mode != "full" and "rms_norm" not in layout.fused:
-        ledger.give("kept output")  # the next layer's norm keeps a copy instead
+        ledger.give("kept output")  # the next layer's norm saves a copy instead
     return ledger.held("activations")
 
 
 def _under_way(layout: Layout, stage: int) -> int:
-    """How many micro batches a stage keeps at once: those that later stages have not sent back (1F1B).
+    """The number of micro batches in flight in a stage (1F1B): those without a backward pass yet.
 
-    With V parts of a stage, in how many of its parts micro batches are: (P - s - 1) 2 + (V - 1) P + 1.
+    With V model chunks per stage, the number of chunks with micro batches in flight: (P - s - 1) 2 + (V - 1)
+    P + 1.
     """
     stages, parts = layout.pipeline_parallel_degree, layout.virtual_pp_degree
     if parts == 1:
@@ -170,7 +173,7 @@ def _under_way(layout: Layout, stage: int) -> int:
 
 
 def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gathered) -> None:
-    """Weights, gradients, master weights and moments, of the card that has most of them."""
+    """Weights, gradients, master weights and moments of the card that has most of them."""
     degree = layout.sharding_degree
     parts = owned = Counter(map(gathered.part, sizes))
     if layout.sharding in ("stage1", "stage2") and degree > 1:
@@ -184,7 +187,7 @@ def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gath
         buffer = min(own, STAGE_2_BUFFER)
         owners = min(degree, len(sizes))  # a card without weights has no buffer
         gradients = SINGLE * ((owners - 1) * buffer + own)
-    elif gathered.degree > 1:  # one buffer of those that stay whole, and parts that come and go
+    elif gathered.degree > 1:  # one buffer for the unsharded ones, and shards that come and go
         gradients = SINGLE * sum(gathered.padded(size) for size in sizes if not gathered.is_cut(size))
         if gathered.keeps:
             gradients += sum(SINGLE * gathered.part(size) for size in sizes if gathered.is_cut(size))
@@ -194,14 +197,14 @@ def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gath
 
 
 def _allocated(tensors: Counter[int], width: int) -> int:
-    """Bytes of tensors of ``width`` bytes a number, from how many there are of each size."""
+    """Bytes of tensors with ``width`` bytes per element, given the number of tensors of each size."""
     return sum(rounded(width * size) * count for size, count in tensors.items())
 
 
 @lru_cache(1024)
 def shares(sizes: tuple[int, ...], degree: int, largest_first: bool) -> list[int]:
-    """The weights of the card that gets most, when each goes to the one with fewest numbers so far."""
-    degree = min(degree, len(sizes))  # of more cards than weights the others have none
+    """The weights of the card with most elements, if each weight goes to the card with fewest so far."""
+    degree = min(degree, len(sizes))  # with more cards than weights, the others have none
     cards: list[list[int]] = [[] for _ in range(degree)]
     sums = [0] * degree
     for size in sorted(sizes, reverse=True) if largest_first else sizes:

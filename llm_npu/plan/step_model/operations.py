@@ -1,4 +1,4 @@
-"""A training step as a list of operations: what is computed, what is moved, and what may overlap.
+"""A training step as a list of operations: compute, memory traffic, and what may overlap.
 
 The list comes either from the program itself, run without memory or arithmetic (``llm_npu.plan.dry_run``), or
 from a model's shape and a layout (``llm_npu.plan.step_model.program``). The cost model turns it into seconds.
@@ -8,28 +8,28 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# matmul: products in the cube unit. attention: a fused attention. vector: bound by the vector unit or by
-# device memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
+# matmul: products in the cube unit. attention: fused attention. vector: bound by the vector unit or by device
+# memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
 KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "all_to_all", "send")
-# tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks when they share states.
+# tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks that share states.
 GROUPS = ("tp", "pp", "dp", "sharding")
 PHASES = ("forward", "backward", "recompute", "step")
-# Beside what a collective may run: the product it feeds or follows, by pieces ("matmul"); any work of the
+# What a collective may overlap with: the product before or after it, in chunks ("matmul"); any work of the
 # backward pass ("backward"); or nothing, the compute stream waits for it ("").
 OVERLAPS = ("", "matmul", "backward")
 
 
 class Operation(NamedTuple):
-    """One kernel or one collective of one rank, ``times`` over.
+    """One kernel or one collective of one rank, run ``times`` times.
 
-    ``flops``: multiplications and additions of one run. ``bytes``: read and written in device memory,
-    of which ``cached`` only for the kernels before and after: a cache that is large enough has them.
+    ``flops``: multiplications and additions of one run. ``bytes``: device memory traffic, of which ``cached``
+    is exchanged with the previous and next kernels only, and can be served by a large enough cache.
     ``shapes``: of its inputs; for a matmul ``((m, k), (k, n))``. ``phase``: of the step, see PHASES.
 
-    Of a collective, ``payload`` is the bytes of the whole tensor: what ranks end with (all_reduce,
-    all_gather, reduce, broadcast, send) or start with (reduce_scatter, all_to_all). ``group`` and
-    ``group_size`` say among whom, ``overlaps`` beside what it may run.
+    Of a collective, ``payload`` is the bytes of the whole tensor: the output of all_reduce, all_gather,
+    reduce, broadcast and send, the input of reduce_scatter and all_to_all. ``group`` and ``group_size`` give
+    its ranks, ``overlaps`` what it may overlap with.
     """
 
     name: str

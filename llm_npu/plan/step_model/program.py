@@ -16,8 +16,8 @@ from .stage import ADAM, CLIP, SINGLE, TRAINER, WIDTH, Software, Stage
 def micro_batch(
     shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
 ) -> tuple[Operation, ...]:
-    """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations once with
-    ``times`` the number of layers."""
+    """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations appear once,
+    with ``times`` the number of layers."""
     parts = Stage(shape, layout, software)
     layers, last = software.layers(shape, layout)[stage], layout.pipeline_parallel_degree - 1
     found = [*_decoder_layers(shape, _of_layers(layout), software, layers)]
@@ -52,7 +52,7 @@ def micro_batch(
 
 
 def _of_layers(layout: Layout) -> Layout:
-    """``layout`` with only what decoder layers see of it, so that many layouts of a search share theirs."""
+    """``layout`` reduced to what decoder layers depend on, so that many layouts of a search share theirs."""
     return replace(
         layout,
         cards=layout.tensor_parallel_degree,
@@ -76,7 +76,8 @@ def _decoder_layers(
 def once_a_step(
     shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
 ) -> tuple[Operation, ...]:
-    """What stage ``stage`` does once a step: exchange gradients, clip, update, share the new weights."""
+    """The operations of stage ``stage`` once per step: exchange gradients, clip, update, share the new
+    weights."""
     parts = Stage(shape, layout, software)
     weights = parts.weights(stage)
     owned = weights / layout.sharding_degree
@@ -113,7 +114,7 @@ def once_a_step(
 
 
 def distinct_stages(shape: ModelShape, layout: Layout, software: Software = TRAINER) -> Sequence[int]:
-    """For every stage the first one that has the same operations."""
+    """For every stage, the first one with the same operations."""
     layers = software.layers(shape, layout)
     last, first_with = len(layers) - 1, {}
     return [

@@ -2,13 +2,13 @@
 
     matrix product   F / (cube P) + out / M       P peak, F operations, out bytes of the result
     attention        F / (attention P min(1, D / 128))
-    the others       bytes / M, or / (5 M) for those that the cache has
+    others           bytes / M, or / (5 M) for cached bytes
 
-M is what memory sustains. That a product's result leaves through memory after it was summed is why products
-with a short inner dimension are slow; measured on a 910B2C (README of
+M is the sustained memory bandwidth. A product's result is summed first and then written to memory, which is
+why products with a short inner dimension are slow; measured on a 910B2C (README of
 https://github.com/gameofdimension/gpu_benchmark, third party), with cube at 0.93: 6912 x 16384 x 2048 reach
-292 TFLOPS (by this formula 292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301 (302).
-The vector unit takes a row's softmax no faster for smaller heads, hence the last factor of attention.
+292 TFLOPS (by this formula 292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301 (302). The vector
+unit takes as long for a row's softmax with smaller heads, hence the last factor of attention.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FULL_HEAD = 128
 
 @dataclass(frozen=True)
 class Efficiencies:
-    """What the peaks are multiplied by, 0 to 1.
+    """Efficiencies relative to the peaks, 0 to 1.
 
     ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
-    of a collective and a product, whichever is shorter, that passes unnoticed when both run side by side.
-    ``launch``: seconds between two kernels. ``host``: seconds in which the host prepares one; both assumed.
-    ``error``: relative, of predictions, see ``python -m benchmarks planner``.
+    of the shorter of a collective and a product that is hidden when both overlap. ``launch``: seconds between
+    two kernels. ``host``: seconds for the host to prepare one; both assumed. ``error``: relative error of
+    predictions, see ``python -m benchmarks planner``.
     """
 
     cube: float
@@ -43,7 +43,7 @@ class Efficiencies:
 
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
-    """Seconds of ``operation``, all ``times`` of it; it is no collective."""
+    """Seconds of ``operation`` times ``times``; not for collectives."""
     memory = memory_seconds(operation, card)
     once = memory
     if operation.kind == "matmul":
@@ -57,13 +57,13 @@ def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies
 
 
 def memory_seconds(operation: Operation, card: Card) -> float:
-    """Seconds in which ``operation`` reads and writes, once. The cache helps if all of it fits in."""
+    """Seconds of memory traffic of one run of ``operation``. The cache helps if all of it fits."""
     cached = operation.cached if operation.bytes <= card.cache else 0.0
     return (operation.bytes - cached + cached / card.cache_speedup) / card.sustained_bandwidth
 
 
 def result_bytes(operation: Operation) -> float:
-    """Bytes of the result of the matmul ``operation``: of batch x (m, k) by (k, n), m n each."""
+    """Bytes of the result of the matmul ``operation``: batch x (m, k) by (k, n), m n each."""
     if len(operation.shapes) < 2:
         return 0.0
     left, right = operation.shapes[:2]

@@ -1,12 +1,12 @@
-"""The time of a pipelined step, from that of one micro batch on every stage.
+"""The time of a pipelined step, given the time of one micro batch on every stage.
 
-1F1B (arXiv 2104.04473): every stage works on m micro batches, t_i seconds each, forward and backward. The
+1F1B (arXiv 2104.04473): every stage processes m micro batches, t_i seconds each, forward and backward. The
 slowest stage never waits once the pipeline is full; filling and draining it costs the other stages once:
 
     T = m max(t) + (sum(t) - max(t)) / v
 
 with v model chunks per stage (interleaved: filling takes 1/v of the time). Exact for equal stages, otherwise
-an upper bound: a slow first stage drains while others still work.
+an upper bound: a slow first stage drains while others are still busy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 
 def pipeline(stages: Sequence[float], micro_batches: int, chunks: int = 1) -> tuple[float, float]:
-    """Seconds of a step, and of these the seconds that even the slowest stage waits: the bubble.
+    """Seconds of a step, and the seconds of it in which even the slowest stage waits: the bubble.
 
     ``stages``: seconds of one micro batch, forward and backward, of every stage. ``chunks``: v above.
     """

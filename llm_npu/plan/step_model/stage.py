@@ -1,7 +1,7 @@
 """The parts of a model on one rank of a pipeline stage, each as a list of operations.
 
-Bytes count every read and write of a tensor once per kernel. For what tensor parallelism splits, they are
-those of one rank.
+Bytes count every read and write of a tensor once per kernel. For tensors split by tensor parallelism, they
+are those of one rank.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ..shape import ModelShape
 from .operations import Operation
 
 WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
-BLOCK = 128  # attention computes whole blocks of so many queries and keys
-DOCUMENTS = 4  # that a packed sample of the mask "documents" is taken to consist of
-BACKWARD_ATTENTION = 2.5  # five products instead of two: the fused one computes scores again
+BLOCK = 128  # attention computes whole blocks of this many queries and keys
+DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
+BACKWARD_ATTENTION = 2.5  # five products instead of two: fused attention recomputes the scores
 
 
 def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """A row of TRAFFIC: one kernel, whose bytes are those that the operator is registered with."""
+    """A row of TRAFFIC: one kernel, with the bytes that the operator is registered with."""
     forward, both = (registry.find(operator).cost(WIDTH, way, **element).bytes for way in (False, True))
     return (forward, 1, forward), (both - forward, 1, both - forward)
 
 
-# Of a chain of kernels: bytes per element that they read and write, how many they are, and the bytes that
-# come from elsewhere or go there. Forward, then backward. Fused: one kernel in bfloat16. Composed: as
-# PaddleNLP's and Megatron's Python does it, the norm and the softmax in float32.
+# For a chain of kernels: bytes read and written per element, number of kernels, and the bytes exchanged with
+# others. Forward, then backward. Fused: one kernel in bfloat16. Composed: as PaddleNLP's and Megatron's
+# Python code, with the norm and the softmax in float32.
 TRAFFIC = {
     ("rms_norm", True): _fused("rms_norm", tokens=1, hidden=1),
     ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
@@ -37,24 +37,24 @@ TRAFFIC = {
     ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
     ("rope", True): _fused("rotary_mul", tokens=1, heads=1, head_dim=1),
     ("rope", False): ((18, 5, 4), (18, 5, 4)),
-    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, as a dry run of PaddleNLP's model counts
+    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, counted in a dry run of PaddleNLP's model
 }
-# Of the logits: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
+# Per logit: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
-ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # a weight
-CLIP = 12  # bytes a weight: a gradient is read for the norm, then scaled
+ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # per weight
+CLIP = 12  # bytes per weight: a gradient is read for the norm, then scaled
 
 
 @dataclass(frozen=True)
 class Software:
-    """What a training program does that a layout does not say.
+    """Properties of a training program that a layout does not determine.
 
     ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
-    keeping them. ``asynchronous``: it lets collectives run beside its products even if the forward pass does
+    saving them. ``asynchronous``: it overlaps collectives with its products even if the forward pass does
     not. ``overlaps_gradients``: so do data-parallel collectives. ``stage_layers``: of pipeline stages, None
-    for the layout's. ``scatters``: gradients of shared states, and under sequence parallelism those of the
-    embedding and the head, are reduced in parts, as nobody needs the whole. ``accumulate``: bytes a weight
-    for adding a bfloat16 gradient to one in float32, by way of a float32 copy (18) or not (10).
+    for the layout's. ``scatters``: gradients of sharded states, and under sequence parallelism those of the
+    embedding and the head, are reduce-scattered, as no rank needs the whole. ``accumulate``: bytes per weight
+    for adding a bfloat16 gradient to a float32 one, with a float32 copy (18) or without (10).
     """
 
     gathers_again: bool = False
@@ -68,11 +68,11 @@ class Software:
         return self.stage_layers or layout.stage_layers(shape)
 
 
-TRAINER = Software()  # of this project, on PaddleNLP
+TRAINER = Software()  # this project's program, on PaddleNLP
 
 
 def attended(shape: ModelShape, layout: Layout) -> float:
-    """The share of all pairs of query and key for which attention computes a score."""
+    """The share of all query-key pairs for which attention computes a score."""
     length = layout.max_seq_length
 
     def causal(part: int) -> float:
@@ -90,7 +90,7 @@ def attended(shape: ModelShape, layout: Layout) -> float:
 
 
 class Stage:
-    """The sizes that one rank of a stage works with, and the operations made of them."""
+    """The sizes on one rank of a stage, and the operations built from them."""
 
     def __init__(self, shape: ModelShape, layout: Layout, software: Software):
         tp = layout.tensor_parallel_degree
@@ -116,14 +116,14 @@ class Stage:
         yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
 
     def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
-        """A chain of kernels: ``cost`` as in TRAFFIC, where without the third number nothing is cached."""
+        """A chain of kernels: ``cost`` as in TRAFFIC; without the third number nothing is cached."""
         each, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
         times = kernels * fields.pop("times", 1)
         moved, cached = elements * each / kernels, elements * (each - outside) / kernels
         return Operation(name, "vector", bytes=moved, cached=cached, times=times, **fields)
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
-        """Among the tensor-parallel ranks. ``beside``: whether there is a product that it may run beside."""
+        """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a product."""
         overlapped = self.layout.overlap != "serial" or (backward and self.software.asynchronous)
         return Operation(
             f"{name}.{what}",
@@ -146,11 +146,11 @@ class Stage:
 
     def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
-            # Without a fused kernel the gradient is waited for: both products need it.
+            # Without a fused kernel the compute stream waits for the gradient: both products need it.
             yield self.collective(name, "all_gather", True, beside=self.layout.overlap != "serial")
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        """The products of the layer, with what is gathered again beside the first."""
+        """The products of the layer, with the repeated gather overlapping the first."""
         sequence = self.layout.sequence_parallel
         if self.tp > 1 and sequence and self.software.gathers_again:
             yield self.collective(f"{name}.again", "all_gather", True)
@@ -227,7 +227,7 @@ class Stage:
         return found
 
     def routing(self, phase: str) -> Iterator[Operation]:
-        """What a mixture of experts does besides its feed-forward layers."""
+        """The operations of a mixture of experts besides its feed-forward layers."""
         if self.shape.num_experts:
             routed = self.tokens * self.shape.experts_per_token * self.hidden
             moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * self.shape.num_experts)
@@ -283,7 +283,7 @@ class Stage:
         yield self.vector("accumulate", self.layer_weights(), (self.software.accumulate, 2), phase="backward")
 
     def recomputed(self) -> Iterator[Operation]:
-        """What the backward pass of a layer does again first."""
+        """The operations that the backward pass of a layer recomputes first."""
         if not self.layout.recompute:
             return
         again = {"full": self.layer, "full_attn": self.attention_block, "core_attn": self.attention}

@@ -1,4 +1,4 @@
-"""The time of a collective: by the number of cards and servers, and by what connects them.
+"""The time of a collective, by the number of cards and servers and by their interconnect.
 
 An all-gather or reduce-scatter of V bytes among n cards; an all-reduce takes twice as long:
 
@@ -6,7 +6,7 @@ An all-gather or reduce-scatter of V bytes among n cards; an all-reduce takes tw
     switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s per card, and latency a
     halving       (n - 1) / n V / B + log2(n) a the same bytes in fewer steps; n a power of two
 
-The cards of a server do their part first; each then exchanges its share with those in other servers.
+The cards of a server run their part first; each then exchanges its share with those in other servers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llm_npu.core.cards import Card, Link
 
 from .operations import Operation
 
-# A reduce-scatter, then all parts to all ranks or to one; or the parts from one, then an all-gather.
+# A reduce-scatter, then all parts to all ranks or to one; or a scatter from one rank, then an all-gather.
 TWICE = ("all_reduce", "reduce", "broadcast")
 
 
@@ -41,13 +41,13 @@ def in_server(size: int, stride: int, link: Link) -> int:
 
 
 def seconds(operation: Operation, card: Card, stride: int = 1) -> float:
-    """Seconds of the collective ``operation``, once, with its group's ranks ``stride`` apart."""
+    """Seconds of one run of the collective ``operation``, with its group's ranks ``stride`` apart."""
     size, payload, link = operation.group_size, operation.payload, card.within_server
     if size == 1:
         return 0.0
     near = in_server(size, stride, link)
     if operation.collective == "send":
-        # Of all hops between neighbouring stages the slowest holds the pipeline up.
+        # The slowest of all hops between neighbouring stages limits the pipeline.
         links = ([link] if near > 1 else []) + ([card.between_servers] if near < size else [])
         return max(payload / (used.bandwidth * used.efficiency) + used.latency for used in links)
     servers = math.ceil(size / near)

@@ -1,6 +1,7 @@
 """Explains a profile: where the time of a training step goes, and what to do about it.
 
 In processing order: ``tree`` finds files; ``chrome_trace``, ``timeline`` and ``op_summary`` read them;
-``load`` assembles each rank; ``measure``, ``fusion`` and ``stragglers`` add up; ``advice`` concludes;
-``plain`` and ``page`` write; ``compare`` compares two profiles. Nothing here imports a framework.
+``load`` assembles each rank; ``measure``, ``fusion`` and ``stragglers`` compute totals; ``advice`` draws
+conclusions; ``plain`` and ``page`` write the report; ``compare`` compares two profiles. Nothing here imports
+a framework.
 """

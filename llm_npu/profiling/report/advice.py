@@ -1,4 +1,4 @@
-"""Advice with the time at stake and the evidence, the most costly first."""
+"""Advice with the time at stake and the evidence, ordered by time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MANY_SMALL = 0.05  # casts, transposes and copies below this share are normal
 
 @dataclass(frozen=True)
 class Advice:
-    """``at_stake``: the time that the evidence covers, in ns over all ranks; no more than that can be gained.
+    """``at_stake``: the time that the evidence covers, in ns over all ranks; an upper bound of the gain.
 
-    ``always``: worth saying however short the time is.
+    ``always``: shown however short the time is.
     """
 
     title: str
@@ -36,7 +36,7 @@ class Advice:
 def advise(
     ranks: list[Measured], operators: list[Operator], coverage: list[Coverage], stragglers: Stragglers | None
 ) -> list[Advice]:
-    """Ranked advice; ``operators`` and ``coverage`` are those of all ranks together."""
+    """Ranked advice; ``operators`` and ``coverage`` are totals over all ranks."""
     found = [
         *_slow_engines(operators),
         *_wide_products(operators),
@@ -70,7 +70,7 @@ def _slow_engines(operators: list[Operator]):
             classes.AICPU,
             "AICPU runs operators that the AI cores should run",
             "float64 and complex tensors, and int64 in some operators, go to the control processor. "
-            f"{_FINDS_DTYPES}, with the tensor to blame; make that float32 or int32 where it is created.",
+            f"{_FINDS_DTYPES}, with the responsible tensor; make it float32 or int32 where it is created.",
         ),
         (
             classes.HOST,

@@ -9,7 +9,7 @@ AICPU, HOST, COMMUNICATION, COPY = "AICPU", "host fall-back", "communication", "
 COMPUTE = (MATMUL, ATTENTION, VECTOR, AICPU, HOST)
 CLASSES = (*COMPUTE, COMMUNICATION, COPY)
 
-UNKNOWN = ("", "N/A")  # msprof's cell where it has nothing to say, as at --task-time=l0
+UNKNOWN = ("", "N/A")  # msprof's cell for a missing value, as at --task-time=l0
 
 _ENGINES = {
     "AI_CPU": AICPU,
@@ -25,19 +25,19 @@ _ENGINES = {
     "SDMA_SQE": COPY,
     "PCIE_DMA_SQE": COPY,
 }
-# What occupies a stream without working: it waits for, or marks, an event.
+# Tasks that occupy a stream without working: they wait for, or record, an event.
 _WAITING = re.compile(r"(EVENT|NOTIFY)_(WAIT|RECORD)|PLACE_HOLDER|WRITE_VALUE|PROFILER_TRACE|STREAM_WAIT")
 
-# HCCL's own tasks. Those that carry out a collective on the AICPU are there by choice, whatever the dtype:
-# their names end in AicpuKernel (allreduceAicpuKernel; msprof finds them by that convention), hcomAicpuInit
-# makes them ready, RunAicpu... are the entries of their library (libccl_kernel.so), and MatmulAllReduceAicpu
-# is the communication of an MC2 product.
+# HCCL's own tasks. Those that run a collective on the AICPU are intended, whatever the dtype: their names end
+# in AicpuKernel (allreduceAicpuKernel; msprof finds them by that convention), hcomAicpuInit prepares them,
+# RunAicpu... are the entry points of their library (libccl_kernel.so), and MatmulAllReduceAicpu is the
+# communication of an MC2 product.
 _HCCL = re.compile(r"^(hcom|hccl|runaicpu)|aicpukernel|(allreduce|allgather|reducescatter|alltoall)\w*aicpu")
 
-# On names in small letters without other characters: CANN's MatMulV2 and Paddle's matmul_v2 are one.
+# Names are compared in lower case without other characters: CANN's MatMulV2 equals Paddle's matmul_v2.
 _PATTERNS = (
     (COMMUNICATION, _HCCL),
-    # A product fused with a collective (MC2) is a product: its communication is inside.
+    # A product fused with a collective (MC2) counts as a product: its communication is inside.
     (MATMUL, re.compile(r"(matmul|(?<!co)mm)(allreduce|reducescatter|alltoall)")),
     (MATMUL, re.compile(r"(allgather|alltoall)(base)?(matmul|mm)")),
     (COMMUNICATION, re.compile(r"^(c|mp)?(allreduce|allgather|reducescatter|alltoall)")),
@@ -57,17 +57,17 @@ _PATTERNS = (
 
 
 def key(name: str) -> str:
-    """``name`` in small letters, letters and digits only: how operators' names are compared."""
+    """``name`` in lower case, letters and digits only: the key for comparing operators."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def waits(engine: str) -> bool:
-    """Whether a task of this type only waits or marks; such tasks are no work."""
+    """Whether a task of this type only waits or records an event; such tasks are not work."""
     return bool(_WAITING.search(engine))
 
 
 def operator(kind: str, name: str) -> str:
-    """The operator's type: ``kind`` where the profile has it, else from the task's ``name``.
+    """The operator's type: ``kind`` if the profile has it, else from the task's ``name``.
 
     CANN names tasks ``aclnnMatmul_MatMulCommon_MatMulV2``: the last part is the type. The names of HCCL's
     tasks end in numbers: ``hcom_allReduce__517_0_1``.
@@ -92,7 +92,7 @@ def classify(kind: str, name: str, engine: str) -> str:
 
 
 def carries_collective(operator: str) -> bool:
-    """Whether an operator of class COMMUNICATION is what HCCL runs on the AICPU for a collective.
+    """Whether an operator of class COMMUNICATION is the AICPU kernel of an HCCL collective.
 
     The collective (``hcom_allReduce_``) has a row of its own elsewhere, with the same time.
     """
@@ -112,7 +112,7 @@ _DTYPES = {
 
 
 def dtypes(cell: str) -> str:
-    """The different dtypes of a cell such as ``DT_BF16;DT_BF16;FLOAT``: ``bfloat16, float32``."""
+    """The distinct dtypes of a cell such as ``DT_BF16;DT_BF16;FLOAT``: ``bfloat16, float32``."""
     found = []
     for part in cell.split(";"):
         name = part.strip().strip('"').lower().removeprefix("dt_")

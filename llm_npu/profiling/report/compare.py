@@ -29,7 +29,8 @@ class Comparison:
     """Two profiles side by side, the largest changes first.
 
     Times are those of one step of one rank (``unit`` "step") if both profiles mark the steps of every rank,
-    else those of one rank's whole profile ("profile"), which only compares if both hold the same work.
+    else those of one rank's whole profile ("profile"), which are comparable only if both contain the same
+    work.
     """
 
     before: Report
@@ -38,7 +39,7 @@ class Comparison:
     total: Change
     spent: list[Change]
     operators: list[Change]
-    coverage: list[tuple[str, str, str]]  # operator, status before, status after; where they differ
+    coverage: list[tuple[str, str, str]]  # operator, status before, status after; only differences
 
 
 def compare(before: Report, after: Report) -> Comparison:

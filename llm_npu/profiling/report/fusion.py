@@ -1,4 +1,4 @@
-"""Which operators of a Llama ran fused, and which as the small operators they consist of."""
+"""Which operators of a Llama ran fused, and which ran as their small component operators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .measure import Operator
 
 @dataclass(frozen=True)
 class _Fusion:
-    """A fused operator: how it and its parts are called (in ``classes.key``'s spelling).
+    """A fused operator: its names and those of its parts (in ``classes.key``'s spelling).
 
     Each of ``marks`` must have run for the parts to count as an unfused operator: parts alone are also used
-    elsewhere. Where the fused operator ran too, so must ``mark_beside_fused``.
+    elsewhere. If the fused operator ran too, ``mark_beside_fused`` must also have run.
     """
 
     name: str
@@ -39,7 +39,7 @@ _FUSIONS = (
         (r"^softmax(v2|grad|ext)*$", r"^(batch)?matmul(v[23])?(grad)?$"),
         r"^softmax(v2|grad|ext)*$|^batchmatmul(v[23])?(grad)?$",
         _surgery("flash_attention"),
-        r"^batchmatmul",  # without it the softmax is the router's of a mixture of experts
+        r"^batchmatmul",  # otherwise the softmax belongs to the router of a mixture of experts
     ),
     _Fusion(
         "RMSNorm",
@@ -58,7 +58,8 @@ _FUSIONS = (
     _Fusion(
         "rotary embedding",
         r"rotary|fusedrope|^rope",
-        # Paddle negates with scale. Any model scales and concatenates, not any has gated activations.
+        # Paddle negates with scale. Every model scales and concatenates, but not every one has gated
+        # activations.
         (r"^neg(ative)?(grad)?$|^scale$|^muls$", r"^concat(v2|d)?(grad)?$", r"^swiglu|^silu|^swish"),
         r"^neg(ative)?(grad)?$|^concat(v2|d)?(grad)?$",
         _surgery("apply_rotary"),
@@ -76,10 +77,10 @@ _FUSIONS = (
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of one kind of operator ran fused; times in ns.
+    """The share of one kind of operator that ran fused; times in ns.
 
     ``parts`` names the small operators that did the rest, with their share of the time; it is a lower bound,
-    because additions and products are not told from those of other operators.
+    because additions and products cannot be told from those of other operators.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Coverage:
 
 
 def coverage(operators: list[Operator]) -> list[Coverage]:
-    """One entry for each fused operator that a Llama can use."""
+    """One entry per fused operator that a Llama can use."""
     found = []
     keys = [(classes.key(operator.name), operator) for operator in operators]
     for fusion in _FUSIONS:

@@ -13,7 +13,7 @@ from .reading.load import RankTrace
 from .spans import Spans
 
 EXPOSED, IDLE = "communication, exposed", "idle"
-# The order in which classes claim a moment in which several are at work.
+# Priority of classes for the times in which several are active.
 PRIORITY = (
     classes.ATTENTION,
     classes.MATMUL,
@@ -28,7 +28,7 @@ PRIORITY = (
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks of one class: how many, the sum of their durations, the part of the window they claim, in ns.
+    """The tasks of one class: their number, the sum of their durations, and their share of the window, in ns.
 
     ``alone`` of all classes, exposed communication and idle time add up to exactly the window.
     """
@@ -40,7 +40,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Operator:
-    """The tasks of one operator type and class; times in ns; of ``shapes`` and ``site`` the most costly."""
+    """The tasks of one operator type and class; times in ns; ``shapes`` and ``site`` are the most costly
+    ones."""
 
     name: str
     work: str
@@ -49,12 +50,12 @@ class Operator:
     longest: int
     dtypes: str
     shapes: str
-    site: str  # the line of the program that called it, where that was recorded
+    site: str  # the line of the program that called it, if recorded
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """One training step: its length and what it was spent on (PRIORITY), in ns."""
+    """One training step: its length and its breakdown by PRIORITY, in ns."""
 
     name: str
     time: int
@@ -67,8 +68,8 @@ class Measured:
     """One rank; times in nanoseconds, memory in bytes.
 
     ``window`` is the time from the first to the last task or step. Communication is ``hidden`` while an
-    operator computes, else exposed. ``launch_bound``, a part of the idle time, is where the device had
-    nothing to do because the host had not yet launched the next task; None where the profile does not tell.
+    operator computes, else exposed. ``launch_bound``, a part of the idle time, is the time in which the
+    device waited for the host to launch the next task; None if the profile does not tell.
     """
 
     rank: int
@@ -82,7 +83,7 @@ class Measured:
     data_loading: int
     operators: list[Operator]
     steps: list[StepTimes]
-    collectives: pd.DataFrame  # operator, name and duration, in the order of their starts
+    collectives: pd.DataFrame  # operator, name and duration, in order of start
     memory: tuple[np.ndarray, np.ndarray, np.ndarray]  # ns since the window's start, allocated, reserved
     tasks: int
     sources: list[str]
@@ -101,7 +102,7 @@ class Measured:
 
 
 def measure(trace: RankTrace) -> Measured:
-    """Adds up one rank's profile."""
+    """Computes the totals of one rank's profile."""
     rows = trace.tasks
     start = rows["start"].to_numpy()
     end = start + rows["duration"].to_numpy()
@@ -126,7 +127,7 @@ def measure(trace: RankTrace) -> Measured:
         works[name] = Work(int(chosen.sum()), int((end - start)[chosen].sum()), int(alone))
     loading = Spans(*trace.data_loading)
     collectives = tasks.collectives(rows).to_numpy()
-    if not collectives.any():  # a table of which the timeline is missing has what ran on the AICPU for them
+    if not collectives.any():  # a table without a timeline has the AICPU kernels instead
         collectives = work == classes.COMMUNICATION
     return Measured(
         rank=trace.rank,
@@ -148,7 +149,7 @@ def measure(trace: RankTrace) -> Measured:
 
 
 def _spent(levels: dict[str, Spans], starts: np.ndarray, ends: np.ndarray) -> dict[str, np.ndarray]:
-    """Of each interval: how much of it each of PRIORITY accounts for."""
+    """For each interval, its share of each of PRIORITY."""
     spent, before = {}, np.zeros(len(starts), np.int64)
     for name, claimed in levels.items():
         until = claimed.covered(starts, ends)
@@ -161,7 +162,7 @@ def _launch_bound(rows: pd.DataFrame, start, busy: Spans, first: int, last: int)
     if not (launched >= 0).any():
         return None
     begins, ends = busy.gaps(first, last)
-    # Of the tasks that end a gap, the first to be launched.
+    # Of the tasks that end a gap, the one launched first.
     known = launched >= 0
     order = np.lexsort((launched[known], start[known]))
     start, launched = start[known][order], launched[known][order]

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Spans:
-    """A set of times, from intervals [start, end) that may overlap, in whole nanoseconds.
+    """A set of times, built from possibly overlapping intervals [start, end), in integer nanoseconds.
 
     ``starts`` and ``ends`` of the set are disjoint and ascending, so that nothing is counted twice.
     """
@@ -31,11 +31,11 @@ class Spans:
         return Spans(np.append(self.starts, other.starts), np.append(self.ends, other.ends))
 
     def covered(self, starts, ends) -> np.ndarray:
-        """How much of each interval [start, end) is in the set."""
+        """The part of each interval [start, end) that is in the set."""
         return self._until(np.asarray(ends)) - self._until(np.asarray(starts))
 
     def shared(self, other: Spans) -> int:
-        """The length of what is in both sets."""
+        """The length of the intersection of two sets."""
         return int(self.covered(other.starts, other.ends).sum())
 
     def gaps(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,9 +18,10 @@ _NOTICEABLE = 0.02  # of the window
 class Straggler:
     """A rank that others wait for; times in ns.
 
-    ``others`` are the ranks of the communication groups in which it comes last, ``compared`` the collectives
-    of these groups. ``cost`` is how much longer the others of a group wait (their median; of several groups
-    the most), ``at_stake`` the same of all others together. ``reason`` is what the rank spends more time on.
+    ``others`` are the ranks of the communication groups in which it arrives last, ``compared`` the
+    collectives of these groups. ``cost`` is how much longer the others of a group wait (their median; of
+    several groups the maximum), ``at_stake`` the sum over all others. ``reason`` is the class on which the
+    rank spends more time.
     """
 
     rank: int
@@ -33,14 +34,14 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Ranks side by side; times in ns.
+    """A comparison of ranks; times in ns.
 
-    ``waiting``, by rank, is how long its collectives took beyond the shortest that any rank saw of the same
-    one: a collective ends everywhere when the last rank has come, so who comes last waits least. That needs
-    no common clock. The same one has the same name, which holds its group's and its own number; where ranks
-    have no name in common, it is the same operator for the same time. ``slow`` are the ranks that others wait
-    for, the most costly first: in their communication group, and longer than they wait in other groups
-    themselves, for then they only pass a delay on.
+    ``waiting``, by rank, is how long its collectives took beyond the shortest time of the same collective on
+    any rank: a collective ends everywhere when the last rank has arrived, so the last rank waits least. That
+    needs no common clock. Collectives are matched by name, which contains the numbers of the group and of the
+    collective; if ranks have no name in common, by occurrence of the same operator. ``slow`` are the ranks
+    that others wait for, the most costly first: only if the others of their communication group wait longer
+    than the rank itself waits in other groups, for otherwise it only passes a delay on.
     """
 
     waiting: dict[int, int]
@@ -50,10 +51,10 @@ class Stragglers:
 
 @dataclass(frozen=True)
 class _Group:
-    """Ranks, by their places in the list of all, that have ``compared`` collectives in common."""
+    """Ranks, as indices into the list of all, that have ``compared`` collectives in common."""
 
     members: np.ndarray
-    waiting: np.ndarray  # by place, 0 for who is no member
+    waiting: np.ndarray  # by index, 0 for non-members
     compared: int
 
 
@@ -104,7 +105,8 @@ def _groups(ranks: list[Measured], by: str) -> list[_Group]:
 def _straggler(
     ranks: list[Measured], place: int, groups: list[_Group], waiting: np.ndarray
 ) -> Straggler | None:
-    """What to say of one rank, None if nobody waits for it to speak of. ``waiting`` is that of all groups."""
+    """The finding for one rank, or None if the wait for it is negligible. ``waiting`` is that of all
+    groups."""
     last, costs = [], []
     for group in groups:
         own = group.waiting[place]
@@ -129,7 +131,7 @@ def _straggler(
 
 
 def _reason(slow: Measured, others: list[Measured]) -> str:
-    """The class on which the rank spends more than the others, their median."""
+    """The class on which the rank spends more than the median of the others."""
     excess = {
         name: slow.spent()[name] - int(median(rank.spent()[name] for rank in others))
         for name in (*classes.COMPUTE, IDLE)

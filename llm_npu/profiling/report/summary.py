@@ -14,7 +14,8 @@ from .reading import load
 
 @dataclass(frozen=True)
 class Report:
-    """``operators`` and ``coverage`` are of all ranks together; ``notes`` say what was left out, and why."""
+    """``operators`` and ``coverage`` are totals over all ranks; ``notes`` report what was skipped, and
+    why."""
 
     directory: Path
     virtual: bool
@@ -36,7 +37,7 @@ class Report:
 
 
 def build(directory: str | Path) -> Report:
-    """Reads the profiles below ``directory``; ValueError in words if there are none that can be read."""
+    """Reads the profiles below ``directory``; ValueError with an explanation if none can be read."""
     profile = load.load(Path(directory))
     ranks = [measure(trace) for trace in profile.ranks]
     operators = _together(operator for rank in ranks for operator in rank.operators)

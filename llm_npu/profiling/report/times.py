@@ -1,8 +1,8 @@
-"""Microseconds as profilers write them, as whole nanoseconds.
+"""Converts profilers' microseconds to integer nanoseconds.
 
 msprof writes microseconds since 1970 with three decimals, in JSON often as a string. These have more digits
-than float64 holds (its steps are 0.25 microseconds there): rounding would make neighbouring kernels overlap,
-and viewers would nest them. Hence exact integers.
+than float64 can represent (its resolution is 0.25 microseconds there): rounding would make neighbouring
+kernels overlap, and viewers would nest them. Hence exact integers.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from decimal import Decimal, InvalidOperation
 
 from llm_npu.core.errors import UserError
 
-FARTHEST = 1 << 62  # nanoseconds, or 146 years; sums of two still fit into 64 bits
+FARTHEST = 1 << 62  # nanoseconds, or 146 years; the sum of two still fits into 64 bits
 
 
 def nanoseconds(microseconds: str | int) -> int:
-    """Exact nanoseconds; digits beyond the third decimal are cut. ValueError if it is no number of our time.
+    """Exact nanoseconds; digits beyond the third decimal are truncated. ValueError if it is not a plausible
+    time.
 
     >>> nanoseconds("1699529623106750.123")
     1699529623106750123
@@ -38,7 +39,7 @@ def _of_text(microseconds: str) -> int:
 
 
 def text(duration: float) -> str:
-    """``duration``, in nanoseconds, for people: three digits and a unit."""
+    """``duration``, in nanoseconds, formatted with three digits and a unit."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if abs(duration) >= 0.9995 * size:
             value = duration / size

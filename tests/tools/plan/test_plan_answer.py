@@ -198,7 +198,7 @@ def test_masks_are_those_of_the_script(tmp_path):
 def test_the_batch_of_now_says_why_it_does_not_suit_more_cards():
     argv = ["--model_name_or_path", "llama-tiny", "--cards", "24", "--global_batch_size", "48"]
     limits = {scale.cards: scale.limit for scale in command.planned(argv)[1].scaling if not scale.grows}
-    assert limits[32] == "48 samples per step are no multiple of 32"
+    assert limits[32] == "48 samples per step are not a multiple of 32"
     assert limits[64] == "48 samples per step are too few"
 
 
@@ -252,10 +252,10 @@ def test_the_table_and_the_page_say_the_same(published, searched):
         ([*PUBLISHED[:4], "--global_batch_size", "0"], "--global_batch_size is 0, but must be"),
         ([*PUBLISHED, "--recompute", "some"], "'some' is neither true nor false"),
         ([*PUBLISHED, "--recompute_granularity", "full_attn"], "refines --recompute, which is off"),
-        ([*PUBLISHED, "--overlap", "pipelined:8"], "pipelined:8 is not planned; give pipelined:4"),
+        ([*PUBLISHED, "--overlap", "pipelined:8"], "pipelined:8 cannot be planned; give pipelined:4"),
         ([*PUBLISHED, *DEGREES[:4], "--mask", "documents"], "passes no masks from stage to stage"),
-        ([*PUBLISHED, "--mask", "band"], "llama2-70b has none that is shorter than --max_seq_length 4096"),
-        ([*PUBLISHED, "--html", "/no/folder/plan.html"], "there is no folder /no/folder; make it"),
+        ([*PUBLISHED, "--mask", "band"], "llama2-70b has none shorter than --max_seq_length 4096"),
+        ([*PUBLISHED, "--html", "/no/folder/plan.html"], "the folder /no/folder does not exist; create it"),
         ([*PUBLISHED, "--html", "/"], "--html is /, which is a folder"),
         (["--model_name_or_path", "", "--cards", "8"], "'' is neither a preset"),
     ],
@@ -285,7 +285,7 @@ def test_it_ends_without_a_traceback(start_python, tmp_path):
         os.close(writer)
         assert (done.returncode, done.stderr) == (0, ""), argv
     closed = run(*PUBLISHED, *DEGREES, preexec_fn=lambda: os.close(1))
-    assert closed.returncode == 2 and "no standard output to print to" in closed.stderr
+    assert closed.returncode == 2 and "there is no standard output" in closed.stderr
     assert closed.stderr.count("\n") == 1
 
 

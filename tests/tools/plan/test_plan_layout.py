@@ -103,10 +103,13 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
         ({"cards": 30}, "times --pipeline_parallel_degree 4 is 32, which does not divide --cards 30"),
         ({"cards": 64, "global_batch_size": 3}, "--global_batch_size is 3, .* a multiple of 2"),
         ({"sharding": "stage4"}, "--sharding is 'stage4', but must be one of stage1, stage2, stage3"),
-        ({"sharding": "stage2"}, "stage2 does not go with a pipeline"),
-        ({"pipeline_parallel_degree": 1, "sharding": "stage3"}, "stage3 does not go with tensor parallelism"),
+        ({"sharding": "stage2"}, "stage2 cannot be combined with a pipeline"),
+        (
+            {"pipeline_parallel_degree": 1, "sharding": "stage3"},
+            "stage3 cannot be combined with tensor parallelism",
+        ),
         ({"overlap": "much"}, "--overlap is 'much'"),
-        ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is no fused operator"),
+        ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is not a fused operator"),
         ({"virtual_pp_degree": 2, "global_batch_size": 6}, "in groups of 4, .* a step has 6"),
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "a pipeline of 3 stages or more"),
         ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "give --tensor_parallel_degree"),
@@ -132,7 +135,7 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
         (
             "llama2-7b",
             {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 27, "cards": 27},
-            "not every stage would get one",
+            "leave a stage without a layer",
         ),
     ],
 )

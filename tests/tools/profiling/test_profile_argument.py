@@ -94,5 +94,5 @@ def test_resuming_behind_the_window_records_nothing(training, run_python):
     longer = [*arguments, "--max_steps", "6", "--resume_from_checkpoint"]
     done = run_python(SCRIPT, *longer)
     assert done.returncode == 0, done.stderr
-    assert "profile: steps 3 to 4 lie behind step 5, so that nothing is recorded" in done.stdout
+    assert "profile: steps 3 to 4 are before step 5, so nothing is recorded" in done.stdout
     assert sorted((folder / "out/profile/rank_0").iterdir()) == before

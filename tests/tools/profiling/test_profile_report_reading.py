@@ -198,7 +198,7 @@ def test_rows_without_times_are_left_out_and_counted(tmp_path):
     table.write_text("\n".join([*lines, broken]) + "\n")
     report = summary.build(tmp_path)
     check_step(report.ranks[0])
-    assert report.notes == [f"{table.name}: 1 rows without a start or a duration were left out."]
+    assert report.notes == [f"{table.name}: 1 rows without a start or a duration were skipped."]
 
 
 def test_sums_that_do_not_fit_are_reported(tmp_path):
@@ -224,7 +224,7 @@ def test_a_timeline_that_was_cut_off(tmp_path, half):
     text = json.dumps([*msprof.events(STEP), {"name": "the last one"}])
     timeline.write_text(text[:-10] if half == "of an event" else text[:1])
     if half == "of nothing":
-        with pytest.raises(ValueError, match="holds no task of a device"):
+        with pytest.raises(ValueError, match="contains no device task"):
             summary.build(tmp_path)
         return
     report = summary.build(tmp_path)
@@ -238,7 +238,7 @@ def test_a_timeline_that_is_none_leaves_the_table(tmp_path, text, what):
     (output / f"msprof_{msprof.STAMP}.json").write_text(text)
     report = summary.build(tmp_path)
     check_step(report.ranks[0])
-    assert f"msprof_{msprof.STAMP}.json is {what}" in report.notes[0] and "left out" in report.notes[0]
+    assert f"msprof_{msprof.STAMP}.json is {what}" in report.notes[0] and "skipped" in report.notes[0]
 
 
 def test_events_longer_than_what_is_read_at_once(tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_table_that_was_cut_off(tmp_path):
     table.write_text(table.read_text() + last[: last.index(".") + 2])
     report = summary.build(tmp_path)
     check_step(report.ranks[0])
-    assert "1 rows without a start or a duration were left out" in report.notes[0]
+    assert "1 rows without a start or a duration were skipped" in report.notes[0]
 
 
 @pytest.mark.parametrize("content", ["nothing", "no folder", "other files"])
@@ -265,7 +265,9 @@ def test_no_profile(tmp_path, content):
         folder.mkdir()
     if content == "other files":
         (folder / "loss.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not a folder" if content == "no folder" else "holds no profile"):
+    with pytest.raises(
+        ValueError, match="is not a folder" if content == "no folder" else "contains no readable profile"
+    ):
         summary.build(folder)
 
 

@@ -127,7 +127,7 @@ def test_nanoseconds(written, exact):
 
 @pytest.mark.parametrize("written", ["", "N/A", "nan", "1.2.3"])
 def test_no_time(written):
-    with pytest.raises(ValueError, match="no number of microseconds"):
+    with pytest.raises(ValueError, match="not a number of microseconds"):
         nanoseconds(written)
 
 

@@ -266,13 +266,13 @@ def test_one_profiler_at_a_time(tmp_path, on_npu, clean_environment):
 
 
 def test_another_device(tmp_path, on_cpu, clean_environment):
-    with pytest.raises(ValueError, match=r"computes on cpu.*set_device"):
+    with pytest.raises(ValueError, match=r"runs on cpu.*set_device"):
         profiling.Capture(tmp_path, active=1).start()
 
 
 def test_a_folder_with_a_profile(tmp_path, on_npu, clean_environment):
     (tmp_path / "rank_0/PROF_000001_20260101000000000_ABCDEFGH").mkdir(parents=True)
-    with pytest.raises(ValueError, match="holds a profile already"):
+    with pytest.raises(ValueError, match="already contains a profile"):
         profiling.Capture(tmp_path, active=1).start()
 
 

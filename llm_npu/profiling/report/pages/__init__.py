@@ -1,1 +1,1 @@
-"""A report as text and as a page."""
+"""The report as text and as an HTML page."""

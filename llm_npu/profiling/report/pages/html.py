@@ -1,4 +1,4 @@
-"""Pages that need nothing else, no scripts and no other files: their style, tables and plots."""
+"""Self-contained HTML pages without scripts and other files: their style, tables and plots."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _FOOT = """</body>
 
 
 def page(body: str, title: str, **values: object) -> str:
-    """The page that the Jinja template ``body`` makes of ``values``.
+    """Renders the Jinja template ``body`` with ``values``.
 
-    ``show(table)`` and ``figure(plot)`` in it are a ``table.Table`` and a ``plots.Plot``.
+    In it, ``show(table)`` and ``figure(plot)`` take a ``table.Table`` and a ``plots.Plot``.
     """
     from jinja2 import Environment, StrictUndefined
 

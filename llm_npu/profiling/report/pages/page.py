@@ -25,7 +25,7 @@ _BODY = """<h1>{{ heading }}</h1>
 
 
 def write(report: Report, comparison: Comparison | None = None, top: int = 30) -> str:
-    """The whole page; ``comparison`` adds what changed since another profile, ``top`` limits operators."""
+    """The whole page; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
     return html.page(
         _BODY,
         f"Profile of {report.directory}",

@@ -12,7 +12,7 @@ VIRTUAL = "The virtual NPU on a host CPU wrote this profile: its times say nothi
 
 
 def write(report: Report, comparison: Comparison | None = None, top: int = 15) -> str:
-    """The whole report; ``comparison`` adds what changed since another profile, ``top`` limits operators."""
+    """The whole report; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
     parts = [heading(report)]
     if report.virtual:
         parts.append(VIRTUAL)
@@ -27,7 +27,7 @@ def write(report: Report, comparison: Comparison | None = None, top: int = 15) -
 
 
 def heading(report: Report) -> str:
-    """One line: the folder and how much is in it."""
+    """One line: the folder and a count of its contents."""
     count = sum(rank.tasks for rank in report.ranks)
     steps = f", {report.steps} steps" if report.steps else ", steps are not marked"
     return f"{report.directory}: {len(report.ranks)} ranks, {count} tasks{steps}"

@@ -21,20 +21,20 @@ COLOURS = {
     classes.COPY: "#9d755d",
     IDLE: "#d8d8d8",
 }
-_POINTS = 2000  # of a memory line; more cannot be seen
+_POINTS = 2000  # points of a memory line; more cannot be seen
 _STEPS = 40  # bars of one plot
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture, and in words what it shows."""
+    """A picture, and its alternative text."""
 
     title: str
     svg: bytes
 
     @property
     def address(self) -> str:
-        """The picture as a data: address, so that a page needs no other file."""
+        """The picture as a data: URL, so that a page is self-contained."""
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
 
 
@@ -51,7 +51,7 @@ def of(report: Report) -> list[Plot]:
 
 @contextlib.contextmanager
 def style():
-    """Within it the same figures make the same bytes, and text stays text. Needs no display."""
+    """Context in which equal figures give equal bytes, and text stays text. Needs no display."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -67,7 +67,7 @@ def figure(height: float):
 
 
 def drawn(title: str, figure) -> Plot:
-    """The picture of a figure, which is closed."""
+    """Renders a figure and closes it."""
     from matplotlib import pyplot
 
     out = io.BytesIO()

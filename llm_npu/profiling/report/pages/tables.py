@@ -96,7 +96,7 @@ def _coverage(report: Report) -> Table:
             ]
         )
     if all(kind.status == "did not run" for kind in report.coverage):
-        rows = []  # no Llama
+        rows = []  # not a Llama
     columns = ["operator", "state", "runs as", "fused calls", "fused", "unfused", "fused share"]
     return Table("Fused operators", columns, rows, words=3)
 
@@ -159,7 +159,7 @@ def _memory(report: Report) -> Table:
 
 
 def of_comparison(comparison: Comparison, top: int) -> list[Table]:
-    """The tables of what changed."""
+    """The tables of changes between two profiles."""
     unit = f"per {comparison.unit} and rank" if comparison.unit == "step" else "per rank, whole profile"
     spent = [
         _change(change) for change in (*comparison.spent, comparison.total) if change.before or change.after

@@ -1,1 +1,1 @@
-"""Profiles as they are written: CANN's tables and timelines, and the virtual NPU's traces."""
+"""Readers of profile files: CANN's tables and timelines, and the virtual NPU's traces."""

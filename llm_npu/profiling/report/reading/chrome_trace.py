@@ -1,4 +1,4 @@
-"""Reads the events of a Chrome trace one by one, in memory that does not grow with the file."""
+"""Streams the events of a Chrome trace, with memory use independent of the file size."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from llm_npu.core.errors import UserError
 
 CHUNK = 8 << 20  # characters; no event is nearly as long
-UNPACKED = 200  # times the size of a .gz: traces are some 20 times as long, nothing but zeros 1000 times
+UNPACKED = 200  # maximum ratio of a .gz: traces expand about 20 times, nothing but zeros 1000 times
 _BETWEEN = re.compile(r"[\s,]*")
 _LIST = re.compile(r'\s*\[|.*?"traceEvents"\s*:\s*\[', re.DOTALL)
 
 
 class TraceFile:
-    """The events of a file: a list of events, or an object with ``traceEvents``; ``.gz`` is unpacked.
+    """The events of a file: a list of events, or an object with ``traceEvents``; ``.gz`` is decompressed.
 
-    Numbers with a fraction come as text (``times.nanoseconds`` says why). After the iteration ``broken_at``
-    is None, or the number of events before the place where the file cannot be read further: profilers that
-    are killed leave half a file.
+    Numbers with a fraction are returned as text (``times.nanoseconds`` explains why). After the iteration
+    ``broken_at`` is None, or the number of events before the place where the file becomes unreadable: killed
+    profilers leave half a file.
     """
 
     def __init__(self, path: Path):
@@ -31,7 +31,7 @@ class TraceFile:
         self._unpacked = 0
 
     def __iter__(self) -> Iterator[dict]:
-        # Paddle writes call stacks with raw line ends in them, which strict JSON does not allow.
+        # Paddle writes call stacks with raw line breaks in them, which strict JSON forbids.
         decode = json.JSONDecoder(parse_float=str, strict=False).raw_decode
         unpack = gzip.open if self.path.suffix == ".gz" else open
         with unpack(self.path, "rt", encoding="utf-8-sig", errors="replace") as file:
@@ -49,10 +49,10 @@ class TraceFile:
                     return
                 try:
                     event, position = decode(text, position)
-                except RecursionError:  # nothing that a profiler writes
+                except RecursionError:  # no profiler writes this
                     self.broken_at = count
                     return
-                except ValueError:  # JSONDecodeError, or a number of more digits than Python takes
+                except ValueError:  # JSONDecodeError, or a number with more digits than Python accepts
                     more = self._more(file)
                     text, position = text[position:] + more, 0
                     if not more or len(text) > 2 * CHUNK:
@@ -63,7 +63,7 @@ class TraceFile:
                 yield event
 
     def _more(self, file) -> str:
-        """The next characters; none where a .gz is cut off or damaged."""
+        """The next characters; none if a .gz is truncated or damaged."""
         try:
             text = file.read(CHUNK)
         except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -71,6 +71,6 @@ class TraceFile:
         self._unpacked += len(text)
         if self._unpacked > max(UNPACKED * self.path.stat().st_size, 2 * CHUNK):
             raise UserError(
-                f"{self.path.name} unpacks to more than {UNPACKED} times its size: it is no trace."
+                f"{self.path.name} unpacks to more than {UNPACKED} times its size: it is not a trace."
             )
         return text

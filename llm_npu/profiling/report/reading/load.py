@@ -1,4 +1,4 @@
-"""Assembles each rank from the files that exist: tasks, launches, steps, memory."""
+"""Assembles each rank from the existing files: tasks, launches, steps, memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RankTrace:
     steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
     data_loading: tuple[np.ndarray, np.ndarray] = (_NOTHING, _NOTHING)  # starts, ends
     memory: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NOTHING,) * 3  # times, allocated, reserved bytes
-    sources: list[str] = field(default_factory=list)  # files, for the reader of the report
+    sources: list[str] = field(default_factory=list)  # remarks on files, for the reader of the report
 
 
 @dataclass
 class Profile:
-    """The ranks below a folder, what was left out and why, and whether a virtual NPU has written it."""
+    """The ranks below a folder, notes on skipped files, and whether a virtual NPU wrote them."""
 
     directory: Path
     ranks: list[RankTrace]
@@ -40,14 +40,14 @@ class Profile:
 
 
 def load(directory: Path) -> Profile:
-    """Reads everything below ``directory``. ValueError in words where nothing can be read."""
+    """Reads everything below ``directory``. ValueError with an explanation if nothing can be read."""
     found = tree.search(directory)
     notes = found.notes
     ranks: dict[int, RankTrace] = {}
     for export in _newest_of_each_rank(found.exports, notes):
         for rank, trace in _from_export(export, notes).items():
             if ranks.setdefault(rank, trace) is not trace:
-                notes.append(f"{export.folder.name} was left out: there is another profile of rank {rank}.")
+                notes.append(f"{export.folder.name} was skipped: there is another profile of rank {rank}.")
     if found.merged and ranks:
         names = ", ".join(path.name for _, path in found.merged)
         notes.append(f"{names} was not read: it repeats the kernels of the PROF_ folders.")
@@ -57,7 +57,7 @@ def load(directory: Path) -> Profile:
     kept = [ranks[rank] for rank in sorted(ranks) if len(ranks[rank].tasks)]
     if not kept:
         raise UserError(
-            f"{directory} holds no task of a device. Profile with targets=[ProfilerTarget.CUSTOM_DEVICE] and "
+            f"{directory} contains no device task. Profile with targets=[ProfilerTarget.CUSTOM_DEVICE] and "
             "custom_device_types=['npu'], and run msprof --export=on --output=DIR on the PROF_ folder. "
             + " ".join(notes)
         )
@@ -65,14 +65,12 @@ def load(directory: Path) -> Profile:
 
 
 def _newest_of_each_rank(exports: list[tree.Export], notes: list[str]) -> list[tree.Export]:
-    """Without older captures of a rank: a folder is often used again, and steps would count twice."""
+    """Drops older captures of a rank: a reused folder would count steps twice."""
     newest: dict[object, tree.Export] = {}
     for export in sorted(exports, key=lambda export: (_stamp(export.folder), export.folder.name)):
         owner = export.rank if export.rank is not None else _devices(export)
         if owner in newest:
-            notes.append(
-                f"{newest[owner].folder.name} is an older capture of the same rank and was left out."
-            )
+            notes.append(f"{newest[owner].folder.name} is an older capture of the same rank and was skipped.")
         newest[owner] = export
     return list(newest.values())
 
@@ -83,7 +81,7 @@ def _stamp(folder: Path) -> str:
 
 
 def _devices(export: tree.Export) -> tuple:
-    """The devices of an export, without reading it whole."""
+    """The devices of an export, without reading all of it."""
     folders = [path.name for path in export.folder.glob("device_*")]
     return tuple(sorted(folders)) or op_summary.devices(export.files["op_summary"]) or (export.folder.name,)
 
@@ -94,12 +92,12 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
     devices = dict.fromkeys(tables or [device for line in lines for device in line.devices])
     ranks = {}
     for device in devices:
-        # A timeline whose processes have no labels is of the only device.
+        # A timeline whose processes have no labels belongs to the only device.
         owners = {device, None} if len(devices) == 1 else {device}
         parts = [line.devices[owner] for line in lines for owner in owners if owner in line.devices]
         rows = tasks.joined([tables[device], *_copies(tables[device], parts)] if tables else parts)
         if not tasks.collectives(rows).any():
-            # With one device there is no other that the communication layer could belong to.
+            # With a single device, the communication layer belongs to it.
             layers = [layer for line in lines for layer in line.collectives.items()]
             own = [layer for owner, layer in layers if owner == device or len(devices) == 1]
             rows = tasks.joined([rows, *own])
@@ -122,32 +120,32 @@ def _copies(rows: pd.DataFrame, parts: list[pd.DataFrame]) -> list[pd.DataFrame]
 
 
 def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
-    """What a timeline says; None, and a remark in ``notes``, if it is none: the tables may still be good."""
+    """Reads a timeline; None, and a remark in ``notes``, if it is not one: the tables may still be usable."""
     try:
         return timeline.read(path, notes)
     except ValueError as problem:
-        notes.append(f"{problem} It was left out.")
+        notes.append(f"{problem} It was skipped.")
         return None
 
 
 def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> None:
-    """Notes it when msprof's own sums say that rows are missing from its op_summary."""
+    """Adds a note if msprof's own sums show that rows are missing from its op_summary."""
     total = op_summary.statistic_total(export.files["op_statistic"])
     counted = int(rows["duration"][~tasks.collectives(rows)].sum())
     everything = int(rows["duration"].sum())
     if total and min(abs(total - counted), abs(total - everything)) > 0.01 * total:
         notes.append(
             f"{export.folder.name}: op_statistic adds up to {total / 1e6:.3f} ms, the rows of op_summary to "
-            f"{counted / 1e6:.3f} ms without collectives. Rows are missing or double; export it again."
+            f"{counted / 1e6:.3f} ms without collectives. Rows are missing or duplicated; export it again."
         )
 
 
 def _with_launches(
     rows: pd.DataFrame, lines: list[timeline.Timeline], device: int | None = None
 ) -> pd.DataFrame:
-    """Adds the launch times that msprof's arrows from host to device tell, by the start of the kernel.
+    """Adds launch times from msprof's host-to-device arrows, matched by the start of the kernel.
 
-    ``device``: whose rows they are, None for all that there are.
+    ``device``: the device of the rows, None for all.
     """
     arrows = [
         ends_and_begins
@@ -169,18 +167,18 @@ def _with_launches(
 
 
 def _newest(traces: list[tuple[int | None, Path]], notes: list[str]) -> list[tuple[int | None, Path]]:
-    """The newest trace of each rank; those without a rank are ranks of their own where they are several."""
+    """The newest trace of each rank; several traces without a rank count as separate ranks."""
     newest: dict[object, tuple[int | None, Path]] = {}
     for rank, path in sorted(traces, key=lambda trace: (trace[1].stat().st_mtime_ns, trace[1].name)):
         owner = rank if rank is not None else path.name.partition("_time_")[0]
         if owner in newest:
-            notes.append(f"{newest[owner][1].name} is an older trace of the same rank and was left out.")
+            notes.append(f"{newest[owner][1].name} is an older trace of the same rank and was skipped.")
         newest[owner] = (rank, path)
     return list(newest.values())
 
 
 def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes: list[str]) -> None:
-    """Adds steps and memory of a Paddle trace to a rank that msprof has told of; without msprof all of it."""
+    """Adds steps and memory of a Paddle trace to a rank known from msprof; without msprof, all of it."""
     line = _timeline(path, notes)
     if line is None:
         return
@@ -191,7 +189,7 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
     if trace is None:
         if not line.devices:
             notes.append(
-                f"{path.name} has no kernels and was left out: Paddle itself does not time those of an NPU."
+                f"{path.name} has no kernels and was skipped: Paddle itself does not time those of an NPU."
             )
             return
         rows = tasks.joined(list(line.devices.values()))
@@ -207,7 +205,7 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
 
 
 def _shift(rows: pd.DataFrame, line: timeline.Timeline, path: Path, notes: list[str]) -> int:
-    """What to add to the host's times: 0, but where the clocks have nothing in common, both end together."""
+    """The offset of the host's times: 0, or, for unrelated clocks, one that makes both end together."""
     if not line.steps or not len(rows):
         return 0
     first, last = int(rows["start"].min()), int((rows["start"] + rows["duration"]).max())
@@ -215,7 +213,7 @@ def _shift(rows: pd.DataFrame, line: timeline.Timeline, path: Path, notes: list[
     if begin < last and first < end:
         return 0
     notes.append(
-        f"{path.name} and the device use clocks that have nothing in common (merging the files only puts "
-        "their rows side by side). The steps were moved to end with the last kernel: borders are approximate."
+        f"{path.name} and the device use unrelated clocks (merging the files only puts their rows side by "
+        "side). The steps were moved to end with the last kernel: their borders are approximate."
     )
     return last - end

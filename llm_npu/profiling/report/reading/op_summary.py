@@ -12,7 +12,7 @@ import pandas as pd
 from ..times import FARTHEST, nanoseconds
 from . import tasks
 
-# Column: what it is called in one release or another of CANN, without its unit.
+# Column: its names in the releases of CANN, without the unit.
 COLUMNS = {
     "device": ("Device_id", "Device ID"),
     "stream": ("Stream ID",),
@@ -23,7 +23,7 @@ COLUMNS = {
     "duration": ("Task Duration", "Duration"),
     "shapes": ("Input Shapes",),
     "dtypes": ("Input Data Types",),
-    "site": ("Call Site",),  # of the virtual NPU only
+    "site": ("Call Site",),  # virtual NPU only
 }
 _NO_MEMORY = (np.zeros(0, np.int64),) * 3
 _UNIT = re.compile(r"\s*\((\w+)\)$")
@@ -32,7 +32,7 @@ _UNIT = re.compile(r"\s*\((\w+)\)$")
 def read(paths: list[Path], notes: list[str]) -> dict[int | None, pd.DataFrame]:
     """Device: its table of tasks (see ``tasks.table``), from the parts of one export.
 
-    The device is None where the table does not name it. What is left out is said in ``notes``.
+    The device is None if the table does not name it. Skipped rows are reported in ``notes``.
     """
     parts = [part for path in paths if (part := _read_part(path, notes)) is not None]
     if not parts:
@@ -51,7 +51,7 @@ def _read_part(path: Path, notes: list[str]) -> pd.DataFrame | None:
     missing = [name for name in ("name", "start", "duration") if name not in columns]
     if missing:
         wanted = ", ".join(f'"{COLUMNS[name][0]}(us)"' for name in missing)
-        notes.append(f"{path.name} has no column {wanted} and was left out: it is empty or no op_summary.")
+        notes.append(f"{path.name} has no column {wanted} and was skipped: it is empty or not an op_summary.")
         return None
     kinds = {
         columns[name]: ("str" if name in ("start", "duration", "device") else "category") for name in columns
@@ -68,14 +68,14 @@ def _read_part(path: Path, notes: list[str]) -> pd.DataFrame | None:
     duration = _times(rows["duration"], units["duration"])
     usable = (start >= 0) & (duration >= 0)
     if unusable := int((~usable).sum()):
-        notes.append(f"{path.name}: {unusable} rows without a start or a duration were left out.")
+        notes.append(f"{path.name}: {unusable} rows without a start or a duration were skipped.")
     rows["start"], rows["duration"] = start, duration
     rows["device"] = _devices(rows["device"]) if "device" in rows else -1
     return rows[usable]
 
 
 def _columns(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Of each of COLUMNS that the table has: its heading there, and its unit ("" where none is given)."""
+    """For each of COLUMNS that the table has: its heading there, and its unit ("" if none is given)."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         heading = file.readline()
     there = pd.read_csv(io.StringIO(heading), index_col=False).columns if heading.strip() else []
@@ -90,9 +90,9 @@ def _columns(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _times(cells: pd.Series, unit: str) -> np.ndarray:
-    """Nanoseconds; -1 for a cell that holds no time.
+    """Nanoseconds; -1 for a cell without a time.
 
-    Old releases give no unit: whole numbers are nanoseconds there, numbers with decimals microseconds.
+    Old releases give no unit: their integers are nanoseconds, their decimals microseconds.
     """
 
     def one(cell: str) -> int:
@@ -104,7 +104,7 @@ def _times(cells: pd.Series, unit: str) -> np.ndarray:
         except ValueError:
             return -1
 
-    # A table that was cut off has no text in the last cells.
+    # A truncated table has no text in its last cells.
     return np.fromiter((one(cell) for cell in cells.fillna("")), dtype=np.int64, count=len(cells))
 
 
@@ -132,8 +132,8 @@ def memory(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times in ns, bytes in use and bytes reserved on a device.
 
-    Of memory_record (``records``) that component which at its peak uses most; without one the process's share
-    in npu_mem (``usage``), all of which is reserved: how much of it is in use is not known, and 0.
+    From memory_record (``records``), the component with the highest peak; without one, the process's share in
+    npu_mem (``usage``), all of it as reserved: the part in use is unknown, and 0.
     """
     found = [_NO_MEMORY]
     columns = ("Timestamp(us)", "Total Allocated(KB)", "Total Reserved(KB)")
@@ -161,7 +161,7 @@ def _of_device(paths: list[Path], columns: tuple[str, ...], device: int | None) 
 
 
 def _by_time(when: np.ndarray, used: np.ndarray, reserved: np.ndarray) -> tuple[np.ndarray, ...]:
-    """In the order of time; sizes are given in thousandths of kilobytes, as ``_times`` reads them."""
+    """Sorted by time; sizes are given in thousandths of kilobytes, as ``_times`` reads them."""
     order = np.argsort(when, kind="stable")
     return when[order], used[order] * 1024 // 1000, reserved[order] * 1024 // 1000
 

@@ -1,4 +1,4 @@
-"""The table of tasks that a device ran, whatever format the profile has."""
+"""The table of tasks that a device ran, independent of the profile's format."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def table(start, duration, launched=None, **text) -> pd.DataFrame:
     """One row per task, ordered by start.
 
     Columns ``start``, ``duration`` and ``launched``, in nanoseconds; ``launched`` is the time at which the
-    host launched the task, -1 where nobody knows. Categorical columns TEXT, given as ``text``: ``kind`` is
-    the operator's type, ``site`` the line of the program that called it. Added are ``operator`` (the type,
-    where need be taken from the name) and ``work`` (one of classes.CLASSES). dtypes are spelt as numpy does;
-    tasks that only wait for events are left out.
+    host launched the task, -1 if unknown. Categorical columns TEXT, given as ``text``: ``kind`` is the
+    operator's type, ``site`` the line of the program that called it. Added are ``operator`` (the type,
+    derived from the name if necessary) and ``work`` (one of classes.CLASSES). dtypes are spelt as in numpy;
+    tasks that only wait for events are dropped.
     """
     found = pd.DataFrame({"start": np.asarray(start, np.int64), "duration": np.asarray(duration, np.int64)})
     found["launched"] = -1 if launched is None else np.asarray(launched, dtype=np.int64)
@@ -27,8 +27,8 @@ def table(start, duration, launched=None, **text) -> pd.DataFrame:
         found[column] = _constant("", len(found)) if values is None else renamed(values, str.strip)
     found["dtypes"] = renamed(found["dtypes"], classes.dtypes)
 
-    # Operators and classes are found once for each different task. A name matters only without a type: those
-    # of collectives are all different.
+    # Operators and classes are determined once per distinct task. A name matters only without a type: those
+    # of collectives are all distinct.
     unknown = found["kind"].isin(classes.UNKNOWN).to_numpy()
     name = np.where(unknown, found["name"].cat.codes, -1).astype(np.int64)
     kind, engine = (found[column].cat.codes.to_numpy(np.int64) for column in ("kind", "engine"))
@@ -43,7 +43,7 @@ def table(start, duration, launched=None, **text) -> pd.DataFrame:
 
 
 def collectives(rows: pd.DataFrame) -> pd.Series:
-    """Which rows of a ``table`` are collectives, each once: without what HCCL runs on the AICPU for them."""
+    """The rows of a ``table`` that are collectives, each once: without HCCL's AICPU kernels for them."""
     carriers = [name for name in rows["operator"].cat.categories if classes.carries_collective(name)]
     return (rows["work"] == classes.COMMUNICATION) & ~rows["operator"].isin(carriers)
 
@@ -61,7 +61,8 @@ def joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def renamed(values, rename) -> pd.Categorical:
-    """``values`` with ``rename`` applied to each category; equal names become one, and a missing one ""."""
+    """``values`` with ``rename`` applied to each category; equal names are merged, and a missing one becomes
+    ""."""
     values = pd.Series(values, dtype="category").cat
     names = [*(rename(str(name)) for name in values.categories), ""]
     codes, different = pd.factorize(np.array(names, dtype=object))

@@ -14,14 +14,14 @@ from ..times import FARTHEST, nanoseconds
 from . import tasks
 from .chrome_trace import TraceFile
 
-_DEVICE_KINDS = ("Kernel", "Memcpy", "Memset")  # what Paddle calls rows of a device
+_DEVICE_KINDS = ("Kernel", "Memcpy", "Memset")  # Paddle's name for rows of a device
 _NAME_END = re.compile(r"\[[\d.]+ ?[mun]?s\]$")  # Paddle: "matmul dygraph[0.123 ms]"
 _DEVICE, _COMMUNICATION, _HOST = 1, 2, 3
 
 
 @dataclass
 class Timeline:
-    """What a timeline says. Times are in nanoseconds, of one clock per file."""
+    """The contents of a timeline. Times are in nanoseconds, with one clock per file."""
 
     devices: dict[int | None, pd.DataFrame] = field(default_factory=dict)  # tasks.table, by device
     # The communication layer's tasks, by device
@@ -34,7 +34,7 @@ class Timeline:
 
 
 def read(path: Path, notes: list[str]) -> Timeline:
-    """Reads a whole file. What it leaves out is said in ``notes``. ValueError if it is no Chrome trace."""
+    """Reads a whole file. ``notes`` report what was skipped. ValueError if it is not a Chrome trace."""
     events = _Events(TraceFile(path))
     if events.broken_at is not None:
         notes.append(
@@ -42,7 +42,7 @@ def read(path: Path, notes: list[str]) -> Timeline:
             "Was the profiler killed?"
         )
     if events.unknown:
-        notes.append(f"{path.name}: {events.unknown} events without a usable time or process were left out.")
+        notes.append(f"{path.name}: {events.unknown} events without a usable time or process were skipped.")
     return events.timeline()
 
 
@@ -74,7 +74,7 @@ class _Events:
 
     def _complete(self, event: dict) -> None:
         name, arguments = event["name"], event.get("args") or {}
-        # Paddle's ts is cut to microseconds; its start_time is exact, but counts from a time of its own.
+        # Paddle's ts is truncated to microseconds; its start_time is exact, but has a different origin.
         exact = arguments.get("start_time")
         row = (
             nanoseconds(event["ts"]),
@@ -106,7 +106,7 @@ class _Events:
             self.memory.append((nanoseconds(event["ts"]), *sizes))
 
     def _departure(self, event: dict) -> None:
-        if event.get("cat") != "async":  # Paddle's arrows have cut times; it has correlation ids besides
+        if event.get("cat") != "async":  # Paddle's arrows have truncated times; it also has correlation ids
             self.departures[event.get("cat"), str(event["id"])] = nanoseconds(event["ts"])
 
     def _arrival(self, event: dict) -> None:
@@ -159,7 +159,7 @@ class _Events:
         return found
 
     def _roles(self, names, process, thread, category) -> tuple[np.ndarray, np.ndarray]:
-        """Where each event happened (_DEVICE, ...; 0: derived rows), and each process's device, or -1."""
+        """The place of each event (_DEVICE, ...; 0: derived rows), and each process's device, or -1."""
         roles, devices = np.zeros(len(names), np.int8), np.full(len(names), -1, np.int64)
         for number, name in self.process_names.items():
             code = self.codes.get(number)
@@ -176,7 +176,7 @@ class _Events:
                 devices[code] = int(label[1])
         role = roles[process]
         kinds = [self.codes[kind] for kind in _DEVICE_KINDS if kind in self.codes]
-        if not (role == _DEVICE).any():  # else the same kernels again, in a file that has both sides
+        if not (role == _DEVICE).any():  # otherwise the same kernels again, in a merged file
             role[np.isin(category, kinds) & (role != _HOST)] = _DEVICE
         # A collective has a row of its own and, again, one per transfer below it ("Plane 0").
         for (number, row), name in self.thread_names.items():
@@ -186,7 +186,7 @@ class _Events:
         return role, devices
 
     def _launches(self, start, correlation, role, category) -> np.ndarray:
-        """When each task was launched, by Paddle's correlation ids; -1 without one."""
+        """The launch time of each task, by Paddle's correlation ids; -1 without one."""
         launched = np.full(len(role), -1, np.int64)
         runtime = (correlation >= 0) & (category == self.codes.get("CudaRuntime", -1))
         if runtime.any():
@@ -200,7 +200,7 @@ class _Events:
 
 
 def _whole(number: object) -> int:
-    """``number``, which may be text, if it fits into 64 bits."""
+    """``number``, possibly text, if it fits into 64 bits."""
     found = int(number)
     if abs(found) >= FARTHEST:
         raise ValueError
@@ -208,7 +208,7 @@ def _whole(number: object) -> int:
 
 
 def _categorical(codes: np.ndarray, names: list) -> pd.Categorical:
-    """Of ``codes``, places in ``names``: a column with the names as text."""
+    """A categorical column from ``codes``, indices into ``names``."""
     different, positions = np.unique(codes, return_inverse=True)
     which, words = pd.factorize(np.array([str(names[code]) for code in different], dtype=object))
     return pd.Categorical.from_codes(which[positions], categories=list(words))

@@ -20,7 +20,7 @@ TABLES = ("op_summary", "op_statistic", "memory_record", "npu_mem", "msprof")
 
 @dataclass
 class Export:
-    """One msprof export: the files of each of TABLES; several where the export was cut into slices."""
+    """One msprof export: the files of each of TABLES; several if the export was split into slices."""
 
     folder: Path
     rank: int | None  # from the folder's name
@@ -29,19 +29,19 @@ class Export:
 
 @dataclass
 class Found:
-    """What lies below a folder."""
+    """The profiles below a folder."""
 
     exports: list[Export]
     paddle: list[tuple[int | None, Path]]  # rank, trace
     merged: list[tuple[int | None, Path]]  # Paddle's trace and msprof's in one file
     notes: list[str]
-    virtual: bool  # a virtual NPU says that it has written this
+    virtual: bool  # a virtual NPU declares that it wrote this
 
 
 def search(directory: Path) -> Found:
-    """Looks through ``directory``; ValueError in words if there is no profile that can be read."""
+    """Searches ``directory``; ValueError with an explanation if there is no readable profile."""
     if not directory.is_dir():
-        raise UserError(f"{directory} is not a folder; give the folder that a profiler has written to")
+        raise UserError(f"{directory} is not a folder; give the folder of a profile")
     found = Found([], [], [], [], False)
     raw = []
     for name, folders, files in os.walk(directory):
@@ -56,7 +56,7 @@ def search(directory: Path) -> Found:
                 found.exports.append(export)
             else:
                 raw.append(folder)
-            folders.clear()  # everything below has been looked at
+            folders.clear()  # everything below has been searched
             continue
         if folder == directory and any(_FILE.match(file) for file in files):
             found.exports.append(_chosen(folder, rank, [folder / file for file in files], found.notes))
@@ -67,12 +67,12 @@ def search(directory: Path) -> Found:
                 found.merged.append((rank, folder / file))
     for folder in raw:
         found.notes.append(
-            f"{folder.name} is not exported and was left out. Run: "
-            f"msprof --export=on --output={folder.resolve()}"
+            f"{folder.name} is not exported and was skipped. Run: msprof --export=on "
+            f"--output={folder.resolve()}"
         )
     if not (found.exports or found.paddle or found.merged):
         raise UserError(
-            f"{directory} holds no profile that can be read. "
+            f"{directory} contains no readable profile. "
             + " ".join(
                 found.notes or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
             )
@@ -81,7 +81,7 @@ def search(directory: Path) -> Found:
 
 
 def _rank(path: Path) -> int | None:
-    """The number in the innermost folder that is named for a rank."""
+    """The number in the innermost folder that is named after a rank."""
     for part in reversed(path.parts):
         if match := _RANK.search(part):
             return int(match[1])
@@ -97,7 +97,7 @@ def _export(folder: Path, rank: int | None, notes: list[str]) -> Export:
 def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str]) -> Export:
     """The newest export among ``files``: exporting again adds files with a later time in their names.
 
-    Slices of one export may have times of their own; after another export a slice's number is there twice.
+    Slices of one export may have times of their own; after another export a slice's number occurs twice.
     """
     export = Export(folder, rank)
     for table in TABLES:
@@ -117,5 +117,5 @@ def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str])
 
 
 def _says_virtual(folder: Path) -> bool:
-    """Whether the folder's own remarks say so, as those that the virtual NPU writes do."""
+    """Whether the folder's metadata says so, as in those that the virtual NPU writes."""
     return any("virtual NPU" in path.read_text(errors="replace")[:10_000] for path in folder.glob("*.json"))

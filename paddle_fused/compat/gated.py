@@ -21,7 +21,7 @@ def npu_swiglu(input, dim=-1):
     dim = _checked_dim("swiglu", input, dim)
     if wants_gradient(input):
         row = input.shape[-1] * (4 if dtype_name(input) == "float32" else 2)
-        if row % contracts.limit("swiglu.grad_alignment"):
+        if row >= 0 and row % contracts.limit("swiglu.grad_alignment"):
             contracts.refuse("swiglu.grad_alignment", "npu_swiglu", f"a row of input has {row} bytes")
     if dim == input.ndim - 1:
         return swiglu(input)
@@ -38,13 +38,17 @@ def npu_geglu(self, dim=-1, approximate=1, activate_left=False):
     Returns:
         Both of half self's size along ``dim``. Only out has a gradient.
 
-    Raises ContractError (a ValueError), with CANN's error number.
+    Raises ContractError (a ValueError), with CANN's error number where it has one.
 
     Source: torch_npu.npu_geglu; aclnnGeGluV3 and aclnnGeGluV3Backward.
     """
     dim = _checked_dim("geglu", self, dim)
     if check_int("npu_geglu", "approximate", approximate) not in (0, 1):
         contracts.refuse("geglu.approximate", "npu_geglu", f"approximate is {approximate}")
+    if not isinstance(activate_left, bool):
+        raise ValueError(
+            f"npu_geglu: activate_left is {activate_left!r}; accepted: True or False. Pass a bool."
+        )
     left, right = paddle.split(self, 2, axis=dim)
     gate, up = (left, right) if activate_left else (right, left)
     with paddle.no_grad():
@@ -62,6 +66,6 @@ def _checked_dim(operator: str, tensor, dim) -> int:
     dim = check_int(name, "dim", dim)
     if not -len(shape) <= dim < len(shape):
         contracts.refuse(f"{operator}.dim", name, f"dim is {dim} and {argument} has shape {shape}")
-    if shape[dim] % 2:
+    if shape[dim] >= 0 and shape[dim] % 2:  # -1 is not known yet
         contracts.refuse(f"{operator}.even", name, f"{argument} has shape {shape} and dim is {dim}")
     return dim % len(shape)

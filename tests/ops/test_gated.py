@@ -78,6 +78,26 @@ def test_torch_npu_s_geglu_activates_the_half_that_is_asked_for(dim, approximate
     assert not out.stop_gradient and activated.stop_gradient
 
 
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("name", ["npu_swiglu", "npu_geglu"])
+def test_a_captured_program_may_have_unknown_sizes(device, name, dim):
+    def call(x):
+        out = {"npu_swiglu": npu_swiglu, "npu_geglu": npu_geglu}[name](x, dim)
+        return out if name == "npu_swiglu" else out[0]
+
+    def program(x):
+        return call(x)
+
+    spec = [paddle.static.InputSpec([None, None], "float32", stop_gradient=False)]
+    captured = paddle.jit.to_static(program, input_spec=spec, full_graph=True)
+    x = random(4, 64)
+    np.testing.assert_array_equal(captured(x).numpy(), call(x).numpy())
+    assert gradients(captured(x), [x])[0].shape == [4, 64]
+    with pytest.raises(ValueError):
+        captured(random(3, 63))
+
+
 def bad_inputs():
     x = random(4, 8)
     return {

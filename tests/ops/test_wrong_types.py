@@ -108,6 +108,10 @@ CASES = {
     "dropout_p None": (lambda: layer_norm(None), "dropout_add_layer_norm: dropout_p is None" + NUMBER),
     "epsilon of a norm": (lambda: layer_norm(0.0, "0"), "epsilon is '0'" + NUMBER),
     "npu_swiglu": (lambda: compat.npu_swiglu(zeros(2, 8), "a"), "npu_swiglu: dim is 'a'" + WHOLE),
+    "npu_geglu": (
+        lambda: compat.npu_geglu(zeros(2, 8), activate_left="no"),
+        r"npu_geglu: activate_left is 'no'; accepted: True or False\. Pass a bool\.",
+    ),
 }
 
 

@@ -60,6 +60,8 @@ def _ascend_refuses(x, y):
     reason = ascend.refuses(x, y)
     if reason is None and dtype_name(x) not in contracts.dtypes("swiglu.dtype"):
         reason = contracts.reason("swiglu.dtype", OPERATOR, f"x is {dtype_name(x)}")
+    if reason is None and y is None and x.shape[-1] < 0:
+        reason = "Paddle's swiglu takes an unknown width of both halves for an odd one"
     if reason is None and wants_gradient(x, y):
         # The plugin joins x and y to one tensor, whose rows are what aclnnSwiGluGrad gets.
         width = (x.shape[-1] if len(x.shape) else 1) * (1 if y is None else 2)

@@ -1,0 +1,46 @@
+"""The bounds of ``paddle_fused.parity``: an error beyond the ceiling fails, whatever the yardstick is."""
+
+import math
+
+import paddle
+import pytest
+
+from paddle_fused.ops.case import FLOATS, OpCase
+from paddle_fused.parity import CEILING, ROUNDING, Case
+
+
+def scaled(factor: float) -> OpCase:
+    """x * x whose every backend, and so the yardstick, is wrong by ``factor`` in the dtype under test."""
+
+    def call(tensors):
+        x = tensors["x"]
+        return (x * x if x.dtype == paddle.float64 else x * x * factor,)
+
+    return OpCase(
+        operator="none",
+        name="a planted error",
+        arrays=lambda random: {"x": 1 + random.random((4, 64))},
+        call=call,
+        golden=lambda arrays: (arrays["x"] * arrays["x"],),
+        gradients=("x",),
+    )
+
+
+def failures(factor: float, dtype: str) -> list[str]:
+    found = Case(scaled(factor), dtype).measure("native", "npu")
+    return [name for name, accuracy in found.items() if not accuracy.passed]
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_error_that_all_backends_share_is_held_against_the_ceiling(dtype):
+    unit = 2 * ROUNDING[dtype]
+    assert failures(1 + CEILING[dtype] / 4 * unit, dtype) == []
+    assert failures(1 + CEILING[dtype] * 2 * unit, dtype) == ["output 0", "gradient of x"]
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_what_is_no_number_fails(dtype):
+    assert failures(math.nan, dtype) == ["output 0", "gradient of x"]
+    assert failures(math.inf, dtype) == ["output 0", "gradient of x"]

@@ -72,8 +72,9 @@ def export(
     elif dtype is not None:
         raise UserError("dtype is for the folder of a checkpoint; a model is exported as it is")
     about, kernels = _about(model, backend, shape), applied_kernels(model)
-    if other := FAMILIES[model.config.model_type].exported_as:
-        model = _as(other, model)
+    family = FAMILIES.get(model.config.model_type)  # None is refused below, where no layer can be fused
+    if family and family.exported_as:
+        model = _as(family.exported_as, model)
     ours = not applied_kernels(model)
     if ours:
         surgery.apply_fused_kernels(model, kernels or "auto")

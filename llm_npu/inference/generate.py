@@ -128,7 +128,8 @@ def ends_of(config, tokenizer) -> list[int]:
 
 def positions(config) -> int:
     """The longest row: the model's positions, or its window, since PaddleNLP computes no sliding window."""
-    windowed = FAMILIES[config.model_type].windowed or getattr(config, "use_sliding_window", False)
+    family = FAMILIES.get(config.model_type)  # None: PaddleNLP has more than this project trains
+    windowed = (family and family.has_sliding_window) or getattr(config, "use_sliding_window", False)
     window = getattr(config, "sliding_window", None) if windowed else None
     return min(config.max_position_embeddings, window or config.max_position_embeddings)
 

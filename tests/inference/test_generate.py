@@ -5,9 +5,10 @@ import random
 import numpy as np
 import paddle
 import pytest
-from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+from paddlenlp.transformers import GemmaConfig, GemmaForCausalLM, LlamaConfig, LlamaForCausalLM
 from tiny_models import FAMILIES, POSITIONS, build, logits_of, prompts
 
+from llm_npu.inference import export
 from llm_npu.inference.generate import continuation, continuations, generate, positions
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 from llm_npu.training.checkpoint.random_state import random_state, set_random_state
@@ -201,3 +202,15 @@ def test_text_ends_at_the_last_position():
 )
 def test_rows_stay_inside_a_window_that_paddlenlp_does_not_compute(family, changes, room):
     assert positions(build(family, **changes).config) == room
+
+
+def test_a_model_of_a_family_that_is_not_trained_here(tmp_path):
+    paddle.seed(5)
+    sizes = {"hidden_size": 32, "head_dim": 16, "intermediate_size": 64, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32}
+    model = GemmaForCausalLM(GemmaConfig(vocab_size=LETTERS, **sizes, **heads))
+    model.eval()
+    assert positions(model.config) == 32
+    assert len(generate(model, [[3, 1, 4]], 4, eos_token_id=LETTERS).ids[0]) == 4
+    with pytest.raises(ValueError, match="GemmaForCausalLM has no layer that the kernels"):
+        export.export(model, tmp_path / "program")

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     reproducible.prepare(early.deterministic, chosen)
     if early.starts_ranks:
         return launch.start(__file__, early, chosen, explain.of_rank)
-    launch.join(early, chosen)
+    launch.prepare_rank(early, chosen)
     if early.profile_dir:
         profiling.prepare(early.profile_dir)
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     from llm_npu.training.run import Run
 
     patches.apply()
-    launch.meet(chosen)
+    launch.prepare_dry_run(chosen)
     run = Run(arguments.build(), early, chosen)
     run.attach(*features())
     run.build()

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
     journal = Journal(folder, int(os.environ["PADDLE_TRAINER_ID"]))
     journal.begins(MEETING)
     chosen = device.select(Job.read(folder / "job.json").device_name)
-    launch.join(Early(tuple(argv), nproc=int(options["--nproc"]), is_rank=True), chosen)
+    launch.prepare_rank(Early(tuple(argv), nproc=int(options["--nproc"]), is_rank=True), chosen)
     from llm_npu import patches
     from llm_npu.core import console
 

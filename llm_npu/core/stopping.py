@@ -9,7 +9,7 @@ The process prints one message and exits with 128 + the signal's number. A scrip
 until paddle is imported. Afterwards Python raises the exception between two bytecodes. A process in native
 code (waiting for another rank, or training a tokenizer) is ended ``GRACE`` seconds later.
 Subscribers are the trainer, which finishes its step first (``llm_npu.training.stop_on_signal``), and the
-launcher, which passes the signals on to its ranks (``llm_npu.launch.watchdog``).
+launcher, which forwards the signals to its ranks (``llm_npu.launch.supervisor``).
 
 Importing this module imports no framework.
 """
@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 1.0  # seconds; llm_npu.launch.watchdog leaves three to the ranks
+GRACE = 1.0  # seconds; llm_npu.launch.supervisor leaves three to the ranks
 _WAKE = signal.SIGURG  # for the thread of ``shield`` only: nobody sends it, and it is ignored elsewhere
 
 _moment = ""

@@ -1,12 +1,12 @@
-"""Several processes, one for each device: starting, watching and restarting them.
+"""Several processes, one per device: started, supervised and restarted.
 
-    processes             starts the ranks of this machine, or joins as one of them
-    watchdog              watches the ranks: failures, signals, refusals
-    fake_process_group    stands in for the other ranks of a dry run
+    processes             starts the ranks of this machine, or prepares a process that a launcher started
+    supervisor            waits for the ranks: failures, signals, bad input
+    fake_process_group    emulates the other ranks of a dry run
 
 Importing this package imports no framework.
 """
 
-from .processes import join, kept, meet, start
+from .processes import prepare_dry_run, prepare_rank, reserved_port, start
 
-__all__ = ["join", "kept", "meet", "start"]
+__all__ = ["prepare_dry_run", "prepare_rank", "reserved_port", "start"]

@@ -1,7 +1,7 @@
-"""One process of a dry run stands in for all ranks: it gets the answers that the others would give.
+"""Emulates the other ranks for the single process of a dry run.
 
-The ranks of a job meet through a key-value store on rank 0 (Paddle's TCPStore). ``FakeStore`` never makes its
-client wait: every other rank is taken to do what this one does.
+The ranks of a job rendezvous through a key-value store on rank 0 (Paddle's TCPStore). ``FakeStore`` never
+makes its client wait: it assumes that every other rank does what this one does.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Reply(enum.IntEnum):
 
 
 class FakeStore(socketserver.ThreadingTCPServer):
-    """A store for ``ranks`` ranks of which one exists, served by threads until the process ends.
+    """A store for ``ranks`` ranks, of which only one exists, served by threads until the process ends.
 
-    What this rank adds to a counter, all ranks add. Keys that only others would set exist, and are empty.
+    An addition to a counter counts once per rank. Keys that only other ranks would set exist and are empty.
     """
 
     daemon_threads = True
@@ -142,10 +142,10 @@ def environment(rank: int, ranks: int) -> dict[str, str]:
     }
 
 
-def stand_for_all() -> None:
-    """Let this process of a dry run continue without the other ranks, if there are any.
+def install() -> None:
+    """Connect this process to a ``FakeStore`` if the run has other ranks.
 
-    To be called after ``import paddle``, before the parallel environment is initialised.
+    Call it after ``import paddle`` and before the parallel environment is initialised.
     """
     ranks = int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
     if ranks == 1:
@@ -159,9 +159,9 @@ def stand_for_all() -> None:
 
 
 def _exchange_by_files(folder: Path) -> None:
-    """Pass integers from one stage to a later one, such as the shapes of what follows, in files.
+    """Pass integers, such as the shapes of tensors to come, from a stage to a later one in files.
 
-    The stages run one after the other, so that a later stage finds what an earlier one has sent.
+    The stages run one after the other, so a later stage finds what an earlier one has sent.
     """
     from paddle import distributed
 

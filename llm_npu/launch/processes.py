@@ -3,9 +3,9 @@
     python scripts/run_llama_npu.py --nproc 2 ...                                      # starts both
     python -m paddle.distributed.launch --devices 0,1 scripts/run_llama_npu.py ...     # is one of them
 
-``--nproc`` prepares the processes with Paddle's launcher and watches them itself
-(``llm_npu.launch.watchdog``). Rank 0 has the terminal to itself; the others write to
-``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all ranks start again when one has failed.
+``--nproc`` prepares the processes with Paddle's launcher and supervises them itself
+(``llm_npu.launch.supervisor``). Rank 0 has the terminal to itself; the others write to
+``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all ranks restart when one has failed.
 
 Importing this module imports no framework.
 """
@@ -30,7 +30,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.refusal import Sentences
 from llm_npu.device import Device, find_cards
 from llm_npu.launch import fake_process_group
-from llm_npu.launch.watchdog import Explainer, Watch
+from llm_npu.launch.supervisor import Explainer, Supervisor
 from paddle_fused import virtual_npu
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
@@ -40,11 +40,11 @@ GLOO = (
 )
 
 
-def join(early: Early, device: Device) -> None:
-    """Prepare a rank to meet the others, before paddle is imported; nothing to do for a single process.
+def prepare_rank(early: Early, device: Device) -> None:
+    """Set this rank's environment before paddle is imported; does nothing in a run of one process.
 
-    Corrects the choice of a launcher that saw no device plugin, and so prepared for gloo. UserError for the
-    CPU, for a device with an id, and if ``--nproc`` contradicts the launcher.
+    Corrects the environment of a launcher that saw no device plugin and chose gloo. UserError for the CPU,
+    for a device with an id, and if ``--nproc`` contradicts the launcher.
     """
     if not early.is_rank:
         return
@@ -62,18 +62,18 @@ def join(early: Early, device: Device) -> None:
     os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
 
 
-def meet(device: Device) -> None:
-    """After paddle is imported: let the one process of a dry run continue without the other ranks."""
+def prepare_dry_run(device: Device) -> None:
+    """In a dry run, emulate the other ranks; call it after paddle is imported."""
     if device.dry:
-        fake_process_group.stand_for_all()
+        fake_process_group.install()
 
 
 def start(script: str, early: Early, device: Device, *explained: Explainer) -> int:
     """Run ``script`` with the same arguments in ``--nproc`` processes; returns their exit code.
 
-    The ranks inherit ``device`` (``llm_npu.device.select``). When one is lost or fails, all start again,
-    up to ``--max_restarts`` times. ``explained``: as for ``Watch``. UserError for more processes than
-    devices, for the CPU, and for a device with an id; stopping.Stopped if a signal comes before any rank.
+    The ranks inherit ``device`` (``llm_npu.device.select``). When one fails or is lost, all restart, up to
+    ``--max_restarts`` times. ``explained``: as for ``Supervisor``. UserError for more processes than devices,
+    for the CPU, and for a device with an id; ``stopping.Stopped`` if a signal arrives before a rank exists.
     """
     argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
@@ -87,30 +87,30 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     (output_dir / "log").mkdir(parents=True, exist_ok=True)
-    restarts, watch = early.max_restarts, Watch(output_dir / "log", *explained)
+    restarts, supervisor = early.max_restarts, Supervisor(output_dir / "log", *explained)
     stopping.shield()
     for restart in range(restarts + 1):
-        controller = _controller(script, argv, count, watch, again=restart > 0)
+        controller = _controller(script, argv, count, supervisor, again=restart > 0)
         stopping.unshield()  # paddle is imported: the signals are for the ranks from here on
         controller.build_job()
         controller.build_pod()
-        if watch.received is not None:  # no rank exists yet that could receive it
-            raise stopping.Stopped(watch.received)
-        with kept(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
+        if supervisor.received is not None:  # no rank exists yet that could receive it
+            raise stopping.Stopped(supervisor.received)
+        with reserved_port(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
             controller.deploy_pod()
-            end = watch.until_end([each._proc for each in controller.pod.containers])
-        if not end.by_fault or restart == restarts:
+            outcome = supervisor.until_end([each._proc for each in controller.pod.containers])
+        if not outcome.by_fault or restart == restarts:
             break
         print(f"restart  {restart + 1} of {restarts}: all ranks start again", file=sys.stderr, flush=True)
-    return end.code
+    return outcome.code
 
 
 @contextlib.contextmanager
-def kept(port: int) -> Iterator[None]:
-    """Reserve ``port`` on this host inside the block; OSError if another program has it already.
+def reserved_port(port: int) -> Iterator[None]:
+    """Reserve ``port`` on this host inside the block; OSError if another program already uses it.
 
-    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. Until then a socket is bound
-    to it that does not listen. Paddle's store can bind the port too, since both set SO_REUSEADDR.
+    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. Until then a socket that
+    does not listen is bound to it. Paddle's store can still bind the port, since both set SO_REUSEADDR.
     """
     with socket.socket() as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -135,7 +135,7 @@ def _check(device: Device, count: int) -> None:
         )
 
 
-def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, again: bool):
+def _controller(script: str, argv: Sequence[str], count: int, supervisor: Supervisor, again: bool):
     """Paddle's controller of the processes; imports paddle. ``again``: append to the logs."""
     devices = ",".join(map(str, range(count)))
     os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
@@ -143,7 +143,7 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
     options += f" --log_overwrite {int(not again)}"
     before = sys.argv
     sys.argv = ["paddle.distributed.launch", *options.split(), "--enable_gpu_log", "0"]
-    sys.argv += ["--log_dir", str(watch.logs), script, *argv]
+    sys.argv += ["--log_dir", str(supervisor.logs), script, *argv]
     try:
         with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in console.import_frameworks
@@ -152,12 +152,12 @@ def _controller(script: str, argv: Sequence[str], count: int, watch: Watch, agai
 
         class Controller(CollectiveController):
             def signal_handler(self, number, frame):
-                watch.forward(number, frame)
+                supervisor.forward(number, frame)
 
             def new_container(self, *args, envs, **kwargs):
                 container = super().new_container(*args, envs=envs, **kwargs)
                 first = envs["PADDLE_TRAINER_ID"] == "0"
-                container.start = functools.partial(_start, container, first, watch.refused)
+                container.start = functools.partial(_start, container, first, supervisor.refused)
                 return container
 
             def save_pod_log(self, info):
@@ -189,9 +189,9 @@ def _start(container, on_terminal: bool, refused: Sentences) -> None:
 
 
 def _become_rank() -> None:
-    """Enter a session of its own, and get SIGTERM when the launcher ends for whatever reason.
+    """In the child: start a session of its own, and get SIGTERM when the launcher ends for any reason.
 
-    Signals wait until the rank's script listens (``llm_npu.core.stopping``).
+    Signals stay blocked until the rank's script listens (``llm_npu.core.stopping``).
     """
     stopping.hold_back()
     os.setsid()

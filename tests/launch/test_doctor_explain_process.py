@@ -20,7 +20,7 @@ from test_launch import WAITS, Ranks
 
 from llm_npu.doctor import explain
 from llm_npu.doctor.explain import shown
-from llm_npu.launch import watchdog
+from llm_npu.launch import supervisor
 
 OOM = "RuntimeError: NPU out of memory. Tried to allocate 30.00 MiB (NPU 3; 60.96 GiB total capacity)\n"
 STEP = "step 5/100: loss 5.8154  lr 1.00e-04  norm 1.52  1,234 tokens/s  data 1%  1,024 MiB\n"
@@ -178,7 +178,7 @@ def test_the_trainers_own_sentences_stay_alone(run_python, tmp_path):
 def watched(logs: Ranks) -> int:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return watchdog.Watch(logs.logs, explain.of_rank).until_end(logs.processes).code
+        return supervisor.Supervisor(logs.logs, explain.of_rank).until_end(logs.processes).code
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

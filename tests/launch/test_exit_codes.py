@@ -7,7 +7,7 @@ import pytest
 from places import ROOT
 from test_launch import WAITS, Ranks
 
-from llm_npu.launch import watchdog
+from llm_npu.launch import supervisor
 
 PROGRAM = """
 import signal, sys
@@ -51,7 +51,7 @@ def test_of_one_process(run_python, code):
 
 @pytest.mark.parametrize("code", ENDS)
 def test_of_a_lost_rank(tmp_path, monkeypatch, code):
-    monkeypatch.setattr(watchdog, "STOPPED", 0.2)
+    monkeypatch.setattr(supervisor, "STOPPED_LIMIT", 0.2)
     started = Ranks(tmp_path, WAITS, WAITS)
     started.processes[1].send_signal(ENDS[code])
     assert started.watch() == code

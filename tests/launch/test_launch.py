@@ -14,7 +14,7 @@ from places import ROOT
 
 from llm_npu import config, launch
 from llm_npu.device import Device
-from llm_npu.launch import watchdog
+from llm_npu.launch import supervisor
 from llm_npu.training import checkpoint, metrics
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
@@ -134,16 +134,16 @@ def test_a_rank_checks_what_its_launcher_says(monkeypatch):
     monkeypatch.setenv("PADDLE_DISTRI_BACKEND", "gloo")
     early = config.read(["--nproc", "2"]).early
     assert early.is_rank
-    launch.join(early, Device("npu", "virtual", ""))
+    launch.prepare_rank(early, Device("npu", "virtual", ""))
     chosen = {name: os.environ[name] for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND")}
     assert chosen == {"FLAGS_selected_npus": "1", "PADDLE_DISTRI_BACKEND": "xccl"}
     with pytest.raises(ValueError, match=r"--nproc is 3, but paddle.distributed.launch has started 2"):
-        launch.join(config.Early((), nproc=3, is_rank=True), Device("npu", "virtual", ""))
+        launch.prepare_rank(config.Early((), nproc=3, is_rank=True), Device("npu", "virtual", ""))
     with pytest.raises(ValueError, match="gloo"):
-        launch.join(config.Early((), is_rank=True), Device("cpu", "cpu", ""))
+        launch.prepare_rank(config.Early((), is_rank=True), Device("cpu", "cpu", ""))
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
     with pytest.raises(ValueError, match="2 processes need a card each, but 0 can be seen"):
-        launch.join(config.Early((), is_rank=True), Device("npu", "card", ""))
+        launch.prepare_rank(config.Early((), is_rank=True), Device("npu", "card", ""))
 
 
 def test_what_is_read_early(tmp_path):
@@ -172,9 +172,9 @@ def test_the_port_of_the_store_is_kept_for_it(run_python):
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-        with pytest.raises(OSError, match="in use"), launch.kept(port):
+        with pytest.raises(OSError, match="in use"), launch.reserved_port(port):
             pass
-    with launch.kept(port):
+    with launch.reserved_port(port):
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
         done = run_python("-c", STORE, port)
@@ -196,7 +196,7 @@ class Ranks:
     def watch(self) -> int:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            return watchdog.Watch(self.logs).until_end(self.processes).code
+            return supervisor.Supervisor(self.logs).until_end(self.processes).code
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -226,14 +226,14 @@ def test_a_killed_rank_is_named(tmp_path, capfd):
 
 
 def test_a_rank_that_does_not_listen_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(watchdog, "ENDING", 0.5)
+    monkeypatch.setattr(supervisor, "GRACE", 0.5)
     started = Ranks(tmp_path, DEAF, "import sys; sys.stdin.read(); sys.exit(1)")
     assert started.watch() == 1
     assert started.processes[0].returncode in (-signal.SIGKILL, -signal.SIGTERM)
 
 
 def test_a_stopped_rank_is_killed_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(watchdog, "ENDING", 600)
+    monkeypatch.setattr(supervisor, "GRACE", 600)
     started = Ranks(tmp_path, WAITS, "import sys; sys.stdin.read(); sys.exit(1)")
     started.processes[0].send_signal(signal.SIGSTOP)
     os.waitpid(started.processes[0].pid, os.WUNTRACED)  # it has stopped
@@ -242,8 +242,8 @@ def test_a_stopped_rank_is_killed_at_once(tmp_path, monkeypatch):
 
 
 def test_a_rank_that_does_not_go_on_is_lost(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(watchdog, "LOOK", 0.05)
-    monkeypatch.setattr(watchdog, "STOPPED", 0.2)
+    monkeypatch.setattr(supervisor, "POLL_INTERVAL", 0.05)
+    monkeypatch.setattr(supervisor, "STOPPED_LIMIT", 0.2)
     started = Ranks(tmp_path, WAITS, WAITS)
     started.processes[1].send_signal(signal.SIGSTOP)
     os.waitpid(started.processes[1].pid, os.WUNTRACED)
@@ -254,7 +254,8 @@ def test_a_rank_that_does_not_go_on_is_lost(tmp_path, monkeypatch, capfd):
 
 def test_the_bound_on_what_a_lost_rank_costs():
     """All waits of the launcher together, to which a busy machine adds what it takes."""
-    assert watchdog.STOPPED + watchdog.LOOK + watchdog.ENDING < 10 and 2 * watchdog.ENDING < 10
+    assert supervisor.STOPPED_LIMIT + supervisor.POLL_INTERVAL + supervisor.GRACE < 10
+    assert 2 * supervisor.GRACE < 10
 
 
 RESTARTED = """
@@ -312,7 +313,7 @@ def test_what_a_rank_refuses_is_said_once_though_the_first_is_slow_to_end(run_pr
     script = tmp_path / "script.py"
     script.write_text(REFUSES)
     arguments = f"import sys; sys.argv[1:] = {[str(script), '--nproc', '2', '--output_dir', str(tmp_path)]}\n"
-    soon = "from llm_npu.launch import watchdog; watchdog.ENDING = 0.5\n"
+    soon = "from llm_npu.launch import supervisor; supervisor.GRACE = 0.5\n"
     done = run_program(arguments + soon + START)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[1:] == ["error: the input is bad: give another"]  # behind the banner
@@ -356,7 +357,7 @@ signal.pause()
 
 
 def test_after_a_signal_a_rank_that_fails_ends_the_others(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(watchdog, "ENDING", 0.5)
+    monkeypatch.setattr(supervisor, "GRACE", 0.5)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an earlier test's handler would pass for the watch's
     started = Ranks(tmp_path, f"import signal; signal.alarm(300){DEAF}", FAILS_AT_A_SIGNAL)
     assert started.watch() == 7

@@ -1,10 +1,14 @@
-"""Watches the ranks of a run that ``--nproc`` has started: they end, fail, or are stopped.
+"""Supervises the processes of the ranks that ``--nproc`` has started: they end, fail, or are stopped.
 
 Rank 0 has the terminal, and every other rank a log file. A signal reaches each rank once, so that they save
-one checkpoint together. When a rank fails, the watchdog ends the others and shows the end of its log. A rank
-stopped by SIGSTOP would block the others for ever, even where they cannot notice it, so it counts as lost
-after ``STOPPED`` seconds. A run therefore ends within ``STOPPED + ENDING`` seconds after a rank is stopped,
-and within ``ENDING`` seconds after one is killed.
+one checkpoint together. When a rank fails, the supervisor ends the others and shows the end of its log. A
+rank stopped by SIGSTOP would block the others forever, even where they cannot notice it, so it counts as lost
+after ``STOPPED_LIMIT`` seconds. A run therefore ends within ``STOPPED_LIMIT + GRACE`` seconds after a rank is
+stopped, and within ``GRACE`` seconds after one is killed.
+
+A rank that hangs while it runs is not noticed here but in the collectives that wait for it: on the virtual
+NPU by csrc/virtual_npu/collectives/watchdog.cc, on a card by HCCL. docs/design/index.md has the whole course
+of events.
 
 Importing this module imports no framework.
 """
@@ -23,38 +27,38 @@ from typing import NamedTuple
 
 from llm_npu.core import refusal, stopping
 
-ENDING = 3.0  # seconds for the other ranks to end by themselves when one has failed
-LOOK = 0.5  # seconds between two looks at the running ranks
-STOPPED = 4.0  # seconds that a rank may be stopped
-SHOWN = 4000  # characters shown of a failed rank's log
+GRACE = 3.0  # seconds between SIGTERM and SIGKILL to the other ranks when one has failed
+POLL_INTERVAL = 0.5  # seconds between two checks of the running ranks
+STOPPED_LIMIT = 4.0  # seconds after which a stopped rank counts as lost
+LOG_TAIL = 4000  # characters shown of a failed rank's log
 BAD_INPUT = 2
 
 Explainer = Callable[[Path, int, str], str]
 
 
-def _unexplained(log: Path, start: int, end: str) -> str:
+def _no_explanation(log: Path, start: int, end: str) -> str:
     return ""
 
 
-class End(NamedTuple):
-    """How a run has ended; ``by_fault``: not by itself, not by a signal to it, and not by bad input."""
+class Outcome(NamedTuple):
+    """How a run ended. ``by_fault``: neither normally, nor by a signal to the run, nor by bad input."""
 
     code: int
     by_fault: bool
 
 
-class Watch:
-    """Watches the processes of all ranks.
+class Supervisor:
+    """Supervises the processes of all ranks.
 
     ``logs``: the folder of the log files of ranks 1 and up. ``refused``: the ranks' sentences about bad
     input. ``explained(log, start, end)`` explains a failure from a rank's log, read from byte ``start``, and
-    from the sentence ``end`` about how the rank ended. SIGINT and SIGTERM are for the ranks from the first
-    moment on; ``received`` is the last such signal.
+    from the sentence ``end`` about how the rank ended. SIGINT and SIGTERM are forwarded to the ranks;
+    ``received`` is the last one.
     """
 
-    def __init__(self, logs: Path, explained: Explainer = _unexplained):
+    def __init__(self, logs: Path, explained: Explainer = _no_explanation):
         self.logs, self.explained = logs, explained
-        self.begun: dict[Path, int] = {}  # the byte at which a restarted rank's part of its log begins
+        self.log_offsets: dict[Path, int] = {}  # the byte at which a restarted rank's part of its log begins
         self.refused = refusal.Sentences()
         self.processes: list = []
         self.received: int | None = None
@@ -62,7 +66,7 @@ class Watch:
         self.stopped: int | None = None  # the rank that was stopped and did not continue
         stopping.subscribe(self.forward)
 
-    def until_end(self, processes: Sequence) -> End:
+    def until_end(self, processes: Sequence) -> Outcome:
         """Wait for all ranks; the exit code is that of the first rank to fail, else of rank 0."""
         self.processes, self.failed, self.stopped = list(processes), None, None
         if self.received is not None:  # while they were being started
@@ -73,9 +77,9 @@ class Watch:
             running[descriptor] = rank
             poll.register(descriptor, select.POLLIN)
         deadlines: list[tuple[float, signal.Signals]] = []
-        seen: Counter[int] = Counter()  # in how many consecutive looks each rank was stopped
+        seen: Counter[int] = Counter()  # in how many consecutive checks each rank was stopped
         while running:
-            wait = min(LOOK, deadlines[0][0] - time.monotonic()) if deadlines else LOOK
+            wait = min(POLL_INTERVAL, deadlines[0][0] - time.monotonic()) if deadlines else POLL_INTERVAL
             ended = [descriptor for descriptor, _ in poll.poll(max(0.0, wait) * 1000)]
             if deadlines and time.monotonic() >= deadlines[0][0]:
                 self._signal(deadlines.pop(0)[1])
@@ -83,30 +87,31 @@ class Watch:
                 poll.unregister(descriptor)
                 os.close(descriptor)
                 rank = running.pop(descriptor)
-                if self.processes[rank].wait() != 0 and self.failed is None and not self._obeyed(rank):
+                failed = self.processes[rank].wait() != 0 and not self._ended_by_signal(rank)
+                if failed and self.failed is None:
                     self.failed = rank
                     deadlines = self._end_others(refused=self.processes[rank].returncode == BAD_INPUT)
             if not ended and self.failed is None:
-                self.failed = self.stopped = self._lost(seen)
+                self.failed = self.stopped = self._suspended_rank(seen)
                 if self.stopped is not None:
                     deadlines = self._end_others()
-        return self._conclusion()
+        return self._outcome()
 
     def forward(self, number, frame) -> None:
         """The signal handler: passes the signal on to the ranks."""
         self.received = number
         self._signal(number)
 
-    def _obeyed(self, rank: int) -> bool:
+    def _ended_by_signal(self, rank: int) -> bool:
         """Whether the rank has ended because of the received signal, as all ranks do."""
         if self.received is None:
             return False
         return _exit_code(self.processes[rank].returncode) == 128 + self.received
 
-    def _lost(self, seen: Counter[int]) -> int | None:
-        """A rank that was stopped in each of the last looks. Stopping all ranks is a pause, not a loss.
+    def _suspended_rank(self, seen: Counter[int]) -> int | None:
+        """A rank that has been stopped for ``STOPPED_LIMIT``. Stopping all ranks is a pause, not a loss.
 
-        Looks are counted, not seconds, because none takes place while this process is stopped itself.
+        Checks are counted instead of seconds, because none takes place while this process is itself stopped.
         """
         stopped = [
             rank
@@ -117,21 +122,22 @@ class Watch:
             del seen[rank]
         if len(stopped) < len(self.processes):
             seen.update(stopped)
-        return next((rank for rank in stopped if seen[rank] * LOOK >= STOPPED), None)
+        return next((rank for rank in stopped if seen[rank] * POLL_INTERVAL >= STOPPED_LIMIT), None)
 
     def _end_others(self, refused: bool = False) -> list[tuple[float, signal.Signals]]:
-        """When to send which signal to the other ranks; those about to refuse the same input get time to."""
-        now = time.monotonic() + (ENDING if refused else 0.0)
-        return [(now, signal.SIGTERM), (now + ENDING, signal.SIGKILL)]
+        """[(time, signal)] for the other ranks; they get time to refuse the same bad input themselves."""
+        now = time.monotonic() + (GRACE if refused else 0.0)
+        return [(now, signal.SIGTERM), (now + GRACE, signal.SIGKILL)]
 
-    def _conclusion(self) -> End:
+    def _outcome(self) -> Outcome:
         if self.failed is None:
-            return End(_exit_code(self.processes[0].returncode), by_fault=False)
+            return Outcome(_exit_code(self.processes[0].returncode), by_fault=False)
         returned, file = self.processes[self.failed].returncode, self._log(self.failed)
         code = _exit_code(returned)
         how = f"ended with exit code {code}"
         if self.stopped is not None:
-            code, how = 128 + signal.SIGSTOP, f"was stopped, and did not go on within {STOPPED:g} seconds"
+            code = 128 + signal.SIGSTOP
+            how = f"was stopped, and did not go on within {STOPPED_LIMIT:g} seconds"
         elif returned < 0:
             how = f"was killed by {signal.Signals(-returned).name}"
         if code == BAD_INPUT and (sentence := self.refused.first()):
@@ -142,11 +148,11 @@ class Watch:
         elif self.stopped is not None or returned < 0:
             print(f"rank 0 {how}", file=sys.stderr)
             self._explain(Path(os.devnull), how)
-        self.begun = {log: log.stat().st_size for log in self.logs.glob("workerlog.*")}
-        return End(code, by_fault=code != BAD_INPUT and self.received is None)
+        self.log_offsets = {log: log.stat().st_size for log in self.logs.glob("workerlog.*")}
+        return Outcome(code, by_fault=code != BAD_INPUT and self.received is None)
 
     def _explain(self, file: Path, how: str) -> None:
-        if sentences := self.explained(file, self.begun.get(file, 0), f"rank {self.failed} {how}"):
+        if sentences := self.explained(file, self.log_offsets.get(file, 0), f"rank {self.failed} {how}"):
             print(sentences, file=sys.stderr)
 
     def _log(self, rank: int) -> Path:
@@ -155,8 +161,9 @@ class Watch:
     def _signal(self, number: int) -> None:
         for process in self.processes:
             if process.poll() is None:
-                deaf = self.failed is not None and _state(process.pid) in "Tt"  # it cannot act on SIGTERM
-                os.kill(process.pid, signal.SIGKILL if deaf else number)
+                # A stopped process cannot act on SIGTERM.
+                suspended = self.failed is not None and _state(process.pid) in "Tt"
+                os.kill(process.pid, signal.SIGKILL if suspended else number)
 
 
 def _state(pid: int) -> str:
@@ -170,4 +177,4 @@ def _exit_code(returned: int) -> int:
 
 
 def _tail(file: Path) -> str:
-    return file.read_text(errors="replace")[-SHOWN:].rstrip() if file.exists() else "(nothing was written)"
+    return file.read_text(errors="replace")[-LOG_TAIL:].rstrip() if file.exists() else "(nothing was written)"

@@ -1,18 +1,18 @@
 """Training of PaddleNLP language models on Ascend NPUs, real or virtual. Importing it imports no framework.
 
-Packages, the lowest layer first. Each imports only those above it in this list; none imports the tools:
+Packages, the highest layer first. Each imports only those below it (``tests/install/test_imports.py``):
 
-    core           errors, signals, output, ranks, files that appear whole, untrusted files, cards
-    device         chooses the device, before anything imports paddle
-    patches        patches for defects of stock Paddle and PaddleNLP
-    models         families, presets, weights, LoRA; one folder for each library of models
-    config         the arguments of a run
-    data           text -> packed samples
-    surgery        layers replaced by fused operators, and back
-    launch         several processes: started, watched, restarted
-    training       the trainer, its steps, checkpoints and metrics
-    parallel       sharding annotations, pipelines, overlap of products with their collectives
+    tools          plan, profiling, doctor, dtypes, numerics, acceptance: imported by scripts only
+    console        what a run prints
     inference      text from a checkpoint, and programs for paddle.inference
-    console        what a run says
-    tools          plan, profiling, doctor, dtypes, numerics, acceptance
+    parallel       sharding annotations, pipelines, overlap of products with their collectives
+    training       the trainer, its steps, checkpoints and metrics
+    launch         several processes: started, supervised, restarted
+    surgery        layers replaced by fused operators, and back
+    data           text -> packed samples
+    config         the arguments of a run
+    models         families, presets, weights, LoRA; one folder for each library of models
+    patches        patches for defects of stock Paddle and PaddleNLP
+    device         chooses the device, before anything imports paddle
+    core           errors, signals, output, ranks, files that appear whole, untrusted files, cards
 """

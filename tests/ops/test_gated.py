@@ -4,7 +4,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_fused import swiglu, use_backend, what_ran
+from paddle_fused import geglu, swiglu, use_backend, what_ran
 from paddle_fused.compat import npu_geglu, npu_swiglu
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -54,6 +54,23 @@ def test_extreme_gates(value):
         wide = x.numpy().astype(np.float64)
         expected = (wide / (1 + np.exp(-wide)) * 2).astype(np.float32)
     np.testing.assert_allclose(swiglu(x, up).numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize(("dtype", "largest"), [("float32", 3e38), ("bfloat16", 3e38), ("float16", 6e4)])
+def test_huge_gates_of_geglu_pass_or_do_not(dtype, largest, approximate):
+    """No square and no cube of them makes inf * 0."""
+    x = paddle.to_tensor([100.0, largest**0.5, largest, -100.0, -(largest**0.5), -largest]).astype(dtype)
+    up = paddle.full([6], 0.5, dtype)
+    x.stop_gradient = up.stop_gradient = False
+    with use_backend("native", strict=True):
+        out = geglu(x, up, approximate)
+        dx, dup = paddle.grad([out.astype("float32").sum()], [x, up])
+    passes = np.array([1, 1, 1, 0, 0, 0], "float32")
+    wide = x.astype("float32").numpy()
+    for found, expected in ((out, wide * passes / 2), (dx, passes / 2), (dup, wide * passes)):
+        np.testing.assert_array_equal(found.astype("float32").numpy(), expected)
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])

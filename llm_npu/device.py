@@ -24,8 +24,8 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class Device:
-    """``name`` is for paddle.set_device; ``reason`` says in one line why this device was chosen. ``dry``: it
-    computes nothing (VIRTUAL_NPU_DRY)."""
+    """``name``: for paddle.set_device. ``reason``: one line about why this device was chosen. ``dry``: the
+    device computes nothing (VIRTUAL_NPU_DRY)."""
 
     name: str
     kind: Literal["card", "virtual", "cpu"]
@@ -35,10 +35,10 @@ class Device:
 
 @dataclass(frozen=True)
 class VisibleCards:
-    """What a look for Ascend cards found.
+    """The Ascend cards of this machine.
 
-    ``plugin`` is the folder of paddle-custom-npu, ``count`` the number of visible cards, and ``missing`` has
-    one phrase for each thing that is needed and not there: empty means that cards can be used.
+    ``plugin``: the folder of paddle-custom-npu. ``count``: the number of visible cards. ``missing``: a phrase
+    for each requirement that is not met; empty if cards can be used.
     """
 
     plugin: Path | None

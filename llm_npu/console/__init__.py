@@ -1,1 +1,1 @@
-"""What a run says before it starts and after it ends, and why an operator was not fused."""
+"""What a run prints: ``summary`` before it starts, ``why`` a backend was chosen, and ``results`` at the end."""

@@ -1,4 +1,4 @@
-"""What a run says after its training."""
+"""What a run prints after training."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ SHOWN_KERNELS = 5
 
 
 class Results(Feature):
-    """Says losses, speed, memory, what ran, a text from before and after, and the files; draws the curves.
+    """Prints losses, speed, memory, the backends that ran, a text from before and after training, and the
+    files; plots the curves.
 
-    Of several processes the first one speaks, without a text: scripts/generate.py writes it with what several
-    processes have trained.
+    With several processes only the first one prints, without a text; scripts/generate.py generates it from
+    the checkpoint.
     """
 
     def takes_part(self, run: Run) -> bool:
@@ -60,14 +61,14 @@ class Results(Feature):
             say(line)
 
     def _continuation(self, run: Run) -> str | None:
-        """Of the prompt; None with several processes."""
+        """The continuation of the prompt; None with several processes."""
         if ranks.count() > 1:
             return None
         return generate.continuation(lora.unwrapped(run.model), run.tokenizer, self._prompt)
 
 
 def _losses(run: Run) -> list[str]:
-    """At the first step, over the last ones, and over held-out samples."""
+    """The loss at the first step, over the last steps, and over held-out samples."""
     recorder, guessing = run.trainer.recorder, math.log(run.model.config.vocab_size)
     losses, evaluations = recorder.losses(), recorder.eval_losses()
     (first, first_loss), (last, _) = losses[0], losses[-1]
@@ -79,7 +80,7 @@ def _losses(run: Run) -> list[str]:
 
 
 def _pictures(run: Run) -> list[Path]:
-    """Draws them; their files."""
+    """Plot the curves; returns their files."""
     recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
     pictures = [output_dir / "loss.png", output_dir / "metrics.png"]
     metrics.plot_loss(recorder, run.model.config.vocab_size, pictures[0])
@@ -88,7 +89,7 @@ def _pictures(run: Run) -> list[Path]:
 
 
 def _speed(recorder: metrics.Recorder) -> list[str]:
-    """Tokens a second, the share of the peak, and what the steps waited for."""
+    """Tokens per second, MFU, and the waits of the steps."""
     speed, shares = recorder.tokens_per_s(), recorder.shares()
     lines = [f"speed    {speed:,.0f} tokens/s (median step)"]
     if recorder.utilization:
@@ -100,7 +101,7 @@ def _speed(recorder: metrics.Recorder) -> list[str]:
 
 
 def _ran(ran: list) -> list[str]:
-    """Which backend computed each fused operator; beside the first one asked, why that one did not."""
+    """The backend that computed each fused operator, and why the backends before it refused."""
     lines = []
     for each in ran:
         lines.append(
@@ -112,7 +113,7 @@ def _ran(ran: list) -> list[str]:
 
 
 def _bits(folder: Path) -> list[str]:
-    """What two runs can be compared by: the digests of the weights and of the optimizer's state."""
+    """The digests of weights and optimizer state, by which two runs can be compared."""
     found = checkpoint.digests(folder)
     names = [name for name in found if name.endswith(("safetensors", lora.FILE))]
     return [f"bits     {name}: SHA-256 {found[name]}" for name in names]
@@ -123,7 +124,7 @@ def _share(loss: float, guessing: float) -> str:
 
 
 def _virtual(records: list[KernelRecord]) -> list[str]:
-    """That no card was involved, and what a card would leave to its host."""
+    """A reminder that no card was involved, and the kernels that a card would leave to a CPU."""
     lines = ["This ran on the virtual NPU, on the host CPU: its speed says nothing about a card."]
     away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
     if not away:

@@ -1,4 +1,4 @@
-"""What a run says before it starts."""
+"""What a run prints before it starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llm_npu.training.run import Feature, Run
 
 
 class Summary(Feature):
-    """Says what is about to be trained, on what, and with which fused operators."""
+    """Prints the model, the device, the data and the fused operators."""
 
     def on_model(self, run: Run) -> None:
         arguments = run.arguments
@@ -39,7 +39,7 @@ class Summary(Feature):
 
 
 def _shared(training) -> list[str]:
-    """How several processes share the work, and this one's share of the parameters above."""
+    """The degrees of parallelism of a run of several processes."""
     if ranks.count() == 1:
         return []
     methods = {
@@ -60,7 +60,7 @@ def _length(arguments: config.RunConfig) -> str:
 
 
 def _fused(report: Report | None) -> list[str]:
-    """How many sites of each operator are fused, and why others are not."""
+    """How many layers of each operator are fused, and why the others are not."""
     if report is None:
         return ["fused    nothing, as asked: the model is PaddleNLP's"]
     left = Counter((row.operator, row.reason) for row in report.rows if not row.fused)

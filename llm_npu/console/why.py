@@ -1,4 +1,4 @@
-"""The why log: which backend every fused operator uses and why, and after the first step the proof.
+"""The why log: the backend of every fused operator, the reason, and after the first step the proof.
 
     run.attach(why.Why())
 
@@ -44,7 +44,7 @@ class Why(Feature):
 
 
 class WhyLog(TrainerCallback):
-    """Prints the table when the training begins, and after the first step whether it was right.
+    """Prints the table when training begins, and after the first step whether the table was right.
 
     The record of what ran must be empty when the training begins. Every rank of the run needs one.
     """
@@ -56,7 +56,7 @@ class WhyLog(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         run = self._run
         lines = explain(run.model, run.fused, batch_of(run.trainer), run.arguments.fused.switches())
-        self._announced = grouped(lines)  # of this process, which is what it can prove
+        self._announced = grouped(lines)  # this process's, which is all that it can prove
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -72,7 +72,7 @@ class WhyLog(TrainerCallback):
 
 
 def by_rank(found: Sequence[list[str]]) -> list[str]:
-    """The lines that the ranks have found: once if they are equal, else with their ranks."""
+    """The lines of all ranks: once if they are equal, else with their ranks."""
     having: dict[tuple[str, ...], list[int]] = {}
     for rank, lines in enumerate(found):
         having.setdefault(tuple(lines), []).append(rank)

@@ -1,1 +1,16 @@
-"""What every package may use: ranks, refusals, output, files that appear whole, untrusted files, cards."""
+"""The lowest layer, which every package may use.
+
+errors         UserError, for bad input
+refusal        prints such an error once, however many ranks report it
+stopping       Ctrl-C and SIGTERM
+console        terminal output, and the exit code of a program
+ranks          communication between ranks outside the model
+atomic         folders that appear complete or not at all
+tensor_file    safetensors files written by many ranks at once
+untrusted      readers of untrusted JSON and pickle files
+cache          the cache folder
+cards          figures of Ascend cards and their links
+peak_flops     --peak_tflops
+json_rows      JSON that reads as a table
+plugin_log     what paddle-custom-npu logs about the AICPU
+"""

@@ -53,7 +53,7 @@ def built(
     values = dict(values, device=paddle_name(device))
     # PaddleNLP would act on these flags, which have no effect here:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
-        values["sequence_parallel"] = False  # the layers would ask for a group
+        values["sequence_parallel"] = False  # the layers would need a group
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)

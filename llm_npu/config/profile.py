@@ -1,4 +1,4 @@
-"""The optimizer steps that ``--profile steps=10:13,shapes`` and ``--dump_tensors 1:3`` name."""
+"""The optimizer steps in ``--profile steps=10:13,shapes`` and ``--dump_tensors 1:3``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = "profile"  # in the output folder
 
 @dataclass(frozen=True)
 class ProfileWindow:
-    """Steps ``first`` to ``last``, counted from 1; the ``warmup`` ones before find the profiler ready."""
+    """Steps ``first`` to ``last``, counted from 1; the profiler starts ``warmup`` steps earlier."""
 
     first: int
     last: int
@@ -28,7 +28,7 @@ class ProfileWindow:
 
 
 def profile_window(text: str) -> ProfileWindow:
-    """The window that ``text`` asks for. As in Python, the step after the colon is not part of it.
+    """The window that ``text`` describes. As in Python, the step after the colon is excluded.
 
     UserError with one sentence for anything else.
     """

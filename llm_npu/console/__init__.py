@@ -1,1 +1,1 @@
-"""What a run prints: ``summary`` before it starts, ``why`` a backend was chosen, and ``results`` at the end."""
+"""What a run prints: ``summary`` before it starts, ``why`` a backend is chosen, ``results`` at the end."""

@@ -89,7 +89,7 @@ def end(number: int) -> None:
     """
     _say(number)
     if int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its own threads complain about the others
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its threads report the other ranks as lost
         time.sleep(2 * GRACE)
     os._exit(128 + number)
 

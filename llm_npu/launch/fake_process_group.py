@@ -118,7 +118,7 @@ def start(script: str, argv: Sequence[str], ranks: int) -> int:
 
 
 def announce(stages: Sequence[int]) -> None:
-    """On rank 0: name the ranks that stand for the stages of its pipeline, in order."""
+    """On rank 0: write down the first rank of each pipeline stage, in order."""
     if EXCHANGE in os.environ:
         (Path(os.environ[EXCHANGE]) / STAGES).write_text(json.dumps(list(stages)))
 

@@ -28,7 +28,7 @@ LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, what
 
 
 def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None:
-    """ValueError when the fields of ``file``, a config.json, ask for what PaddleNLP's class lacks."""
+    """UserError if fields of ``file``, a config.json, require what PaddleNLP's class does not implement."""
     library = f"PaddleNLP's {family.name}"
     for name in family.unsupported_fields:
         if fields.get(name):

@@ -5,16 +5,34 @@
     out = paddle_fused.rms_norm(x, weight)
     paddle_fused.what_ran()
 
-Importing this package imports no framework: ``paddle_fused.virtual_npu`` has to act before paddle is
-imported. The operators import it when they are first asked for; SetupError then says so if the native
-libraries were built for another Paddle.
+Importing this package imports no framework, because ``paddle_fused.virtual_npu`` must run before ``import
+paddle``. The operators import paddle on first access, which raises SetupError if the native libraries were
+built for another Paddle.
+
+    ops                one package for each operator
+    masks              attention masks, compiled to CANN's sparse modes
+    compat             the operators under the names of torch_npu and MindSpeed
+    contracts          CANN's rules, dtypes, limits and error numbers
+    sharding           operators on distributed tensors
+    virtual_npu        the emulated device
+    dispatch           backend selection, ``use_backend``, ``what_ran``
+    registry           the registrations of the operators
+    ascend, native     the plugin's operators; the host operators
+    devices            the device of a tensor
+    captured           patches of ``to_static``
+    host_memory        malloc settings for the CPU place
+    instruction_set    the instruction set of the host kernels
+    libraries          the location of the native libraries
+    built_for          the Paddle build that they fit
+    paddle_release     differences between Paddle releases
+    info, parity, fuzz tools: ``python -m paddle_fused.info``
 """
 
 import importlib
 
 from . import built_for, registry
 
-# The module of each public name that is no operator.
+# The modules of the public names other than operators.
 _PUBLIC = {
     "BackendError": "dispatch",
     "ask": "dispatch",
@@ -33,7 +51,7 @@ def __getattr__(name: str):
     if operator is None and name not in (*_PUBLIC, *_MODULES):
         names = ", ".join(__getattr__("__all__"))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {names}")
-    # Not on import: what rebuilds the libraries, or says what is wrong with them, imports this package, too.
+    # Not on import: the build and the doctor import this package even if its libraries do not fit.
     built_for.check_package()
     if operator is not None:
         value = operator.function()
@@ -46,7 +64,7 @@ def __getattr__(name: str):
 
 
 def _operators() -> dict[str, registry.Operator]:
-    """By public name."""
+    """The registered operators by public name."""
     return {operator.public: operator for operator in registry.operators().values()}
 
 

@@ -1,6 +1,6 @@
-"""The operators of paddle-custom-npu, by name: whatever plugin is there, for a card or the virtual one.
+"""Calls operators of paddle-custom-npu by name, with the plugin for cards or the virtual NPU.
 
-Releases of the plugin differ in which operators they have and in their arguments, so both are probed.
+Releases of the plugin differ in their operators and in the operators' arguments, so both are probed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Signature(NamedTuple):
 
 
 def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
-    """The reason why the plugin cannot compute on these tensors with these operators of it, or None."""
+    """Why the plugin cannot run these ``operators`` on these tensors, or None."""
     reason = elsewhere(("npu",), tensors)
     if reason is not None:
         return reason
@@ -37,7 +37,7 @@ def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
 
 @functools.cache
 def signature(operator: str) -> Signature | None:
-    """What an operator of the plugin takes, or None if the plugin has no such operator."""
+    """The signature of a plugin operator, or None if the plugin has no such operator."""
     register()
     try:
         inputs, attributes, _ = extension_utils.parse_op_info(operator)
@@ -50,15 +50,15 @@ def signature(operator: str) -> Signature | None:
 
 
 def call(operator: str, *arguments) -> list:
-    """The outputs of an operator of the plugin, in dygraph and while a program is captured."""
+    """The outputs of a plugin operator, in dygraph and in captured programs."""
     register()
     return paddle._C_ops._run_custom_op(operator, *arguments)
 
 
 @functools.cache
 def register() -> None:
-    """Makes the operators of the plugin, if there is one, known to Paddle."""
+    """Registers the plugin's operators, if there is a plugin, with Paddle."""
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     for library in sorted(Path(root).glob("*.so")) if root else ():
         extension_utils.load_op_meta_info_and_register_op(str(library))
-    paddle_release.update_op_proto()  # also what somebody else has registered
+    paddle_release.update_op_proto()  # also for operators that others registered

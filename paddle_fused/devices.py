@@ -1,4 +1,4 @@
-"""Where tensors are, for backends that have to know: in dygraph and while a program is captured."""
+"""The device of a tensor, in dygraph and in captured programs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ import paddle
 
 
 def device_of(tensor) -> str:
-    """``cpu``, ``npu``, ``gpu``, ...: the kind of place of a tensor.
+    """The device type of a tensor: ``cpu``, ``npu``, ``gpu``, ...
 
-    While a program is captured its values have no place yet: then it is the device that is set.
+    Values of a captured program have no place yet: for them it is the current device.
     """
     return located(tensor).partition(":")[0]
 
 
 def located(tensor) -> str:
-    """``cpu``, ``npu:0``, ...: the device of a tensor; while a program is captured the one that is set."""
+    """The device of a tensor: ``cpu``, ``npu:0``, ...; in captured programs the current device."""
     return paddle.device.get_device() if is_captured(tensor) else _name_of(tensor.place)
 
 
 @contextmanager
 def default_device_of(tensor) -> Iterator[None]:
-    """Inside, new tensors are made on the device of ``tensor``, whatever device is set.
-
-    A program that is being captured makes them where it will run.
-    """
+    """Sets the current device to that of ``tensor`` for a block. Does nothing for a captured program."""
     before = paddle.device.get_device()
     device = before if is_captured(tensor) else _name_of(tensor.place)
     if device == before:
@@ -40,7 +37,7 @@ def default_device_of(tensor) -> Iterator[None]:
 
 
 def _name_of(place) -> str:
-    """As ``paddle.device.set_device`` takes it; the place's text if it takes no such place."""
+    """The place in the form of ``paddle.device.set_device``, or as text if that does not support it."""
     if place.is_cpu_place():
         return "cpu"
     if place.is_custom_place():
@@ -49,14 +46,14 @@ def _name_of(place) -> str:
 
 
 def is_captured(tensor) -> bool:
-    """Whether the tensor is a value of a program that is being captured, without data."""
+    """Whether the tensor is a value of a program that is being captured, which has no data."""
     return not isinstance(tensor, paddle.Tensor)
 
 
 def elsewhere(expected: tuple[str, ...], tensors) -> str | None:
-    """The reason to refuse tensors that are not all on one device of the ``expected`` kinds, or None.
+    """Why the tensors are not all on one device of the ``expected`` types, or None if they are.
 
-    None among the tensors is skipped.
+    Missing tensors (None) are skipped.
     """
     devices = {located(tensor) for tensor in tensors if tensor is not None}
     accepted = " or ".join(expected)

@@ -1,9 +1,9 @@
-"""Keeps the memory of freed CPU tensors in the process, so that the next tensors find it there.
+"""Keeps the memory of freed CPU tensors in the process, for reuse by later tensors.
 
-Paddle frees a CPU tensor to malloc, and glibc's malloc gives large blocks back to the system at once: every
-large result is new memory, whose pages the system clears and maps one by one when they are first written,
-which takes longer than to compute it. Applied when the host kernels are loaded, by the layer that serves CPU
-tensors: the kernels themselves know pointers only, and the virtual NPU has a pool of its own.
+Paddle frees CPU tensors to malloc, and glibc returns large blocks to the system immediately. Every large
+result is then new memory, whose pages are zeroed and mapped at the first write, which takes longer than
+computing the result. Applied when the host kernels are loaded for CPU tensors; the virtual NPU has its own
+memory pool.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def choice() -> str:
 
 
 def keep_freed_memory() -> None:
-    """Has glibc's malloc keep what is freed, for the whole process; other C libraries stay as they are.
+    """Makes glibc's malloc keep freed memory, for the whole process. Does nothing with other C libraries.
 
     Nothing changes where ``choice`` is ``system``.
     """
     process = ctypes.CDLL(None)
     if choice() == KEEP and hasattr(process, "gnu_get_libc_version"):
-        process.mallopt(_M_MMAP_MAX, 0)  # large blocks come from the heap, too, and go back to it
+        process.mallopt(_M_MMAP_MAX, 0)  # allocate large blocks from the heap, too
         process.mallopt(_M_TRIM_THRESHOLD, _NEVER)

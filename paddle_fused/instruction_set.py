@@ -1,7 +1,7 @@
-"""The instruction set that the host kernels choose here: ``python -m paddle_fused.instruction_set``.
+"""The instruction set that the host kernels use on this machine: ``python -m paddle_fused.instruction_set``.
 
-It imports no framework. The kernels choose the widest that the machine has, or the one that PADDLE_FUSED_ISA
-names; a name that they do not accept ends the process with their sentence on stderr.
+The kernels use the widest that the machine supports, or the one named by PADDLE_FUSED_ISA; a name that they
+do not accept ends the process with a message on stderr. Imports no framework.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from . import libraries, virtual_npu
 
 LIBRARY = libraries.folder() / libraries.KERNELS
-OPENMP = "libiomp5.so"  # the kernels use the one that Paddle brings
+OPENMP = "libiomp5.so"  # the kernels use the copy in Paddle's wheel
 # active_isa() and isa_name(Isa) of csrc/kernels/isa.h, as g++ and clang spell them.
 ACTIVE, NAME = "_ZN12paddle_fused7kernels10active_isaEv", "_ZN12paddle_fused7kernels8isa_nameENS0_3IsaE"
 

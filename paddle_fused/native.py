@@ -1,6 +1,6 @@
-"""The host kernels as Paddle operators (``pf_...``): loads their library, and says why it could not.
+"""The host kernels as Paddle operators (``pf_...``): loads their library, and explains a failure.
 
-They compute on tensors of the CPU place and of the virtual NPU, whose memory is the host's.
+They run on tensors on the CPU place and on the virtual NPU, whose memory is host memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VIRTUAL_PLUGIN = (libraries.folder() / libraries.PLUGIN).parent
 
 
 def refuses(*tensors) -> str | None:
-    """The reason why the host kernels cannot compute on these tensors, or None. A tensor may be None."""
+    """Why the host kernels cannot run on these tensors, or None. A tensor may be None."""
     reason = elsewhere(("cpu", "npu"), tensors)
     if reason is not None:
         return reason
@@ -33,25 +33,25 @@ def refuses(*tensors) -> str | None:
 
 
 def can_read(tensor) -> bool:
-    """Whether a check may look at the values of ``tensor``: they are there, whole, in the host's memory."""
+    """Whether a check can read the values of ``tensor``: it is a local tensor with data in host memory."""
     if not isinstance(tensor, paddle.Tensor) or tensor.is_dist():
         return False
     return refuses(tensor) is None
 
 
 def wants_gradient(tensor) -> bool:
-    """Whether a host operator must compute the gradient of ``tensor``, as far as its call can tell.
+    """Whether a host operator must be able to compute the gradient of ``tensor``.
 
-    In a captured program it may be wanted later.
+    In a captured program it always must, because the gradient may be needed later.
     """
     return is_captured(tensor) or not tensor.stop_gradient
 
 
 def call(operator: str, *arguments) -> list:
-    """The outputs of a host operator, in dygraph and while a program is captured.
+    """The outputs of a host operator, in dygraph and in captured programs.
 
-    ``arguments``: tensors or lists of them (None for an optional one that is missing), then attributes, as
-    registered.
+    ``arguments``: tensors or lists of tensors (None for a missing optional one), then attributes, in the
+    order of the registration.
     """
     _load_error()
     like = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
@@ -60,16 +60,16 @@ def call(operator: str, *arguments) -> list:
 
 
 def _nothing(like):
-    """What stands for a missing optional tensor beside ``like``: None, or a tensor without elements.
+    """The placeholder of a missing optional tensor: None, or an empty tensor while a program is captured.
 
-    Operators take both for missing. Paddle 3.3.1 loses count of missing inputs while a program is captured,
-    where it then refuses their gradients.
+    Operators accept both. During capture, Paddle 3.3.1 miscounts missing inputs and then refuses their
+    gradients.
     """
     return paddle.zeros([0]) if is_captured(like) else None
 
 
 def register() -> None:
-    """Makes the host operators known to Paddle; RuntimeError says why that failed."""
+    """Registers the host operators with Paddle. Raises RuntimeError with the reason if that fails."""
     if error := _load_error():
         raise RuntimeError(error)
 
@@ -82,7 +82,7 @@ def _npu_is_virtual() -> bool:
 
 @functools.cache
 def _load_error() -> str | None:
-    """Loads the library the first time; the reason why that failed, or None."""
+    """Loads the library once. Returns the reason if that failed, or None."""
     try:
         libraries.check_built()
         built_for.check_package()

@@ -32,9 +32,9 @@ def npu_apply_fused_adamw_v2(
 ):
     """One step of AdamW in place: updates param, exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
 
-    The tensors have one shape; float32, bfloat16 or float16: the moments param's, the others any of these.
-    state_step: the number of this step, from 1: a tensor of one element, int64 or float32, or a number.
-    lr, weight_decay and eps are finite, eps not negative, the betas from 0 to below 1. Returns None.
+    All tensors have one shape and are float32, bfloat16 or float16; the moments have param's dtype.
+    state_step: the number of this step, from 1: a one-element tensor, int64 or float32, or a number.
+    lr, weight_decay and eps are finite, eps is not negative, the betas are in [0, 1). Returns None.
     Raises ContractError (a ValueError) with CANN's error number, or ValueError.
 
     Source: MindSpeed docs/ops/npu_apply_fused_adamw_v2.md; aclnnApplyAdamWV2.
@@ -75,7 +75,7 @@ def npu_apply_fused_adamw_v2(
 
 
 def _check_memory(tensors) -> None:
-    """Every tensor has memory of its own: all but the gradient are written."""
+    """Raises ValueError if two tensors share memory: all but the gradient are written."""
     for (name, tensor), (other_name, other) in combinations(tensors.items(), 2):
         if tensor is other or (tensor.size and tensor.data_ptr() == other.data_ptr()):
             raise ValueError(
@@ -84,7 +84,7 @@ def _check_memory(tensors) -> None:
 
 
 def _numbers(lr, beta1, beta2, weight_decay, eps) -> list[float]:
-    """The five as floats. Errors: ValueError for what is no number, or none that AdamW takes."""
+    """The five numbers as floats. Raises ValueError for non-numbers and for values out of range."""
     below_1, at_least_0 = "at least 0 and below 1", "a finite number that is at least 0"
     checks = (
         ("lr", lr, "a finite number", math.isfinite),

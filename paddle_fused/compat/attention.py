@@ -48,7 +48,7 @@ def npu_fusion_attention(
     """attention_out = dropout(softmax(scale * (Q K^T + pse), where atten_mask and sparse_mode keep)) V.
 
     The arguments of ``torch_npu.npu_fusion_attention``, in its order and with its defaults; ``pre_tockens``
-    and ``next_tockens`` are spelled as there. What CANN would compute wrongly without a word is refused.
+    and ``next_tockens`` are spelled as there. Calls that CANN would silently compute wrongly are refused.
 
     Args:
         query, key, value: float32, bfloat16 or float16 in ``input_layout`` BSH, SBH, BSND, BNSD or TND;
@@ -58,20 +58,20 @@ def npu_fusion_attention(
             1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest Skv]), and the
             compressed ones for 2, 3, 4, 7, 8 ([2048, 2048]) and 6 ([3072, 2048]), which
             `masks.compressed` makes.
-        keep_prob: above 0 and up to 1; random numbers come from the device's generator (``paddle.seed``).
+        keep_prob: above 0, at most 1; random numbers come from the device's generator (``paddle.seed``).
         pre_tockens, next_tockens: the band of modes 0, 4, 7 and 8. Without a mask they have no effect.
-        inner_precise: 2 gives zeros where a mask hides all keys; otherwise such rows are refused.
-        prefix: lengths for modes 5 and 6, one for each batch element.
+        inner_precise: 2 gives zeros for queries whose keys are all hidden; otherwise they are refused.
+        prefix: lengths for modes 5 and 6, one per batch element.
         actual_seq_qlen, actual_seq_kvlen: for TND: cumulative lengths without a leading 0, lists of ints or
-            tensors; zeros at the end are places that are not used.
-        gen_mask_parallel, sync: no effect; how a card makes its dropout mask.
-        padding_mask, softmax_layout, sink, dropout_mask, seed, offset: accepted at their defaults only
+            tensors; trailing zeros are unused places.
+        gen_mask_parallel, sync: no effect; they control how a card generates its dropout mask.
+        padding_mask, softmax_layout, sink, dropout_mask, seed, offset: accepted only at their defaults
             (softmax_layout "TND" too: the statistics of TND are [T, N, 8] in this order).
 
     Returns:
         (attention_out, softmax_max, softmax_sum, reserved, seed, offset, numel): the statistics are float32
-        [B, N, Sq, 8] or [T, N, 8]; reserved is empty; seed and offset are what dropout was drawn from (0
-        without dropout, and from composed operators); numel is the number of elements of a dropout mask.
+        [B, N, Sq, 8] or [T, N, 8]; reserved is empty; seed and offset are those of dropout (0 without
+        dropout and on the composed backend); numel is the number of elements of a dropout mask.
 
     Raises:
         ContractError (a ValueError): with CANN's error number.

@@ -1,4 +1,4 @@
-"""What CANN accepts beside a sparse mode, for npu_fusion_attention.
+"""The argument checks of npu_fusion_attention, as CANN makes them.
 
 Legend: B batch, Sq and Skv queries and keys of one sequence, N heads.
 """
@@ -23,7 +23,7 @@ def _refuse(key: str, came: str):
 
 
 def lengths_of(layout: str, query_ends, key_ends) -> tuple:
-    """The lengths of the sequences, [2, 5, 9, 0, 0] -> (2, 3, 4), or None twice. Errors: ContractError."""
+    """The sequence lengths, [2, 5, 9, 0, 0] -> (2, 3, 4), or (None, None). Raises ContractError."""
     if layout != "TND":
         if query_ends is not None or key_ends is not None:
             raise ValueError(
@@ -42,7 +42,7 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
         _refuse("lengths_count", came)
     if len(query_ends) > contracts.limit("attention.sequences"):
         _refuse("sequences", f"actual_seq_qlen holds {len(query_ends)} sequences")
-    while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # places that are not used
+    while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # unused places
         query_ends.pop()
         key_ends.pop()
     lengths = tuple(
@@ -56,7 +56,7 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
 def check(
     query, key, value, head_num, layout, pse, mask, keep_prob, inner_precise, chosen: SparseMode, ends
 ) -> None:
-    """Everything that needs no result. Errors: ContractError, or ValueError where it is not CANN's rule."""
+    """Checks all arguments. Raises ContractError, or ValueError where there is no rule of CANN."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(OPERATOR, name, tensor)
         if dtype_name(tensor) not in contracts.dtypes("attention.dtype"):
@@ -176,7 +176,7 @@ def _check_prefix(chosen, layout, shapes) -> None:
 
 
 def _check_varlen_band(chosen, shapes) -> None:
-    """CheckPretokenAndNexttoken of CANN's tiling: no query of any sequence may see nothing."""
+    """CheckPretokenAndNexttoken of CANN's tiling: every query of every sequence must see a key."""
     mode, pre, next_ = chosen.sparse_mode, chosen.pre_tokens, chosen.next_tokens
     lens = list(zip(shapes.query_lens, shapes.key_lens, strict=True))
     band = f"pre_tockens {pre} and next_tockens {next_}"

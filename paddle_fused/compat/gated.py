@@ -1,4 +1,4 @@
-"""torch_npu's gated activations, which halve any dimension."""
+"""torch_npu's gated activations, which split any dimension in half."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def npu_geglu(self, dim=-1, approximate=1, activate_left=False):
     """(out, gelu): ``paddle_fused.geglu`` of the two halves of self's dimension ``dim``, and gelu alone.
 
     Args:
-        approximate: 1 for the approximation by tanh, 0 for none.
-        activate_left: which half is activated: out = gelu(left) * right, or else left * gelu(right).
+        approximate: 1 for the tanh approximation, 0 for none.
+        activate_left: out = gelu(left) * right; otherwise out = left * gelu(right).
 
     Returns:
-        Both of half self's size along ``dim``. Only out has a gradient.
+        Both have half of self's size along ``dim``. Only out has a gradient.
 
     Raises ContractError (a ValueError), with CANN's error number where it has one.
 
@@ -57,7 +57,7 @@ def npu_geglu(self, dim=-1, approximate=1, activate_left=False):
 
 
 def _checked_dim(operator: str, tensor, dim) -> int:
-    """The dimension to halve, from 0 on, by the operator's rules of dtype, dim and even sizes."""
+    """``dim`` counted from 0, after checks by the operator's rules of dtype, dim and even sizes."""
     name, argument = f"npu_{operator}", "input" if operator == "swiglu" else "self"
     check_tensor(name, argument, tensor)
     if dtype_name(tensor) not in contracts.dtypes(f"{operator}.dtype"):

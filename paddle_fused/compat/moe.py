@@ -1,6 +1,6 @@
-"""torch_npu's operators of mixtures of experts, with its names, argument order and defaults.
+"""torch_npu's mixture-of-experts operators, with its names, argument order and defaults.
 
-T tokens or rows, H hidden, K experts of a token (for a matrix: its depth), N columns, E groups.
+Shapes: T tokens or rows, H hidden size, K experts per token (of a matrix: its depth), N columns, E groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_DIMENSIONS = {"x": 6, "weight": 3}
 
 
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
-    """``paddle_fused.moe_token_permute``; padded_mode True is refused, as the card refuses it."""
+    """``paddle_fused.moe_token_permute``; padded_mode=True is refused, as on a card."""
     _refuse_padding("npu_moe_token_permute", padded_mode)
     check_contract_dtype(
         "moe.dtype", "npu_moe_token_permute", "tokens", tokens, contracts.dtypes("moe.dtype")
@@ -36,7 +36,7 @@ def npu_moe_token_unpermute(
 ):
     """``paddle_fused.moe_token_unpermute``; padded_mode True is refused.
 
-    restore_shape belongs to padded_mode; a shape that is not the result's is refused.
+    restore_shape belongs to padded_mode: a shape other than the result's is refused.
     """
     _refuse_padding("npu_moe_token_unpermute", padded_mode)
     operator, dtypes = "npu_moe_token_unpermute", contracts.dtypes("moe.dtype")
@@ -80,16 +80,16 @@ def npu_grouped_matmul(
 ):
     """y_i = x_i @ weight_i for every group i; x and weight are lists of tensors, and so is the result.
 
-    What is a group depends on group_type and on how many tensors there are:
+    The groups depend on group_type and on the number of tensors:
 
-    - 0: rows of x, whose sizes group_list tells. weight is one tensor [E, K, N] or E tensors [K, N].
-    - 2: columns of x [M, T] and rows of weight [T, N]; the result is [E, M, N]. It makes a weight's gradient.
+    - 0: rows of x, with sizes from group_list. weight is one tensor [E, K, N] or E tensors [K, N].
+    - 2: columns of x [M, T] and rows of weight [T, N]; the result is [E, M, N], the gradient of a weight.
     - -1, or no group_list: x_i with weight_i, for lists of equal length.
 
-    split_item 2 or 3 gives one result, its groups one after another; 0 or 1 one for each weight. A group_list
-    that is a list holds cumulative sums and groups rows.
+    split_item 2 or 3 gives one result with the groups concatenated; 0 or 1 gives one for each weight. A
+    group_list that is a list has cumulative sums and groups rows.
 
-    Not here, and refused: bias, activations, quantised products. Raises ValueError.
+    Bias, activations and quantised products are not supported. Raises ValueError.
 
     Source: torch_npu.npu_grouped_matmul; aclnnGroupedMatmulV4.
     """

@@ -15,7 +15,7 @@ from ..ops.rms_norm.op import rms_norm_and_rstd
 def npu_rms_norm(self, gamma, epsilon=1e-6):
     """(y, rstd): ``paddle_fused.rms_norm``, and rstd = 1 / sqrt(mean(self^2) + epsilon).
 
-    rstd has self's rank, with 1 for the dimensions that gamma has, and float32. Only y has a gradient.
+    rstd is float32 and has self's rank, with size 1 in the dimensions of gamma. Only y has a gradient.
 
     Source: torch_npu.npu_rms_norm.
     """
@@ -25,7 +25,7 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
 
 
 def _with_contract(function: Callable) -> Callable:
-    """The function under MindSpeed's name, which promises no more dtypes than CANN and has no ``training``.
+    """``function`` under MindSpeed's name: with CANN's dtypes only, and without ``training``.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
     """
@@ -39,7 +39,7 @@ def _with_contract(function: Callable) -> Callable:
         rule = "dropout_add_norm.dtype"
         check_contract_dtype(rule, name, "x0", given["x0"], contracts.dtypes(rule))
         if function is dropout_add_rms_norm and given["bias"] is not None:
-            # MindSpeed's code takes one and does not add it.
+            # MindSpeed's code accepts a bias but does not add it.
             contracts.refuse("dropout_add_norm.rms_bias", name, "bias is given")
         return function(*arguments, **options)
 

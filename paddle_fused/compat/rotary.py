@@ -7,16 +7,15 @@ from ..ops.arguments import check_tensor, dtype_name, wants_gradient
 from ..ops.rotary.op import MODES, rotary_mul
 
 _OPERATOR = "npu_rotary_mul"
-# Where batch, sequence and heads stand, for each layout of four dimensions: BNSD, BSND, SBND.
+# The dimensions of batch, sequence and heads in each 4-D layout: BNSD, BSND, SBND.
 _LAYOUTS = ((0, 2, 1), (0, 1, 2), (1, 0, 2))
 
 
 def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
     """``paddle_fused.rotary_mul(input, r1, r2, rotary_mode)``, within the limits of Atlas A2 and A3.
 
-    input: [B, N, S, D], [B, S, N, D], [S, B, N, D] or [T, N, D]. r1, r2 (cos, sin): 1 for N and
-    for B, or input's sizes; in mode interleave 1 for both. ``rotate``, a matrix of other products, must be
-    None.
+    input: [B, N, S, D], [B, S, N, D], [S, B, N, D] or [T, N, D]. r1, r2 (cos, sin): N and B are 1 or
+    input's sizes; in mode interleave both are 1. ``rotate``, another rotation matrix, must be None.
     Raises ContractError (a ValueError) with CANN's error number.
 
     Source: torch_npu.npu_rotary_mul; aclnnRotaryPositionEmbedding and its gradient.
@@ -42,7 +41,7 @@ def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
 
 
 def _check_rows(shape: list[int], r1: list[int], r2: list[int], mode: str, angle_gradients: bool) -> None:
-    """Some layout makes sense of these shapes and keeps the limits of batch and heads."""
+    """Raises ContractError unless these shapes fit some layout within the limits of batch and heads."""
     came = f"input has shape {shape}, r1 {r1} and r2 {r2}"
     rows = [] if r1 != r2 else _batches_and_heads(shape, r1, mode)
     if not rows:
@@ -60,7 +59,7 @@ def _check_rows(shape: list[int], r1: list[int], r2: list[int], mode: str, angle
 
 
 def _batches_and_heads(shape: list[int], angles: list[int], mode: str) -> list[tuple[int, int]]:
-    """The batch and the heads, for each layout in which these angles are legal."""
+    """(batch, heads) for each layout in which the shape of these angles is valid."""
     if len(shape) != len(angles) or shape[-1] != angles[-1]:
         return []
     if len(shape) == 3:  # [T, N, D]

@@ -1,8 +1,8 @@
-"""Turns a mask into the cheapest way in which CANN can compute it.
+"""Compiles a mask to the cheapest of CANN's sparse modes that expresses it.
 
-The compressed masks of modes 2, 3, 4, 6, 7 and 8 are chosen at every size. CANN's document prefers mode 0 for
-masks below 2048 x 2048 to save memory, but one compressed mask on the device serves all calls of all shapes,
-while mode 0 needs a mask for every shape. (MindSpeed changes over at 2048.)
+Modes 2, 3, 4, 6, 7 and 8, with compressed masks, are used at every size. CANN's document prefers mode 0 for
+masks below 2048 x 2048 to save memory, but one compressed mask on the device serves calls of all shapes,
+while mode 0 needs a mask for every shape. (MindSpeed switches at 2048.)
 
 Legend: B batch, Sq queries, Skv keys, d = Skv - Sq; i counts queries and j keys.
 """
@@ -24,8 +24,8 @@ from .varlen import compile_varlen, packed_plan
 def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> SparsePlan:
     """The plan for ``mask`` on these shapes. ``may_pack``: a batch may become packed sequences.
 
-    Errors: ContractError where CANN would refuse or compute something else; ValueError where the mask was
-    made for other shapes, or where a static graph does not know the lengths that the mask needs.
+    Raises ContractError where CANN would refuse the mask or compute something else; ValueError if the mask
+    was made for other shapes, or if a static graph does not know the lengths that the mask needs.
     """
     parts = () if mask is None else mask.parts
     if any(isinstance(part, Dense) for part in parts):
@@ -51,7 +51,7 @@ def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> SparseP
 
 
 def _check_tensor(dense: Dense, shapes: Shapes) -> None:
-    """Errors: ContractError unless the tensor has the shape of a mask for this call."""
+    """Raises ContractError unless the tensor has the shape of a mask for this call."""
     shape = list(dense.hidden.shape)
     if shapes.layout != "TND":
         expected = shapes.query_len, shapes.key_len
@@ -92,7 +92,7 @@ def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
 
 
 def band_plan(s: Sequence) -> SparsePlan:
-    """One band over all queries and keys."""
+    """The plan of one band over all queries and keys."""
     d = s.last_diagonal
     common = {"packed": False, "zero_rows": s.has_blind_query, "sequences": (s,)}
     if s.acts_like(None, None):
@@ -114,7 +114,7 @@ def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:
     lengths = prefix.lengths * (shapes.batch if prefix.batch_size is None else 1)
     if max(lengths, default=0) > shapes.key_len:
         contracts.refuse("attention.prefix_range", OPERATOR, f"{prefix!r} with {shapes.key_len} keys")
-    # The first Skv - Sq keys are visible anyway, and CANN wants them counted.
+    # The first Skv - Sq keys are visible in any case, and CANN requires the prefix to include them.
     return tuple(max(length, shapes.key_len - shapes.query_len) for length in lengths)
 
 
@@ -127,7 +127,7 @@ def _prefix_plan(prefix: Prefix, shapes) -> SparsePlan:
 
 
 def _documents_plan(documents: Documents, bands, shapes) -> SparsePlan | None:
-    """All rows as one packed batch, if the documents have one of TND's modes."""
+    """The plan of all rows as one packed batch, or None if no mode of TND expresses the documents."""
     sequences, query_len, key_len = [], shapes.query_len, shapes.key_len
     for b in range(shapes.batch):
         row = document_sequences(documents, 0 if documents.batch_size is None else b, query_len, key_len)

@@ -1,4 +1,4 @@
-"""What the compiler has made of a mask, in words and figures."""
+"""Explains the plan of a mask: mode, computed fraction, bytes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .modes import NAMES, compressed_mask, compressed_prefix_mask
 from .plan import SparsePlan
 from .shapes import Shapes, shapes_of
 
-BLOCK = 128  # rows and columns that CANN computes or leaves out together
+BLOCK = 128  # CANN computes or skips blocks of this many rows and columns
 
 
 def explain(
     mask: Mask | None, shape, key_shape=None, layout="BSND", cu_seqlens_q=None, cu_seqlens_k=None
 ) -> str:
-    """What the compiler makes of the mask, in words: mode, share of the scores that is computed, bytes.
+    """The plan of the mask as text: mode, fraction of the scores computed, bytes.
 
-    ``shape`` is the query's shape, ``key_shape`` the key's if it differs (or the tensors themselves);
-    ``layout``, ``cu_seqlens_q`` and ``cu_seqlens_k`` are as in `flash_attention`.
-    Errors: ValueError for shapes that are none of the layout, and as `flash_attention`.
+    ``shape``: the query's shape; ``key_shape``: the key's, if it differs. Both may be tensors. ``layout``,
+    ``cu_seqlens_q`` and ``cu_seqlens_k`` are as in `flash_attention`. Raises ValueError for shapes that do
+    not fit the layout, and what `flash_attention` raises.
     """
     shape = _shape_of("shape", shape)
     key_shape = shape if key_shape is None else _shape_of("key_shape", key_shape)
@@ -53,7 +53,7 @@ def _shape_of(name: str, shape) -> tuple[int, ...]:
 
 
 def computed_fraction(plan: SparsePlan, shapes: Shapes) -> float:
-    """Computed share of the score matrices [Sq, Skv] of all batch elements ([T, T] in layout TND)."""
+    """The computed fraction of the score matrices [Sq, Skv] of all batch elements ([T, T] in layout TND)."""
     total = shapes.batch * shapes.query_len * shapes.key_len
     prefixes = plan.prefix or (0,) * (1 if plan.packed else shapes.batch)
     computed = sum(_computed(s, length) for length in prefixes for s in plan.sequences)
@@ -61,7 +61,7 @@ def computed_fraction(plan: SparsePlan, shapes: Shapes) -> float:
 
 
 def _computed(s, prefix: int) -> int:
-    """Scores in the blocks that hold a key of the band, or of the prefix."""
+    """The number of scores in blocks that contain a key of the band or of the prefix."""
     low, high = s.bounds
     computed = 0
     for row in range(0, s.query_len, BLOCK):
@@ -75,7 +75,7 @@ def _computed(s, prefix: int) -> int:
 
 
 def mask_bytes(plan: SparsePlan) -> int:
-    """Bytes of the mask that goes with the call; compressed ones are shared by all calls on the device."""
+    """Bytes of the call's mask tensor. A compressed mask is shared by all calls on the device."""
     if plan.mask == "none":
         return 0
     if plan.mask == "full":
@@ -84,14 +84,14 @@ def mask_bytes(plan: SparsePlan) -> int:
 
 
 def dense_bytes(mask: Mask | None, shapes: Shapes) -> int:
-    """Bytes of the mask if it were spelled out."""
+    """Bytes of the mask as a dense tensor."""
     if mask is None:
         return 0
     return prod(full_shape(mask, shapes.query_len, shapes.key_len))
 
 
 def full_shape(mask: Mask, query_len: int, key_len: int) -> tuple[int, ...]:
-    """The shape of the mask spelled out: [Sq, Skv], or [B, N, Sq, Skv] where B or N has its own."""
+    """The shape of the dense mask: [Sq, Skv], or [B, N, Sq, Skv] if batch elements or heads differ."""
     heads = max((part.heads for part in mask.parts), default=1)
     if mask.batch_size is None and heads == 1:
         return query_len, key_len

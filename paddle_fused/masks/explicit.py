@@ -1,5 +1,4 @@
-"""A mode of CANN that the caller has chosen, as a mask: for code that is written against CANN's own
-arguments.
+"""A mask from a sparse mode that the caller chose, for code written against CANN's own arguments.
 
 Legend: Sq queries and Skv keys of one sequence; i counts queries and j keys.
 """
@@ -17,9 +16,9 @@ from .shapes import Shapes
 
 @dataclass(frozen=True, repr=False)
 class SparseMode(Mask):
-    """``sparse_mode`` with its arguments; its full mask, in modes 0, 1 and 5, is intersected with it.
+    """``sparse_mode`` and its arguments. In modes 0, 1 and 5 it is intersected with the full mask.
 
-    ``is_band``: in modes 7 and 8 this is the sequence that is a band.
+    ``is_band``: in modes 7 and 8, this is the sequence with a band.
     """
 
     sparse_mode: int
@@ -50,12 +49,12 @@ class SparseMode(Mask):
             pre_tokens=self.pre_tokens,
             next_tokens=self.next_tokens,
             prefix=None if self.prefix is None else self.prefix[b],
-            mask=i != i,  # nothing but what the mode itself hides
+            mask=i != i,  # only what the mode itself hides
             is_band=self.is_band,
         )
 
     def sequence(self, query_len: int, key_len: int, is_band: bool = False) -> Sequence:
-        """The band that the mode computes on one sequence, without its prefix."""
+        """The band that the mode computes on one sequence, ignoring its prefix."""
         d = key_len - query_len
         pre, next_ = self.pre_tokens, self.next_tokens
         low, high = {
@@ -70,7 +69,7 @@ class SparseMode(Mask):
         return Sequence(query_len, key_len, low, high)
 
     def plan(self, parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
-        """The plan that does what the caller has said."""
+        """The plan with the caller's mode."""
         packed = shapes.layout == "TND"
         sequences = ()
         if packed and shapes.query_lens is not None:

@@ -1,7 +1,7 @@
-"""Masks as objects of intent: what each query may see, whatever layout, mode or device computes it.
+"""Masks as objects that express intent: what each query may see, independent of layout, mode and device.
 
-Legend: B batch, N heads, Sq queries, Skv keys; i counts queries and j keys, both from 0. ``to_dense`` states
-the meaning of each object in plain numpy and is the oracle of the compiler.
+Legend: B batch, N heads, Sq queries, Skv keys; i counts queries and j keys, both from 0. ``to_dense`` defines
+each mask in plain numpy and is the reference for the compiler.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ OPERATOR = "flash_attention"
 class Mask:
     """What queries may see. ``a & b`` lets a query see what both let it see.
 
-    Masks that say the same in the same words are equal and hash alike (masks from `dense` are equal only to
-    themselves).
+    Masks created with the same arguments are equal and have the same hash; a mask from `dense` equals only
+    itself.
     """
 
-    batch_size: int | None  # for which the mask was made; None: all elements of a batch have the same
-    heads = 1  # that have a mask of their own
-    explain: Callable[..., str]  # `explain.explain`: the package puts it here, as it needs the compiler
+    batch_size: int | None  # the batch that the mask was made for; None: one mask for every element
+    heads = 1  # the number of heads with a mask of their own
+    explain: Callable[..., str]  # `explain.explain`, set by the package
 
     @property
     def parts(self) -> tuple[Mask, ...]:
-        """The masks whose intersection this is."""
+        """The masks that this one is the intersection of."""
         return (self,)
 
     def __and__(self, other: Mask) -> Mask:
@@ -46,8 +46,8 @@ class Mask:
     def to_dense(self, query_len: int, key_len: int | None = None) -> np.ndarray:
         """Hidden positions (True = hidden), bool: [Sq, Skv], or [B, 1, Sq, Skv] where batch elements differ.
 
-        A mask from `dense` that differs between heads gives [B, N, Sq, Skv]. ``key_len`` is ``query_len``
-        unless given. In layout TND this is the mask of one sequence.
+        A mask from `dense` that differs between heads gives [B, N, Sq, Skv]. ``key_len`` defaults to
+        ``query_len``. In layout TND this is the mask of one sequence.
         """
         key_len = query_len if key_len is None else key_len
         i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
@@ -60,11 +60,11 @@ class Mask:
         return np.stack([h if h.ndim == 3 else h[None] for h in hidden])
 
     def of_sequence(self, s: int, query_lens: tuple[int, ...]) -> Mask:
-        """The mask of sequence ``s`` in layout TND; ``query_lens`` are the numbers of queries of all."""
+        """The mask of sequence ``s`` in layout TND. ``query_lens``: of every sequence."""
         return self
 
     def of_part(self, rows: slice, heads: slice) -> Mask:
-        """The mask of some of the elements of the batch it was made for, and of some of the heads."""
+        """The mask of a slice of the batch that it was made for, and of a slice of the heads."""
         return self
 
     def _hidden(self, i, j, query_len: int, key_len: int, b: int) -> np.ndarray:
@@ -73,7 +73,7 @@ class Mask:
 
 
 def diagonal(align: str, query_len: int, key_len: int) -> int:
-    """The key that query 0 stands on: 0, or Skv - Sq if the last query stands on the last key."""
+    """The key at query 0's diagonal: 0, or Skv - Sq if the last query is aligned with the last key."""
     return key_len - query_len if align == "bottom_right" else 0
 
 
@@ -124,7 +124,7 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Documents(Mask):
-    """Block-diagonal: the documents of a packed row see nothing of each other."""
+    """Block-diagonal: the documents of a packed row do not see each other."""
 
     rows: tuple[tuple[int, ...], ...]  # lengths of the documents in each row
     key_rows: tuple[tuple[int, ...], ...]
@@ -166,7 +166,7 @@ class Documents(Mask):
         return hidden
 
     def check_lengths(self, query_len: int, key_len: int) -> None:
-        """Raises ValueError unless queries and keys are the tokens of the documents."""
+        """Raises ValueError unless the documents have as many tokens as there are queries and keys."""
         for row, key_row in zip(self.rows, self.key_rows, strict=True):
             start, whole = self.query_start or 0, self.query_start is None
             fits = query_len == sum(row) if whole else start + query_len <= sum(row)
@@ -181,11 +181,11 @@ class Documents(Mask):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Dense(Mask):
-    """The tensor itself: True hides."""
+    """A mask tensor: True hides."""
 
     hidden: object  # paddle.Tensor, paddle.pir.Value or numpy array
     invalid_rows: bool
-    seen: set = field(default_factory=set)  # what has been checked of its values
+    seen: set = field(default_factory=set)  # cache: checks of its values that passed
 
     def __repr__(self) -> str:
         invalid_rows = ", invalid_rows=True" if self.invalid_rows else ""
@@ -215,7 +215,7 @@ class Dense(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Intersection(Mask):
-    """A query sees what every part lets it see."""
+    """A query sees the keys that every member lets it see."""
 
     members: tuple[Mask, ...]
 
@@ -252,8 +252,8 @@ class Intersection(Mask):
 def causal(align: str = "bottom_right") -> Mask:
     """Query i sees the keys ``j <= i + Skv - Sq`` ("bottom_right": the last query sees all) or ``j <= i``.
 
-    "bottom_right" is what flash-attention calls causal, and what decoding with a cache needs; "top_left" is
-    ``numpy.tril``. Where Sq = Skv they are the same. Errors: ValueError for another ``align``.
+    "bottom_right" is flash-attention's causal mask, which decoding with a cache needs; "top_left" is
+    ``numpy.tril``. With Sq = Skv they are equal. Raises ValueError for another ``align``.
     """
     return band(None, 0, align)
 
@@ -261,9 +261,9 @@ def causal(align: str = "bottom_right") -> Mask:
 def band(left: int | None, right: int | None, align: str = "bottom_right") -> Mask:
     """Query i sees the keys ``i + d - left <= j <= i + d + right``.
 
-    d is Skv - Sq with "bottom_right" (the last query stands on the last key) and 0 with "top_left". None or
-    -1 is no bound on that side, as in flash-attention's ``window_size``: ``band(127, 0)`` is a causal window
-    of 128 keys. Errors: ContractError if no query could see a key; ValueError for other negative
+    d is Skv - Sq with "bottom_right" (the last query is aligned with the last key) and 0 with "top_left".
+    None or -1 means no bound on that side, as in flash-attention's ``window_size``: ``band(127, 0)`` is a
+    causal window of 128 keys. Raises ContractError if no query could see a key; ValueError for other negative
     numbers and another ``align``.
     """
     if align not in ALIGNMENTS:
@@ -289,8 +289,8 @@ def _bound(name: str, bound) -> int | None:
 def prefix(lengths: int | Sequence[int]) -> Mask:
     """Query i of batch element b sees the keys ``j < lengths[b]`` and ``j <= i + Skv - Sq``.
 
-    ``lengths`` is one int for all of the batch, or B of them. A prompt that sees itself in both directions
-    and an answer that sees the past. Errors: ValueError for negative lengths.
+    ``lengths``: one int for the whole batch, or B of them. The prompt is bidirectional, the answer causal.
+    Raises ValueError for negative lengths.
     """
     lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
     one_for_all = isinstance(lengths, str) or not isinstance(lengths, Sequence)
@@ -306,17 +306,17 @@ def documents(
     align: str = "bottom_right",
     query_start: int | None = None,
 ) -> Mask:
-    """Packed documents: a query sees keys of its own document only, and with ``causal`` none after itself.
+    """Packed documents: a query sees keys of its own document only; with ``causal``, none after itself.
 
     Args:
-        seqlens: The documents' lengths (not cumulative): one list for every row of the batch, or a list for
-            each row. They add up to Sq; give padding at the end a document of its own.
-        key_seqlens: Lengths on the key side, if they differ (then each pair is aligned by ``align`` as in
-            `causal`).
-        query_start: The queries are a part of the packed row that starts at this token, as under context
-            parallelism, while the keys are all of the row.
+        seqlens: the documents' lengths (not cumulative): one list for all rows of the batch, or a list for
+            each row. They add up to Sq; padding at the end is a document of its own.
+        key_seqlens: the lengths on the key side, if they differ; each pair is then aligned by ``align`` as in
+            `causal`.
+        query_start: the queries are the part of the packed row that starts at this token, as under context
+            parallelism; the keys are the whole row.
 
-    Errors: ValueError for negative or missing lengths, and where the lengths do not add up to the tensors'.
+    Raises ValueError for negative or missing lengths, and for lengths that do not add up to the tensors'.
     """
     if align not in ALIGNMENTS:
         raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
@@ -333,12 +333,12 @@ def documents(
 
 
 def dense(hidden, invalid_rows: bool = False) -> Mask:
-    """The mask itself: a bool tensor, **True = hidden** (as in CANN; in PyTorch and Paddle True keeps).
+    """A mask from a bool tensor, **True = hidden** (as in CANN; in PyTorch and Paddle True keeps).
 
     Shapes: [Sq, Skv], [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest
-    Skv], one for all sequences. A query that sees nothing is refused unless ``invalid_rows``: then its output
-    is zero, and so is every gradient that comes from it. A numpy array is copied. Errors: ValueError for
-    what is no tensor, and for another dtype or rank.
+    Skv], one for all sequences. A query that sees no key is refused unless ``invalid_rows``: then its output
+    and all gradients from it are zero. A numpy array is copied. Raises ValueError for anything but a tensor
+    or array, and for another dtype or rank.
     """
     if not isinstance(hidden, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
         raise ValueError(
@@ -365,7 +365,7 @@ def _lengths(operator: str, name: str, lengths) -> tuple[int, ...]:
 
 
 def _rows(name: str, seqlens) -> tuple[tuple[tuple[int, ...], ...], int | None]:
-    """Lengths of each row, and the batch size if they were given row by row."""
+    """The lengths of each row, and the batch size if they were given row by row."""
     seqlens = seqlens.tolist() if hasattr(seqlens, "tolist") else seqlens
     if isinstance(seqlens, Sequence) and any(isinstance(row, (list, tuple)) for row in seqlens):
         return tuple(_lengths("documents", f"a row of {name}", row) for row in seqlens), len(seqlens)

@@ -1,4 +1,4 @@
-"""CANN's sparse modes: their names, the masks they take, and what they mean, enumerated.
+"""CANN's sparse modes: names, mask tensors, and their meaning as dense matrices.
 
 Legend: Sq queries, Skv keys, i counts queries and j keys, d = Skv - Sq. Source: ops-transformer
 docs/zh/context/sparse_mode_introduction.md.
@@ -26,7 +26,7 @@ NAMES = {
 COMPRESSED = {
     m: "compressed_prefix" if m == 6 else "compressed" for m in (2, 3, 4, 6, 7, 8)
 }  # SparsePlan.mask
-UNBOUNDED = 2**31 - 1  # pre_tokens and next_tokens that bound nothing; CANN cuts them to an int32
+UNBOUNDED = 2**31 - 1  # pre_tokens and next_tokens without a bound; CANN clips them to an int32
 
 
 def compressed_mask() -> np.ndarray:
@@ -36,7 +36,7 @@ def compressed_mask() -> np.ndarray:
 
 
 def compressed_prefix_mask() -> np.ndarray:
-    """The mask of mode 6: that triangle, then 1024 rows of which the right half is True."""
+    """The mask of mode 6: ``compressed_mask``, then 1024 rows whose right half is True."""
     triangle = compressed_mask()
     size = len(triangle)
     rows = contracts.limit("attention.compressed_prefix_mask_rows") - size
@@ -56,8 +56,8 @@ def hidden_matrix(
 ) -> np.ndarray:
     """What a mode hides (True = hidden): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
 
-    ``prefix`` is the length of this batch element; ``is_band`` says that in mode 7 or 8 this is the sequence
-    that is a band. Without a mask mode 0 hides nothing: CANN then ignores pre_tokens and next_tokens.
+    ``prefix``: the length of this batch element. ``is_band``: in mode 7 or 8, this is the sequence with a
+    band. Mode 0 without a mask hides nothing: CANN then ignores pre_tokens and next_tokens.
     """
     i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
     d = key_len - query_len
@@ -90,7 +90,7 @@ def hidden_sequences(
     prefix: Sequence[int] | None = None,
     mask: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """`hidden_matrix` of each sequence in layout TND; ``mask`` is the one that all sequences share."""
+    """`hidden_matrix` of each sequence in layout TND; all sequences share ``mask``."""
     with_queries = [s for s, length in enumerate(query_lens) if length] or [0]
     band = {7: with_queries[-1], 8: with_queries[0]}.get(sparse_mode)
     return [

@@ -1,4 +1,4 @@
-"""What a mask is compiled to: one of CANN's sparse modes, with its band and its mask tensor."""
+"""The result of compiling a mask: one of CANN's sparse modes, with its band and mask tensor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .sequences import Sequence
 
 @dataclass(frozen=True)
 class SparsePlan:
-    """How CANN is asked for one call.
+    """The arguments of CANN's operator that express the mask of one call.
 
-    ``packed``: as sequences in layout TND, else as a batch. ``mask`` is "none", "compressed",
-    "compressed_prefix" or "full"; a full mask hides what ``full`` hides on a matrix of ``full_shape``.
-    ``zero_rows``: the output of queries that see nothing is zero; else there are none, which is checked where
-    only the values of a tensor can tell. ``sequences`` are what is computed, for ``explain``: of all packed
-    tokens, or of one batch element.
+    ``packed``: as sequences in layout TND, otherwise as a batch. ``mask``: "none", "compressed",
+    "compressed_prefix" or "full"; a full mask is ``full`` on a matrix of ``full_shape``. ``zero_rows``:
+    queries that see no key give zeros; without it there must be none, which ``check_rows`` checks if it
+    depends on the values of a tensor. ``sequences``: what is computed, of all packed tokens or of one batch
+    element.
     """
 
     packed: bool

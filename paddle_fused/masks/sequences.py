@@ -1,4 +1,4 @@
-"""Sequences and the band of keys that each of their queries sees.
+"""Sequences, and the band of keys that each query sees.
 
 Legend: i counts the queries and j the keys of one sequence, both from 0.
 """
@@ -20,35 +20,35 @@ class Sequence:
     key_len: int
     low: int | None = None
     high: int | None = None
-    query_offset: int = 0  # where it starts among all tokens
+    query_offset: int = 0  # the position of its first token among all tokens
     key_offset: int = 0
 
     @property
     def last_diagonal(self) -> int:
-        """The key that query 0 stands on if the last query stands on the last key."""
+        """The key at query 0's diagonal if the last query is aligned with the last key."""
         return self.key_len - self.query_len
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """low and high, no wider than the matrix."""
+        """low and high, clipped to the matrix."""
         narrowest, widest = 1 - self.query_len, self.key_len - 1
         low = narrowest if self.low is None else max(self.low, narrowest)
         return low, widest if self.high is None else min(self.high, widest)
 
     @property
     def is_empty(self) -> bool:
-        """No query sees a key."""
+        """Whether no query sees a key."""
         low, high = self.bounds
         return low > high or low >= self.key_len or high <= -self.query_len
 
     @property
     def has_blind_query(self) -> bool:
-        """A query sees no key: the first one, the last one, or all."""
+        """Whether some query sees no key: then the first or the last one sees none."""
         low, high = self.bounds
         return self.query_len > 0 and (low > high or high < 0 or self.query_len - 1 + low >= self.key_len)
 
     def acts_like(self, low: int | None, high: int | None) -> bool:
-        """Whether the band ``low``, ``high`` would hide the same."""
+        """Whether the band ``low``, ``high`` hides the same keys."""
         return self.bounds == replace(self, low=low, high=high).bounds
 
     def within(self, low: int | None, high: int | None) -> Sequence:
@@ -66,7 +66,7 @@ class Sequence:
 
 
 def document_sequences(documents: Documents, b: int, query_len: int, key_len: int) -> list[Sequence]:
-    """The documents of row ``b``; with ``query_start`` some have no queries or a part of them."""
+    """The documents of row ``b``. With ``query_start`` some have no queries, or only part of them."""
     documents.check_lengths(query_len, key_len)
     start, query_end, key_end, sequences = documents.query_start or 0, 0, 0, []
     for whole_query_len, document_key_len in zip(documents.rows[b], documents.key_rows[b], strict=True):
@@ -89,7 +89,7 @@ def document_sequences(documents: Documents, b: int, query_len: int, key_len: in
 
 @dataclass(frozen=True)
 class Blocks(Mask):
-    """Block-diagonal: each sequence sees its own band and nothing else."""
+    """Block-diagonal: each sequence sees its own band only."""
 
     sequences: tuple[Sequence, ...]
     batch_size = None

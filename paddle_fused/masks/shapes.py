@@ -1,4 +1,4 @@
-"""Where the five layouts keep batch, sequence and heads.
+"""The shapes of a call, in any of the five layouts.
 
 Legend: B batch, S sequence, T tokens of all sequences, N heads, D head size, H = N * D.
 """
@@ -12,12 +12,17 @@ from .. import contracts
 from ..ops.arguments import check_ints
 from .intents import OPERATOR
 
-BATCH_AND_SEQUENCE = {"BSH": (0, 1), "SBH": (1, 0), "BSND": (0, 1), "BNSD": (0, 2)}  # their dimensions
+BATCH_AND_SEQUENCE = {
+    "BSH": (0, 1),
+    "SBH": (1, 0),
+    "BSND": (0, 1),
+    "BNSD": (0, 2),
+}  # the dimensions of batch and sequence
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the compiler knows of a call. None: not known while a static graph is built."""
+    """The sizes of a call that the compiler needs. None: unknown in a static graph."""
 
     layout: str
     batch: int | None  # 1 in layout TND
@@ -33,7 +38,7 @@ class Shapes:
 
 
 def shapes_of(layout: str, query_shape, key_shape, cu_seqlens_q=None, cu_seqlens_k=None) -> Shapes:
-    """The Shapes of a call. Errors: ContractError or ValueError for lengths that do not fit the tokens."""
+    """The Shapes of a call. Raises ContractError or ValueError for lengths that do not fit the tokens."""
     if layout == "TND":
         query_len, key_len = _known(query_shape[0]), _known(key_shape[0])
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
@@ -63,7 +68,7 @@ def _known(size: int) -> int | None:
 
 
 def _lengths(name: str, cumulative, tokens: int | None) -> tuple[int, ...] | None:
-    """[0, 3, 5] -> (3, 2). None for a value of a static graph."""
+    """[0, 3, 5] -> (3, 2); None for a value of a static graph."""
     if cumulative is None or type(cumulative).__name__ == "Value":
         return None
     ends = list(check_ints(OPERATOR, name, cumulative))

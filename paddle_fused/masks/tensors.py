@@ -1,4 +1,4 @@
-"""The mask tensors that plans ask for."""
+"""The mask tensors of plans."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .plan import SparsePlan
 def compressed(prefix: bool = False):
     """The compressed mask on the current device: [2048, 2048], or [3072, 2048] for prefixes (mode 6).
 
-    For `compat.npu_fusion_attention`, which takes it with the sparse modes 2, 3, 4, 7 and 8;
-    `flash_attention` needs none from its caller.
+    `compat.npu_fusion_attention` takes it with the sparse modes 2, 3, 4, 7 and 8 (and 6). `flash_attention`
+    does not need it.
     """
     if paddle.in_dynamic_mode():
         return _compressed_on(paddle.get_device(), prefix)
@@ -25,7 +25,7 @@ def compressed(prefix: bool = False):
 
 
 def full_mask(plan: SparsePlan, batch: int | None):
-    """The full mask of a plan as CANN takes it: [Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]."""
+    """The full mask of a plan in CANN's shapes: [Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]."""
     hidden = hidden_tensor(plan.full, plan.full_shape)
     shape = list(hidden.shape)
     per_batch_element = plan.sparse_mode == 5 or (hidden.ndim == 4 and shape[1] != 1)
@@ -36,9 +36,9 @@ def full_mask(plan: SparsePlan, batch: int | None):
 
 
 def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
-    """What ``mask`` hides on [Sq, Skv], as a bool tensor that broadcasts to [B, N, Sq, Skv].
+    """``mask`` on [Sq, Skv] as a bool tensor that broadcasts to [B, N, Sq, Skv]; True = hidden.
 
-    A tensor for the longest of several sequences is cut. ``shape`` is not needed for a tensor alone.
+    A tensor for the longest of several sequences is sliced. ``shape`` is not needed for a tensor alone.
     """
     tensors = [_cut(part.hidden, shape) for part in mask.parts if isinstance(part, Dense)]
     others = tuple(part for part in mask.parts if not isinstance(part, Dense))
@@ -55,11 +55,10 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
 
 
 def check_rows(plan: SparsePlan, operator: str) -> None:
-    """Every query sees a key, as far as only the values of a tensor can tell.
+    """Raises ContractError if the values of a mask tensor hide all keys of a query.
 
-    Nothing is checked if the plan gives such queries zeros, while a program is captured, and where the tensor
-    is split over processes. What has been checked is remembered until the tensor changes, because looking
-    waits for the device. Errors: ContractError.
+    Nothing is checked if the plan gives such queries zeros, while a program is captured, or if the tensor is
+    distributed. Passed checks are cached until the tensor changes, because reading it waits for the device.
     """
     tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
     if not tensors or plan.zero_rows or not all(_can_be_read(part.hidden) for part in tensors):
@@ -73,7 +72,7 @@ def check_rows(plan: SparsePlan, operator: str) -> None:
     for query_len, key_len in lengths:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
             came = f"{plan.full!r} hides all keys of a query"
-            # Each names the way that it has to let such queries be.
+            # Each operator's rule names its own way to allow such queries.
             rule = "hidden_rows_of_intents" if operator == OPERATOR else "hidden_rows"
             contracts.refuse(f"attention.{rule}", operator, came)
     tensors[0].seen.add((others, lengths, versions))
@@ -108,7 +107,7 @@ def _compressed_on(device: str, prefix: bool):
 
 
 def _compressed_in_graph(prefix: bool):
-    """Made by a few operators: a constant of 4 MiB would be stored with the program."""
+    """Computed by a few operators: a constant of 4 MiB would be saved with the program."""
     size = contracts.limit("attention.compressed_mask")
     column = paddle.arange(size)
     triangle = column.unsqueeze(1) < column

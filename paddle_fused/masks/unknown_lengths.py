@@ -1,4 +1,4 @@
-"""Masks in a static graph that does not know the lengths of its sequences, in batches and in layout TND."""
+"""Plans in a static graph that does not know the sequence lengths, for batches and for layout TND."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .plan import SparsePlan
 
 
 def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> SparsePlan:
-    """The plan of a mask whose mode counts from the corners; ValueError for one that needs the lengths."""
+    """The plan of a mask that does not depend on the lengths. Raises ValueError for one that does."""
     if not bands and not others:
         return SparsePlan(packed, 0, "no mask")
     if not bands and len(others) == 1 and isinstance(others[0], Dense):

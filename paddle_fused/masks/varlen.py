@@ -1,6 +1,7 @@
 """The compiler for layout TND: sequences of different lengths, one after the other.
 
-A card has no rows that see nothing here. Legend: Sq queries and Skv keys of one sequence, d = Skv - Sq.
+A card does not allow queries that see no key here. Legend: Sq queries and Skv keys of one sequence, d = Skv -
+Sq.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _sequences(bands, shapes) -> list[Sequence]:
 
 
 def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> SparsePlan | None:
-    """The mode of layout TND for these sequences, or None if there is none."""
+    """The plan of these sequences in layout TND, or None if no mode expresses them."""
     active = [s for s in sequences if s.query_len]
     _check_queries(active)
     common = {"packed": True, "sequences": tuple(sequences)}
@@ -127,7 +128,7 @@ def _check_queries(active: list[Sequence]) -> None:
 
 
 def _shared_mask_plan(active, tensors, common) -> SparsePlan | None:
-    """Mode 0 or 1: one mask [longest Sq, longest Skv] that all sequences start in the corner of."""
+    """Mode 0 or 1: one mask [longest Sq, longest Skv], aligned at the top left of every sequence."""
     bands = {(s.low, s.high) for s in active}
     if len(bands) > 1:
         return None

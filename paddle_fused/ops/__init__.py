@@ -1,4 +1,9 @@
-"""The fused operators, a folder each, and what they share: checks of arguments, and what a case is.
+"""The fused operators: one package for each operator, and the modules that they share.
 
-Importing this package and its folders imports no Paddle: the build reads the registrations and contracts.
+    arguments    argument checks that hold for every backend
+    case         ``OpCase``, a test case
+    gated        what swiglu and geglu share
+
+Importing this package or an operator's package imports no Paddle, because the build reads the registrations
+and the contracts.
 """

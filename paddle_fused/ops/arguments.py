@@ -14,26 +14,27 @@ from ..captured import apply_patches, leave_untransformed
 from ..devices import device_of, located
 from ..dispatch import name_of
 
-# Every operator and mask imports this module, hence before any capture that calls them.
+# Every operator and mask imports this module, so this runs before any capture that calls them.
 apply_patches()
 leave_untransformed("paddle_fused.ops")
 
+# What the composed backend accepts. CANN, and so the other backends, have no float64: see the contracts.
 COMPOSED_FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
 def check_is_tensor(operator: str, name: str, value) -> None:
-    """``value`` is a tensor, or a value of a captured program."""
+    """Raises ValueError unless ``value`` is a tensor or a value of a captured program."""
     if not isinstance(value, (paddle.Tensor, paddle.pir.Value)):
         raise ValueError(f"{operator}: {name} is {type(value).__name__}; accepted: a paddle tensor.")
 
 
 def dtype_name(tensor) -> str:
-    """``float32``, ``bfloat16``, ...: of a tensor or of a value of a captured program."""
+    """The dtype of a tensor or of a value of a captured program: ``float32``, ``bfloat16``, ..."""
     return name_of(tensor.dtype)
 
 
 def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = COMPOSED_FLOATS) -> None:
-    """``value`` is a tensor, or a value of a captured program, of one of ``dtypes``."""
+    """Raises ValueError unless ``value`` is a tensor or a captured value with one of ``dtypes``."""
     check_is_tensor(operator, name, value)
     if dtype_name(value) not in dtypes:
         raise ValueError(
@@ -52,51 +53,54 @@ def check_contract_dtype(
 
 
 def check_shape(operator: str, name: str, tensor, expected: list[int], what: str) -> None:
-    """The tensor has the ``expected`` shape, where -1 stands for a size that is not known yet."""
+    """Raises ValueError unless the tensor has the ``expected`` shape; -1 is a size that is not known yet."""
     if not same_shape(tensor.shape, expected):
         raise ValueError(f"{operator}: {name} has shape {list(tensor.shape)}; accepted: {expected}, {what}.")
 
 
 def check_number(operator: str, name: str, value) -> float:
-    """``value`` as a float: a number, or a tensor of one."""
+    """``value``, a number or a one-element tensor, as a float."""
     number = value.item() if isinstance(value, (paddle.Tensor, np.ndarray)) and value.size == 1 else value
     if not isinstance(number, Real):
-        raise ValueError(f"{operator}: {name} is {_said(value)}; accepted: a number. Pass an int or a float.")
+        raise ValueError(
+            f"{operator}: {name} is {_described(value)}; accepted: a number. Pass an int or a float."
+        )
     return float(number)
 
 
 def check_int(operator: str, name: str, value) -> int:
-    """``value`` as an int: a whole number of an integer type, or a tensor of one."""
+    """``value``, an integer or a one-element tensor, as an int. A float is refused."""
     number = value.item() if isinstance(value, (paddle.Tensor, np.ndarray)) and value.size == 1 else value
     if not hasattr(number, "__index__") or isinstance(number, (paddle.Tensor, np.ndarray, paddle.pir.Value)):
-        raise ValueError(f"{operator}: {name} is {_said(value)}; accepted: a whole number. Pass an int.")
+        raise ValueError(f"{operator}: {name} is {_described(value)}; accepted: a whole number. Pass an int.")
     return operators.index(number)
 
 
 def check_ints(operator: str, name: str, values) -> tuple[int, ...]:
-    """``values`` as ints: a list, a tuple or an integer tensor of rank 1."""
+    """``values``, a list, a tuple or an integer tensor of rank 1, as a tuple of ints."""
     listed = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
         raise ValueError(
-            f"{operator}: {name} is {_said(values)}; accepted: a list of whole numbers. Pass a list of ints."
+            f"{operator}: {name} is {_described(values)}; accepted: a list of whole numbers. "
+            "Pass a list of ints."
         )
     return tuple(check_int(operator, f"an element of {name}", value) for value in listed)
 
 
-def _said(value) -> str:
-    """What came, in few words: a tensor by its shape."""
+def _described(value) -> str:
+    """``value`` for an error message: a tensor by its shape."""
     if isinstance(value, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
         return f"a tensor of shape {list(value.shape)}"
     return repr(value)
 
 
 def same_shape(a, b) -> bool:
-    """Whether two shapes are equal, where -1 stands for a size that is not known yet."""
+    """Whether two shapes are equal; -1 is a size that is not known yet."""
     return len(a) == len(b) and all(i == j or -1 in (i, j) for i, j in zip(a, b, strict=True))
 
 
 def check_one_device(operator: str, **tensors) -> None:
-    """All tensors are on one device, npu:0 and npu:1 being two; None is skipped."""
+    """Raises ValueError unless all tensors are on one device; npu:0 and npu:1 are two. None is skipped."""
     devices = {name: located(tensor) for name, tensor in tensors.items() if tensor is not None}
     if len(set(devices.values())) > 1:
         where = ", ".join(f"{name} is on {device}" for name, device in devices.items())
@@ -104,7 +108,7 @@ def check_one_device(operator: str, **tensors) -> None:
 
 
 def no_16_bit_on_cpu(*tensors) -> str | None:
-    """Why composed operators cannot compute on these tensors: Paddle's CPU kernels have no 16-bit types."""
+    """Why the composed backend declines these tensors, or None: Paddle's CPU kernels have no 16-bit types."""
     for tensor in tensors:
         if (
             tensor is not None
@@ -116,5 +120,5 @@ def no_16_bit_on_cpu(*tensors) -> str | None:
 
 
 def wants_gradient(*tensors) -> bool:
-    """Whether a gradient will flow to one of the tensors; None among them is skipped."""
+    """Whether a gradient flows to any of the tensors; None is skipped."""
     return paddle.is_grad_enabled() and any(t is not None and not t.stop_gradient for t in tensors)

@@ -1,4 +1,4 @@
-"""A test case of an operator: its tensors, the call, and the expected results."""
+"""A test case of an operator: its tensors, its call and its reference results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ FLOATS = ("float32", "bfloat16", "float16")
 class OpCase:
     """One set of arguments for one operator.
 
-    ``operator``: the registered name. ``name``: what distinguishes the case, such as ``"rows 3, H 65"``.
-    ``arrays(random)``: the tensors by name, from a numpy Generator. Floating arrays (float64) are rounded to
-    the dtype under test; others (int64, bool) are passed unchanged.
-    ``call(tensors)``: calls the public function with tensors by name; returns the floating outputs, a tuple.
+    ``operator``: the registered name. ``name``: identifies the case, such as ``"rows 3, H 65"``.
+    ``arrays(random)``: the tensors by name, from a numpy Generator. Floating-point arrays (float64) are
+    rounded to the dtype under test; others (int64, bool) are passed unchanged.
+    ``call(tensors)``: calls the public function; returns a tuple of its floating-point outputs.
     ``golden(arrays)``: the same outputs in float64, written in numpy from the formula.
-    ``gradients``: names of the tensors whose gradients are compared. Their truth is the composed backend in
-    float64 on the CPU place, which the tests compare with directional differences of ``golden``.
-    ``keep_float32``: names of floating tensors that stay float32 in every dtype (such as a float32 weight).
-    ``is_stable``: huge values give the definition's answer. Not so where exp turns the rounding of a large
-    score into another answer, in every implementation.
+    ``gradients``: names of the tensors whose gradients are compared. The reference is the composed backend in
+    float64 on the CPU place, which the tests check against directional differences of ``golden``.
+    ``keep_float32``: names of floating-point tensors that stay float32 in every dtype (a float32 weight).
+    ``is_stable``: huge values give the same result in every implementation. They do not where exp amplifies
+    the rounding of a large score.
     """
 
     operator: str

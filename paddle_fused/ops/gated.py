@@ -1,4 +1,4 @@
-"""What gated activations share: a(x) * y of two tensors, or of the two halves of x's last dimension."""
+"""Shared by the gated activations: a(x) * y of two tensors, or of the two halves of x's last dimension."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .arguments import check_one_device, check_tensor, dtype_name, same_shape
 
 
 def check_gated(operator: str, x, y) -> None:
-    """Refuses what no backend takes, by the rules ``<operator>.same_shape``, ``same_dtype`` and ``even``."""
+    """Checks the rules ``<operator>.same_shape``, ``same_dtype`` and ``even``, for every backend."""
     check_tensor(operator, "x", x)
     if y is not None:
         check_tensor(operator, "y", y)
@@ -25,14 +25,14 @@ def check_gated(operator: str, x, y) -> None:
 
 
 def native_refuses(x, y, *_others) -> str | None:
-    """Why the host kernels of gated activations do not take these tensors, or None."""
+    """Why the host kernels of gated activations decline these tensors, or None."""
     if dtype_name(x) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
     return native.refuses(x, y)
 
 
 def gated_sharding_rule(x, y, *_others) -> ShardingRule:
-    """Everything may be split, but not the dimension that holds both halves: they lie half a row apart."""
+    """Every dimension may be sharded, except one that holds both halves, which are half a row apart."""
     if y is None:
         rows = (*numbered(len(x.shape) - 1), None)
         return ShardingRule({"x": rows}, (rows,))

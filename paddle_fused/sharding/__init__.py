@@ -1,7 +1,7 @@
-"""Operators on tensors that are split over processes (``paddle.distributed``'s auto-parallel): part by part.
+"""Operators on distributed tensors (``paddle.distributed``'s auto-parallel), computed on local shards.
 
-``rule`` says as data which dimensions of an operator's tensors may be split; ``local_map`` brings the tensors
-where the rule wants them, computes on the parts that this process has, and says where the results lie.
+``rule`` describes as data which dimensions of an operator's tensors may be sharded. ``local_map`` reshards
+the tensors as the rule requires, runs the operator on the local shards, and declares the results' placements.
 """
 
 from .local_map import Sharding, is_split, mesh_of

@@ -1,7 +1,7 @@
-"""Runs an operator on the parts of split tensors that this process has, as a rule says.
+"""Runs an operator on the local shards of distributed tensors, according to its sharding rule.
 
-In dygraph and while a program is captured it takes Paddle's own way from a distributed tensor to its part and
-back (``paddle.distributed.LocalLayer`` goes it, too), so that gradients flow and the parts have them.
+In dygraph and in captured programs it converts between distributed tensors and local shards like
+``paddle.distributed.LocalLayer``, so that gradients flow through the conversion.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from .rule import Dims, Layout, Placed, ShardingRule, layout_of
 
 
 def is_split(x) -> bool:
-    """Whether ``x`` is a tensor of auto-parallel, or a value that will be one."""
+    """Whether ``x`` is a distributed tensor, or a value of a program that will be one."""
     if isinstance(x, paddle.Tensor):
         return x.is_dist()
     return isinstance(x, paddle.pir.Value) and x.is_dist_dense_tensor_type()
 
 
 def mesh_of(x) -> dist.ProcessMesh:
-    """The mesh of such a tensor."""
+    """The mesh of a distributed tensor."""
     return x.dist_attr().process_mesh if is_captured(x) else x.process_mesh
 
 
 def placements_of(x) -> list:
-    """How such a tensor lies on its mesh."""
+    """The placements of a distributed tensor."""
     return x.dist_attr().placements if is_captured(x) else x.placements
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """How an operator computes on split tensors. ``names``: of its arguments, in their order.
+    """How an operator computes on distributed tensors. ``names``: of its arguments, in order.
 
-    ``rule``: the rule for these arguments. ``localise``: what else has to be another argument for the parts,
-    by name, given the layout, the arguments with the parts of those in the rule, and ``part(name, x, dims)``
-    for the part of a further tensor. None: nothing.
+    ``rule(*arguments)``: the sharding rule. ``localise(layout, given, part)``: further arguments, by name,
+    that must change for the local shards. ``given`` has the arguments, with local shards for the tensors in
+    the rule; ``part(name, x, dims)`` gives the shard of another tensor. None: no other argument changes.
     """
 
     names: tuple[str, ...]
     rule: Callable[..., ShardingRule]
     localise: Callable[[Layout, dict, Callable], dict] | None = None
-    further: Callable[..., Sequence] | None = None  # tensors inside of the arguments
+    further: Callable[..., Sequence] | None = None  # tensors nested in the arguments
 
     def applies(self, arguments: tuple) -> bool:
         return any(map(is_split, self._every(arguments)))
@@ -57,7 +57,7 @@ class Sharding:
         return (*arguments, *(() if self.further is None else self.further(*arguments)))
 
     def run(self, name: str, operator: Callable, arguments: tuple):
-        """The results of ``operator``, of the public name ``name``, on the parts of ``arguments``."""
+        """The results of ``operator`` (public name ``name``) on the local shards of ``arguments``."""
         given = dict(zip(self.names, arguments, strict=True))
         rule = self.rule(*arguments)
         mesh = _mesh(name, [x for x in self._every(arguments) if is_split(x)])
@@ -86,30 +86,30 @@ class Sharding:
 
 
 def _mesh(name: str, tensors: Sequence) -> dist.ProcessMesh:
-    """The one mesh of the tensors. ValueError if there are several, or if this process has no part of it."""
+    """The mesh of the tensors. Raises ValueError if there are several, or if this process is not on it."""
     mesh = mesh_of(tensors[0])
     other = next((mesh_of(x) for x in tensors if mesh_of(x) != mesh), None)
     if other is not None:
         raise ValueError(
-            f"{name}: tensors lie on different meshes, {_said_mesh(mesh)} and {_said_mesh(other)}; accepted: "
+            f"{name}: tensors lie on different meshes, {_mesh_text(mesh)} and {_mesh_text(other)}; accepted: "
             "one for all. Reshard them with paddle.distributed.reshard."
         )
     if paddle.in_dynamic_mode() and dist.get_rank() not in mesh.process_ids:
         raise ValueError(
-            f"{name}: process {dist.get_rank()} has no part of tensors on the mesh {_said_mesh(mesh)}; "
+            f"{name}: process {dist.get_rank()} has no part of tensors on the mesh {_mesh_text(mesh)}; "
             "accepted: a call by the processes of the mesh. Leave it out on the others."
         )
     return mesh
 
 
-def _said_mesh(mesh: dist.ProcessMesh) -> str:
+def _mesh_text(mesh: dist.ProcessMesh) -> str:
     return f"{mesh.shape} of the processes {mesh.process_ids}"
 
 
 def _sent(of: str, mesh: dist.ProcessMesh, before: Sequence, after: Sequence) -> Iterator[str]:
-    """What has to be sent to bring the tensor called ``of`` from its placements ``before`` to ``after``."""
+    """The communication that brings the tensor called ``of`` from its placements ``before`` to ``after``."""
     for axis, old, new in zip(mesh.dim_names, before, after, strict=True):
-        if old.is_replicated() or old == new:  # what is there as a whole is cut without sending anything
+        if old.is_replicated() or old == new:  # slicing a replicated tensor needs no communication
             continue
         if old.is_partial():
             yield f"{of} was summed over {axis}"
@@ -125,9 +125,9 @@ def _placed(x, mesh: dist.ProcessMesh) -> Placed:
 
 
 def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
-    """This process's part of ``x``, to whose gradient its own one is a part or a term.
+    """This process's shard of ``x``. Its gradient is a shard of, or a partial term of, the gradient of ``x``.
 
-    ``moved`` gets what had to be sent for it, of the tensor called ``of``.
+    The communication that this needs is appended to ``moved``, with ``of`` as the name of the tensor.
     """
     shape = tuple(x.shape)
     wanted = _placements(layout.splits(dims, shape))
@@ -147,10 +147,10 @@ def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
 
 
 def _everywhere(x, mesh: dist.ProcessMesh):
-    """A tensor of one device as one that every process has.
+    """A local tensor as a replicated distributed tensor.
 
-    The parameter of a program becomes one in place, as Paddle's own operators make it: beside it Paddle 3.3
-    cannot place the operator of an optimizer.
+    A parameter of a program is converted in place, as Paddle's own operators do: otherwise Paddle 3.3 cannot
+    place the optimizer's operator.
     """
     if is_captured(x) and is_parameter(x):
         replicate_parameter(x, mesh)
@@ -159,7 +159,7 @@ def _everywhere(x, mesh: dist.ProcessMesh):
 
 
 def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
-    """The sizes of the dimensions of each name. Heads of queries and of keys have one name and two sizes."""
+    """The sizes of each name. Query and key heads have one name and two sizes."""
     sizes: dict[str, set[int]] = {}
     for of, one in placed.items():
         for name, size in zip(rule.inputs[of], one.shape, strict=True):
@@ -169,15 +169,15 @@ def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[in
 
 
 def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Mapping[str, set[int]]):
-    """The tensor of which every process has computed a part, or a term of a sum."""
+    """The distributed tensor of which every process has computed a shard, or a term of a sum."""
     fits = len(dims) == len(part.shape) and all(
         of not in sizes or size < 0 or {-1, size * layout.count(of)} & sizes[of]
         for of, size in zip(dims, part.shape, strict=True)
     )
     if not fits:
         raise ValueError(
-            f"{name}: a process has a result of shape {list(part.shape)}, which is no part of {_said(dims)}; "
-            "accepted: what the operator's rule for split tensors says. Correct that rule."
+            f"{name}: a process has a result of shape {list(part.shape)}, which is no shard of "
+            f"{_dims_text(dims)}; accepted: what the operator's sharding rule says. Correct that rule."
         )
     sums = layout.sums(dims, summed)
     if any(sums):
@@ -186,10 +186,10 @@ def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Map
 
 
 def _sum_of_terms(term, mesh, sums: tuple[bool, ...], splits: tuple[int | None, ...]):
-    """A tensor of which each process along the axes ``sums`` has a term.
+    """A tensor that is the sum of the terms of the processes along the axes ``sums``.
 
-    It is not made from its terms at once: the gradient would come back in terms, too, and each process needs
-    it whole. Here the terms lie side by side along a dimension of their own, and Paddle's sum adds them up.
+    It is not declared Partial: then its gradient would be Partial, too, and every process needs the full one.
+    Instead, the terms are sharded along a new dimension, and Paddle's sum reduces it.
     """
     dims = tuple(0 if of else None if dim is None else dim + 1 for of, dim in zip(sums, splits, strict=True))
     terms = dist.auto_parallel.api.dtensor_from_local(term.unsqueeze(0), mesh, _placements(dims))
@@ -200,12 +200,12 @@ def _placements(splits: tuple[int | None, ...]) -> list:
     return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in splits]
 
 
-def _said(dims: Dims) -> str:
+def _dims_text(dims: Dims) -> str:
     return f"[{', '.join(name or '_' for name in dims)}]"
 
 
 def _coordinate(mesh: dist.ProcessMesh) -> tuple[int, ...]:
-    """Of this process on the mesh; of one that is on another stage of a pipeline the first."""
+    """The coordinate of this process on the mesh; the first one if it is on another pipeline stage."""
     rank = dist.get_rank()
     number = mesh.process_ids.index(rank) if rank in mesh.process_ids else 0
     return tuple(map(int, np.unravel_index(number, mesh.shape)))

@@ -1,16 +1,16 @@
-"""Which dimensions of an operator's tensors may be split over a mesh, as data, and what follows from it.
+"""Sharding rules: which dimensions of an operator's tensors may be sharded over a mesh, as data.
 
-A rule names the dimensions of every tensor, as an einsum does. RMSNorm of x [B, S, H] by a weight [H]:
+A rule names the dimensions of every tensor, like an einsum. RMSNorm of x [B, S, H] by a weight [H]:
 
     ShardingRule(inputs={"x": ("b", "s", None), "weight": (None,)}, outputs=(("b", "s", None),))
 
-- Dimensions of one name are split together, in all tensors that have them; None is never split.
-- A name that an input lacks is broadcast: the input's gradient is then a term of a sum (Partial).
-- An output that lacks a name is the same in all parts, unless the name is among ``summed``: then the
-  operator sums over that dimension, and the output is a term of the sum.
+- Dimensions with the same name are sharded together, in all tensors that have them. None is never sharded.
+- A name that an input lacks is broadcast: the gradient of that input is Partial.
+- An output that lacks a name is replicated, unless the name is in ``summed``: then the operator sums over
+  that dimension, and the output is Partial.
 - A dimension of size 1 has no name: it is broadcast.
 
-Shardy's ``sdy.sharding_rule`` and Paddle's SPMD rules for einsum say the same.
+Shardy's ``sdy.sharding_rule`` and Paddle's SPMD rules for einsum have the same semantics.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ Dims = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class ShardingRule:
-    """``inputs``: the dimensions of each tensor that an operator is given, by its name; in this order the
-    tensors decide what is split. ``outputs``: those of each result, or None for one that belongs to the
-    process. ``summed``: what results are sums over. ``yielding``: tensors that are put together where an axis
-    splits something else in the others, as optimizers that shard weights do.
+    """The sharding rule of an operator.
+
+    ``inputs``: the dimensions of each input by name; earlier tensors decide first what is sharded.
+    ``outputs``: the dimensions of each result, or None for a result that is local to the process. ``summed``:
+    the names that results are summed over. ``yielding``: tensors that are gathered if a mesh axis shards
+    something else in the others, such as weights that an optimizer has sharded.
     """
 
     inputs: Mapping[str, Dims]
@@ -38,9 +40,9 @@ class ShardingRule:
 
 
 class Placed(NamedTuple):
-    """A tensor on a mesh: its shape as a whole, and for each axis of the mesh the dimension that it splits.
+    """A tensor on a mesh: its global shape, and the dimension that each mesh axis shards.
 
-    -1 stands for a size that is not known yet, None for an axis that splits no dimension.
+    -1 is a size that is not known yet, None an axis that shards no dimension.
     """
 
     shape: tuple[int, ...]
@@ -49,9 +51,9 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What each axis of a mesh splits in a call of an operator, by the names of its rule.
+    """What each mesh axis shards in a call of an operator, by the names of its rule.
 
-    ``axes``: the name that each axis splits, or None. ``sizes``: the number of processes along each axis.
+    ``axes``: the name that each axis shards, or None. ``sizes``: the number of processes along each axis.
     ``coordinate``: this process's position along each axis.
     """
 
@@ -60,25 +62,25 @@ class Layout:
     coordinate: tuple[int, ...] = field(default=())
 
     def splits(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[int | None, ...]:
-        """For each axis the dimension that it splits of a tensor of ``dims``; ``shape`` tells which are 1."""
+        """For each axis, the dimension that it shards of a tensor of ``dims``. ``shape`` gives its sizes."""
         named = _named(dims, shape)
         return tuple(named.index(name) if name is not None and name in named else None for name in self.axes)
 
     def lacks(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[bool, ...]:
-        """For each axis whether it splits what a tensor of ``dims`` lacks."""
+        """For each axis, whether it shards a name that a tensor of ``dims`` lacks."""
         named = _named(dims, shape)
         return tuple(name is not None and name not in named for name in self.axes)
 
     def sums(self, dims: Dims, summed: Sequence[str]) -> tuple[bool, ...]:
-        """For each axis whether it splits what a result of ``dims`` is a sum over."""
+        """For each axis, whether it shards a name that a result of ``dims`` is summed over."""
         return tuple(name in summed and name not in dims for name in self.axes)
 
     def count(self, name: str) -> int:
-        """The number of parts of the dimension ``name``."""
+        """The number of shards of the dimension ``name``."""
         return math.prod(size for size, of in zip(self.sizes, self.axes, strict=True) if of == name)
 
     def part(self, name: str) -> int:
-        """Which part of the dimension ``name`` this process has, from 0 on."""
+        """The index of this process's shard of the dimension ``name``, from 0."""
         number = 0
         for size, at, of in zip(self.sizes, self.coordinate, self.axes, strict=True):
             if of == name:
@@ -86,7 +88,7 @@ class Layout:
         return number
 
     def own(self, name: str, size: int) -> slice:
-        """The part of ``size`` elements along the dimension ``name`` that this process has."""
+        """This process's slice of ``size`` elements along the dimension ``name``."""
         length = size // self.count(name)
         return slice(self.part(name) * length, (self.part(name) + 1) * length)
 
@@ -99,11 +101,11 @@ def layout_of(
     axis_names: Sequence[str],
     coordinate: Sequence[int] = (),
 ) -> Layout:
-    """What each axis of a mesh of ``sizes`` splits, for ``tensors`` that lie as they do.
+    """What each axis of a mesh of ``sizes`` shards, given the placements of ``tensors``.
 
-    An axis splits what it splits in the first of the tensors, if that is a name of the rule and all tensors
-    can be split so evenly; else it splits nothing. ValueError where it splits one name in one tensor and
-    another one in another.
+    An axis shards what it shards in the first tensor, if that dimension has a name in the rule and divides
+    evenly in all tensors; otherwise it shards nothing. Raises ValueError if it shards different names in
+    different tensors.
     """
     chosen: list[str | None] = [None] * len(sizes)
     for axis in range(len(sizes)):
@@ -130,7 +132,7 @@ def layout_of(
 
 
 def numbered(count: int) -> Dims:
-    """Names for ``count`` dimensions that are alike."""
+    """Names for ``count`` interchangeable dimensions."""
     return tuple(f"dimension {number}" for number in range(count))
 
 

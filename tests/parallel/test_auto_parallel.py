@@ -73,7 +73,7 @@ def test_wrong_placements_are_refused(found_on_npu):
     for rank in found_on_npu:
         planted = rank["planted"]
         assert "the mesh axis 'x' splits heads of query, but batch of key" in planted["inputs"]
-        assert "a result of shape [2, 256], which is no part of [columns, rows]" in planted["rule"]
+        assert "a result of shape [2, 256], which is no shard of [columns, rows]" in planted["rule"]
 
 
 def test_what_else_a_caller_may_hand_over(found_on_npu):

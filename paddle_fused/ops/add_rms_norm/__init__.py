@@ -1,4 +1,4 @@
-"""RMSNorm of a sum, which it also returns."""
+"""Residual addition and RMSNorm. Returns both results."""
 
 from paddle_fused.registry import Cost, Operator
 
@@ -6,7 +6,7 @@ from paddle_fused.registry import Cost, Operator
 def cost(item_size: int, backward: bool, tokens: int, hidden: int) -> Cost:
     """Forward reads x and residual and writes both outputs.
 
-    Backward reads the sum and both arriving gradients and writes one, which is that of x and of residual.
+    Backward reads the sum and both output gradients and writes one gradient, shared by x and residual.
     """
     return Cost(tokens * hidden * item_size * (8 if backward else 4))
 

@@ -22,19 +22,19 @@ OPERATOR = "add_rms_norm"
 def add_rms_norm(x, residual, weight, epsilon: float = 1e-6):
     """residual_out = x + residual,  out = rms_norm(residual_out, weight, epsilon).
 
-    The norm is that of the ``residual_out`` that was rounded to its dtype.
+    The norm is taken of ``residual_out`` after it is rounded to its dtype.
 
     Args:
-        x: [..., H], float32, bfloat16 or float16.
+        x: [..., H], float32, bfloat16 or float16 (float64: composed only).
         residual: x's shape and dtype.
         weight: [H], x's dtype. With more dimensions, the norm is taken over x's last ones.
-        epsilon: added to the mean of the squares, not negative.
+        epsilon: added to the mean of the squares; not negative.
 
     Returns:
         (out, residual_out), each of x's shape and dtype. Gradients flow from both to x, residual and weight.
 
     Raises:
-        ContractError: for shapes, dtypes and epsilons other than these.
+        ContractError (a ValueError): for shapes, dtypes and epsilons other than these.
 
     Source: aclnnAddRmsNorm; Liger-Kernel's fused_add_rms_norm.
     """

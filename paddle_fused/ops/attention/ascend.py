@@ -1,7 +1,7 @@
 """Attention by flash_attention_npu of paddle-custom-npu, in each of its three public forms.
 
-The operator has CANN's mode 0 only: no mask, its own causal mask from the top left, or a mask that is written
-out, beside which it bounds the band at 65536 tokens. Its scale is 1 / sqrt(D).
+The operator has only CANN's mode 0: no mask, its own causal mask from the top left, or a full mask, whose
+band it limits to 65536 tokens. Its scale is 1 / sqrt(D).
 
 Source: PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc. Legend: Sq and Skv queries and keys
 of one sequence, T tokens, D and Dv head sizes.
@@ -31,13 +31,13 @@ PLUGIN = "flash_attention_npu"
 
 
 class _Request(NamedTuple):
-    """What the operator is asked for."""
+    """The arguments of the operator that express the mask."""
 
     varlen: bool
     causal: bool = False
     mask: Mask | None = None
     mask_shape: tuple[int, int] | None = None
-    is_triangle: bool = False  # the mask hides all keys after the query, so that these blocks are left out
+    is_triangle: bool = False  # the mask hides all keys after the query: skip those blocks
 
 
 def run(query, key, value, bias, call: AttentionCall):
@@ -67,7 +67,7 @@ def run(query, key, value, bias, call: AttentionCall):
         if request.varlen:
             out = out.reshape([call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim])
         out = from_bsnd(out, layout)
-    if not call.returns_statistics:  # of sequences their shape is not what the operator declares
+    if not call.returns_statistics:  # in varlen their shape is not what the operator declares
         softmax_max = softmax_sum = None
     return out, softmax_max, softmax_sum, None
 
@@ -79,7 +79,7 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
-    """The share of the scores: it leaves out what follows a query, if it is told so, and no more."""
+    """The fraction of the scores computed: only blocks after the query are skipped, if it is told to."""
     request, shapes = _request(call), call.shapes
     high = 0 if request.causal or request.is_triangle else None
     whole = (Sequence(shapes.query_len, shapes.key_len),)
@@ -162,7 +162,7 @@ def _refuses_statistics(query, call) -> str | None:
 
 
 def _form() -> str | None:
-    """The public form of the operator: tensor13, v10, or None for another."""
+    """The released form of the operator: tensor13 or v10; None if it is neither."""
     inputs, attributes = ascend.signature(PLUGIN)
     if "is_varlen" in attributes:
         return "tensor13" if len(inputs) == 7 else None
@@ -189,16 +189,16 @@ def _form_arguments(call, request: _Request, flags) -> tuple:
 
 
 def _query_factor(call) -> float | None:
-    """What the query is multiplied by for another scale: a power of two, which rounds nothing, or None."""
+    """The factor on the query that gives another scale: a power of two, which is exact; or None."""
     factor = call.scale * math.sqrt(call.heads.head_dim)
     if not factor:
         return None
     power = math.copysign(2.0 ** round(math.log2(abs(factor))), factor)
-    return power if abs(factor / power - 1) < 2.0**-24 else None  # equal in float32, as the operator computes
+    return power if abs(factor / power - 1) < 2.0**-24 else None  # equal in float32, the operator's precision
 
 
 def _request(call: AttentionCall) -> _Request | None:
-    """How the operator can be asked for this mask; None: it cannot."""
+    """The operator's arguments for this mask, or None if it cannot express it."""
     plan, shapes = call.plan, call.shapes
     active = [s for s in plan.sequences if s.query_len]
     if plan.packed and _form() != "v10":
@@ -239,7 +239,7 @@ def _shared_mask(plan, active) -> _Request | None:
 
 
 def _hides_what_follows(mask: Mask, shape) -> bool:
-    """Whether a band of the mask hides every key j > i, which next_tokens = 0 leaves out."""
+    """Whether a band of the mask hides every key j > i, which next_tokens = 0 skips."""
     for part in mask.parts:
         if isinstance(part, Band) and part.right is not None:
             start = shape[1] - shape[0] if part.align == "bottom_right" else 0

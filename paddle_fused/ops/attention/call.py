@@ -1,4 +1,4 @@
-"""One call of attention as the backends get it, and the checks that are true for all of them.
+"""A call of attention as the backends receive it, and the checks that hold for all of them.
 
 Legend: B batch, Sq and Skv queries and keys, T tokens, N and Nkv heads, D and Dv head sizes.
 """
@@ -18,7 +18,7 @@ from .layout import Heads, check_rank
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Everything but the tensors. ``dropout`` is 0 outside of training."""
+    """The arguments of a call other than its tensors. ``dropout`` is 0 outside of training."""
 
     layout: str
     heads: Heads
@@ -33,7 +33,7 @@ class AttentionCall:
     operator: str
 
     def check(self, bias) -> None:
-        """Sizes against CANN's limits, the bias, and that every query sees a key."""
+        """Checks sizes against CANN's limits, the shape of the bias, and that every query sees a key."""
         heads, shapes = self.heads, self.shapes
         _check_heads(heads, self.operator)
         if self.layout == "TND":
@@ -85,7 +85,7 @@ class AttentionCall:
 
 
 def check_lengths(mask, layout: str, cu_seqlens_q, operator: str) -> None:
-    """Layout TND has lengths, or documents that stand for them. Errors: ContractError."""
+    """Raises ContractError if layout TND has neither lengths nor documents."""
     parts = () if mask is None else mask.parts
     if layout == "TND" and cu_seqlens_q is None and not any(isinstance(part, Documents) for part in parts):
         came = "layout TND came without cu_seqlens_q and cu_seqlens_k"
@@ -93,7 +93,7 @@ def check_lengths(mask, layout: str, cu_seqlens_q, operator: str) -> None:
 
 
 def check_tensors(query, key, value, bias, layout: str, dropout: float, operator: str) -> None:
-    """Types, dtypes, ranks and the sizes that the tensors share. Errors: ContractError or ValueError."""
+    """Checks types, dtypes, ranks and shared sizes. Raises ContractError or ValueError."""
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         check_tensor(operator, name, tensor)
@@ -135,7 +135,7 @@ def _check_heads(heads: Heads, operator: str) -> None:
 
 
 def _fits(shape, expected, but_last: bool = False) -> bool:
-    """Equal sizes, where None or -1 is a size that is not known yet."""
+    """Whether the sizes are equal; None and -1 are sizes that are not known yet."""
     shape, expected = (list(sizes)[: -1 if but_last else None] for sizes in (shape, expected))
     unknown = (None, -1)
     return len(shape) == len(expected) and all(

@@ -1,6 +1,6 @@
 """Attention composed of plain Paddle operators: the definition, in any dtype, with gradients for all inputs.
 
-The masks come from their oracle (``Mask.to_dense``), not from the compiler. Memory grows with Sq * Skv.
+Masks come from their reference (``Mask.to_dense``), not from the compiler. Memory grows with Sq * Skv.
 Legend: B batch, Sq and Skv queries and keys of one sequence, T tokens, N heads, D head size.
 """
 
@@ -16,7 +16,7 @@ from ..arguments import dtype_name, no_16_bit_on_cpu
 from .call import AttentionCall
 from .layout import as_bsnd, from_bsnd
 
-STATISTICS = 8  # times that CANN repeats each row's maximum and sum
+STATISTICS = 8  # CANN repeats each row's maximum and sum this often
 
 
 def run(query, key, value, bias, call: AttentionCall):
@@ -79,25 +79,25 @@ def _sequences(query, key, value, call):
 
 
 def _hidden(mask, query_len, key_len):
-    """bool [Sq, Skv] or [B, N, Sq, Skv], or None. In layout TND a tensor is cut to the sequence."""
+    """The mask as bool [Sq, Skv] or [B, N, Sq, Skv], or None. In TND a tensor is sliced to the sequence."""
     if mask is None:
         return None
     return hidden_tensor(mask, (query_len, key_len))
 
 
 def _attention(q, k, v, bias, hidden, call):
-    """[B, N, S, D] each; the output alike, and the statistics [B, N, Sq, 8] if they are asked for."""
+    """Attention of [B, N, S, D] each: the output, and the statistics [B, N, Sq, 8] if requested."""
     groups = call.heads.query // call.heads.key
     if groups > 1:
         k, v = (_repeat_heads(x, groups) for x in (k, v))
     scores = paddle.matmul(q, k, transpose_y=True)
     scores = (scores if bias is None else scores + bias) * call.scale
     if hidden is not None:
-        blind = hidden.all(-1, keepdim=True)  # queries that see nothing: kept finite here, zeroed below
+        blind = hidden.all(-1, keepdim=True)  # queries that see no key: kept finite here, zeroed below
         lowest = paddle.full([], float("-inf"), scores.dtype)
         scores = paddle.where(paddle.logical_and(hidden, paddle.logical_not(blind)), lowest, scores)
     probability = F.softmax(scores, axis=-1)
-    if hidden is not None:  # Paddle's softmax on the CPU gives exp(-64) where it should give 0
+    if hidden is not None:  # Paddle's CPU softmax gives exp(-64) where it should give 0
         probability = paddle.where(hidden, paddle.zeros([], scores.dtype), probability)
     out = paddle.matmul(_dropout(probability, call.dropout), v)
     if not call.returns_statistics:

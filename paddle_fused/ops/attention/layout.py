@@ -1,4 +1,4 @@
-"""The five layouts of attention: where heads are, and how to bring one into another.
+"""The five layouts of attention, and conversions between them.
 
 Legend: B batch, S sequence, T tokens, N heads, D head size, H = N * D.
 """
@@ -13,7 +13,7 @@ from ..arguments import check_int
 
 OPERATOR = "flash_attention"
 RANKS = {"BSH": 3, "SBH": 3, "BSND": 4, "BNSD": 4, "TND": 3}
-_HEADS = {"BSND": 2, "BNSD": 1, "TND": 1}  # the dimension of heads where it is a dimension of its own
+_HEADS = {"BSND": 2, "BNSD": 1, "TND": 1}  # the dimension of the heads, in layouts that have one
 
 
 class Heads(NamedTuple):
@@ -34,9 +34,9 @@ def heads_of(
     operator: str = OPERATOR,
     name: str = "num_heads",
 ) -> Heads:
-    """The heads of tensors whose rank fits the layout. Errors: ValueError if H is no number of heads.
+    """The heads of tensors whose rank fits the layout. Raises ValueError if H is not a multiple of D.
 
-    ``name`` is what ``operator`` calls num_heads.
+    ``name``: the name of num_heads in ``operator``.
     """
     num_heads = None if num_heads is None else check_int(operator, name, num_heads)
     _check_known(operator, layout, query=query_shape, key=key_shape, value=value_shape)
@@ -74,19 +74,19 @@ def _check_known(operator: str, layout: str, **shapes) -> None:
 
 
 def with_heads(x, layout: str, heads: int):
-    """[..., H] -> [..., N, D]; the other layouts as they are."""
+    """[..., H] -> [..., N, D]; other layouts are unchanged."""
     if layout in _HEADS:
         return x
     return x.reshape([*_leading(x), heads, x.shape[-1] // heads])
 
 
 def without_heads(x, layout: str):
-    """Back from [..., N, D]."""
+    """The inverse of ``with_heads``."""
     return x if layout in _HEADS else x.reshape([*_leading(x), x.shape[2] * x.shape[3]])
 
 
 def _leading(x) -> list[int]:
-    """The first two sizes for reshape: 0 copies one that a captured program does not know."""
+    """The first two sizes for reshape: 0 keeps a size that a captured program does not know."""
     return [max(0, size) for size in x.shape[:2]]
 
 
@@ -99,13 +99,13 @@ def as_bsnd(x, layout: str, heads: int):
 
 
 def as_tokens(x, layout: str, heads: int):
-    """[B * S, N, D] from any layout but TND: one row after the other."""
+    """[B * S, N, D] from any layout but TND: the rows of the batch, concatenated."""
     x = as_bsnd(x, layout, heads)
     return x.reshape([x.shape[0] * x.shape[1], *x.shape[2:]])
 
 
 def from_bsnd(x, layout: str):
-    """Back from [B, S, N, D]."""
+    """The inverse of ``as_bsnd``."""
     if layout == "BNSD":
         return x.transpose([0, 2, 1, 3])
     if layout == "BSND":
@@ -114,7 +114,7 @@ def from_bsnd(x, layout: str):
 
 
 def check_rank(operator: str, layout: str, shapes: dict) -> None:
-    """The layout exists and every shape has its rank. Errors: ContractError."""
+    """Raises ContractError unless the layout exists and every shape has its rank."""
     if layout not in RANKS:
         contracts.refuse("attention.layout", operator, f"the layout is {layout!r}")
     for name, shape in shapes.items():

@@ -1,4 +1,4 @@
-"""Attention on the host kernels: pf_flash_attention in the mode that the mask was compiled to.
+"""Attention with the host kernels: pf_flash_attention, in the mode to which the mask was compiled.
 
 Legend: B batch, S sequence, T tokens, N heads, D head size.
 """
@@ -23,7 +23,7 @@ _SEEDS = 2**31 - 1  # randint takes no larger bound
 
 def run(query, key, value, bias, call: AttentionCall):
     plan, heads, layout = call.plan, call.heads, call.layout
-    # The kernels know what compressed masks hold.
+    # The kernels need no compressed masks.
     mask = full_mask(plan, call.shapes.batch) if plan.mask == "full" else None
     prefix = None if plan.prefix is None else paddle.to_tensor(plan.prefix, dtype="int64")
     query_ends = key_ends = None
@@ -37,7 +37,7 @@ def run(query, key, value, bias, call: AttentionCall):
             )
     elif layout == "TND":
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
-    # Drawn here and not by the operator: of two equal calls a program would compute one, as of any function.
+    # Drawn here, not in the operator: a program would merge two equal calls into one.
     seed = paddle.randint(0, _SEEDS, [2], dtype="int64") if call.dropout > 0 else None
     out, softmax_max, softmax_sum, seed_offset = native.call(
         "pf_flash_attention",
@@ -76,13 +76,13 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
-    """The share of the scores, counted as CANN counts: in blocks that hold a visible key."""
+    """The fraction of the scores computed, counted as in CANN: in blocks that contain a visible key."""
     return computed_fraction(call.plan, call.shapes) if call.plan.sequences else 1.0
 
 
 def _operator_mode(plan) -> int:
-    """In mode 5 the operator takes the prefix alone for its mask; the full mask holds the prefix and the
-    rest."""
+    """In mode 5 the host operator masks by the prefix alone. The full mask contains the prefix and the rest,
+    so mode 1 is used."""
     return 1 if plan.sparse_mode == 5 else plan.sparse_mode
 
 
@@ -105,7 +105,7 @@ def _kept_ends(lengths: tuple[int, ...]):
 
 
 def _zero_blind_queries(out, mask, layout: str, heads: int):
-    """The kernels give the values' average where a mask hides all keys, and CANN's inner_precise 2 zeros."""
+    """Zeros where a mask hides all keys, as CANN's inner_precise 2; the kernels give the average value."""
     blind = mask.all(-1)
     if blind.ndim == 1:
         blind = blind.reshape([1, 1, -1])

@@ -1,4 +1,4 @@
-"""Attention with masks by intent: the public function and its backends, which stand in files of their own.
+"""Attention with masks by intent: the public function. Each backend has its own file.
 
 Legend: B batch, Sq and Skv queries and keys of one sequence, T tokens of all sequences, N and Nkv heads of
 query and of key and value, D and Dv head sizes.
@@ -43,25 +43,25 @@ def flash_attention(
         query, key, value: float32, bfloat16 or float16, all the same (float64: composed only), in ``layout``:
             BSND [B, S, N, D], BNSD [B, N, S, D], BSH [B, S, N * D], SBH [S, B, N * D], TND [T, N, D]. N is a
             multiple of Nkv (grouped-query attention); D from 1 to 512; Dv <= D.
-        mask: of `paddle_fused.masks`, such as ``masks.causal()``; None: every query sees every key.
+        mask: from `paddle_fused.masks`, such as ``masks.causal()``; None: every query sees every key.
         bias: added to Q K^T before the scale, as CANN's ``pse``: query's dtype, [B, N, Sq, Skv], [B, N, 1,
             Skv] or [1, N, Sq, Skv]. Not in layout TND. It has a gradient.
-        dropout: the probability to drop, below 1; nothing is dropped unless ``training``. Random numbers
-            come from the generator of query's device (``paddle.seed``).
-        scale: 1 / sqrt(D) unless given.
-        num_heads: N, for BSH and SBH, where the shapes do not tell.
+        dropout: the dropout probability, below 1; ignored unless ``training``. Random numbers come from the
+            generator of query's device (``paddle.seed``).
+        scale: default 1 / sqrt(D).
+        num_heads: N, required for BSH and SBH.
         cu_seqlens_q, cu_seqlens_k: for TND, as in flash-attention: cumulative lengths from 0 to T, lists of
-            ints or tensors. The mask is that of each sequence. ``masks.documents`` may stand for both.
+            ints or tensors. The mask applies to each sequence. ``masks.documents`` may replace both.
         return_softmax_stats: also return the softmax's row maximum and sum, without gradient.
 
     Returns:
         out, query's layout and dtype with head size Dv; gradients flow to query, key, value and bias. With
         ``return_softmax_stats`` (out, softmax_max, softmax_sum): float32 [B, N, Sq, 8], in layout TND [T, N,
-        8], every number eight times.
+        8], each number repeated eight times.
 
     Raises:
         ContractError (a ValueError): for what CANN refuses or computes wrongly, with CANN's error number.
-        ValueError: for other arguments than these, and if no backend takes these tensors.
+        ValueError: for arguments other than these, and if no backend accepts the tensors.
 
     Source: aclnnFlashAttentionScore, aclnnFlashAttentionVarLenScore.
     """
@@ -104,10 +104,10 @@ def attend(
     operator: str = OPERATOR,
     heads_name: str = "num_heads",
 ):
-    """flash_attention with all results: out, softmax_max, softmax_sum, seed and offset.
+    """flash_attention with all results: out, softmax_max, softmax_sum, and seed and offset.
 
-    The statistics are None unless asked for; seed and offset of dropout are int64 [2], or None from a backend
-    that has none. ``operator`` and ``heads_name`` (for num_heads) are the names in errors.
+    The statistics are None unless requested. Seed and offset of dropout are int64 [2], or None from a backend
+    without them. ``operator`` and ``heads_name`` (for num_heads) are the names in error messages.
     """
     dropout = check_number(operator, "dropout", dropout)
     scale = None if scale is None else check_number(operator, "scale", scale)
@@ -132,8 +132,8 @@ def attend(
         returns_statistics=returns_statistics,
         operator=operator,
     )
-    with default_device_of(query):  # of masks, lengths and random numbers
-        if not SHARDING.applies((query, key, value, bias, call)):  # else the parts are checked
+    with default_device_of(query):  # for masks, lengths and random numbers
+        if not SHARDING.applies((query, key, value, bias, call)):  # otherwise the local shards are checked
             call.check(bias)
         out, softmax_max, softmax_sum, seed_offset = FLASH_ATTENTION(query, key, value, bias, call)
     statistics = [softmax_max.detach(), softmax_sum.detach()] if returns_statistics else [None, None]

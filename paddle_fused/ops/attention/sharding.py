@@ -1,7 +1,7 @@
-"""Attention on tensors that are split over processes: by batch and by heads.
+"""Attention on distributed tensors, sharded by batch and by heads.
 
-Every process computes its sequences and heads, and needs nothing of the others for it. A key head serves its
-query heads, so both are split into as many parts. Layouts that merge heads and head size keep them whole.
+Every process computes its own sequences and heads without communication. A key head serves its query heads,
+so both are split into the same number of shards. Layouts that merge heads and head size do not split them.
 
 Legend: B batch, N heads.
 """
@@ -25,18 +25,18 @@ _DIMS = {
     "SBH": (None, "batch", None),
     "TND": (None, "heads", None),
 }
-_SCORES = ("batch", "heads", None, None)  # of bias, masks and statistics
+_SCORES = ("batch", "heads", None, None)  # bias, masks and statistics
 
 
 def sharding_rule(query, key, value, bias, call: AttentionCall) -> ShardingRule:
     tokens = _DIMS[call.layout]
     statistics = (None, "heads", None) if call.layout == "TND" else _SCORES
     inputs = {"query": tokens, "key": tokens, "value": tokens, "bias": _SCORES}
-    return ShardingRule(inputs, (tokens, statistics, statistics, None))  # each process draws a seed
+    return ShardingRule(inputs, (tokens, statistics, statistics, None))  # each process draws its own seed
 
 
 def localise(layout: Layout, given: dict, part) -> dict:
-    """The call as it is for the parts: their sizes, and the mask of their sequences and heads."""
+    """The call for the local shards: their sizes, and the mask of their sequences and heads."""
     call, query, key, value, bias = (given[name] for name in ("call", "query", "key", "value", "bias"))
     mask = None if call.mask is None else _part_of(call.mask, layout, part)
     shapes = masks.shapes_of(call.layout, query.shape, key.shape, call.cu_seqlens_q, call.cu_seqlens_k)
@@ -62,7 +62,7 @@ def _part_of(mask: Mask, layout: Layout, part) -> Mask:
         dims = _SCORES if len(mask.hidden.shape) == 4 else (None, None)
         return Dense(part("the mask", mask.hidden, dims), mask.invalid_rows)
     if layout.count("batch") == layout.count("heads") == 1:
-        return mask  # and what has been checked of its values
+        return mask  # with its cache of checked values
     return mask.of_part(layout.own("batch", mask.batch_size or 1), layout.own("heads", mask.heads))
 
 

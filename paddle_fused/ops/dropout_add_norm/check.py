@@ -1,4 +1,4 @@
-"""What `dropout_add_layer_norm` and `dropout_add_rms_norm` accept, whatever the backend."""
+"""Argument checks of `dropout_add_layer_norm` and `dropout_add_rms_norm`, for every backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..arguments import (
 
 
 def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale) -> None:
-    """Raises ContractError for the first rule that the arguments break, ValueError for what is no tensor."""
+    """Raises ContractError for the first rule that the arguments break, ValueError for a non-tensor."""
     tensors = {
         "x0": x0,
         "residual": residual,

@@ -1,6 +1,6 @@
-"""Scale, dropout, addition of the residual and norm: `dropout_add_layer_norm` and `dropout_add_rms_norm`.
+"""Scaling, dropout, residual addition and norm: `dropout_add_layer_norm` and `dropout_add_rms_norm`.
 
-Shapes: ... any leading dimensions, (B, S) as a rule; H the normalised one.
+Shapes: ... any leading dimensions, usually (B, S); H the normalised one.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def dropout_add_layer_norm(
 ):
     """out = LayerNorm(pre) * weight + bias,  pre = Dropout(x0 * rowscale * layerscale) + residual.
 
-    LayerNorm(z) = (z - mean(z)) / sqrt(mean((z - mean(z))^2) + epsilon), over the last dimension, of the
-    ``pre`` that was rounded to its dtype. Dropout multiplies what it keeps by 1 / (1 - dropout_p). Arithmetic
-    in float32.
+    LayerNorm(z) = (z - mean(z)) / sqrt(mean((z - mean(z))^2) + epsilon), over the last dimension, of
+    ``pre`` after it is rounded to its dtype. Dropout multiplies what it keeps by 1 / (1 - dropout_p).
+    Arithmetic in float32.
 
     Args:
-        x0: [..., H], float32, bfloat16 or float16.
+        x0: [..., H], float32, bfloat16 or float16 (float64: composed only).
         residual: x0's shape, x0's dtype or float32; or None.
         weight: [H], x0's dtype or float32.
         bias: [H], weight's dtype; or None.
         dropout_p: probability to drop an element, 0 to 1.
-        epsilon: added to the variance, not negative.
+        epsilon: added to the variance; not negative.
         rowscale: x0's shape without its last dimension, x0's dtype; or None.
         layerscale: [H], x0's dtype; or None.
         prenorm: also return ``pre``.
         residual_in_fp32: keep ``pre`` in float32. Without a residual it has no effect.
         return_dropout_mask: also return the mask.
-        training: False drops nothing, whatever dropout_p is.
+        training: False disables dropout.
 
     Returns:
         out, (out, pre), (out, mask) or (out, pre, mask). out: x0's shape and dtype. pre: x0's shape and
@@ -60,7 +60,7 @@ def dropout_add_layer_norm(
         bool, True where an element was kept. Gradients flow from out and pre to every floating argument.
 
     Raises:
-        ContractError: for shapes, dtypes and numbers other than these; it is a ValueError.
+        ContractError (a ValueError): for shapes, dtypes and numbers other than these.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md.
     """
@@ -88,7 +88,7 @@ def dropout_add_rms_norm(
 ):
     """out = round(pre * rstd) * weight + bias,  pre = Dropout(x0 * rowscale * layerscale) + residual.
 
-    rstd = 1 / sqrt(mean(pre^2 over the last dimension) + epsilon); round() is to weight's dtype, as in
+    rstd = 1 / sqrt(mean(pre^2 over the last dimension) + epsilon); round() casts to weight's dtype, as in
     ``rms_norm``. Arguments, results and errors are those of ``dropout_add_layer_norm``.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. Its code adds epsilon to the root instead, and
@@ -112,11 +112,11 @@ def _wanted(out, pre, mask, prenorm, return_dropout_mask):
     return results if len(results) > 1 else out
 
 
-# ---- the definition, and what it shares with the composition for the card
+# ---- the definition; the composition for the card shares parts of it
 
 
 def _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide):
-    """(pre, mask), computed in the dtype ``wide``; mask is None unless it is wanted."""
+    """(pre, mask), computed in the dtype ``wide``; mask is None unless requested."""
     z = x0.astype(wide)
     if rowscale is not None:
         z = z * rowscale.astype(wide).unsqueeze(-1)
@@ -162,9 +162,9 @@ _SEEDS = 2**31 - 1  # randint takes no larger bound
 
 
 def _native(is_rms, x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
-    # csrc/ops/dropout_add_norm.cc says why what is missing is a tensor that nobody reads.
+    # Missing tensors are passed as ``blank``, which is never read: csrc/ops/dropout_add_norm.cc says why.
     if rowscale is not None and len(rowscale.shape) == 0:
-        rowscale = rowscale.reshape([1])  # captured programs want a dimension there
+        rowscale = rowscale.reshape([1])  # captured programs need a dimension
     optional = (residual, bias, rowscale, layerscale)
     has = sum(1 << bit for bit, tensor in enumerate(optional) if tensor is not None)
     blank = weight.detach()
@@ -182,23 +182,23 @@ def _native_refuses(x0, residual, weight, bias, rowscale, layerscale, dropout, e
     return no_float64(*tensors) or native.refuses(*tensors)
 
 
-# ---- the card's kernels: MindSpeed composes this operator, too
+# ---- the card's kernels (MindSpeed also composes this operator)
 
 
 def _ascend(norm, x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
-    # One addition rounds the same in any dtype; more steps than one are computed in float32.
+    # A single addition rounds the same in any dtype; several steps are computed in float32.
     is_one_step = rowscale is None and layerscale is None and dropout == 0
     same = residual is None or residual.dtype == x0.dtype
     wide = x0.dtype if is_one_step and same else "float32"
     pre, mask = _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide)
-    # The norms want their tensors in one dtype.
+    # The norms require tensors of one dtype.
     common = pre.dtype if pre.dtype == weight.dtype else "float32"
     bias = None if bias is None else bias.astype(common)
     return norm(pre.astype(common), weight.astype(common), bias, epsilon).astype(x0.dtype), pre, mask
 
 
 def _layer_norm_npu(x, weight, bias, epsilon):
-    # Paddle's layer_norm wants a row dimension before the one that is normalised.
+    # Paddle's layer_norm requires a dimension before the normalised one.
     rows = x.unsqueeze(0) if len(x.shape) == 1 else x
     return F.layer_norm(rows, weight.shape, weight, bias, epsilon).reshape(x.shape)
 

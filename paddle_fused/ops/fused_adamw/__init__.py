@@ -4,10 +4,10 @@ from paddle_fused.registry import Cost, Operator
 
 
 def cost(item_size: int, backward: bool, parameters: int) -> Cost:
-    """Gradient, weight and both moments are read, weight and moments are written: 7 numbers for a parameter.
+    """Reads gradient, weight and both moments, writes weight and moments: 7 numbers per parameter.
 
     In 16 bits the weights have a float32 master copy, as the moments are float32: 2 (gradient) + 2 (weight) +
-    24. It has no backward.
+    24. There is no backward.
     """
     return Cost(parameters * (28 if item_size == 4 else 30), in_place=True)
 

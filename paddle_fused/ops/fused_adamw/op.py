@@ -1,4 +1,4 @@
-"""AdamW: one step of one parameter, and the optimizer. Every tensor of a parameter has its shape."""
+"""AdamW: one step of one parameter, and the optimizer. A parameter's gradient and state have its shape."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ OPTIMIZER = "FusedAdamW"
 
 @dataclass(frozen=True)
 class State:
-    """What a step updates beside the parameter, and the learning rate.
+    """The optimizer state of a parameter, and the learning rate.
 
-    The powers of beta, of one element, hold beta^t for the step t to come. ``master`` holds the weights in
-    float32 where the parameter has 16 bits. ``skip_update`` is a condition of captured programs.
+    The powers of beta have one element and hold beta^t for the coming step t. ``master``: float32 master
+    weights of a 16-bit parameter. ``skip_update``: a bool tensor in captured programs that skips the step.
     """
 
     learning_rate: Any
@@ -38,7 +38,7 @@ class State:
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of a step. ``lr_ratio`` multiplies the learning rate."""
+    """The hyperparameters of a step. ``lr_ratio`` multiplies the learning rate."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -74,10 +74,10 @@ def _check_gradient(name: str, param, grad) -> None:
 
 
 def _composed(param, grad, state: State, settings: Settings) -> None:
-    # float64 stays; everything else is computed in float32.
+    # float64 parameters are computed in float64, all others in float32.
     wide = "float64" if dtype_name(param) == "float64" else "float32"
     s, weights = settings, param if state.master is None else state.master
-    # Scalars without a dimension: one of shape [1] would give a parameter without dimensions one.
+    # Scalars of rank 0: one of shape [1] would give a 0-d parameter a dimension.
     rate, power1, power2 = (
         tensor.astype(wide).reshape([]) for tensor in (state.learning_rate, state.beta1_pow, state.beta2_pow)
     )
@@ -110,7 +110,7 @@ def _composed(param, grad, state: State, settings: Settings) -> None:
 
 
 def _paddle_step(param, grad, state: State, settings: Settings) -> None:
-    """Paddle's operator adamw."""
+    """A step of Paddle's adamw operator."""
     s = settings
     if dtype_name(param) == "float32" or dtype_name(grad) == "float64":
         grad = grad.astype("float32")
@@ -123,7 +123,8 @@ def _paddle_step(param, grad, state: State, settings: Settings) -> None:
 
 def _native(param, grad, state: State, settings: Settings) -> None:
     s = settings
-    # In dygraph a custom operator may not write to a leaf that wants a gradient, but to its view.
+    # In dygraph a custom operator may not write to a leaf that requires a gradient, but may write to its
+    # view.
     weights = param if is_captured(param) else param.detach()
     native.call(
         "pf_adamw_", weights, grad, state.learning_rate, state.moment1, state.moment2,
@@ -133,8 +134,8 @@ def _native(param, grad, state: State, settings: Settings) -> None:
 
 
 def _native_many(calls: list[tuple[Any, Any, State, Settings]]) -> None:
-    """Calls of ``_native`` in dygraph as one. They share settings, learning rate, device, and which of the
-    optional tensors they have.
+    """``_native`` for many parameters at once, in dygraph. They share settings, learning rate and device, and
+    have the same optional tensors.
     """
     params, grads, states, settings = zip(*calls, strict=True)
     s, first = settings[0], states[0]
@@ -186,7 +187,7 @@ def _ascend_mode(param, grad, state, settings):
 
 
 def _not_the_plugin(param, state) -> str | None:
-    """Why the plugin's kernel of adamw cannot take this step, or None."""
+    """Why the plugin's adamw kernel cannot compute this step, or None."""
     if state.moment2_max is not None:
         return "the plugin's adamw has no amsgrad"
     if dtype_name(state.moment1) != "float32" or dtype_name(state.beta1_pow) != "float32":
@@ -207,7 +208,7 @@ ADAMW = FusedOp(
 
 
 def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
-    """``ADAMW`` of every call; the host kernels take many at once, as each costs more than a small update."""
+    """Runs ``ADAMW`` on all calls. Native calls are batched: a call costs more than a small update."""
     together: dict[tuple, list[tuple]] = {}
     for selection, call in [(ADAMW.select(*call), call) for call in calls]:
         param, _, state, settings = call
@@ -223,24 +224,24 @@ def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
 
 
 class FusedAdamW(paddle.optimizer.AdamW):
-    """``paddle.optimizer.AdamW`` whose step runs on the first backend that can take it; a drop-in for it.
+    """A drop-in ``paddle.optimizer.AdamW`` whose step runs on the first backend that accepts it.
 
         m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
         w = w - lr (weight_decay w + m / (1 - beta1^t) / (sqrt(u / (1 - beta2^t)) + epsilon))
 
-    with u = v, or with ``amsgrad`` the largest v so far, and g negated with ``maximize``. Arithmetic in
-    float32, for parameters and gradients of 16 bits too; ``multi_precision`` keeps the weights in float32.
+    with u = v, or with ``amsgrad`` the largest v so far; ``maximize`` negates g. Arithmetic in float32, also
+    for 16-bit parameters and gradients; ``multi_precision`` keeps float32 master weights.
 
     Args:
-        maximize: go up the gradient.
-        lr_ratio: as in Paddle, and on the CPU, too.
-        The others are those of ``paddle.optimizer.AdamW``, in its order. A parameter is float32, bfloat16,
-            float16 or float64; its gradient may have another of these dtypes.
+        maximize: gradient ascent.
+        lr_ratio: as in Paddle, but supported on the CPU, too.
+        All others are those of ``paddle.optimizer.AdamW``, in its order. A parameter is float32, bfloat16,
+            float16 or float64 (composed only); its gradient may have another of these dtypes.
 
-    State dicts are those of ``paddle.optimizer.AdamW``: either loads what the other has saved.
+    State dicts are those of ``paddle.optimizer.AdamW``: each loads what the other saved.
 
     Raises:
-        ValueError: for sparse gradients and for parameters of other dtypes; beside Paddle's own errors.
+        ValueError: for sparse gradients and for parameters of other dtypes, besides Paddle's own errors.
 
     Source: Loshchilov & Hutter 2019; Reddi et al. 2018 (amsgrad); aclnnApplyAdamWV2.
     """
@@ -266,14 +267,14 @@ class FusedAdamW(paddle.optimizer.AdamW):
     ):
         if lr_ratio is not None and not callable(lr_ratio):
             raise ValueError(f"{OPTIMIZER}: lr_ratio is {lr_ratio!r}; accepted: a function of a parameter.")
-        # Paddle refuses lr_ratio where its own kernel ignores it, so it is set past the constructor.
+        # Paddle's constructor refuses lr_ratio where its own kernel ignores it, so it is set afterwards.
         super().__init__(
             learning_rate, beta1, beta2, epsilon, parameters, weight_decay, use_lowprecision_moment, None,
             apply_decay_param_fun, grad_clip, lazy_mode, multi_precision, amsgrad, name,
         )  # fmt: skip
         self._lr_ratio = lr_ratio
         self._maximize = bool(maximize)
-        self._calls: list[tuple] | None = None  # while a step collects those of its parameters
+        self._calls: list[tuple] | None = None  # during a step: the calls of its parameters
 
     def _create_optimization_pass(self, parameters_and_grads, param_group_idx=0):
         if not framework.in_dygraph_mode():

@@ -1,4 +1,4 @@
-"""A mixture of experts."""
+"""A mixture-of-experts layer."""
 
 from paddle_fused.registry import Cost, Operator
 

@@ -1,6 +1,6 @@
-"""fused_moe: a mixture-of-experts feed-forward layer without capacity, so that no token is dropped.
+"""fused_moe: a dropless mixture-of-experts feed-forward layer.
 
-T tokens, H hidden, I intermediate, K experts of a token, E experts.
+Shapes: T tokens, H hidden size, I intermediate size, K experts per token, E experts.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def fused_moe(
 ):
     """out[t] = sum over t's experts e of prob[t, e] * swiglu(hidden[t] @ gate_up_weight[e]) @ down_weight[e].
 
-    It permutes the tokens into the order of their experts, multiplies by both weights group by group with
-    swiglu between, and sums each token's rows. From logits the experts are the top_k of softmax(router),
-    whose probabilities are divided by their sum if norm_topk_prob; the softmax runs in float32.
+    Tokens are permuted into the order of their experts, multiplied by both weights group by group with swiglu
+    in between, and each token's rows are summed. With logits, the experts are the top_k of softmax(router),
+    computed in float32; with norm_topk_prob their probabilities are divided by their sum.
 
     Args:
-        hidden: [T, H], float32, bfloat16 or float16.
+        hidden: [T, H], float32, bfloat16 or float16 (float64: composed only).
         router: logits [T, E], float32, bfloat16 or float16; or a pair (probs [T, K], indices [T, K] int32 or
-            int64) that is used as it is.
-        gate_up_weight: [E, H, 2I], hidden's dtype: the gate in the first I columns.
+            int64), which is used unchanged.
+        gate_up_weight: [E, H, 2I], hidden's dtype: the gate is in the first I columns.
         down_weight: [E, I, H], hidden's dtype.
-        top_k: experts of a token. May be left out for a pair.
+        top_k: experts per token. Optional with a pair.
         norm_topk_prob: whether probabilities from logits sum to 1 over a token's experts.
 
     Returns:
         [T, H], hidden's dtype. Gradients flow to hidden, the weights, and the logits or probs.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, an expert that there is not, and what
-            ``moe_token_permute`` and ``grouped_matmul`` refuse; for no tokens before Paddle 3.1.
+        ValueError: for shapes and dtypes other than these, an expert index out of range, and for what
+            ``moe_token_permute`` and ``grouped_matmul`` refuse; before Paddle 3.1 also for zero tokens.
 
     Source: the chain of npu_moe_token_permute, npu_grouped_matmul, npu_swiglu and npu_moe_token_unpermute in
     LLaMA-Factory and MindSpeed.
@@ -111,8 +111,8 @@ def _chosen(hidden, logits, experts: int, top_k: int | None, norm_topk_prob: boo
         )
     wide = logits if dtype_name(logits) == "float64" else logits.astype("float32")
     every = paddle.nn.functional.softmax(wide, axis=-1)
-    # The probabilities are taken by index: paddle-custom-npu has no gradient of topk.
-    if logits.shape[0] == 0:  # of no rows Paddle's topk loses the shape in a captured program
+    # The probabilities are gathered by index: paddle-custom-npu has no gradient of topk.
+    if logits.shape[0] == 0:  # Paddle's topk of zero rows loses the shape in a captured program
         indices = paddle.zeros([0, top_k], "int64")
     else:
         _, indices = paddle.topk(every.detach(), top_k, axis=-1)
@@ -122,7 +122,7 @@ def _chosen(hidden, logits, experts: int, top_k: int | None, norm_topk_prob: boo
 
 
 def _on(backend: str) -> Backend:
-    """The layer with every operator on one backend."""
+    """The layer with all of its operators on one backend."""
     permute, matmul = MOE_TOKEN_PERMUTE.backends[backend], GROUPED_MATMUL.backends[backend]
     unpermute = MOE_TOKEN_UNPERMUTE.backends[backend]
 
@@ -147,7 +147,7 @@ def _on(backend: str) -> Backend:
 
 
 def _swiglu_on(backend: str, x) -> Backend:
-    # A gradient of rows that aclnnSwiGluGrad cannot align is composed, on the same device.
+    # Rows that aclnnSwiGluGrad cannot align use the composed swiglu, on the same device.
     chosen = SWIGLU.backends[backend]
     return chosen if chosen.refuses(x, None) is None else SWIGLU.composed
 

@@ -16,16 +16,16 @@ APPROXIMATIONS = ("none", "tanh")
 
 
 def geglu(x, y=None, approximate="none"):
-    """gelu(x) * y; without y x's last dimension holds both halves, and the first is the activated one.
+    """gelu(x) * y. Without y, x's last dimension holds both halves, of which the first is activated.
 
-    gelu(a) = a * Phi(a), Phi the normal distribution's cumulative function; with ``approximate="tanh"``
+    gelu(a) = a * Phi(a), with Phi the CDF of the standard normal distribution; with ``approximate="tanh"``
     gelu(a) = a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))).
 
     aclnnGeGluV3 and torch_npu.npu_geglu activate the second half unless ``activate_left`` is set: what they
     compute by default is ``geglu(second, first, "tanh")``.
 
     Args:
-        x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16.
+        x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16 (float64: composed only).
         y: x's shape and dtype, or None.
         approximate: "none" or "tanh".
 
@@ -33,7 +33,7 @@ def geglu(x, y=None, approximate="none"):
         [..., H], x's dtype. Gradients flow to x and y.
 
     Raises:
-        ValueError: for shapes, dtypes and approximations other than these; without y for an odd last
+        ValueError: for shapes, dtypes and approximations other than these, and, without y, for an odd last
             dimension.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020; aclnnGeGluV3; torch_npu.npu_geglu.

@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with its own matrix."""
+"""Matrix products of groups of rows, each group with its own matrix."""
 
 from paddle_fused.registry import Cost, Operator
 

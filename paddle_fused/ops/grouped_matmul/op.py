@@ -1,6 +1,6 @@
 """grouped_matmul: one matrix product for each group of rows, and the gradient of its weight as an operator.
 
-T rows, K depth, N columns, E groups (experts).
+Shapes: T rows, K depth, N columns, E groups (experts).
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ CUMULATIVE, COUNTS = 0, 1
 def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
     """out[r] = x[r] @ weight[g] for the rows r of group g, which follow those of group g - 1.
 
-    The groups hold all rows of x: CANN's documents ask for it, and say that rows beyond the last group are
-    not written. A group may be empty; the gradient of its weight is zero. Sums run in float32, rounded once.
+    The groups must cover all rows of x: CANN's documents require it, and say that rows beyond the last group
+    are not written. A group may be empty; the gradient of its weight is zero. Sums are accumulated in float32
+    and rounded once.
 
     Args:
-        x: [T, K], float32, bfloat16 or float16.
+        x: [T, K], float32, bfloat16 or float16 (float64: composed only).
         weight: [E, K, N], x's dtype.
         group_list: [E], int64 tensor or a list of integers.
-        group_list_type: what group_list holds. 0: the row at which each group ends, ending with T. 1: the
-            number of rows of each group.
+        group_list_type: the meaning of group_list. 0: the row at which each group ends, the last being T.
+            1: the number of rows of each group.
 
     Returns:
         [T, N], x's dtype. Gradients flow to x and weight.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, a group_list that decreases (0) or holds a
-            negative number (1), groups that do not hold T rows, more than 1024 groups, and a last dimension
-            of 65536 or more.
+        ValueError: for shapes and dtypes other than these, a group_list that decreases (type 0) or has a
+            negative number (type 1), groups that do not add up to T rows, more than 1024 groups, and a last
+            dimension of 65536 or more.
 
     Source: aclnnGroupedMatmulV4 with one tensor each and group type 0; MindSpeed's npu_gmm and npu_gmm_v2.
     """
@@ -49,7 +50,7 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
 
 
 def check_product(x, weight) -> None:
-    """Raises ContractError unless x [T, K] and weight [E, K, N] can be multiplied, whatever the groups."""
+    """Raises ContractError unless x [T, K] and weight [E, K, N] can be multiplied, for any groups."""
     _check_matrices(x, weight, "weight", 3)
     agree = x.shape[1] == weight.shape[1] or -1 in (x.shape[1], weight.shape[1])
     if not agree or weight.shape[0] == 0:
@@ -114,7 +115,7 @@ def _is_list(group_list) -> bool:
 
 
 def group_sizes(group_list, group_list_type: int, rows: int) -> list[int]:
-    """The number of rows of each group; ContractError unless they are ``rows`` together."""
+    """The number of rows of each group. Raises ContractError unless they add up to ``rows``."""
     values = _integers(group_list) if _is_list(group_list) else group_list.tolist()
     if group_list_type == COUNTS:
         sizes = values
@@ -147,7 +148,8 @@ def _composed(x, weight, group_list, group_list_type):
         return paddle_release.concat(
             [paddle.matmul(*pair) for pair in zip(paddle.split(x, sizes), matrices, strict=True)]
         )
-    # A captured program learns the sizes when it runs: every expert multiplies all rows, others' being zeros.
+    # A captured program knows the sizes only when it runs: each expert multiplies all rows, with zeros in
+    # those of the others.
     out = None
     for rows, matrix in zip(_rows_of_each(x, group_list, group_list_type, experts), matrices, strict=True):
         part = paddle.matmul(rows, matrix)
@@ -156,7 +158,7 @@ def _composed(x, weight, group_list, group_list_type):
 
 
 def _rows_of_each(x, group_list, group_list_type, experts):
-    """For each group x with zeros in the rows of the others."""
+    """For each group, x with zeros in the rows of the other groups."""
     if _is_list(group_list):
         group_list = paddle.to_tensor(group_list, dtype="int64")
     ends = paddle.cumsum(group_list) if group_list_type == COUNTS else group_list

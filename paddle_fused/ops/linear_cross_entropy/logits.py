@@ -1,6 +1,6 @@
-"""The loss from logits by Paddle's operators, of all tokens or of a few at a time.
+"""The loss from logits with Paddle's operators, for all tokens at once or in chunks.
 
-T tokens, H hidden, V entries of the vocabulary (or of a block of it).
+Shapes: T tokens, H hidden size, V vocabulary size (or that of a block).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from paddle.autograd import PyLayer
 
 from ..arguments import dtype_name
 
-# Fewer tokens at a time would leave a card's matrix units idle.
+# Smaller chunks would leave a card's matrix units idle.
 SMALLEST_CHUNK = 256
 
 
 def wide(logits):
-    """In the precision of sums and losses."""
+    """Logits in the precision of sums and losses: float32, or float64."""
     return logits if dtype_name(logits) == "float64" else logits.astype("float32")
 
 
@@ -41,7 +41,7 @@ class Losses:
 
 
 class Block:
-    """Of the entries of a vocabulary from ``first_ids[0]`` on, in float32 [T, 1]:
+    """The statistics of one block of the vocabulary, which starts at ``first_ids[0]``; float32 [T, 1]:
 
     lse[t] = log(sum over v of exp(logits[t, v])),  target[t] = logits[t, labels[t] - first_ids[0]], or 0 if
     the label is in another block.
@@ -65,7 +65,7 @@ class Block:
 
 
 class Chunks(PyLayer):
-    """``kernel``, of the classes above, on a few tokens at a time; the backward computes the logits again."""
+    """Runs ``kernel``, one of the classes above, chunk by chunk. The backward recomputes the logits."""
 
     @staticmethod
     def forward(ctx, kernel, hidden, weight, labels, transpose_weight):
@@ -94,11 +94,11 @@ class Chunks(PyLayer):
 
 
 def _chunks(hidden, weight) -> list[slice]:
-    """Consecutive ranges of the tokens, at least one range."""
+    """Consecutive ranges of tokens; at least one."""
     tokens, size = hidden.shape[0], chunk(hidden, math.prod(weight.shape) // hidden.shape[-1])
     return [slice(begin, begin + size) for begin in range(0, max(tokens, 1), size)]
 
 
 def chunk(hidden, vocabulary: int) -> int:
-    """So many tokens that their logits are about as large as hidden, which is there anyway."""
+    """The number of tokens whose logits take about as much memory as hidden."""
     return max(SMALLEST_CHUNK, math.prod(hidden.shape) // vocabulary)

@@ -1,6 +1,6 @@
-"""The loss of a language model from its last hidden states, without its logits as a whole.
+"""The loss of a language model from its last hidden states, without materialising the full logits.
 
-Shapes: ... the tokens in any dimensions ([T] or [B, S]), H hidden, V vocabulary, G blocks of the vocabulary.
+Shapes: ... token dimensions ([T] or [B, S]), H hidden size, V vocabulary size, G blocks of the vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import logits as of_logits
 OPERATOR = "linear_cross_entropy"
 REDUCTIONS = ("mean", "sum", "none")
 
-# Of fewer logits the backward's fourth product costs less than to keep gradients ready and to scale them.
+# With fewer logits, the backward's fourth product costs less than storing and scaling precomputed gradients.
 FEW_LOGITS = 1 << 22
 
 
@@ -36,26 +36,26 @@ def linear_cross_entropy(
 ):
     """loss[t] = log(sum over v of exp(logits[t, v])) - logits[t, labels[t]],  logits = hidden weight.
 
-    The logits are computed piece by piece; [..., V] is never held. Logits, sums and losses are float32. The
-    native backend forms the gradients of a large float32 "mean" or "sum" with the loss, if hidden or weight
-    wants one; otherwise the backward computes the logits again.
+    The logits are computed in chunks; [..., V] is never stored. Logits, sums and losses are float32. For a
+    large float32 "mean" or "sum", the native backend computes the gradients together with the loss, if hidden
+    or weight needs one; otherwise the backward recomputes the logits.
 
     Args:
-        hidden: [..., H], float32, bfloat16 or float16.
-        weight: [H, V] as in paddle.nn.Linear, hidden's dtype. With transpose_weight [V, H], as in an
-            embedding that the output layer shares.
+        hidden: [..., H], float32, bfloat16 or float16 (float64: composed only).
+        weight: [H, V] as in paddle.nn.Linear, hidden's dtype. With transpose_weight [V, H], as in a
+            tied embedding.
         labels: [...], int64, each in [0, V) or ignore_index.
-        ignore_index: tokens with this label have loss 0 and gradient 0. An integer of 32 bits.
+        ignore_index: tokens with this label have loss 0 and gradient 0. A 32-bit integer.
         reduction: "none" for the losses [...], "sum" for their sum, "mean" for the sum divided by the number
-            of tokens that are not ignored (by 1 if there is none: the loss is then 0).
+            of tokens that are not ignored (by 1 if all are: the loss is then 0).
         transpose_weight: whether weight is [V, H].
 
     Returns:
         float32: [...] or a scalar. Gradients flow to hidden and weight.
 
     Raises:
-        ValueError: for shapes, dtypes, labels and reductions other than these, and for no tokens before
-            Paddle 3.1.
+        ValueError: for shapes, dtypes, labels and reductions other than these; before Paddle 3.1 also for
+            zero tokens.
 
     Source: Liger-Kernel's fused linear cross entropy; torch.nn.functional.cross_entropy for "mean" (with a
     negative ignore_index paddle.nn.functional.cross_entropy divides by the number of all tokens).
@@ -91,16 +91,17 @@ def _vocabulary(weight, transpose_weight: bool) -> int:
     return weight.shape[0 if transpose_weight else 1]
 
 
-# ---- what the backends give: the loss, or a block's statistics, from which the processes join it
+# ---- results of the backends: the loss, or statistics of blocks, which the processes combine
 #
-# Arguments of all: hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary.
-# ``first_ids`` None: the result is the reduced loss. Else int64 [G], the first entries of the G blocks of the
-# vocabulary that weight holds, and the results are for each block the logarithm of its sum of exponentials
-# and its logit of the label (0 if it has none), float32 [..., G]. ``vocabulary`` is the size of the whole.
+# Arguments of every backend: hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction,
+# vocabulary. ``first_ids`` None: the result is the reduced loss. Otherwise int64 [G], the first ids of the G
+# blocks of the vocabulary in weight; the results are, for each block, its log-sum-exp and the logit of the
+# label (0 if the label is in another block), float32 [..., G]. ``vocabulary`` is the size of the full
+# vocabulary.
 
 
 def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight: bool):
-    """The losses [...] where tensors are split; of a vocabulary that is, only the joining communicates."""
+    """The losses [...] of distributed tensors. With a sharded vocabulary only ``_joined`` communicates."""
     vocabulary = _vocabulary(weight, transpose_weight)
     blocks = _blocks(hidden, weight, 0 if transpose_weight else 1)
     options = ignore_index, transpose_weight, "none", vocabulary
@@ -112,9 +113,9 @@ def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight
 
 
 def _blocks(hidden, weight, dim: int) -> int:
-    """The number of equal parts into which a mesh splits weight's dimension ``dim``; 1 if it is whole.
+    """The number of equal shards of weight's dimension ``dim`` on its mesh; 1 if it is not sharded.
 
-    An axis that splits the tokens does not count: along it the vocabulary is put together.
+    A mesh axis that shards the tokens does not count: along it the vocabulary is gathered.
     """
     if not is_split(weight):
         return 1
@@ -126,8 +127,8 @@ def _blocks(hidden, weight, dim: int) -> int:
 
 
 def _joined(lse, target, labels, ignore_index: int):
-    """The losses [...] from the statistics [..., G]. Split blocks send three numbers for each token."""
-    # Not paddle.logsumexp: along a dimension that is split over devices it adds up the devices' logarithms.
+    """The losses [...] from the statistics [..., G]. Sharded blocks communicate three numbers per token."""
+    # Not paddle.logsumexp: along a sharded dimension it adds up the devices' logarithms.
     largest = lse.detach().max(-1, keepdim=True)
     total = largest.squeeze(-1) + _over_blocks(paddle.exp(lse - largest)).log()
     counts = (labels != ignore_index).astype("float32")
@@ -135,10 +136,10 @@ def _joined(lse, target, labels, ignore_index: int):
 
 
 def _over_blocks(values):
-    """The sum over the last dimension, of one number for each block of the vocabulary: [..., G] -> [...].
+    """The sum over the blocks of the vocabulary, the last dimension: [..., G] -> [...].
 
-    Where the blocks lie on several devices it is a product with ones: the gradient of Paddle's sum puts the
-    values together first, although it needs their sizes only.
+    If the blocks are sharded, it is a product with ones: the gradient of Paddle's sum gathers the values,
+    although it only needs their shape.
     """
     if not is_split(values):
         return values.sum(-1)
@@ -153,15 +154,15 @@ def _reduced(losses, labels, ignore_index: int, reduction: str):
         counted = paddle.clip((labels != ignore_index).astype(losses.dtype).sum(), min=1.0)
     if not is_split(losses):
         return losses.sum() / counted if reduction == "mean" else losses.sum()
-    # Where the tokens lie on several devices, a product with ones: see ``_over_blocks``. A quotient, even by
-    # one, puts the terms of the sum together: of terms Paddle 3.3 has no gradient.
+    # If the tokens are sharded, a product with ones: see ``_over_blocks``. A division, even by one, reduces
+    # the partial sums: Paddle 3.3 has no gradient of partial results here.
     row = losses.reshape([1, -1])
     total = paddle.matmul(row, paddle.ones_like(row), transpose_y=True)
     return (total / (counted if reduction == "mean" else paddle.ones([], losses.dtype))).reshape([])
 
 
 def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
-    """Raises ValueError for a label that is none. The labels of a captured program have no values yet."""
+    """Raises ValueError for a label out of range. Labels of a captured program have no values yet."""
     if is_captured(labels):
         return
     wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= vocabulary))]
@@ -214,7 +215,7 @@ def _one_block(labels):
 
 
 def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:
-    """Three products then do instead of four. In 16 bits weight's gradient would need large float32 sums."""
+    """Saves one of four products. In 16 bits, weight's gradient would need large float32 accumulators."""
     if reduction == "none" or is_captured(hidden) or dtype_name(hidden) != "float32":
         return False
     if hidden.size // hidden.shape[-1] * (weight.size // hidden.shape[-1]) < FEW_LOGITS:
@@ -223,7 +224,7 @@ def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:
 
 
 class _LossAndGradients(PyLayer):
-    """The loss; its gradients are computed with it and scaled when the loss's own gradient comes."""
+    """The loss, with gradients computed in the forward and scaled in the backward."""
 
     @staticmethod
     def forward(ctx, hidden, weight, labels, ignore_index, transpose_weight, reduction):
@@ -235,7 +236,7 @@ class _LossAndGradients(PyLayer):
 
     @staticmethod
     def backward(ctx, dloss):
-        # Given away, not copied: of a graph that is kept, a second backward computes them again.
+        # Handed over, not copied: a second backward of a retained graph recomputes them.
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             _, *gradients = native.call(_WITH_BACKWARD, *ctx.saved_tensor(), *ctx.options)

@@ -1,10 +1,10 @@
-"""Tokens in the order of their experts."""
+"""Tokens permuted into the order of their experts."""
 
 from paddle_fused.registry import Cost, Operator
 
 
 def cost(item_size: int, backward: bool, tokens: int, hidden: int, top_k: int) -> Cost:
-    """Every token is read once and written K times; backward the other way round."""
+    """Every token is read once and written K times; in backward, the reverse."""
     return Cost(tokens * hidden * (1 + top_k) * item_size * (2 if backward else 1))
 
 

@@ -1,6 +1,6 @@
-"""moe_token_permute: the rows of tokens in the order of their experts.
+"""moe_token_permute: permutes the rows of tokens into the order of their experts.
 
-T tokens, H hidden, K experts of a token, M rows that are kept.
+Shapes: T tokens, H hidden size, K experts per token, M rows kept.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
     The sort is stable: the rows of one expert keep the order of their tokens.
 
     Args:
-        tokens: [T, H], float32, bfloat16 or float16.
-        indices: [T, K] or [T] (K is 1), int32 or int64: the experts of each token, from 0 on.
+        tokens: [T, H], float32, bfloat16 or float16 (float64: composed only).
+        indices: [T, K] or [T] (K is 1), int32 or int64: the experts of each token, counted from 0.
         num_out_tokens: rows to keep. None or 0: all T * K; n > 0: the first n; n < 0: all but the last -n.
 
     Returns:
-        permuted [M, H], tokens' dtype, and sorted_indices [T * K] int32, which ``moe_token_unpermute`` takes;
-        those of dropped rows are M or more. Gradients flow from permuted to tokens.
+        permuted [M, H], tokens' dtype, and sorted_indices [T * K] int32 for ``moe_token_unpermute``, in which
+        dropped rows have indices of M or more. Gradients flow from permuted to tokens.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, and what else breaks a rule of CANN: K above 512,
-            16777215 indices or more, an index outside of 0 to 16777214. (On a card the indices are not read
-            back to look.)
+        ValueError: for shapes and dtypes other than these, and for CANN's other limits: K above 512, 16777215
+            indices or more, an index outside 0 to 16777214. (On a card the values of indices are not
+            checked.)
 
     Source: aclnnMoeTokenPermute; torch_npu.npu_moe_token_permute.
     """
@@ -45,7 +45,7 @@ def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
 
 
 def check_tokens(tokens, indices) -> None:
-    """Raises ContractError unless the card can sort these tokens, as far as shapes and dtypes tell."""
+    """Raises ContractError for shapes and dtypes of tokens and indices that the card does not accept."""
     check_contract_dtype("moe.dtype", OPERATOR, "tokens", tokens)
     integers = contracts.dtypes("moe.indices_dtype")
     check_contract_dtype("moe.indices_dtype", OPERATOR, "indices", indices, integers)
@@ -73,12 +73,12 @@ def _check_values(indices) -> None:
 
 
 def top_k_of(indices) -> int:
-    """The number of experts of a token, by the shape of its indices."""
+    """The number of experts per token, from the shape of the indices."""
     return 1 if len(indices.shape) == 1 else indices.shape[1]
 
 
 def _composed(tokens, indices, num_out_tokens):
-    # The card sorts int64 and not int32.
+    # The card sorts int64, not int32.
     entry_at = paddle.argsort(indices.flatten().astype("int64"), stable=True)
     sorted_indices = paddle.argsort(entry_at).astype("int32")
     kept = entry_at[:num_out_tokens] if num_out_tokens else entry_at
@@ -91,7 +91,7 @@ def _composed_refuses(tokens, indices, num_out_tokens):
 
 def _native(tokens, indices, num_out_tokens):
     permuted, sorted_indices = native.call("pf_moe_token_permute", tokens, indices, num_out_tokens)
-    # Else Paddle waits for a gradient of it where it is used, and forgets that of tokens.
+    # Otherwise Paddle waits for its gradient wherever it is used, and loses the gradient of tokens.
     sorted_indices.stop_gradient = True
     return permuted, sorted_indices
 
@@ -109,7 +109,7 @@ def _ascend_refuses(tokens, indices, num_out_tokens):
 
 
 def _sharding_rule(tokens, indices, num_out_tokens) -> ShardingRule:
-    rows = (None, "hidden")  # the order is one of all tokens
+    rows = (None, "hidden")  # the permutation covers all tokens
     return ShardingRule({"tokens": rows, "indices": (None,) * len(indices.shape)}, (rows, (None,)))
 
 

@@ -1,10 +1,10 @@
-"""Tokens back from the order of their experts."""
+"""Expert outputs summed back into the order of the tokens."""
 
 from paddle_fused.registry import Cost, Operator
 
 
 def cost(item_size: int, backward: bool, tokens: int, hidden: int, top_k: int) -> Cost:
-    """Forward reads K rows for a token and writes one; backward reads all of these and writes K gradients."""
+    """Forward reads K rows per token and writes one; backward reads all of them and writes K gradients."""
     return Cost(tokens * hidden * (1 + top_k + (1 + 2 * top_k if backward else 0)) * item_size)
 
 

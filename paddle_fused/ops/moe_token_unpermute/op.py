@@ -1,6 +1,6 @@
-"""moe_token_unpermute: what the experts made of each token, summed in the order of the tokens.
+"""moe_token_unpermute: sums the expert outputs of each token, in the order of the tokens.
 
-T tokens, H hidden, K experts of a token, M rows that permute kept.
+Shapes: T tokens, H hidden size, K experts per token, M rows that permute kept.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ def moe_token_unpermute(permuted, sorted_indices, probs=None):
     and are rounded once.
 
     Args:
-        permuted: [M, H], M up to T * K, float32, bfloat16 or float16.
-        sorted_indices: [T * K] int32, as ``moe_token_permute`` returns them: each of 0 to T * K - 1 once.
-        probs: [T, K], float32, bfloat16 or float16, not necessarily permuted's. None: K is 1 and all are 1.
+        permuted: [M, H], M up to T * K, float32, bfloat16 or float16 (float64: composed only).
+        sorted_indices: [T * K] int32, as returned by ``moe_token_permute``: each of 0 to T * K - 1 once.
+        probs: [T, K], float32, bfloat16 or float16, not necessarily permuted's dtype. None: K is 1 and all
+            probabilities are 1.
 
     Returns:
         [T, H], permuted's dtype. Gradients flow to permuted and probs.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, K above 512, and sorted_indices of which one is
-            missing. (On a card they are not read back to look.)
+        ValueError: for shapes and dtypes other than these, K above 512, and sorted_indices that are not
+            a permutation of 0 to T * K - 1. (On a card their values are not checked.)
 
     Source: aclnnMoeTokenUnpermute; torch_npu.npu_moe_token_unpermute.
     """
@@ -78,18 +79,18 @@ def _composed(permuted, sorted_indices, probs):
     wide = "float64" if "float64" in (dtype_name(permuted), dtype_name(probs)) else "float32"
     tokens, top_k = probs.shape
     weights = probs.astype(wide).unsqueeze(-1)
-    if kept is not None:  # so that not even an infinite weight makes something of a dropped row
+    if kept is not None:  # a dropped row stays 0 even with an infinite weight
         weights = paddle.where(kept.reshape([tokens, top_k, 1]), weights, paddle.zeros_like(weights))
     weighted = rows.astype(wide).reshape([tokens, top_k, rows.shape[-1]]) * weights
     return weighted.sum(1).astype(permuted.dtype)
 
 
 def _restored(permuted, sorted_indices):
-    """permuted[sorted_indices] with zeros for dropped rows, and which were kept; None if all were."""
+    """permuted[sorted_indices] with zeros for dropped rows, and which rows were kept (None: all)."""
     count, width = permuted.shape
     if count == sorted_indices.shape[0] and count >= 0:
         return paddle.gather(permuted, sorted_indices), None
-    if count < 0:  # a captured program learns the number when it runs
+    if count < 0:  # a captured program knows the number only when it runs
         count = paddle.shape(permuted)[0]
     end = paddle.full([1], count, "int32")
     with_zeros = paddle_release.concat([permuted, paddle.zeros([1, width], permuted.dtype)])

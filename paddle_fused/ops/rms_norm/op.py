@@ -23,19 +23,19 @@ OPERATOR = "rms_norm"
 def rms_norm(x, weight, epsilon: float = 1e-6):
     """y = round(x * rstd) * weight,  rstd = 1 / sqrt(mean(x^2 over weight's dimensions) + epsilon).
 
-    round() is to weight's dtype: PaddleNLP's composed form rounds there, and so does the NPU's operator.
-    Arithmetic in float32.
+    round() casts to weight's dtype, as in PaddleNLP's composed form and in the NPU's operator. All other
+    arithmetic is float32.
 
     Args:
-        x: [..., H], float32, bfloat16 or float16; rank 1 to 8.
+        x: [..., H], float32, bfloat16 or float16 (float64: composed only); rank 1 to 8.
         weight: [H], x's dtype or float32. With more dimensions, the norm is taken over x's last ones.
-        epsilon: added to the mean of the squares, not negative.
+        epsilon: added to the mean of the squares; not negative.
 
     Returns:
-        [..., H], x's dtype. Gradients flow to x and weight, and have their dtypes.
+        [..., H], x's dtype. Gradients flow to x and weight, in their dtypes.
 
     Raises:
-        ContractError: for shapes, dtypes and epsilons other than these; it is a ValueError.
+        ContractError (a ValueError): for shapes, dtypes and epsilons other than these.
 
     Source: aclnnRmsNorm; torch_npu.npu_rms_norm.
     """
@@ -62,7 +62,7 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
 
 
 def covers_last_dimensions(x, weight) -> bool:
-    """Whether the shape ``weight`` says over which dimensions of the shape ``x`` the norm is taken."""
+    """Whether the shape ``weight`` is that of the last dimensions of ``x``, within CANN's rank limit."""
     return (
         1 <= len(weight) <= len(x) <= contracts.limit("rms_norm.rank")
         and 0 not in weight
@@ -71,12 +71,12 @@ def covers_last_dimensions(x, weight) -> bool:
 
 
 def wide_dtype(*tensors) -> str:
-    """What the composed norms compute in: float32, or float64 where a tensor is."""
+    """The dtype of the composed norms' arithmetic: float32, or float64 if a tensor is float64."""
     return "float64" if "float64" in map(dtype_name, tensors) else "float32"
 
 
 def normalised(x, weight, epsilon):
-    """(y, rstd) of the definition, y not rounded yet."""
+    """(y, rstd) of the definition, with y not yet rounded."""
     wide = wide_dtype(x, weight)
     dims = list(range(len(x.shape) - len(weight.shape), len(x.shape)))
     z = x.astype(wide)
@@ -91,9 +91,9 @@ def _composed(x, weight, epsilon):
 
 
 def no_float64(*tensors) -> str | None:
-    """Why neither the host kernels nor the plugin's operators compute on these tensors, if one is float64."""
+    """Why the native and ascend backends decline these tensors if one is float64, or None."""
     if any(tensor is not None and dtype_name(tensor) == "float64" for tensor in tensors):
-        return "float64 is computed by the composed operator only"
+        return "float64 runs on the composed backend only"
     return None
 
 
@@ -118,7 +118,7 @@ def _ascend_refuses(x, weight, epsilon):
 
 
 def rows_of(x, weight) -> tuple[Dims, Dims]:
-    """The dimensions of x and weight, of which those before the normalised ones may be split."""
+    """The dimensions of x and weight. Those before the normalised ones may be sharded."""
     normed = (None,) * len(weight.shape)
     return numbered(len(x.shape) - len(normed)) + normed, normed
 

@@ -29,12 +29,12 @@ MODES = ("half", "interleave")
 def rotary_mul(x, cos, sin, mode: str = "half"):
     """x * cos + rotate(x) * sin.
 
-    rotate(x) turns pairs (a, b) of the last dimension into (-b, a). In mode ``half`` the pairs are
-    (x[i], x[i + D/2]), in mode ``interleave`` (x[2 i], x[2 i + 1]). Arithmetic in float32, one rounding.
+    rotate(x) maps pairs (a, b) of the last dimension to (-b, a). In mode ``half`` the pairs are
+    (x[i], x[i + D/2]), in mode ``interleave`` (x[2 i], x[2 i + 1]). Arithmetic in float32, rounded once.
 
     Args:
         x: [B, S, N, D], [B, N, S, D] or [S, B, N, D], or [T, N, D] for packed sequences; D even; float32,
-            bfloat16 or float16.
+            bfloat16 or float16 (float64: composed only).
         cos, sin: one shape, of x's rank: D last, and before it x's sizes or 1, such as [1, S, 1, D] and
             [B, S, 1, D] for x [B, S, N, D]; x's dtype. Both halves (or both elements of a pair) as given.
         mode: ``"half"`` or ``"interleave"``.
@@ -54,7 +54,7 @@ def rotary_mul(x, cos, sin, mode: str = "half"):
 
 
 def apply_rotary(q, k, cos, sin, position_ids=None):
-    """The queries and the keys, each ``rotary_mul`` in mode half with its tokens' rows of cos and sin.
+    """``rotary_mul`` in mode half of queries and keys, with the rows of cos and sin at their positions.
 
     Args:
         q: [B, S, N, D], or [T, N, D] for packed sequences.
@@ -67,10 +67,11 @@ def apply_rotary(q, k, cos, sin, position_ids=None):
         (q, k), rotated.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, a table shorter than S, positions outside of it.
+        ValueError: for shapes and dtypes other than these, a table shorter than S, and positions outside the
+            table.
 
     Source: Llama's apply_rotary_pos_emb; aclnnApplyRotaryPosEmb. PaddleNLP's fused path on npu ignores
-    position_ids, which is right only where they count from 0.
+    position_ids, which is correct only if they count from 0.
     """
     for name, tensor in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
         check_tensor(APPLY, name, tensor)
@@ -141,7 +142,7 @@ def _table(name: str, table, q):
 
 
 def _gather(table, rows):
-    if dtype_name(table) == "float16" and device_of(table) == "cpu":  # Paddle has no such kernel
+    if dtype_name(table) == "float16" and device_of(table) == "cpu":  # Paddle has no gather kernel for it
         return paddle.gather(table.astype("float32"), rows, axis=0).astype("float16")
     return paddle.gather(table, rows, axis=0)
 
@@ -155,7 +156,7 @@ def _check_positions(position_ids, tokens: list[int], length: int) -> None:
             + (f" or {[1, tokens[1]]}" if len(tokens) == 2 else "")
             + ", one position for each token."
         )
-    # In the host's memory a look costs next to nothing; on a card each one would wait for the device.
+    # Reading values is cheap in host memory; on a card it would synchronise with the device.
     if not native.can_read(position_ids) or 0 in shape:
         return
     lowest, highest = int(position_ids.min()), int(position_ids.max())
@@ -170,7 +171,7 @@ def _rotate(x, mode: str):
     if mode == "half":
         a, b = paddle.split(x, 2, axis=-1)
         return paddle.concat([-b, a], axis=-1)
-    rows = [0 if size < 0 else size for size in x.shape[:-1]]  # for reshape 0 is the size that is there
+    rows = [0 if size < 0 else size for size in x.shape[:-1]]  # in reshape, 0 keeps the size
     a, b = paddle.split(x.reshape([*rows, x.shape[-1] // 2, 2]), 2, axis=-1)
     return paddle.concat([-b, a], axis=-1).reshape([*rows, x.shape[-1]])
 
@@ -230,7 +231,7 @@ def _not_fused_rope(x, cos, sin, mode) -> str | None:
 
 
 def _sharding_rule(x, cos, sin, mode) -> ShardingRule:
-    dims = (*numbered(len(x.shape) - 1), None)  # the two of a pair stay together
+    dims = (*numbered(len(x.shape) - 1), None)  # a pair must not be split
     return ShardingRule({"x": dims, "cos": dims, "sin": dims}, (dims,))
 
 

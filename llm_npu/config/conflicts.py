@@ -205,6 +205,8 @@ def _check_steps(run: Namespace) -> None:
 def _check_schedule(run: Namespace) -> None:
     if run.warmup_ratio > 1:
         raise UserError(f"--warmup_ratio is {run.warmup_ratio}, but must be between 0 and 1")
+    if run.lr_scheduler_type == "polynomial" and run.lr_end >= run.learning_rate:
+        raise UserError(f"--lr_end is {run.lr_end}, but must be below --learning_rate {run.learning_rate}")
     if run.lr_scheduler_type not in ("cosine", "linear"):
         return
     if run.min_learning_rate > run.learning_rate:

@@ -105,6 +105,7 @@ def test_names_far_from_all_others_are_refused():
         (["--warmup_steps", "300"], ["300 steps", "step 200", "--max_steps"]),
         (["--warmup_steps", "30", "--decay_steps", "20"], ["step 20", "--decay_steps"]),
         (["--warmup_ratio", "1.5"], ["--warmup_ratio"]),
+        (["--lr_scheduler_type", "polynomial", "--lr_end", "0.002"], ["--lr_end is 0.002", "below"]),
         (["--peak_tflops", "0"], ["--peak_tflops is 0"]),
         (["--peak_tflops", "ascend910b"], ["--peak_tflops", "did you mean ascend910b"]),
         (["--dump_tensors", "3:1"], ["--dump_tensors is 3:1"]),

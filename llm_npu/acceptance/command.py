@@ -23,9 +23,9 @@ from .scrub import Scrubber
 
 DEVICES = ("npu", "npu:card", "virtual_npu")
 MOST_CARDS = 8
-CARDS_OF_A_HOST = 2  # of the virtual NPU: each rank wants a core
-TAIL = 6000  # characters of a log that are kept
-SHOWN = 5  # differences of a piece on the terminal
+CARDS_OF_A_HOST = 2  # on the virtual NPU: each rank needs a core
+TAIL = 6000  # characters of a log to keep
+SHOWN = 5  # differences per piece shown on the terminal
 
 
 def parse(argv: Sequence[str], description: str) -> argparse.Namespace:
@@ -39,7 +39,11 @@ def parse(argv: Sequence[str], description: str) -> argparse.Namespace:
     add("--card", default="910b", help="the cards' name for the planner, such as 910b2 (default: 910b)")
     add("--only", nargs="+", choices=list(BY_NAME), metavar="PIECE", help=", ".join(BY_NAME))
     add("--minutes", type=float, default=20.0, help="for everything (default: 20)")
-    add("--record", action="store_true", help="record the virtual NPU anew, which cards are held against")
+    add(
+        "--record",
+        action="store_true",
+        help="record the virtual NPU's results anew; cards are compared with them",
+    )
     return parser.parse_args(argv)
 
 
@@ -48,7 +52,7 @@ def main(argv: Sequence[str], scripts: Path, description: str) -> int:
     options = parse(argv, description)
     if options.minutes <= 0:
         raise UserError(f"--minutes is {options.minutes:g}; give a number above zero")
-    cards.card(options.card)  # a misspelt name is refused before anything runs
+    cards.card(options.card)  # before anything runs: rejects misspelt names
     if options.device not in DEVICES:
         raise UserError(f"--device is {options.device}; give one of {', '.join(DEVICES)}")
     if options.record:
@@ -61,7 +65,7 @@ def main(argv: Sequence[str], scripts: Path, description: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     result = Result(chosen.kind, count)
     print(f"device   {result.label}, {count} used", flush=True)
-    stopping.subscribe(stopping.stop)  # its processes end with it
+    stopping.subscribe(stopping.stop)  # its children end with it
     scrubber, began = Scrubber(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="acceptance-", ignore_cleanup_errors=True) as work:
         for piece in [piece for piece in PIECES if piece.name in (options.only or BY_NAME)]:
@@ -98,7 +102,7 @@ def _finished(
     _run(piece, job, min(allowed, left))
     checks = journal.read(folder)
     if not checks:
-        checks = (journal.Check(piece.name, journal.LOST, "it ended without a word"),)
+        checks = (journal.Check(piece.name, journal.LOST, "it ended without a message"),)
     text, log = (
         file.read_text(errors="replace") if file.exists() else ""
         for file in (folder / "text.txt", folder / "log.txt")
@@ -108,7 +112,7 @@ def _finished(
 
 
 def _run(piece: Piece, job: Job, seconds: float) -> None:
-    """The process of the piece, and one more behind each check in which it was lost, where it goes on."""
+    """Runs the piece in a process; after each lost check, another process continues behind it."""
     until = time.monotonic() + seconds
     while True:
         end = process.run(
@@ -129,7 +133,7 @@ def _run(piece: Piece, job: Job, seconds: float) -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Paddle's log, but for errors, and the virtual NPU's banner would hide what a piece prints."""
+    """Keeps Paddle's logs, except errors, and the virtual NPU's banner from hiding a piece's output."""
     return {"GLOG_minloglevel": "2", "VIRTUAL_NPU_QUIET": "1", **environ, "PYTHONUNBUFFERED": "1"}
 
 
@@ -151,7 +155,7 @@ def _ended(result: Result, folder: Path) -> int:
 
 
 def _record(scripts: Path) -> int:
-    """What the virtual NPU does here, written to the package's data."""
+    """Writes the virtual NPU's results into the package's data."""
     device.select("virtual_npu")
     os.environ.update(_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="acceptance-") as work:

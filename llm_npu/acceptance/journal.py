@@ -1,7 +1,7 @@
-"""The results of a piece, written check by check: whatever ends the process, the lines before it stay.
+"""The results of a piece, written check by check, so that they survive the process.
 
-A check is the ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note``
-that is compared with nothing. A check that began and did not end tells what the process was doing.
+A check is the ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note``,
+which is not compared. A check that began and did not end shows what the process was doing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ SHOWN = 600  # characters of an error
 
 @dataclass(frozen=True)
 class Check:
-    """``what`` was found of ``name``; ``expected`` and ``found`` where they can be put side by side."""
+    """``what`` is the result of ``name``; ``expected`` and ``found`` are set if both can be shown side by
+    side."""
 
     name: str
     verdict: str
@@ -29,18 +30,18 @@ class Check:
 
 
 class Journal:
-    """Writes to ``folder``; of several ranks each has a file of its own."""
+    """Writes to ``folder``; each rank has a file of its own."""
 
     def __init__(self, folder: Path, rank: int = 0):
         self._file = folder / f"journal.{rank}.jsonl"
 
     @contextmanager
     def check(self, name: str) -> Iterator[None]:
-        """Inside is the check ``name``. An exception ends this check only: it differs."""
+        """Runs the check ``name`` inside. An exception ends this check only: it differs."""
         self.begins(name)
         try:
             yield
-        except Exception as error:  # every failure is an answer
+        except Exception as error:  # every failure is a result
             self.differs(name, f"{type(error).__name__}: {_first_lines(error)}")
         self.ends(name)
 
@@ -71,7 +72,7 @@ class Journal:
             self.differs(name, what, expected, found)
 
     def _write(self, **line: object) -> None:
-        """A line of its own, also behind one that was cut off."""
+        """Writes a line, starting a new one after a truncated line."""
         with self._file.open("a", encoding="utf-8") as file:
             file.write("\n" * self._is_cut() + json.dumps(line) + "\n")
 
@@ -80,7 +81,7 @@ class Journal:
 
 
 def read(folder: Path) -> tuple[Check, ...]:
-    """The checks of all ranks. What several ranks say alike is said once."""
+    """The checks of all ranks, with equal results of several ranks merged."""
     by_rank, said = _by_rank(folder), {}
     for rank, lines in by_rank.items():
         for line in lines:
@@ -105,7 +106,8 @@ def lost(folder: Path) -> set[str]:
 
 
 def lose(folder: Path, how: str) -> int:
-    """The checks that have begun and not ended are lost, since their process ``how``; returns how many."""
+    """Marks the checks that have begun and not ended as lost, with ``how`` the process ended; returns how
+    many."""
     count = 0
     for rank, lines in _by_rank(folder).items():
         began = [line["begins"] for line in lines if "begins" in line]
@@ -124,7 +126,7 @@ def progress(folder: Path) -> int:
 
 
 def number(value: float) -> str:
-    """A figure for people."""
+    """Formats a figure."""
     return f"{value:.4g}" if math.isfinite(value) else str(value)
 
 
@@ -141,7 +143,7 @@ def _lines(file: Path) -> Iterator[dict]:
 
 
 def _first_lines(error: Exception) -> str:
-    """The text without the C++ stack that Paddle puts before its sentence."""
+    """The message without the C++ stack that Paddle prints before it."""
     text = str(error).strip()
     summary = text.rpartition("Error Message Summary:")[2].strip(" \n-") if "Summary:" in text else text
     return " ".join(summary.split())[:SHOWN]

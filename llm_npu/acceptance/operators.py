@@ -1,16 +1,16 @@
-"""The device's numbers against float64: every case of every operator, and Paddle's AdamW.
+"""The device's accuracy against float64: every case of every operator, and Paddle's AdamW.
 
-An operator's own backend must keep the bounds of ``paddle_fused.parity``, whose yardstick is plain Paddle in
-the same precision on the same device. So that a device on which plain Paddle is wrong does not pass for that,
-plain Paddle is held against the bounds that the virtual NPU's gives.
+An operator's own backend must keep the bounds of ``paddle_fused.parity``, whose baseline is plain Paddle in
+the same precision on the same device. To detect a device on which plain Paddle itself is wrong, plain Paddle
+is checked against the bounds measured on the virtual NPU.
 
 AdamW takes 20 steps:
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
     w = (1 - lr wd) w - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)
 
-A card's kernel adds epsilon to sqrt(v) instead, says paddle-custom-npu's test of it; with a large epsilon
-the last check tells which it is.
+A card's kernel adds epsilon to sqrt(v) instead, according to paddle-custom-npu's test; with a large epsilon
+the last check tells the formulas apart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def check(job: Job, journal: Journal) -> None:
-    """Goes on behind the cases in the journal. An operator in which a process was lost is done with."""
+    """Continues after the cases in the journal. An operator that lost a process is not tried again."""
     device.select(job.device_name)
     known, begun = reference.read()["operators"], journals.begun(job.folder)
     lost = {name.split()[0] for name in journals.lost(job.folder)}
@@ -46,7 +46,7 @@ def check(job: Job, journal: Journal) -> None:
         if name in begun:
             continue
         if case.operator in lost:
-            journal.note(name, "not looked at: the process was lost in this operator before")
+            journal.note(name, "skipped: the process was lost in this operator before")
             continue
         with journal.check(name):
             _judge(journal, name, parity.Case(case, dtype), known.get(name))
@@ -57,7 +57,7 @@ def name_of(case, dtype: str) -> str:
 
 
 def record() -> dict[str, dict]:
-    """For ``reference``, of each case: its mode, and plain Paddle's bounds. The virtual NPU is active."""
+    """For ``reference``: each case's mode, and plain Paddle's bounds. The virtual NPU must be active."""
     found = {}
     for case, dtype in parity.all_pairs():
         prepared = parity.Case(case, dtype)
@@ -74,7 +74,7 @@ def record() -> dict[str, dict]:
 def _judge(journal: Journal, name: str, prepared: parity.Case, known: dict | None) -> None:
     result = parity.measured(prepared, BACKEND, "npu")
     if known is None:
-        journal.note(name, "not in the virtual NPU's record: held against float64 only")
+        journal.note(name, "not in the virtual NPU's record: compared with float64 only")
         known = {"mode": result.mode, "bounds": {}}
     mode = known["mode"]
     if result.refused is not None:
@@ -113,7 +113,8 @@ def adamw(job: Job, journal: Journal) -> None:
         name = f"AdamW {dtype}"
         with journal.check(name):
             found, truth = _trained(dtype, EPSILON), formula(np.float64, EPSILON)
-            # As good as float32 may be: twice the error of the same formula in float32, and a few roundings.
+            # The accuracy expected of float32: twice the error of the same formula in float32, plus a few
+            # roundings.
             yardstick = np.abs(formula(np.float32, EPSILON) - truth).max()
             allowed = 2 * yardstick + 4 * parity.ROUNDING["float32"] * np.abs(truth).max()
             error = np.abs(found - truth).max()
@@ -145,18 +146,18 @@ def formula(dtype: type, epsilon: float, is_corrected: bool = True) -> np.ndarra
 
 
 def _values(seed: int) -> np.ndarray:
-    """Numbers that every dtype holds exactly."""
+    """Numbers that every dtype represents exactly."""
     return np.round(np.random.default_rng(seed).standard_normal(SHAPE) * 16).clip(-64, 64) / 16
 
 
 def _trained(dtype: str, epsilon: float) -> np.ndarray:
-    """The weights after the steps of Paddle's optimizer; in a 16-bit type its float32 ones."""
+    """The weights after the steps of Paddle's optimizer; the float32 master weights of a 16-bit type."""
     import paddle
 
-    nothing = paddle.nn.initializer.Constant()  # without one Paddle refuses bfloat16
+    nothing = paddle.nn.initializer.Constant()  # Paddle rejects bfloat16 without one
     weight = paddle.create_parameter(SHAPE, dtype, default_initializer=nothing)
     weight.set_value(_tensor(_values(0), dtype))
-    # The names of PaddleNLP's trainer; multi_precision keeps weights of float32 beside 16-bit ones.
+    # The names of PaddleNLP's trainer; multi_precision keeps float32 master weights beside 16-bit ones.
     optimizer = paddle.optimizer.AdamW(
         RATE, *BETAS, epsilon, [weight], weight_decay=DECAY, multi_precision=dtype != "float32"
     )

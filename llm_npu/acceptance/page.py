@@ -65,7 +65,7 @@ def _pieces(content: Mapping) -> list[list[str]]:
 
 
 def counted(checks: Sequence[Mapping]) -> str:
-    """Such as "3 same, 1 differs"."""
+    """For example "3 same, 1 differs"."""
     counts = Counter(check["verdict"] for check in checks)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 

@@ -1,4 +1,4 @@
-"""The pieces, in the order in which one fault explains the next, and the process of a piece.
+"""The pieces, ordered so that one fault explains the next, and the process of a piece.
 
 ``python -m llm_npu.acceptance.pieces JOB.json`` is that process.
 """
@@ -19,9 +19,9 @@ from .journal import Journal
 class Piece:
     """``title``: for the page. ``function``: ``module.name`` in this package.
 
-    ``seconds``: what it may take on a card, start of the process included. ``silence``: seconds after which
-    it counts as hung when no check has begun or ended, 0 for none. ``cards``: the fewest that it needs.
-    ``goes_on``: when its process is lost in a check, another one continues behind it.
+    ``seconds``: time limit on a card, including the start of the process. ``silence``: seconds without the
+    begin or end of a check after which it counts as hung, 0 for none. ``cards``: the minimum that it needs.
+    ``goes_on``: if its process is lost in a check, another one continues with the next check.
     """
 
     name: str
@@ -56,17 +56,17 @@ PIECES = (
     Piece("all_cards", "The training on all cards", "training.on_all_cards", 180, cards=4),
 )
 BY_NAME = {piece.name: piece for piece in PIECES}
-# A host CPU does what a card does, and the host's work too: it gets so much longer.
+# A host CPU does the card's work and its own: its time limits are multiplied by this factor.
 OF_THE_VIRTUAL_NPU = 3.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the process of a piece is told.
+    """The input of a piece's process.
 
     ``folder``: of this piece, empty at first. ``shared``: of all pieces. ``scripts``: of the project.
-    ``device``: "card" or "virtual"; ``device_name``: for the scripts' --device. ``cards``: how many may be
-    used. ``card``: their name for the planner.
+    ``device``: "card" or "virtual"; ``device_name``: for the scripts' --device. ``cards``: the maximum number
+    to use. ``card``: their name for the planner.
     """
 
     piece: str
@@ -96,7 +96,7 @@ class Job:
 
 
 def main(file: str) -> None:
-    faulthandler.enable()  # the log says where Python was when a signal came
+    faulthandler.enable()  # the log shows where Python was when a signal came
     job = Job.read(Path(file))
     module, _, function = BY_NAME[job.piece].function.partition(".")
     getattr(importlib.import_module(f"{__package__}.{module}"), function)(job, Journal(job.folder))

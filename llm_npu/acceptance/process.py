@@ -1,7 +1,7 @@
-"""Runs a program with a time limit; whatever becomes of it is a result, and nothing of it is left behind.
+"""Runs a program with a time limit; every outcome is a result, and no process is left behind.
 
-A process that hangs in a device's driver answers to no signal that a program can handle, and its ranks are in
-sessions of their own: all its descendants are killed.
+A process that hangs in a device's driver cannot handle any signal, and its ranks are in sessions of their
+own: all its descendants are killed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOK = 0.2  # seconds between two looks
+LOOK = 0.2  # seconds between two polls
 UNKILLABLE = 20.0
 _LIBC, _PR_SET_CHILD_SUBREAPER = ctypes.CDLL(None), 36  # <linux/prctl.h>
 
 
 @dataclass(frozen=True)
 class End:
-    """``how`` it ended, "" for exit code 0; ``is_hung``: it was ended because its time was over."""
+    """``how`` it ended, "" for exit code 0; ``is_hung``: it was killed at its time limit."""
 
     how: str
     is_hung: bool
@@ -41,10 +41,10 @@ def run(
     """Waits for ``command``, at most ``seconds`` and, unless ``silence`` is 0, while ``progress()`` changes
     every ``silence`` seconds.
 
-    It works in the folder of ``log``, to which what it prints is added: ``python -m`` takes no package from
-    the folder of whoever called.
+    It runs in the folder of ``log``, which gets its output: there ``python -m`` cannot pick up a package from
+    the caller's folder.
     """
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what it leaves behind becomes a child of this process
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children of this process
     before = _descendants(os.getpid())
     began = heard = time.monotonic()
     said, late = progress(), ""
@@ -66,19 +66,19 @@ def run(
             if (says := progress()) != said:
                 said, heard = says, now
             if now - began > seconds:
-                late = f"did not come to an end within {seconds:.0f} s"
+                late = f"did not end within {seconds:.0f} s"
             elif silence and now - heard > silence:
                 late = f"made no progress for {silence:.0f} s"
     finally:
         _end(process, before)
     if process.returncode is None:
-        late += ", nor when it was killed: a driver holds it"
+        late += ", not even when it was killed: a driver blocks it"
     how = late or ("" if process.returncode == 0 else ended_by(process.returncode))
     return End(how, bool(late), time.monotonic() - began)
 
 
 def ended_by(code: int) -> str:
-    """How a process with this exit code ended, for people; 128 + n is signal n, as a shell has it."""
+    """Describes an exit code; 128 + n is signal n, as in a shell."""
     number = -code if code < 0 else code - 128 if code > 128 else 0
     with suppress(ValueError):
         if number:
@@ -87,9 +87,9 @@ def ended_by(code: int) -> str:
 
 
 def _end(process: subprocess.Popen, before: set[int]) -> None:
-    """Kills what descends from ``process``, and what of it has become a child of this process since.
+    """Kills the descendants of ``process``, including those that this process has adopted since.
 
-    One that waits inside a driver cannot be killed: it is left after ``UNKILLABLE`` seconds.
+    A process blocked inside a driver cannot be killed: it is abandoned after ``UNKILLABLE`` seconds.
     """
     began = time.monotonic()
     while (doomed := _descendants(os.getpid()) - before) and time.monotonic() - began < UNKILLABLE:
@@ -97,7 +97,7 @@ def _end(process: subprocess.Popen, before: set[int]) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in doomed - {process.pid}:
-            with suppress(ChildProcessError):  # of another process, until that has ended
+            with suppress(ChildProcessError):  # the child of another process, until that one has ended
                 os.waitpid(pid, os.WNOHANG)
         with suppress(subprocess.TimeoutExpired):
             process.wait(LOOK / 10)
@@ -106,10 +106,10 @@ def _end(process: subprocess.Popen, before: set[int]) -> None:
 
 
 def _descendants(pid: int) -> set[int]:
-    """All that are there, those that have ended and were not waited for included."""
+    """All descendants, including zombies."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended in the meantime
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     found, waiting = set(), [pid]

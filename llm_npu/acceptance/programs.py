@@ -12,11 +12,11 @@ from .journal import Journal, number
 from .pieces import Job
 
 PROFILED = "4:6"  # steps
-# The run that the planner has predicted: a model that keeps a card busy; on a host's CPU a small one.
+# The run for the planner's prediction: a model that keeps a card busy, a small one on a host's CPU.
 OF_A_CARD = {"model": "tinyllama-1.1b", "max_seq_length": 2048, "per_device_train_batch_size": 2}
 OF_A_HOST = {"model": "llama-tiny", "max_seq_length": 64, "per_device_train_batch_size": 2}
-STEPS, WARM = 10, 4  # the first steps prepare kernels
-MEMORY_ERROR = 0.03  # what tests/tools/plan/test_plan_memory.py allows between prediction and device
+STEPS, WARM = 10, 4  # the first steps compile kernels
+MEMORY_ERROR = 0.03  # error allowed by tests/tools/plan/test_plan_memory.py between prediction and device
 
 
 def doctor(job: Job, journal: Journal) -> None:
@@ -56,13 +56,13 @@ def profile(job: Job, journal: Journal) -> None:
         tasks = sum(rank.tasks for rank in report.ranks)
         what = f"{tasks} tasks in {report.steps} steps"
         journal.judge("report", tasks > 0 and report.steps > 0, what, "tasks and steps", what)
-        for note in report.notes:  # what was left out of a profile that was made just now
-            journal.differs("report", f"not all of the profile could be read: {note}")
+        for note in report.notes:  # skipped parts of a profile that was just made
+            journal.differs("report", f"parts of the profile could not be read: {note}")
         (job.folder / "text.txt").write_text(plain.write(report))
 
 
 def plan(job: Job, journal: Journal) -> None:
-    """One run against both predictions."""
+    """Compares one run with both predictions."""
     from llm_npu.core import cards
     from llm_npu.plan import answer
     from llm_npu.plan.layout import Layout

@@ -1,4 +1,4 @@
-"""The pieces whose checks need several cards at once: starts this file on them, as the trainer starts.
+"""The pieces that need several cards at once: starts this file on them with the trainer's launcher.
 
 ``rank.py --nproc N --what CHECKS --job DIR`` is one of several ranks.
 """
@@ -31,7 +31,8 @@ def overlap(job: Job, journal: Journal) -> None:
 
 
 def power_of_two(cards: int) -> int:
-    """The largest that is at most ``cards``: the fused operators, heads and rows know no others."""
+    """The largest supported number, at most ``cards``: the fused operators, heads and rows allow no
+    others."""
     return 1 << (cards.bit_length() - 1)
 
 

@@ -1,4 +1,4 @@
-"""What every rank checks: collectives, products fused with them, the overlap planner."""
+"""The checks that every rank runs: collectives, products fused with them, the overlap planner."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from paddle_fused.parity import ROUNDING
 from .journal import Journal, number
 
 DTYPES = ("float32", "bfloat16", "float16", "int32", "int64")
-SIZES = (1, 1000, 1 << 18)  # numbers that a rank gets
-TIMED, TURNS = 16 << 20, 5  # bytes of the all_reduce that is timed
+SIZES = (1, 1000, 1 << 18)  # elements per rank
+TIMED, TURNS = 16 << 20, 5  # bytes of the timed all_reduce
 ROWS, DEPTH, COLUMNS = 256, 512, 512
 
 
 def collectives(group, journal: Journal) -> None:
-    """Small whole numbers, whose sums every dtype holds: what is expected is exact in any order."""
+    """Small integers, whose sums are exact in every dtype and in any order."""
     for dtype in DTYPES:
         for size in SIZES:
             for kind, (start, expect) in KINDS_OF_COLLECTIVES.items():
@@ -89,7 +89,7 @@ def _all_to_all(tensor, group):
 
 
 def _send_to_next(tensor, group):
-    """In a ring: every rank sends to the next and has what the one before it has sent."""
+    """A ring: every rank sends to the next one and receives from the previous one."""
     found = paddle.empty_like(tensor)
     after, before = (group.ranks[(group.rank + step) % group.nranks] for step in (1, -1))
     sends = dist.P2POp(dist.isend, tensor, after, group)
@@ -122,7 +122,7 @@ def _numbers(rank: int, size: int) -> np.ndarray:
 
 
 def mc2(group, journal: Journal) -> None:
-    """The plugin's fused operators. Their error may be twice that of the product and the collective apart."""
+    """The plugin's fused operators. Their error may be twice that of separate product and collective."""
     for dtype in ("bfloat16", "float16"):
         for kind in KINDS:
             name = f"{fused.OPERATORS[kind]} {dtype}"

@@ -1,8 +1,8 @@
 """The virtual NPU's results, from the file that ``scripts/accept_card.py --record`` writes.
 
-``operators``: case -> the mode in which the ascend backend runs it, or null where it refuses.
-``training``: the fingerprint of the inputs, and by quantity the recorded run and runs that differ from it by
-rounding only.
+``operators``: case -> the mode in which the ascend backend runs it, or null if it refuses. ``training``: the
+fingerprint of the inputs, and for each quantity the recorded run and runs that differ from it by rounding
+only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from llm_npu.core import json_rows
 
 FILE = Path(__file__).parent / "data" / "virtual_npu.json"
-# Of a step's figures, those that are held against the recorded ones.
+# The metrics of a step that are compared with the recorded ones.
 QUANTITIES = ("loss", "grad_norm")
 FLOAT32_ROUNDING = 2.0**-24
 
@@ -28,10 +28,10 @@ def write(found: dict, file: Path = FILE) -> None:
 
 
 def allowed(recorded: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
-    """How far from ``recorded`` each step may be.
+    """The allowed distance from ``recorded``, by step.
 
-    Twice as far as the furthest of ``others`` was, up to this step, and 4 roundings of the largest value:
-    the rule for runs that train the same and differ in the order of their sums.
+    Twice the largest distance of ``others`` up to this step, plus 4 roundings of the largest value: the rule
+    for equivalent runs that differ in the order of their sums.
     """
     bounds, furthest, largest = [], 0.0, 0.0
     for step, value in enumerate(recorded):

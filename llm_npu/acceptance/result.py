@@ -1,4 +1,4 @@
-"""All results, as they are written: ``result.json`` and ``index.html`` in one folder."""
+"""All results, as written: ``result.json`` and ``index.html`` in one folder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LABELS = {"virtual": "virtual NPU on the host CPU, not a card", "card": "Ascend 
 
 @dataclass(frozen=True)
 class Finished:
-    """A piece with its checks, or why it was ``left_out``.
+    """A piece with its checks, or the reason why it was ``left_out``.
 
-    ``text``: what another program of the project wrote about it. ``log``: the end of what was printed.
+    ``text``: the output of another program of the project about it. ``log``: the end of its log.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Result:
 
     @property
     def differences(self) -> list[tuple[str, Check]]:
-        """Each with the name of its piece; first what is lost."""
+        """Differences with the name of their piece; lost ones first."""
         found = [
             (piece.name, check)
             for piece in self.pieces
@@ -65,7 +65,7 @@ class Result:
         return sorted(found, key=lambda each: each[1].verdict != LOST)
 
     def as_dict(self, clean: Callable[[str], str]) -> dict[str, object]:
-        """What others wrote goes through ``clean``."""
+        """The text of other programs goes through ``clean``."""
         return {
             "device": self.device,
             "label": self.label,
@@ -89,7 +89,7 @@ class Result:
         }
 
     def write(self, folder: Path, scrubber: Scrubber) -> None:
-        """Both files, complete or as they were."""
+        """Writes both files atomically."""
         content = self.as_dict(scrubber.text)
         for name, text in ((JSON, json.dumps(content, indent=1) + "\n"), (PAGE, page.write(content))):
             fresh = folder / f".{name}"
@@ -98,7 +98,7 @@ class Result:
 
 
 def versions() -> dict[str, str]:
-    """Of what has a part in the results."""
+    """The versions of packages that affect the results."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for name in DISTRIBUTIONS:
         try:

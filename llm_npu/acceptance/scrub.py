@@ -1,4 +1,4 @@
-"""Removes hosts, users, folders and addresses from what programs print."""
+"""Removes hosts, users, folders and addresses from program output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-# A path from the root: two parts at least, so that neither "and/or" nor "a / b" is one. Of a file the name
-# stays, which says what failed; the name of a folder may be a person's or a project's.
+# An absolute path with at least two parts, so that neither "and/or" nor "a / b" is one. The file name stays,
+# because it says what failed; a folder's name may be a person's or a project's.
 _PATH = re.compile(
     r"(?<![\w.:/<>])(?:~[\w.-]*|file:/{1,2})?(?:/[\w.+@%~=-]+){2,}/?|(?<![\w/])~[\w.-]*/[\w.+@%~/-]*"
 )
@@ -22,7 +22,7 @@ _FILE = re.compile(
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]*\w")
 _MAC = re.compile(r"\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b", re.IGNORECASE)
 _IPV6 = re.compile(r"(?<![\w:])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE)
-# Four numbers are an address, unless a word before them says that they are a version.
+# Four numbers are an address, unless a word before them marks them as a version.
 _IPV4 = re.compile(
     r"(\b(?:version|driver|CANN|firmware)\W{1,3})?(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?!\.?\d)", re.IGNORECASE
 )
@@ -30,7 +30,7 @@ NOBODY = {"root", "localhost"}
 
 
 class Scrubber:
-    """Knows the names of this host and of whoever runs this."""
+    """Knows the names of this host and of its user."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, hosts: set[str] | None = None):
         hosts = _host_names() if hosts is None else hosts
@@ -41,7 +41,7 @@ class Scrubber:
         ]
 
     def text(self, text: str) -> str:
-        """``text`` without them."""
+        """``text`` without these names."""
         text = _EMAIL.sub("<address>", text)
         text = _PATH.sub(_kept_file, text)
         for word, name in self._words:
@@ -59,7 +59,7 @@ def _kept_version(found: re.Match) -> str:
 
 
 def _kept_time(found: re.Match) -> str:
-    """A time of day has colons, too, and so have slices of Python: ``[::2]``."""
+    """Times of day and Python slices, ``[::2]``, contain colons, too."""
     with suppress(ValueError):
         ipaddress.IPv6Address(found[0])
         return "<address>" if len(found[0].replace(":", " ").split()) > 2 else found[0]

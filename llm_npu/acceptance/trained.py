@@ -1,7 +1,7 @@
-"""A small training run with the project's script on inputs that are the same on every machine.
+"""A small training run with the project's script on inputs that are equal on every machine.
 
-Text, weights and tokenizer are made of numbers that do not depend on the device, the release of Python or its
-library; ``fingerprint`` tells whether they are those of the recorded run.
+Text, weights and tokenizer are generated independently of the device, the release of Python and its library;
+``fingerprint`` tells whether they equal those of the recorded run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llm_npu.core.errors import UserError
 from .pieces import Job
 
 STEPS, HALFWAY = 20, 10
-ROWS, TOKENS = 8, 128  # of a step, and of a row
+ROWS, TOKENS = 8, 128  # per step, and per row
 MODEL = {
     "model_type": "llama",
     "vocab_size": 1024,
@@ -36,15 +36,15 @@ MODEL = {
 SYLLABLES = ["ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu"]
 DOCUMENTS, WORDS = 300, 120
 SCALE = 0.02  # standard deviation of the weights
-TAIL = 3000  # characters of a failed run
+TAIL = 3000  # characters quoted of a failed run
 ERROR = re.compile(r"([\w.]+(Error|Exception)|error):")
 
 
 def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
-    """The arguments that name the model and the text, made in ``folder`` if they are not there.
+    """The arguments that name the model and the text, which are created in ``folder`` if missing.
 
-    With ``disturbed`` every weight is off by a unit in the last place of bfloat16, or not, at random: the
-    weights as they might have been rounded, another time for each number.
+    With ``disturbed``, every weight is randomly changed by 0 or 1 unit in the last place of bfloat16: the
+    same weights with other roundings, different ones for each number.
     """
     text, model = folder / "text", folder / f"model-{disturbed}"
     if not text.exists():
@@ -67,7 +67,7 @@ def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
 
 
 def fingerprint(folder: Path) -> str:
-    """Of the inputs in ``folder``."""
+    """The fingerprint of the inputs in ``folder``."""
     digest = hashlib.sha256()
     for name in ("text/text.jsonl", "model-0/tokenizer.json", "model-0/model.safetensors"):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
@@ -75,7 +75,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1, disturbed: int = 0) -> None:
-    """Trains by ``scripts/run_llama_npu.py``; ValueError, with the end of what it printed, if that fails."""
+    """Trains with ``scripts/run_llama_npu.py``; ValueError, with the end of its output, if that fails."""
     given = {
         "output_dir": output,
         "device": job.device_name,
@@ -96,7 +96,7 @@ def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1,
 
 
 def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,)) -> str:
-    """What a script of the project prints; ValueError, with the end of it, for another exit code."""
+    """The output of a script of the project; ValueError, with the end of it, for another exit code."""
     command = [sys.executable, str(job.scripts / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     print(done.stdout, done.stderr, flush=True)
@@ -108,7 +108,7 @@ def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int
 
 
 def last_words(printed: str) -> str:
-    """The last error that a program has printed, which explanations of it may follow; or its last lines."""
+    """The last error that a program printed, with the explanations after it; or its last lines."""
     said = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(said) if ERROR.match(line)]
     quoted = said[errors[-1] : errors[-1] + 2] if errors else said[-4:]
@@ -116,19 +116,19 @@ def last_words(printed: str) -> str:
 
 
 def words(arguments: Mapping[str, object]) -> list[str]:
-    """``arguments`` as they stand on a command line."""
+    """``arguments`` as command-line words."""
     return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
 
 
 def steps(output: Path) -> list[dict]:
-    """The records of the steps of a run, in their order."""
+    """The records of a run's steps, in order."""
     lines = (output / "metrics.jsonl").read_text().splitlines()
     return [record for record in map(json.loads, lines) if "loss" in record]
 
 
 def _documents() -> list[str]:
-    """Words of a language with few of them, each followed by one of its favourites: it can be learnt."""
-    draw = random.Random(0).random  # of Python's generators the one that never changes
+    """A learnable language with few words, each usually followed by one of its favourites."""
+    draw = random.Random(0).random  # the one of Python's generators that is stable across releases
     vocabulary = [
         "".join(SYLLABLES[int(draw() * len(SYLLABLES))] for _ in range(1 + int(draw() * 3)))
         for _ in range(200)
@@ -155,7 +155,7 @@ def _write_weights(file: Path, disturbed: int) -> None:
         shapes |= {f"{layer}.self_attn.{name}_proj.weight": (h, h) for name in "qkvo"}
         shapes |= {f"{layer}.mlp.{name}_proj.weight": (wide, h) for name in ("gate", "up")}
         shapes[f"{layer}.mlp.down_proj.weight"] = (h, wide)
-    # Philox counts, and its doubles are shifted integers: the same everywhere.
+    # Philox is counter-based, and its doubles are shifted integers: equal everywhere.
     draw = np.random.Generator(np.random.Philox(1))
     arrays = {
         name: ((draw.random(shape) - 0.5) * (12**0.5 * SCALE)).astype(np.float32)

@@ -62,7 +62,7 @@ def _on_cards(job: Job, journal: Journal, cards: int) -> None:
 
 
 def _whole_run(job: Job) -> Path:
-    """The folder of the run of 20 steps, which the first piece that asks for it makes."""
+    """The folder of the run of 20 steps, which the first piece that needs it starts."""
     output = job.shared / "training"
     if not (output / f"checkpoint-{trained.STEPS}").exists():
         shutil.rmtree(output, ignore_errors=True)
@@ -87,7 +87,7 @@ def _compare(job: Job, journal: Journal, name: str, output: Path) -> None:
         beyond = [step for step, (one, other, bound) in enumerate(triples) if not abs(one - other) <= bound]
         step = beyond[0] if beyond else max(range(len(triples)), key=lambda i: abs(found[i] - recorded[i]))
         one, other, bound = triples[step]
-        where = "first beyond what roundings explain at" if beyond else "within what roundings explain; at"
+        where = "first beyond rounding at" if beyond else "within rounding; at"
         journal.judge(
             f"{name}: {quantity}",
             not beyond,
@@ -100,7 +100,7 @@ def _compare(job: Job, journal: Journal, name: str, output: Path) -> None:
 
 
 def record(job: Job) -> dict:
-    """The losses for ``reference``: the fused run, and runs that differ from it in roundings."""
+    """The losses for ``reference``: the fused run, and runs that differ from it by rounding."""
     fused = {"save_strategy": "no"}
     unfused = {**fused, "disable_fused_options": "true"}
     runs = [(fused, 0), (unfused, 0), *((how, seed) for how in (fused, unfused) for seed in (1, 2, 3))]

@@ -70,7 +70,7 @@ def _explained(file: str, json: bool) -> int:
             found = explain.explain(log)
     except OSError as error:
         return _refused(f"{file!r} cannot be read: {error.strerror}")
-    except ValueError as error:  # of a name that no file can have
+    except ValueError as error:  # for names that cannot exist
         return _refused(f"{file!r} cannot be read: {error}")
     print(explain.as_json(found) if json else explain.text(found), end="")
     return explain.exit_code(found)

@@ -1,4 +1,4 @@
-"""The versions of CANN and of its driver in their order.
+"""Versions of CANN and of its driver, and their order.
 
 8.0.RC1 < 8.0.RC2.alpha001 < 8.0.RC2 < 8.0.0 < 8.1.RC1
 """
@@ -9,11 +9,12 @@ import re
 
 PATTERN = re.compile(r"(\d+)\.(\d+)(?:\.(RC|T)?(\d+))?(?:\.(alpha|beta)?(\d+))?", re.IGNORECASE)
 STAGES = {"T": 0, "RC": 1, "": 2}  # trials and release candidates come before the release
-MC2_CANN, MC2_DRIVER = "8.0.RC2", "24.1.RC2"  # from these on, products fused with collectives are documented
+# the first versions that document products fused with collectives
+MC2_CANN, MC2_DRIVER = "8.0.RC2", "24.1.RC2"
 
 
 def is_before(version: str, other: str) -> bool:
-    """Whether ``version`` is the older one; False where one of them is no version, such as ``???``."""
+    """Whether ``version`` is older; False if one of them is not a version, such as ``???``."""
     keys = _order(version), _order(other)
     return None not in keys and keys[0] < keys[1]
 

@@ -1,4 +1,4 @@
-"""Where CANN is installed and which version it is, from its files.
+"""The folder and version of the CANN installation, from its files.
 
 ``version.cfg`` has a line ``toolkit_running_version=[7.3.0.1.231:8.0.RC2]`` for each component, and
 ``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``.
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-NAMED_BY = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # by set_env.sh
+NAMED_BY = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # set by set_env.sh
 FOLDERS = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/cann")
 RUNNING = re.compile(r"^(\w+)_running_version=\[[^\]:]*:([^\]]+)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Cann:
-    """``components`` are the versions of its parts; ``version`` is None where no file says one.
+    """``components`` are the versions of its parts; ``version`` is None if no file contains one.
 
-    ``named_by``: the variable that leads to the folder, empty where it was found at its usual place.
+    ``named_by``: the variable that names the folder, empty if it was found in the default place.
     """
 
     folder: Path
@@ -30,7 +30,8 @@ class Cann:
 
 
 def find_cann(environ: Mapping[str, str], root: Path) -> Cann | None:
-    """What the environment names, else what is at the usual places below ``root``, else None."""
+    """The installation that the environment names, else that in the default places below ``root``, else
+    None."""
     for variable in NAMED_BY:
         if environ.get(variable):
             return _read(Path(environ[variable]), variable)
@@ -55,7 +56,7 @@ def field(text: str, name: str) -> str | None:
 
 
 def content(file: Path) -> str:
-    """The text of the file; none where there is no such file, or it may not be read."""
+    """The text of the file; empty if it does not exist or cannot be read."""
     try:
         return file.read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a check found, and how all findings are shown."""
+"""The result of a check, and the output of all findings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LEVELS = ("error", "warning", "ok")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that ``check`` looked at: ``what`` it is like and, unless it is ok, the ``cure``.
+    """The result of ``check`` on one subject: ``what`` was found and, unless it is ok, the ``cure``.
 
-    ``error``: training as it was asked for cannot work. ``warning``: it works, but slower, or not as the
-    environment seems to ask.
+    ``error``: the requested training cannot work. ``warning``: it works, but slower, or not as the
+    environment suggests.
     """
 
     check: str
@@ -41,12 +41,12 @@ def error(check: str, what: str, cure: str) -> Finding:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 if something is an error, else 0."""
+    """1 if there is an error, else 0."""
     return int(any(finding.level == "error" for finding in findings))
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """A line for each finding, the cure below it, and a line that counts them."""
+    """One line per finding, the cure below it, and a line of counts."""
     lines = []
     for finding in findings:
         lines.append(f"{finding.level:8} {finding.check:12} {finding.what}")

@@ -1,7 +1,6 @@
-"""Asks a process of its own what only a process with paddle knows; whatever becomes of it is an answer.
+"""Gathers the facts that need paddle in a separate process; its crash or hang is a result, too.
 
-Paddle loads device plugins while it is being imported, and a plugin that does not fit ends the process with a
-signal, or never returns.
+Paddle loads device plugins on import, and an incompatible plugin kills the process with a signal, or hangs.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-MARK = "@doctor "  # what the process says begins with it; paddle prints other lines
-# The stages in their order, as the process names them.
+MARK = "@doctor "  # prefix of the process's messages; paddle prints other lines
+# The stages in order, under the process's names for them.
 PADDLE, DEVICE, OPERATORS, HOST_OPERATORS, PADDLENLP = STAGES = (
     "import paddle",
     "a product on the device",
@@ -29,9 +28,9 @@ REASONS = re.compile(r"error|fatal|assert|terminate", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Probe:
-    """``facts`` that the stages gathered, the error of each stage that ``failed``, and how it ended.
+    """``facts`` gathered by the stages, the error of each stage that ``failed``, and how it ended.
 
-    ``ended`` is empty for a process that came to its end; else it says how the stage ``during`` ended it.
+    ``ended`` is empty for a process that finished; else it says how it ended in the stage ``during``.
     """
 
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -40,7 +39,7 @@ class Probe:
     ended: str = ""
 
     def passed(self, stage: str) -> bool:
-        """Whether the stage was reached and did what it should; without paddle none is."""
+        """Whether the stage was reached and succeeded; without paddle none is."""
         if stage in self.failed or PADDLE in self.failed:
             return False
         return not self.ended or STAGES.index(stage) < STAGES.index(self.during)
@@ -52,12 +51,12 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def run_probe(environ: Mapping[str, str], timeout: float, stages: Sequence[str] = STAGES) -> Probe:
-    """Goes through ``stages`` in a new process with the environment ``environ``, for ``timeout`` seconds."""
+    """Runs ``stages`` in a new process with the environment ``environ``, for at most ``timeout`` seconds."""
     command = python("llm_npu.doctor.probe_program", *stages)
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired as late:
-        return _read(late.stdout or b"", f"did not come to an end within {timeout:g} s")
+        return _read(late.stdout or b"", f"did not end within {timeout:g} s")
     if done.returncode == 0:
         return _read(done.stdout, "")
     return _read(done.stdout, _how_it_ended(done.returncode) + _last_words(done.stderr))
@@ -74,10 +73,11 @@ def _how_it_ended(code: int) -> str:
 
 
 def _last_words(stderr: bytes) -> str:
-    """The line that says why, if there is one: a C++ exception's text, else the last line with a message."""
+    """The line with the reason, if there is one: a C++ exception's text, else the last line with a
+    message."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
-    errors = [line for line in lines if REASONS.search(line)]  # not what paddle warns of
+    errors = [line for line in lines if REASONS.search(line)]  # skips paddle's warnings
     words = (thrown or errors or [""])[-1]
     return f": {words[:SHOWN]}" if words else ""
 

@@ -1,6 +1,6 @@
-"""The program of the process that ``probe`` starts: goes through the stages that it is given, and says how.
+"""The program of the process that ``probe`` starts: runs the given stages and reports on each.
 
-What it says is a line of JSON at the beginning and at the end of each stage, because the process may end in
+It prints a line of JSON at the beginning and at the end of each stage, because the process may die in
 between.
 """
 
@@ -16,7 +16,7 @@ from .probe import DEVICE, HOST_OPERATORS, MARK, OPERATORS, PADDLE, PADDLENLP, S
 
 
 def say(**what) -> None:
-    print(f"\n{MARK}{json.dumps(what)}", flush=True)  # paddle may have left a line unfinished
+    print(f"\n{MARK}{json.dumps(what)}", flush=True)  # paddle may have left an unfinished line
 
 
 def import_paddle() -> dict:
@@ -26,7 +26,7 @@ def import_paddle() -> dict:
 
 
 def compute() -> dict:
-    """A product on the device that the environment gives, and its answer."""
+    """Computes a product on the device that the environment selects, and checks the result."""
     import paddle
 
     has_npu = "npu" in paddle.device.get_all_custom_device_type()
@@ -54,7 +54,7 @@ def host_operators() -> dict:
 
 def import_paddlenlp() -> dict:
     import paddlenlp
-    import paddlenlp.transformers  # what the trainer needs of it
+    import paddlenlp.transformers  # the parts of it that the trainer needs
 
     return {"paddlenlp": paddlenlp.__version__}
 
@@ -73,10 +73,10 @@ def main(stages: list[str]) -> int:
         say(begins=stage)
         try:
             facts = RUN[stage]()
-        except Exception as error:  # every failure is an answer
+        except Exception as error:  # every failure is a result
             say(failed={stage: f"{type(error).__name__}: {_first_line(error)}"})
             if stage == PADDLE:
-                return 0  # nothing else can be asked
+                return 0  # nothing else can be probed
         else:
             say(facts=facts)
     return 0

@@ -1,4 +1,5 @@
-"""What is examined: an environment, a machine, and the device and folder that a run would use."""
+"""The subject of an examination: an environment, a machine, and the device and folder that a run would
+use."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from paddle_fused import virtual_npu
 from .cann import Cann, find_cann
 from .probe import Probe, run_probe
 
-TIMEOUT = 180.0  # seconds: paddle and paddlenlp take about ten where nothing else runs
-DISK_GB = 10.0  # a checkpoint of a model of 500 million parameters, with its optimizer, and the next one
+TIMEOUT = 180.0  # seconds: paddle and paddlenlp take about ten on an idle machine
+DISK_GB = 10.0  # a checkpoint of a model with 500 million parameters and its optimizer, and the next one
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The fields but ``environ`` are those of the command line, with its defaults."""
+    """All fields except ``environ`` are those of the command line, with its defaults."""
 
     environ: Mapping[str, str]
     device_name: str = "npu"
@@ -35,13 +36,14 @@ class Setup:
 
     @cached_property
     def device(self) -> Device:
-        """The device that the run would take; ValueError says why there is none."""
+        """The device that the run would use; ValueError with the reason if there is none."""
         count = virtual_npu.device_count(self.environ)
         return device.decide(self.device_name, self.card, virtual_npu.is_active(), count)
 
     @property
     def kind(self) -> str:
-        """card, virtual or cpu; virtual where no device can be told, since that needs the least."""
+        """card, virtual or cpu; virtual if no device can be determined, since it has the fewest
+        requirements."""
         try:
             return self.device.kind
         except ValueError:
@@ -54,15 +56,15 @@ class Setup:
 
     @property
     def cann_level(self) -> str | None:
-        """The version of CANN that the operators of the device follow; None if nobody can tell."""
+        """The version of CANN that the device's operators follow; None if unknown."""
         if self.kind == "virtual":
             return virtual_npu.cann_level(self.environ)
         return self.cann.version if self.cann else None
 
     def variables_of_device(self) -> dict[str, str]:
-        """What a process needs in its environment to have the device.
+        """The environment that a process needs to use the device.
 
-        RuntimeError and ValueError say why the virtual NPU cannot be had.
+        RuntimeError and ValueError with the reason if the virtual NPU is not available.
         """
         if self.device.kind == "virtual":
             return virtual_npu.environment(self.environ)
@@ -70,10 +72,10 @@ class Setup:
 
     @cached_property
     def probe(self) -> Probe:
-        """What a process with paddle, and with the device if it can be had, answers."""
+        """The probe of a process with paddle, and with the device if it is available."""
         try:
             variables = self.variables_of_device()
-        except (RuntimeError, ValueError):  # the checks of device and plugin say why
+        except (RuntimeError, ValueError):  # the checks of device and plugin report why
             variables = {"CUSTOM_DEVICE_ROOT": ""}
         quiet = {"GLOG_minloglevel": "2", "VIRTUAL_NPU_QUIET": "1"}
         return run_probe({**self.environ, **quiet, **variables}, self.timeout)

@@ -1,4 +1,4 @@
-"""Tensors and operators that would leave the NPU's cores because of their dtype, and where they come from.
+"""Tensors and operators that would leave the NPU's cores because of their dtype, and their origin.
 
     report = audit(model, optimizer, sample)     # before the first step
     print(report)

@@ -20,14 +20,14 @@ from .watch import watch
 
 
 def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
-    """What of this model would leave a card's cores because of its dtype. Nothing is cast or changed.
+    """Reports the parts of this model that would leave a card's cores because of their dtype. It changes
+    nothing.
 
-    Looked at are parameters, buffers and other tensors and arrays in the layers, the default dtype, the
-    states and the learning rate of ``optimizer``, the scale of ``scaler`` (a GradScaler), and with a
-    ``sample`` (a dictionary of arguments, a list or tuple of them, or one tensor) the sample and the
-    operators of one call of the model without gradients. Of a model made by ``paddle.jit.to_static``, the
-    operators are those of the program captured for the sample; it is not run. ValueError for a model that is
-    no layer.
+    It covers parameters, buffers and other tensors and arrays in the layers, the default dtype, the states
+    and the learning rate of ``optimizer``, the scale of ``scaler`` (a GradScaler), and with a ``sample`` (a
+    dictionary of arguments, a list or tuple of them, or one tensor) the sample and the operators of one call
+    of the model without gradients. For a model made by ``paddle.jit.to_static``, the operators are those of
+    the program captured for the sample; it is not run. ValueError for a model that is not a layer.
     """
     if not isinstance(model, nn.Layer):
         raise UserError(f"audit takes a paddle.nn.Layer, not a {type(model).__name__}; give the model itself")
@@ -46,15 +46,14 @@ def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
 
 
 def audit_program(program, model: nn.Layer | None = None) -> Report:
-    """The operators of a PIR program that would leave a card's cores, with the lines that made them.
+    """The operators of a PIR program that would leave a card's cores, with the lines that created them.
 
-    ``model``: the layers among which to look for the one that an operator belongs to. ValueError for another
-    kind of program.
+    ``model``: the layers to search for an operator's layer. ValueError for another kind of program.
     """
     if not isinstance(program, paddle.pir.Program):
         raise UserError(
-            f"audit_program takes a program of PIR, not a {type(program).__name__}; give the main_program of "
-            "a concrete program, or paddle.static.default_main_program() under FLAGS_enable_pir_api=1"
+            f"audit_program takes a PIR program, not a {type(program).__name__}; give the main_program of a "
+            "concrete program, or paddle.static.default_main_program() under FLAGS_enable_pir_api=1"
         )
     count = len(program.global_block().ops)
     return report_of(programs.of_program(program, model), f"a program of {count} operators")
@@ -73,14 +72,15 @@ def _of_call(model: nn.Layer, sample) -> tuple[Finding, ...]:
 
 
 def _captured(forward: StaticFunction, args: tuple, kwargs: dict):
-    """The program of one call. What follows bytecode has no whole one: the function is captured anew."""
+    """The program of one call. SOT, which follows bytecode, has no whole one: the function is captured
+    anew."""
     if isinstance(forward, SymbolicStaticFunction):
         forward = ASTStaticFunction(forward.dygraph_function)
     return forward.get_concrete_program(*args, **kwargs)[0].main_program
 
 
 def arguments_of(sample) -> tuple[tuple, dict]:
-    """The arguments that a sample stands for: ``model(*args, **kwargs)``."""
+    """The arguments that a sample represents: ``model(*args, **kwargs)``."""
     if isinstance(sample, Mapping):
         return (), dict(sample)
     return (tuple(sample) if isinstance(sample, (list, tuple)) else (sample,)), {}

@@ -15,14 +15,14 @@ from .audit import audit
 from .report import Report
 from .watch import Watch, watch
 
-STEPS_ON_A_CARD = 2  # its hooks cost a little with every operator
+STEPS_ON_A_CARD = 2  # its hooks add a little time to every operator
 
 
 class DtypeCheck(TrainerCallback):
-    """Says with ``say(line)`` whether dtypes keep the model on the NPU's cores, and warns where they do not.
+    """Reports with ``say(line)`` whether dtypes keep the model on the NPU's cores, with a warning otherwise.
 
-    Before the first step the model and the optimizer are looked at; kernels are watched on the virtual NPU to
-    the end, where the watch costs nothing as long as there is nothing to say, elsewhere for two steps.
+    Before the first step the model and the optimizer are audited. Kernels are watched on the virtual NPU to
+    the end, where the watch is free as long as there is nothing to report; elsewhere for two steps.
     """
 
     def __init__(self, say: Callable[[str], None]):
@@ -34,7 +34,7 @@ class DtypeCheck(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
         self._first = state.global_step
         self._tell(audit(model, optimizer))
-        # Of several processes, the first says it in the end: each would warn of the same lines.
+        # With several processes, only the first one reports: each would warn of the same lines.
         action = "warn" if ranks.count() == 1 else "collect"
         self._watch = watch(model, action).__enter__()
 

@@ -1,4 +1,4 @@
-"""Watches operators as Python calls them: on a card and on the CPU, which do not report their kernels."""
+"""Watches operators at their Python calls: on a card and on the CPU, which do not report their kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddle import _C_ops
 from .placing import Call
 from .tensors import dtype_of
 
-# What the operators of Python's arithmetic call; Paddle computes them in C++.
+# The operators behind Python's arithmetic; Paddle computes them in C++.
 ARITHMETIC = {
     "add": "add",
     "sub": "subtract",
@@ -36,9 +36,10 @@ Tell = Callable[[str, Call], None]
 
 
 class OperatorHooks:
-    """A context in which ``tell(kernel, call)`` hears of operators that a card would not run on its cores.
+    """A context in which ``tell(kernel, call)`` is called for operators that a card would not run on its
+    cores.
 
-    Heard are the functions of ``paddle._C_ops``, wherever in Paddle and PaddleNLP they have been imported to,
+    Hooked are the functions of ``paddle._C_ops``, wherever in Paddle and PaddleNLP they have been imported,
     and the methods of tensors: forward computations and optimizers, in dygraph. ``tell`` is called on the
     caller's stack, after the operator.
     """
@@ -94,7 +95,7 @@ def _functions() -> Iterator[tuple[object, str, str]]:
 
 
 def _methods() -> Iterator[tuple[object, str, str]]:
-    """The tensor's type, name and kernel of each of its methods that Paddle has in C++."""
+    """The tensor's type, name and kernel of each of its methods that Paddle implements in C++."""
     for name, method in list(vars(paddle.Tensor).items()):
         if not isinstance(method, (MethodDescriptorType, WrapperDescriptorType)):
             continue

@@ -16,7 +16,7 @@ DIALECT = "pd_op."
 def of_program(program, model: nn.Layer | None = None) -> Iterator[Finding]:
     """One finding for each such operator of ``program`` (a ``paddle.pir.Program``) and of its inner blocks.
 
-    ``model``: where to look for the layer that an operator belongs to.
+    ``model``: the layers to search for an operator's layer.
     """
     for operator in _operators(program.global_block()):
         if operator.name().startswith(DIALECT):
@@ -43,7 +43,7 @@ def _of_operator(operator, model: nn.Layer | None) -> Iterator[Finding]:
 
 
 def _is_tensor(value) -> bool:
-    """Whether it is a tensor of the device: some numbers, such as the ends of a range, are on the host."""
+    """Whether it is a tensor on the device: some scalars, such as the ends of a range, are on the host."""
     if not value.initialized() or not value.is_dense_tensor_type():
         return False
     maker = value.get_defining_op()

@@ -1,4 +1,4 @@
-"""What an audit or a watch has found."""
+"""The findings of an audit or a watch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Finding:
     """One tensor or one operator that would leave the NPU's cores.
 
     ``kind``: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
-    scaling, input or operator. ``name``: of the tensor, or of the kernel. ``layer``: the path of the layer
-    in the model, "" where none is known. ``place``: "aicpu" or "host". ``source``: the line of Python, None
-    where there is no such line. ``born``: an operator that makes float64 from other dtypes, or a tensor
-    that is one; others compute with float64 that comes from elsewhere. ``count``: how often it was met.
+    scaling, input or operator. ``name``: of the tensor, or of the kernel. ``layer``: the path of the layer in
+    the model, "" if unknown. ``place``: "aicpu" or "host". ``source``: the line of Python, None if there is
+    none. ``born``: an operator that makes float64 from other dtypes, or a tensor that is one; others compute
+    with float64 from elsewhere. ``count``: number of occurrences.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Finding:
 
     @property
     def bytes(self) -> int | None:
-        """Of the tensor; None when its shape is not known."""
+        """The bytes of the tensor; None if its shape is unknown."""
         if self.shape is None or any(size < 0 for size in self.shape):
             return None
         return math.prod(self.shape) * _size(self.dtype)
@@ -75,7 +75,7 @@ class Finding:
         return dataclasses.asdict(self) | more
 
 
-# What to do about a tensor of each kind.
+# The cure for a tensor of each kind.
 FIXES = {
     "parameter": "create it with dtype='{narrow}', or call model.to(dtype='{narrow}')",
     "buffer": "make it with paddle.to_tensor(array, dtype='{narrow}'): NumPy's arrays are float64",
@@ -91,7 +91,7 @@ FIXES = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, what makes float64 first; ``checked`` says in words what was looked at."""
+    """The findings, origins of float64 first; ``checked`` describes what was examined."""
 
     findings: tuple[Finding, ...]
     checked: str
@@ -126,7 +126,7 @@ class Report:
 
 
 def report_of(findings: Iterable[Finding], checked: str) -> Report:
-    """The report with equal sites joined, those that make float64 first."""
+    """The report with equal sites joined, origins of float64 first."""
     sites: dict[Finding, int] = {}
     for finding in findings:
         site = dataclasses.replace(finding, count=0)

@@ -21,7 +21,7 @@ from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
 import paddle_fused
 
-# Whose lines say nothing: the line that called them is the one to look at.
+# Packages whose lines are not informative: their caller's line is reported.
 FOLDERS = tuple(
     f"{folder}/"
     for folder in (
@@ -50,7 +50,7 @@ class Source:
 @functools.cache
 def is_inside(file: str) -> bool:
     """Whether the file belongs to Paddle, NumPy, the standard library, the operators or this package."""
-    # Paddle's decorators, which before 3.2 are made by a package of that name.
+    # Paddle's decorators, which before 3.2 come from a package of that name.
     if file.startswith("<") or re.search(r"/(site|dist)-packages/decorator(\.py$|/)", file):
         return True
     if file.startswith(FOLDERS):
@@ -59,14 +59,14 @@ def is_inside(file: str) -> bool:
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame and those that called it, the innermost first."""
+    """The frame and its callers, the innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def of_frame(frame: FrameType | None) -> Source | None:
-    """The innermost line outside the libraries; of a function rewritten by to_static, the original's."""
+    """The innermost line outside the libraries; for a function rewritten by to_static, the original's."""
     for each in frames(frame):
         found = _original(each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
         if not is_inside(found.file):
@@ -96,7 +96,7 @@ _CALL = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function
 
 
 def of_callstack(callstack: Sequence[str]) -> Source | None:
-    """The innermost line outside the libraries, of an operator whose calls are listed outermost first."""
+    """The innermost line outside the libraries, for an operator whose call stack is outermost first."""
     for entry in reversed(callstack):
         call = _CALL.match(entry)
         if call:
@@ -114,7 +114,7 @@ def _original(file: str, line: int, function: str) -> Source:
 
 
 def layer_of_source(source: Source | None, model: nn.Layer | None) -> str:
-    """The path of the layer whose class holds the line, with * for the numbers of several; "" for none."""
+    """The path of the layer whose class contains the line, with * for the numbers of several; "" for none."""
     if source is None or model is None:
         return ""
     found = [path for path, layer in model.named_sublayers() if _holds(type(layer), source)]
@@ -140,10 +140,10 @@ def _lines(kind: type) -> tuple[str, int, list[str]] | None:
 
 
 def of_attribute(path: str, layer: nn.Layer, name: str, model: nn.Layer) -> Source | None:
-    """The line of the layer's class that makes its attribute ``name``.
+    """The line of the layer's class that creates its attribute ``name``.
 
-    For a layer of Paddle's own, such as nn.Linear, the line that makes the layer; None where no line can be
-    found, as for what is set from outside.
+    For one of Paddle's own layers, such as nn.Linear, the line that creates the layer; None if no line can be
+    found, for example if the attribute is set from outside.
     """
     source = assignment(type(layer), name)
     while source is None and path:
@@ -163,13 +163,13 @@ def assignment(kind: type, name: str) -> Source | None:
 
 @functools.cache
 def mention(kind: type, text: str) -> Source | None:
-    """The first line of the class, or of the nearest base outside the libraries, that holds the string."""
+    """The first line of the class, or of the nearest base outside the libraries, that contains the string."""
     found = (s for s, node in _nodes(kind) if isinstance(node, ast.Constant) and node.value == text)
     return next(found, None)
 
 
 def _nodes(kind: type) -> Iterator[tuple[Source, ast.AST]]:
-    """The syntax of the class and of its bases outside the libraries, the nearest first, by lines."""
+    """The syntax trees of the class and of its bases outside the libraries, the nearest first, by lines."""
     for base in kind.__mro__:
         where = _lines(base)
         if where is None or is_inside(where[0]):

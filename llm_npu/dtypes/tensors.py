@@ -14,7 +14,7 @@ from .report import WIDE, Finding
 
 
 def dtype_of(value: object) -> str | None:
-    """The name of a tensor's or an array's dtype, "float64"; None for what is neither."""
+    """The name of a tensor's or an array's dtype, "float64"; None for other values."""
     if isinstance(value, paddle.Tensor):
         return _name(value.dtype)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -35,7 +35,7 @@ def found(kind: str, name: str, value: object, layer: str = "", source=None) -> 
 
 
 def of_model(model: nn.Layer) -> Iterator[Finding]:
-    """Parameters, buffers and other attributes of its layers that are tensors or arrays."""
+    """Parameters, buffers and other attributes of the layers that are tensors or arrays."""
     for path, layer in model.named_sublayers(include_self=True):
         kinds = (("parameter", layer._parameters), ("buffer", layer._buffers), ("constant", vars(layer)))
         for kind, values in kinds:
@@ -48,14 +48,14 @@ def of_model(model: nn.Layer) -> Iterator[Finding]:
 
 
 def of_default_dtype() -> Iterator[Finding]:
-    """That of tensors which are made of Python floats."""
+    """The default dtype, which tensors made of Python floats have."""
     default = paddle.get_default_dtype()
     if default in WIDE:
         yield Finding("default dtype", "paddle.get_default_dtype()", default, "aicpu")
 
 
 def of_optimizer(optimizer) -> Iterator[Finding]:
-    """Its states, master weights, learning rates, and what the schedule keeps."""
+    """The optimizer's states, master weights, learning rates, and the schedule's attributes."""
     inner = optimizer
     while hasattr(inner, "_inner_opt"):  # a wrapper for several processes
         inner = inner._inner_opt
@@ -79,7 +79,7 @@ def of_optimizer(optimizer) -> Iterator[Finding]:
 
 
 def of_scaler(scaler) -> Iterator[Finding]:
-    """What a GradScaler multiplies the loss with."""
+    """The loss scale of a GradScaler."""
     for name, value in vars(scaler).items():
         yield from found("loss scaling", f"{type(scaler).__name__}.{name.lstrip('_')}", value)
 

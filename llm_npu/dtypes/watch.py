@@ -1,4 +1,4 @@
-"""Checks what runs: every kernel on the virtual NPU; operators and the plugin's own log on a card."""
+"""Watches running code: every kernel on the virtual NPU; operators and the plugin's own log on a card."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Action = Literal["warn", "error", "collect"]
 
 
 def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
-    """A context in which every operator that would leave a card's cores because of a dtype is noted.
+    """A context that records every operator that would leave a card's cores because of a dtype.
 
-    ``action``: "warn" gives one ``AICPUWarning`` for each site (operator, layer, line) and counts it
-    afterwards, "error" raises RuntimeError at the operator, "collect" only notes. ``model`` gives the layers
-    their paths. On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or
-    captured; on a card and on the CPU the operators that Python calls, and on a card what paddle-custom-npu
-    logs of float64 (``llm_npu.core.plugin_log``). ValueError for another action.
+    ``action``: "warn" gives one ``AICPUWarning`` per site (operator, layer, line) and then only counts,
+    "error" raises RuntimeError at the operator, "collect" only records. ``model`` gives the layers their
+    paths. On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or
+    captured; on a card and on the CPU the operators that Python calls, and on a card the float64 entries in
+    paddle-custom-npu's log (``llm_npu.core.plugin_log``). ValueError for another action.
     """
     if action not in get_args(Action):
         raise UserError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")
@@ -43,7 +43,7 @@ def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
 
 
 class Watch:
-    """See `watch`. ``report()`` is what was noted so far."""
+    """See `watch`. ``report()`` is the record so far."""
 
     def __init__(self, model: nn.Layer | None, action: Action):
         self._model, self._action = model, action
@@ -53,7 +53,7 @@ class Watch:
         self._programs: dict[int, tuple] = {}  # id of a captured program -> it and its findings
         self._logged = plugin_log.AICPULines()
         self._running = contextlib.ExitStack()
-        self._thread: int | None = None  # that watches
+        self._thread: int | None = None  # the watching one
 
     def __enter__(self) -> Watch:
         self._thread = threading.get_ident()
@@ -74,11 +74,11 @@ class Watch:
         self.stop()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._running.close()
 
     def report(self) -> Report:
-        """The sites with their counts; those that make float64 come first."""
+        """The sites with their counts; origins of float64 come first."""
         logged = [
             Finding("operator", name, "float64", "aicpu", born=False, count=count)
             for name, count in self._logged.tensors.items()
@@ -108,7 +108,8 @@ class Watch:
         return self._note(found)
 
     def _lines_of(self, program, fallback: HostFallback) -> list[Finding]:
-        """The operators of a captured program that the kernel may be: it runs with no Python on the stack."""
+        """The candidates among the operators of a captured program: its kernels run without Python on the
+        stack."""
         if id(program) not in self._programs:
             self._programs[id(program)] = program, list(of_program(program, self._model))
         found = self._programs[id(program)][1]
@@ -126,7 +127,7 @@ class Watch:
             raise RuntimeError(str(found))
 
     def _note(self, found: Finding) -> bool:
-        """Counts the site, says it the first time, and returns whether it is refused."""
+        """Counts the site, reports it the first time, and returns whether it is an error."""
         site = found.name, found.dtype, found.place, found.layer, found.source
         self._sites.setdefault(site, found)
         self._counts[site] += 1
@@ -138,7 +139,7 @@ class Watch:
 
 @contextlib.contextmanager
 def _vlog() -> Iterator[None]:
-    """The plugin logs its operators."""
+    """Makes the plugin log its operators."""
     paddle.base.core.set_vlog_level({plugin_log.MODULE: plugin_log.LEVEL})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tools for wrong numbers: which layer and operator, and from which step on.
+"""Tools for numerical errors: they find the layer, the operator and the first step.
 
     nan_inf.py        stops at the first NaN or infinity (--check_nan_inf)
     both_ways.py      runs a step with and without fused operators (--compare_with)

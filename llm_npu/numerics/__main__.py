@@ -19,7 +19,7 @@ from llm_npu.core.errors import UserError
 
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
-    from .comparison import compare  # not above: --help needs no numpy
+    from .comparison import compare  # a late import: --help needs no numpy
     from .dumped import dumps
 
     if not arguments.roundings > 0:
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     if not both:
         raise UserError(
             f"{arguments.first} has {', '.join(first)}, and {arguments.second} has {', '.join(second)}: "
-            "no step and rank is in both."
+            "they have no step and rank in common."
         )
     found = {
         place: compare(
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         print(f"{place}:")
         print("\n".join(f"  {line}" for line in comparison.lines(arguments.shown)))
     for place in sorted({*first, *second} - {*both}):
-        print(f"{place}: in one of both only")
+        print(f"{place}: in only one of the two")
     if arguments.json:
         rows = {
             place: [asdict(each) | {"parts": each.parts} for each in comparison.differences]

@@ -1,9 +1,9 @@
-"""Runs a step both ways, with the same weights, batch and random state, and reports where they differ.
+"""Runs a step in two ways, with the same weights, batch and random state, and reports the differences.
 
 The first way is that of the run. The second is ``composed``, the fused operators computed by plain Paddle, or
-``stock``, PaddleNLP's own layers. The second runs twice more with perturbed roundings, to measure the effect
+``stock``, PaddleNLP's own layers. The second runs twice more with perturbed rounding, to measure the effect
 of rounding alone (``comparison``). Experts are chosen as in the first (``routing``). The weights do not
-change, and the run continues as if nothing had happened.
+change, and the run continues unaffected.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .routing import Choices
 
 COMPOSED, STOCK = "composed", "stock"
 OTHER_ROUNDINGS = (1, 2)  # seeds
-OF_EXPERTS = ".experts."  # in the names of layers that get as many rows as are routed to them
+OF_EXPERTS = ".experts."  # in names of layers whose inputs are the rows routed to them
 
 
 class CompareWith(TrainerCallback):
-    """Compares the first micro batch that ``trainer`` gets both ways, and gives ``say`` the lines.
+    """Compares both ways on the first micro batch of ``trainer``, and passes the lines to ``say``.
 
-    ``way``: "composed" or "stock". ``switches`` of ``surgery.apply_fused_kernels``, and ``report``, what it
-    returned. Forward and backward run four times before the first step; recordings of all layers are held on
+    ``way``: "composed" or "stock". ``switches``: those of ``surgery.apply_fused_kernels``; ``report``: its
+    result. Forward and backward run four times before the first step; recordings of all layers are kept on
     the host meanwhile.
     """
 
@@ -52,7 +52,7 @@ class CompareWith(TrainerCallback):
         before = random_state()
         comparison = self._compare(inputs)
         set_random_state(before)
-        paddle_fused.reset_what_ran()  # the records are the run's
+        paddle_fused.reset_what_ran()  # the run's own records
         if virtual_npu.is_active():
             virtual_npu.reset_kernel_record()
         lines = [f"compare  the first batch as it is, and {self._way}:"]
@@ -60,16 +60,16 @@ class CompareWith(TrainerCallback):
         self._tell(lines, bool(comparison.parted))
 
     def lines(self, comparison: Comparison) -> list[str]:
-        """The findings, and what is fused in the layer where the ways part first."""
+        """The findings, and what is fused in the first layer that differs."""
         lines = comparison.lines()
         if self._choices.count:
             lines.append(
                 f"of {self._choices.count:,} choices of experts, {self._way} would make "
-                f"{self._choices.otherwise:,} otherwise; those of the run are taken in both"
+                f"{self._choices.otherwise:,} differently; those of the run are used in both"
             )
         if self._other_rows:
             lines.append(
-                f"{self._other_rows:,} of experts are not compared: both ways arrange their rows otherwise"
+                f"{self._other_rows:,} of experts are not compared: the two ways order their rows differently"
             )
         if comparison.parted:
             layer = comparison.parted[0].name.partition("/")[2].partition(" ")[0].partition("[")[0]
@@ -107,14 +107,14 @@ class CompareWith(TrainerCallback):
         trainer = self._trainer
         set_random_state(state)
         disturbed = nullcontext() if seed is None else other_roundings(trainer.model, seed)
-        with disturbed, recording(trainer.model) as found:  # so what is recorded is disturbed
+        with disturbed, recording(trainer.model) as found:  # so the recordings include the perturbation
             trainer.training_step(trainer.model_wrapped, dict(inputs), step_control=0)
         found.add_weight_gradients(trainer.model)
         trainer.optimizer.clear_grad()
         return found
 
     def _tell(self, lines: list[str], parted: bool) -> None:
-        """The first process's findings, and those of others where the ways part."""
+        """The first process's findings, and those of others with differences."""
         for rank, (theirs, worth) in enumerate(Ranks.of_run().gather((lines, parted))):
             if rank == 0 or worth:
                 for line in theirs:
@@ -123,7 +123,7 @@ class CompareWith(TrainerCallback):
 
 @contextmanager
 def second_way(model, way: str, switches: Mapping[str, bool]) -> Iterator[None]:
-    """Inside, ``model`` computes the second way."""
+    """Context in which ``model`` computes the second way."""
     if way == COMPOSED:
         with paddle_fused.use_backend("composed", strict=True):
             yield
@@ -136,7 +136,7 @@ def second_way(model, way: str, switches: Mapping[str, bool]) -> Iterator[None]:
 
 
 def _for_stock(inputs: Mapping) -> dict:
-    """With a mask that PaddleNLP's own attention takes in place of ``masks.documents``."""
+    """Replaces ``masks.documents`` by a mask that PaddleNLP's own attention accepts."""
     mask = inputs.get("attention_mask")
     if mask is None or isinstance(mask, (paddle.Tensor, np.ndarray)):
         return dict(inputs)

@@ -1,7 +1,7 @@
-"""Where two recordings of a step differ by more than rounding.
+"""Finds where two recordings of a step differ by more than rounding.
 
 Distances are root mean squares over the elements of a tensor. Given yardsticks, recordings of the second way
-with perturbed roundings (``rounding.other_roundings``), a tensor of n elements may differ by
+with perturbed rounding (``rounding.other_roundings``), a tensor of n elements may differ by
 
     allowed = (2 + 80 / n^2) max over yardsticks (distance from the second) + rounding of its largest element
 
@@ -34,7 +34,7 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor of both recordings. ``distance`` is NaN where a value is, or where the shapes differ."""
+    """One tensor of both recordings. ``distance`` is NaN if a value is, or if the shapes differ."""
 
     name: str
     dtype: str
@@ -50,7 +50,7 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """Of what rounding explains; more than 1 where they part."""
+        """The distance relative to the allowed one; more than 1 is a difference."""
         if self.same_bits:
             return 0.0
         return self.distance / self.allowed if self.allowed else float("inf")
@@ -69,7 +69,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The tensors of both recordings, in the order in which they arose; ``alone``: names that one lacks."""
+    """The tensors of both recordings, in recording order; ``alone``: names that one of them lacks."""
 
     differences: Sequence[Difference]
     alone: Sequence[str]
@@ -79,12 +79,12 @@ class Comparison:
         return [each for each in self.differences if each.parts]
 
     def lines(self, shown: int = SHOWN) -> list[str]:
-        """The findings in words, without a heading."""
+        """The findings as sentences, without a heading."""
         count, same = len(self.differences), sum(each.same_bits for each in self.differences)
         lines = [f"{count:,} tensors compared, {same:,} of them are the same bit for bit"]
         if self.alone:
             first = ", ".join(self.alone[:3]) + (", ..." if len(self.alone) > 3 else "")
-            lines.append(f"{len(self.alone):,} are in one of both only: {first}")
+            lines.append(f"{len(self.alone):,} are in only one of the two: {first}")
         if not self.parted:
             worst = max(self.differences, key=lambda each: each.share, default=None)
             near = f"; the furthest is {worst.place}, {worst.share:.0%} of that" if worst else ""
@@ -102,7 +102,8 @@ def compare(
     yardsticks: Sequence[Mapping[str, np.ndarray]] = (),
     roundings: float = ROUNDINGS,
 ) -> Comparison:
-    """``first`` against ``second``, in the order of the second: outputs, then gradients as they come back."""
+    """Compares ``first`` with ``second``, in the order of the second: outputs, then gradients in backward
+    order."""
     differences = []
     for name in second:
         if name in first:
@@ -113,13 +114,13 @@ def compare(
 
 
 def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], roundings: float) -> Difference:
-    dtype = max(dtype_of(first), dtype_of(second), key=ROUNDING.__getitem__)  # the coarser one
+    dtype = max(dtype_of(first), dtype_of(second), key=ROUNDING.__getitem__)  # the coarser dtype
     reference = as_float64(second)
     size, largest = _rms(reference), np.abs(reference).max(initial=0.0)
     if first.shape != second.shape:
         return Difference(name, dtype, float("nan"), 0.0, size, False)
     same = first.dtype == second.dtype and first.tobytes() == second.tobytes()
-    with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which no bound allows
+    with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which exceeds every bound
         distance = 0.0 if same else _rms(as_float64(first) - reference)
         others = [_rms(as_float64(each) - reference) for each in yardsticks]
     rounding = ROUNDING[dtype] * largest

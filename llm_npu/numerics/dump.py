@@ -1,4 +1,4 @@
-"""Writes recordings of steps to files, to compare runs on other machines, devices or versions.
+"""Writes recordings of steps to files, for comparison with runs on other machines, devices or versions.
 
     <output_dir>/tensors/step-3/rank-0/model.safetensors     the arrays, by their names in ``recording``
     <output_dir>/tensors/step-3/rank-0/order.json            the names, in the order of recording
@@ -27,7 +27,7 @@ FOLDER = "tensors"
 
 
 class Dump(TrainerCallback):
-    """Writes the recordings of the optimizer steps ``steps``, counted from 1, of ``model``."""
+    """Writes recordings of the optimizer steps ``steps``, counted from 1, of ``model``."""
 
     def __init__(self, model, output_dir: str | Path, steps: range):
         self._model, self._folder, self._steps = model, Path(output_dir) / FOLDER, steps
@@ -50,7 +50,7 @@ class Dump(TrainerCallback):
 
 
 def write(recorded: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Write a recording into ``folder``, which is made."""
+    """Write a recording into ``folder``, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     stored.write(recorded, folder)
     (folder / ORDER).write_text(json.dumps(list(recorded)))

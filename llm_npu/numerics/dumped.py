@@ -11,12 +11,12 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_json
 
-FILE, ORDER = "model.safetensors", "order.json"  # the first as models.paddlenlp.stored names it
-OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"  # what the names of arrays begin with
+FILE, ORDER = "model.safetensors", "order.json"  # the first is the name in models.paddlenlp.stored
+OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"  # prefixes of array names
 
 
 class Dumped(Mapping[str, np.ndarray]):
-    """The recording in a folder; an array is read when it is asked for. ValueError if there is none."""
+    """The recording in a folder; arrays are read on demand. ValueError if there is none."""
 
     def __init__(self, folder: Path):
         try:
@@ -24,7 +24,7 @@ class Dumped(Mapping[str, np.ndarray]):
         except OSError as error:
             raise UserError(f"{folder / ORDER} cannot be read: {error}") from None
         if not isinstance(self._order, list) or not all(isinstance(name, str) for name in self._order):
-            raise UserError(f"{folder / ORDER} must hold a list of names")
+            raise UserError(f"{folder / ORDER} must contain a list of names")
         self._arrays = Reader([folder / FILE])
         if set(self._order) != set(self._arrays):
             raise UserError(f"{folder}: {ORDER} and {FILE} do not name the same tensors")
@@ -42,12 +42,12 @@ class Dumped(Mapping[str, np.ndarray]):
 def dumps(folder: str | Path) -> dict[str, Dumped]:
     """{place below ``folder``: recording}, in the order of steps and ranks; "." is ``folder`` itself.
 
-    ValueError when there is none.
+    ValueError if there is none.
     """
     root = Path(folder)
     places = [file.parent.relative_to(root) for file in root.rglob(ORDER)]
     if not places:
-        raise UserError(f"{folder} holds no dump of --dump_tensors: there is no {ORDER} in it or below it")
+        raise UserError(f"{folder} contains no dump of --dump_tensors: there is no {ORDER} in it or below it")
     return {str(place): Dumped(root / place) for place in sorted(places, key=_number_of_each_part)}
 
 
@@ -60,12 +60,12 @@ def _number_of_each_part(place: Path) -> list[tuple[int, str]]:
 
 
 def as_float64(array: np.ndarray) -> np.ndarray:
-    """The values of a recorded array; every floating-point dtype fits."""
+    """The values of a recorded array, for every floating-point dtype."""
     if array.dtype == np.uint16:
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float64)
 
 
 def dtype_of(array: np.ndarray) -> str:
-    """Paddle's name of the dtype of a recorded array."""
+    """Paddle's name for the dtype of a recorded array."""
     return "bfloat16" if array.dtype == np.uint16 else str(array.dtype)

@@ -19,21 +19,21 @@ from llm_npu.core.errors import UserError
 from .dumped import as_float64
 from .recording import floats
 
-# Results that are infinite on purpose, or hold nothing yet: masks, and memory before it is written.
+# Operators with intended infinities or uninitialised results: masks, and allocated memory.
 SKIPPED = ("full", "fill_constant", "full_like", "fill_any_like", "where", "masked_fill")
 SKIPPED += ("empty", "empty_like")
 PADDLES = re.compile(
     r"There are NAN or INF \(num_nan=(\d+), num_inf=(\d+), num_zero=\d+\) in "
     r"\[device=[^,]*, op=([^,]*), tensor=[^,]*, dtype=([^\]]*)\]"
 )
-CURE = "Lower --learning_rate or look at the data; --compare_with composed tells a wrong operator from both."
+CURE = "Lower --learning_rate or check the data; --compare_with composed detects a wrong operator."
 
 
 class NonFiniteCheck:
     """Watches the layers of ``model`` in the training steps that ``around`` wraps.
 
-    ``operators``: also every operator, by Paddle's flag; not on a card. ``backward``: also what runs behind
-    the forward pass; False under fp16, where gradients overflow until the loss scale fits.
+    ``operators``: also check every operator, by Paddle's flag; not on a card. ``backward``: also check the
+    backward pass; False under fp16, where gradients overflow until the loss scale fits.
     """
 
     def __init__(self, model, operators: bool, backward: bool):
@@ -50,7 +50,7 @@ class NonFiniteCheck:
             layer.register_forward_post_hook(functools.partial(self._leave, path))
 
     def around(self, training_step):
-        """``training_step`` raising ValueError at the first number that is not finite."""
+        """Wraps ``training_step``: it raises ValueError at the first non-finite number."""
 
         @functools.wraps(training_step)
         def checked(*args, **kwargs):
@@ -92,11 +92,11 @@ class NonFiniteCheck:
             self._switch(False)
 
     def _gradient(self, path: str, gradient):
-        # An exception would be lost in Paddle's engine, and only its place remain.
+        # Paddle's engine would lose an exception and keep only its place.
         if not self._found and (bad := described(gradient)):
             source = f"; it comes out of the backward pass of {self._behind}" if self._behind else ""
             self._found = f"the gradient that reaches the output of {path} holds {bad}{source}. {CURE}"
-        # A layer returns what its last layer has returned: of both, that one is named.
+        # A layer returns the output of its last sublayer; of the two, the sublayer is named.
         if not self._behind.startswith(f"{path}."):
             self._behind = path
 
@@ -115,7 +115,7 @@ class NonFiniteCheck:
         )
 
     def _state(self, layer, inputs) -> str:
-        """What goes into a layer: its input, and its own weights."""
+        """The inputs of a layer and its own weights."""
         parts = [("input", tensor) for tensor in floats(inputs)]
         parts += layer.named_parameters(include_sublayers=False)
         bad = [f"its {name} holds {found}" for name, tensor in parts if (found := described(tensor))]
@@ -124,10 +124,12 @@ class NonFiniteCheck:
 
 
 def described(tensor: paddle.Tensor) -> str:
-    """How many elements of ``tensor`` are NaN or infinite, and what it is; "" if none."""
+    """The number of NaN and infinite elements of ``tensor``, and its dtype and shape; "" if none."""
     if not tensor._is_initialized():
         return ""
-    values = as_float64(tensor.detach().numpy())  # on the host: no operator that would be checked in turn
+    values = as_float64(
+        tensor.detach().numpy()
+    )  # on the host, so that the check itself runs no checked operator
     nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
     if not (nan or infinite):
         return ""

@@ -1,4 +1,4 @@
-"""What --deterministic, --compare_with, --dump_tensors and --check_nan_inf add to a run."""
+"""The features behind --deterministic, --compare_with, --dump_tensors and --check_nan_inf."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .reproducible import condition
 
 
 class Deterministic(Feature):
-    """``--deterministic``: under which condition another run gives the same bits."""
+    """``--deterministic``: states the condition under which another run gives the same bits."""
 
     def takes_part(self, run: Run) -> bool:
         return run.early.deterministic
@@ -23,7 +23,7 @@ class Deterministic(Feature):
 
 
 class Comparison(Feature):
-    """``--compare_with``: the first step both ways."""
+    """``--compare_with``: runs the first step in both ways."""
 
     def takes_part(self, run: Run) -> bool:
         return bool(run.arguments.training.compare_with)
@@ -34,7 +34,7 @@ class Comparison(Feature):
 
 
 class TensorDump(Feature):
-    """``--dump_tensors``: outputs and gradients of some steps."""
+    """``--dump_tensors``: writes outputs and gradients of some steps."""
 
     def takes_part(self, run: Run) -> bool:
         return bool(run.arguments.training.dump_tensors)
@@ -46,7 +46,7 @@ class TensorDump(Feature):
 
 
 class NanInfCheck(Feature):
-    """``--check_nan_inf``: the first operator with a result that is not finite."""
+    """``--check_nan_inf``: stops at the first operator with a non-finite result."""
 
     def takes_part(self, run: Run) -> bool:
         return run.arguments.training.check_nan_inf

@@ -15,21 +15,21 @@ from .dumped import GRADIENT, OUTPUT, WEIGHT
 
 
 class Recording(dict[str, np.ndarray]):
-    """{name: array} in the order in which the arrays arose; bfloat16 is uint16, as in Paddle's ``numpy()``.
+    """{name: array} in recording order; bfloat16 is uint16, as in Paddle's ``numpy()``.
 
     output/llama.layers.0.mlp                    what the layer returned
-    output/llama.layers.0[1]                     of several tensors, the second
-    output/llama.layers.0.mlp (call 2)           when it was called again: by recompute, or another batch
+    output/llama.layers.0[1]                     the second of several tensors
+    output/llama.layers.0.mlp (call 2)           a second call: by recompute, or another batch
     gradient/llama.layers.0.mlp                  of the loss with respect to that output
     weight gradient/llama.norm.weight            with respect to a parameter
     """
 
     def add(self, name: str, tensor: paddle.Tensor) -> None:
-        """Keep a copy of ``tensor``; a gradient that comes in parts is added up by Paddle before."""
+        """Keep a copy of ``tensor``; Paddle has already accumulated partial gradients."""
         self[name] = tensor.detach().numpy()
 
     def add_weight_gradients(self, model) -> None:
-        """Those that the parameters of ``model`` have now, on this process."""
+        """Record the current gradients of the parameters of ``model`` on this process."""
         for name, parameter in model.named_parameters():
             gradient = gradient_of(parameter)
             if gradient is not None and gradient._is_initialized():
@@ -38,7 +38,7 @@ class Recording(dict[str, np.ndarray]):
 
 @contextmanager
 def recording(model) -> Iterator[Recording]:
-    """Records what the layers of ``model`` return inside the block, and the gradients that come back."""
+    """Records the outputs of the layers of ``model`` inside the block, and their gradients."""
     found, calls = Recording(), {}
 
     def keep(name: str, gradient) -> None:
@@ -67,7 +67,7 @@ def recording(model) -> Iterator[Recording]:
 
 
 def floats(output) -> list[paddle.Tensor]:
-    """The floating-point tensors in what a layer takes or returns."""
+    """The floating-point tensors among a layer's inputs or outputs."""
     if isinstance(output, paddle.Tensor):
         return [output] if output.is_floating_point() and output._is_initialized() else []
     if isinstance(output, Mapping):

@@ -1,9 +1,9 @@
-"""``--deterministic``: the same bits in every run.
+"""``--deterministic``: bit-identical results in every run.
 
 Random numbers are drawn from ``--seed``, and host kernels sum in an order that depends on shapes only, not on
 the number of threads. What remains are libraries that choose an order themselves. They read environment
 variables when they are loaded, so these are set before paddle is imported. Importing this module imports no
-framework. docs/numerics.md states what is guaranteed.
+framework. docs/numerics.md states the guarantees.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import MutableMapping
 from llm_npu.core.errors import UserError
 from llm_npu.device import Device
 
-# The host's matrix products: one order whatever the alignment; as many threads as were asked for.
+# The host's matrix products: one order whatever the alignment; a fixed number of threads.
 HOST = {"MKL_CBWR": "AUTO", "MKL_DYNAMIC": "FALSE", "OMP_DYNAMIC": "FALSE"}
 PADDLE = {"FLAGS_cudnn_deterministic": "1", "FLAGS_embedding_deterministic": "1"}
-CARD = {"npu_deterministic": "true", "HCCL_DETERMINISTIC": "true"}  # paddle-custom-npu's and HCCL's
+CARD = {"npu_deterministic": "true", "HCCL_DETERMINISTIC": "true"}  # for paddle-custom-npu and HCCL
 
 
 def prepare(
     deterministic: bool, device: Device, environ: MutableMapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Set what a ``deterministic`` run needs, and return it. Before paddle is imported.
+    """Set the environment of a ``deterministic`` run, and return it. Call it before importing paddle.
 
-    ValueError when the environment has asked for something else already.
+    ValueError if the environment already has a conflicting setting.
     """
     if not deterministic:
         return {}
@@ -41,6 +41,6 @@ def prepare(
 
 
 def condition() -> str:
-    """Under which condition another run gives the same bits."""
+    """The condition under which another run gives the same bits."""
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     return f"deterministic: the same command gives the same bits on this machine with {threads} threads"

@@ -1,8 +1,8 @@
 """The effect of rounding alone on a step: the same model, rounded differently.
 
 Two correct implementations of a model round in different places, and a rounding error grows from layer to
-layer. How far they may differ is measured, not chosen: the model runs again with random errors of one unit
-in the last place in the results of those layers that fused operators round differently.
+layer. The allowed difference is measured, not chosen: the model runs again with random errors of one unit in
+the last place in the outputs of those layers that fused operators round differently.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import paddle
 
 from paddle_fused.parity import ROUNDING
 
-# In the names of layers that may be fused, and of the projections between which rotary and SwiGLU round.
+# Parts of the names of layers that may be fused, and of the projections around rotary and SwiGLU.
 SITES = ("RMSNorm", "Attention", "MLP", "MoeBlock", "MoEBlock", "Linear")
 
 
 @contextmanager
 def other_roundings(model, seed: int) -> Iterator[None]:
-    """Inside, results of these layers are multiplied by 1 - u, 1 or 1 + u, u a unit in the last place.
+    """Context in which outputs of these layers are multiplied by 1 - u, 1 or 1 + u, u a unit in the last
+    place.
 
-    The choice depends on ``seed``, the layer and the position; no generator of the run is used.
+    The choice depends on ``seed``, the layer and the position; the run's generators are not used.
     """
 
     def disturb(number: int):

@@ -1,4 +1,4 @@
-"""The same choice of experts in every run of a comparison.
+"""Forces the same choice of experts in every run of a comparison.
 
 Rounding may decide which of two nearly equal experts a router chooses, and another expert's result differs by
 far more than rounding. So the second way reuses the choices of the first, and reports how many of its own
@@ -17,10 +17,10 @@ from llm_npu.core.errors import UserError
 
 
 class Choices:
-    """What ``paddle.topk`` chose in one run, which is what routers call, to be chosen again in others.
+    """Records the results of ``paddle.topk``, which routers call, in one run and replays them in others.
 
-    ``count``: rows of choices. ``otherwise``: how many of them the last run would have made otherwise.
-    ValueError in a run that chooses more often, or of other shapes, than the first.
+    ``count``: rows of choices. ``otherwise``: how many of them the last run would have made differently.
+    ValueError in a run that chooses more often, or with other shapes, than the first.
     """
 
     def __init__(self):
@@ -34,13 +34,13 @@ class Choices:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Inside, choices are made as ever and noted."""
+        """Context in which choices are recorded."""
         with _topk(self._keep):
             yield
 
     @contextmanager
     def given(self) -> Iterator[None]:
-        """Inside, the choices that were noted are made again, in their order."""
+        """Context in which the recorded choices are replayed in order."""
         self._turn = self.otherwise = 0
         with _topk(self._give):
             yield
@@ -64,7 +64,7 @@ class Choices:
 
 @contextmanager
 def _topk(answer: Callable[..., tuple]) -> Iterator[None]:
-    """Inside, what ``paddle.topk`` returns goes through ``answer(x, axis, values, indices)``."""
+    """Context in which the results of ``paddle.topk`` pass through ``answer(x, axis, values, indices)``."""
     original = paddle.topk
 
     def topk(x, k, axis=None, *more, **options):

@@ -1,7 +1,7 @@
-"""Patches for defects of stock Paddle and PaddleNLP. Each says where the defect is and how it shows.
+"""Patches for defects of stock Paddle and PaddleNLP, each with the defect's location and symptom.
 
 A patch is applied only to the versions that have the defect. Its test, in ``tests/training/test_patches.py``
-or ``tests/parallel``, fails without it and so shows when it can go.
+or ``tests/parallel``, fails without it and so shows when it can be removed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def apply() -> None:
 
 @functools.cache
 def data_loader_reports_errors() -> None:
-    """Paddle 3.3: when a dataset raises, ``DataLoader`` with ``num_workers=0`` waits for ever.
+    """Paddle 3.3: when a dataset raises, ``DataLoader`` with ``num_workers=0`` hangs.
 
     The thread that reads the dataset ends without closing its queue (``_thread_loop`` fetches outside its
-    ``try``). Here it closes the queue, and the iteration raises what the dataset raised.
+    ``try``). The patch closes the queue, and the iteration raises the dataset's exception.
     """
     from paddle.io.dataloader.dataloader_iter import _DataLoaderIterSingleProcess as Iteration
 
@@ -73,16 +73,16 @@ def data_loader_reports_errors() -> None:
 def ranks_average_without_nccl() -> None:
     """Paddle 3.3: collectives with ReduceOp.AVG fail where Paddle is built without NCCL.
 
-    They ask for NCCL's version, which such a Paddle has not ("has no attribute 'nccl_version'"); what they
-    would do without it is wrong for reduce_scatter, whose output it divides in the place of its input; and
-    groups of custom devices refuse an average ("Must be Min | Max | Prod | Sum"). Here each rank divides what
-    it gives, as NCCL does with floating-point numbers, and the collective sums. Integers, which NCCL divides
+    They ask for NCCL's version, which such a Paddle lacks ("has no attribute 'nccl_version'"). The path
+    without it is wrong for reduce_scatter, whose output it divides instead of its input, and groups of custom
+    devices reject an average ("Must be Min | Max | Prod | Sum"). With the patch each rank divides its input,
+    as NCCL does with floating-point numbers, and the collective sums. Integers, which NCCL divides
     afterwards, are a ValueError.
     """
     if hasattr(paddle.base.core, "nccl_version"):
         return
-    paddle.base.core.nccl_version = lambda: 21000  # the first that averages
-    # Else paddle.distributed.reduce divides the tensors of all ranks, of those that get no result, too.
+    paddle.base.core.nccl_version = lambda: 21000  # the first use of an average
+    # Otherwise paddle.distributed.reduce divides the tensors of all ranks, also of those without a result.
     reduce = importlib.import_module("paddle.distributed.communication.reduce")
     reduce.is_avg_reduce_op_supported = lambda: True
     _divide_before("all_reduce", "_all_reduce_in_dygraph", 0, lambda call: True)
@@ -96,9 +96,9 @@ def _root(call: dict) -> int:
 
 
 def _divide_before(module: str, function: str, given: int, in_place=lambda call: False) -> None:
-    """Wraps a collective of paddle.distributed.communication.stream, whose argument ``given`` is reduced.
+    """Wraps a collective of paddle.distributed.communication.stream that reduces its argument ``given``.
 
-    ``in_place(call)``: whether that argument also takes the result. Else it is left as it is.
+    ``in_place(call)``: whether that argument also receives the result. If not, it is left unchanged.
     """
     file = importlib.import_module(f"paddle.distributed.communication.stream.{module}")
     collective = getattr(file, function)
@@ -130,11 +130,11 @@ def _divide_before(module: str, function: str, given: int, in_place=lambda call:
 
 @functools.cache
 def mixtral_weighs_its_experts() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails ("Broadcast dimension mismatch") as soon as
-    tokens come.
+    """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails ("Broadcast dimension mismatch") as soon as an
+    expert gets tokens.
 
-    ``paddle.where`` gives indices of shape [n], where it gave [n, 1]; the block then multiplies an expert's
-    rows [n, H] by weights [n]. Here it multiplies by weights [n, 1].
+    ``paddle.where`` returns indices of shape [n], previously [n, 1]; the block then multiplies an expert's
+    rows [n, H] by weights [n]. The patch multiplies by weights [n, 1].
     """
     from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
 
@@ -160,14 +160,14 @@ def mixtral_weighs_its_experts() -> None:
 def moe_gate_counts_in_int64() -> None:
     """PaddleNLP 3.0.0b4 on Paddle 3.2 and later: gates fail at int64 x int32, no longer promoted.
 
-    ``PretrainedMoEGate._priority`` multiplies a mask of int32 by its cumulative sum, of int64.
+    ``PretrainedMoEGate._priority`` multiplies an int32 mask by its int64 cumulative sum.
     """
     from paddlenlp.transformers.moe_gate import PretrainedMoEGate
 
     def _priority(self, topk_idx, capacity):
-        """[T, K] -> int32 [T, E, capacity]: 1 at a token's place in the queue of each expert it has chosen.
+        """[T, K] -> int32 [T, E, capacity]: 1 at a token's place in the queue of each expert that it chose.
 
-        First choices stand before second ones, and so on.
+        First choices precede second ones, and so on.
         """
         choices = paddle.nn.functional.one_hot(topk_idx.T.flatten(), self.num_experts).astype("int64")
         places = (paddle.cumsum(choices, axis=0) * choices).reshape([self.top_k, -1, self.num_experts])
@@ -178,10 +178,10 @@ def moe_gate_counts_in_int64() -> None:
 
 @functools.cache
 def moe_gate_learns_from_weights_only() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3: gates get gradients that are wrong by about 1 for each chosen expert.
+    """PaddleNLP 3.0.0b4 on Paddle 3: gates get gradients that are wrong by about 1 per chosen expert.
 
     ``PretrainedMoEGate.topkgating`` casts the weights to the mask that dispatches tokens, without detaching
-    it. Its gradient, cast to bool on the way back and then to float again, is 1 wherever it is not zero.
+    it. Its gradient, cast to bool and then back to float, is 1 wherever it is not zero.
     """
     from paddlenlp.transformers.moe_gate import PretrainedMoEGate
 
@@ -196,9 +196,9 @@ def moe_gate_learns_from_weights_only() -> None:
 
 @functools.cache
 def qwen2_moe_gate_normalises() -> None:
-    """PaddleNLP 3.0.0b4: a Qwen2-MoE with ``norm_topk_prob`` computes as if it had none.
+    """PaddleNLP 3.0.0b4: a Qwen2-MoE ignores ``norm_topk_prob``.
 
-    The block does not hand the setting to its gate, so that weights trained elsewhere give other logits.
+    The block does not pass the setting to its gate, so pretrained weights give other logits.
     """
     from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
 
@@ -212,10 +212,10 @@ def qwen2_moe_gate_normalises() -> None:
 
 @functools.cache
 def qwen2_moe_gate_takes_low_precision() -> None:
-    """PaddleNLP 3.0.0b4: a Qwen2-MoE that was trained with AMP O2 fails in generation, outside of auto_cast.
+    """PaddleNLP 3.0.0b4: a Qwen2-MoE trained with AMP O2 fails in generation, outside auto_cast.
 
-    The gate keeps its weights in float32, and ``F.linear`` does not multiply bfloat16 by them. Here the input
-    gets the weights' dtype; in auto_cast, which casts both, nothing changes.
+    The gate keeps its weights in float32, and ``F.linear`` does not multiply bfloat16 by them. The patch
+    casts the input to the weights' dtype; under auto_cast, which casts both, nothing changes.
     """
     from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
 
@@ -231,8 +231,9 @@ def qwen2_moe_gate_takes_low_precision() -> None:
 def qwen2_moe_balances_its_experts() -> None:
     """PaddleNLP 3.0.0b4: Qwen2-MoE with ``output_router_logits`` fails ("The axis is expected to be in ...").
 
-    Its blocks give the auxiliary losses of their gates, and the model computes one of them as if they were
-    logits. Here its auxiliary loss is their mean; other than one of logits it counts padding, too.
+    Its blocks return the auxiliary losses of their gates, but the model computes the loss from them as if
+    they were logits. The patch takes their mean as the auxiliary loss; unlike one computed from logits, it
+    counts padding.
     """
     from paddlenlp.transformers.qwen2_moe import modeling
 

@@ -31,9 +31,9 @@ def apply() -> None:
 def rings_are_made_by_xccl() -> None:
     """Paddle 3.3: a program of ``dist.to_static`` on a custom device ends with a segmentation fault.
 
-    ``ProcessGroup.instantiate`` makes the communicator of a ring in a context that nothing looks into any
-    more, and then calls a barrier, which finds none. Here it is made as for CUDA, where the executor looks
-    for it. No barrier follows: making an xccl communicator waits for all its processes.
+    ``ProcessGroup.instantiate`` creates the communicator of a ring in a context that is no longer used, and
+    then calls a barrier, which finds none. The patch creates it as for CUDA, where the executor looks for it.
+    It omits the barrier: creating an xccl communicator waits for all its processes.
     """
     from paddle.distributed.auto_parallel.static import process_group
 
@@ -50,7 +50,7 @@ def rings_are_made_by_xccl() -> None:
             ring = str(self.id)
             endpoints = "".join(environment.trainer_endpoints[rank] for rank in self.ranks)
             core.CommContextManager.set_device_id(device)
-            place = core.Place()  # of which a CustomPlace is none before Paddle 3.2
+            place = core.Place()  # a CustomPlace is none of them before Paddle 3.2
             place.set_place(core.CustomPlace(kind, device))
             try:
                 core.CommContextManager.create_xccl_comm_context(
@@ -62,7 +62,8 @@ def rings_are_made_by_xccl() -> None:
                     hashlib.md5(f"{endpoints}ring_id:{ring}".encode()).hexdigest(),
                 )
             except RuntimeError as error:
-                # Before Paddle 3.2 that of ring 0, of all processes, is the one of dygraph's default group.
+                # Before Paddle 3.2 the communicator of ring 0, of all processes, is that of dygraph's default
+                # group.
                 if ring != "0" or "AlreadyExists" not in str(error):
                     raise
             if virtual_npu.is_active():
@@ -75,10 +76,10 @@ def rings_are_made_by_xccl() -> None:
 
 @functools.cache
 def programs_are_met_by_all() -> None:
-    """Paddle 3.3: making a program on a custom device ends with a segmentation fault, after its rings.
+    """Paddle 3.3: building a program on a custom device ends with a segmentation fault, after its rings.
 
-    The last step is a barrier of an older kind, among all processes, which finds no communicator on a custom
-    device. Here it is the barrier of ``paddle.distributed``.
+    The last step is an older kind of barrier among all processes, which finds no communicator on a custom
+    device. The patch uses the barrier of ``paddle.distributed``.
     """
     stock = paddle._legacy_C_ops.barrier
 
@@ -94,10 +95,11 @@ def programs_are_met_by_all() -> None:
 
 @functools.cache
 def dist_tensors_can_be_read() -> None:
-    """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device end the process.
+    """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device kill the
+    process.
 
-    They take it for a dense tensor. Here they put it together first, as on the CPU; so all processes of its
-    mesh must read it.
+    They treat it as a dense tensor. The patch gathers it first, as on the CPU; so all processes of its mesh
+    must read it.
     """
     stock_numpy, stock_item = paddle.Tensor.numpy, paddle.Tensor.item
 
@@ -121,7 +123,7 @@ def dist_tensors_can_be_read() -> None:
 def splits_become_sums() -> None:
     """Paddle 3.3: ``dist.reshard`` from Shard to Partial works in dygraph and is an error in static programs.
 
-    Here a program puts the tensor together and makes it the terms of a sum, as dygraph does.
+    The patch gathers the tensor in a program and turns it into partial terms, as dygraph does.
     """
     from paddle.distributed.auto_parallel.static.reshard_funcs import base_reshard_func as base
     from paddle.distributed.auto_parallel.static.reshard_funcs.r_to_p_reshard_func import RToPReshardFunction
@@ -148,10 +150,10 @@ def splits_become_sums() -> None:
 
 @functools.cache
 def groups_are_no_rings() -> None:
-    """Paddle 3.3: a group made behind a program of ``dist.to_static`` may send to others than its processes.
+    """Paddle 3.3: a group created after a program of ``dist.to_static`` may send to the wrong processes.
 
-    Communicators are found by number, and groups of dygraph and rings of programs may have the same one.
-    Here a group takes the next number that no ring has.
+    Communicators are looked up by number, and dygraph groups and program rings may share one. The patch gives
+    a group the next number that no ring has.
     """
     from paddle.distributed import collective
     from paddle.distributed.auto_parallel.static import process_group
@@ -171,8 +173,8 @@ def groups_are_no_rings() -> None:
 def means_are_clipped() -> None:
     """Paddle 3.3: a program with ``gradient_merge`` or ``pipeline`` trains with gradients that are too small.
 
-    It adds up the gradients of the micro batches, clips the sum by its norm, and then divides by their
-    number, behind the clipping. Here the sums are divided before anything else reads them.
+    It sums the gradients of the micro batches, clips the sum by its norm, and divides by their number after
+    clipping. The patch divides the sums before anything else reads them.
     """
     from paddle.distributed.fleet.meta_optimizers.common import OpRole
     from paddle.distributed.passes import auto_parallel_gradient_merge
@@ -193,24 +195,24 @@ def means_are_clipped() -> None:
 
 @functools.cache
 def master_weights_are_split_once() -> None:
-    """Paddle 3.0 to 3.2: sharding stage 3 fails beside another split ("can't be shard twice").
+    """Paddle 3.0 to 3.2: sharding stage 3 fails together with another split ("can't be shard twice").
 
-    The weights, and so their copies in float32, are split already; Paddle splits those copies again. Since
-    3.3 it leaves them as they are, as is done here.
+    The weights, and so their float32 copies, are split already; Paddle splits those copies again. Since 3.3
+    it leaves them as they are; so does the patch.
     """
     dist.ShardingStage3.shard_master_weight = lambda self, param, master_weight: master_weight
 
 
 @functools.cache
 def stages_send() -> None:
-    """Paddle 3.3: a program of a pipeline fails on a custom device as soon as a stage sends something.
+    """Paddle 3.3: a pipeline program fails on a custom device as soon as a stage sends something.
 
     The executor calls ``send_v2`` and ``recv_v2`` as kernels that are compiled into Paddle, without the
     attributes that a plugin's kernel reads ("Attribute 0 cast error in Op Kernel Context", or a segmentation
-    fault). Here they are sums in the group of the two processes: of the kernels that Paddle has for custom
-    devices only that one moves a tensor to another process as it is. Then, parts of the schedule 1F1B wait
-    for events of each other, which custom devices have not ("event_waiter_[1][6] shall not be nullptr"); here
-    they do not, since their operators are in one stream.
+    fault). The patch replaces them by sums in the group of the two processes: of the kernels that Paddle has
+    for custom devices, only that one moves a tensor to another process unchanged. Moreover, parts of the
+    schedule 1F1B wait for each other's events, which custom devices do not have ("event_waiter_[1][6] shall
+    not be nullptr"); the patch removes these waits, since their operators are in one stream.
     """
     from paddle.distributed.auto_parallel.static import engine
     from paddle.distributed.passes.pipeline_scheduler_pass.pipeline_pass_base import PipelinePassBase
@@ -238,7 +240,7 @@ def stages_send() -> None:
 
 
 def _add_to_zeros(program) -> None:
-    """A stage that receives gives zeros to the sum, and the one that sends its tensor."""
+    """The receiving stage contributes zeros to the sum, the sending stage its tensor."""
     with paddle.static.program_guard(program):
         for op in program.global_block().ops:
             if op.name() not in ("pd_op.send_v2", "pd_op.recv_v2"):

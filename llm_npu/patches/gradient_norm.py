@@ -1,7 +1,7 @@
-"""The norm of all gradients of a step, as the optimizer's clipping computes it: over every process's part.
+"""The global gradient norm of a step, over all processes, as computed by the optimizer's clipping.
 
-Paddle 3.3.1 keeps that norm to itself: to record it, or to look whether it is finite, it would have to be
-computed a second time, with the communication of every kind of parallelism.
+Paddle 3.3.1 does not expose that norm: recording it, or checking that it is finite, would mean computing it a
+second time, with the communication of every kind of parallelism.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NAME = "norm_of_all_gradients"
 
 
 class GradientNorm:
-    """Reads the norm out of the clipping of ``optimizer``, which must be wrapped for parallelism already.
+    """Reads the norm from the clipping of ``optimizer``, which must already be wrapped for parallelism.
 
-    ``last`` is that norm, a tensor of one float32, or None where gradients are not clipped by their global
-    norm. ``check`` gets it before the gradients are clipped, and may raise.
+    ``last`` is that norm, a tensor of one float32, or None if gradients are not clipped by their global norm.
+    ``check`` is called with it before the gradients are clipped, and may raise.
     """
 
     def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):
@@ -38,12 +38,12 @@ class GradientNorm:
             clip.__dict__[name] = types.MethodType(paddle.no_grad()(_telling(clip, name, self.found)), clip)
 
     def found(self, norm: paddle.Tensor) -> None:
-        """Clipping has computed the norm of a step."""
+        """Called when clipping has computed the norm of a step."""
         self.last = norm
         self._check(norm)
 
     def take(self) -> float:
-        """The norm of the step that has just ended; NaN for none."""
+        """The norm of the last step; NaN for none."""
         norm, self.last = self.last, None
         return float("nan") if norm is None else float(norm)
 
@@ -62,9 +62,9 @@ class ProgramNorm:
 
     @contextmanager
     def kept(self, optimizer) -> Iterator[None]:
-        """A program that is made inside leaves the norm of each step in the scope, as the variable NAME.
+        """Programs captured inside store the norm of each step in the scope, as the variable NAME.
 
-        (Of micro batches Paddle fetches only what all of them have.)
+        (Of micro batches, Paddle fetches only what all of them have.)
         """
         clips = _clips(optimizer)
         for clip in clips:
@@ -87,10 +87,10 @@ def _keep(norm: paddle.pir.Value) -> None:
 
 
 def _telling(clip, name: str, found: Callable) -> Callable:
-    """The method ``name`` of ``clip``'s class, that tells ``found`` the norm.
+    """The method ``name`` of ``clip``'s class, which passes the norm to ``found``.
 
-    Paddle's code finds here, for ``paddle``, something that is paddle but remembers square roots; of these
-    the code takes one, of the global sum.
+    Paddle's code gets a proxy for ``paddle`` that records square roots; the method takes only one, of the
+    global sum.
     """
     stock = inspect.unwrap(getattr(type(clip), name))
     scope = {**stock.__globals__, "paddle": _Remembering(found)}
@@ -111,7 +111,7 @@ class _Remembering:
 
 
 def _clips(optimizer) -> list:
-    """The clipping of an optimizer, inside whatever wraps it."""
+    """The clipping of an optimizer, inside all wrappers."""
     found, seen = [], set()
     while optimizer is not None and id(optimizer) not in seen:
         seen.add(id(optimizer))

@@ -15,9 +15,9 @@ def apply() -> None:
 
 @functools.cache
 def sequence_parallel_weights_say_their_split() -> None:
-    """Paddle 3.0: weights of sequence parallel layers do not say which dimension is split.
+    """Paddle 3.0: weights of sequence parallel layers do not record their split dimension.
 
-    Those of tensor parallel layers do, in ``split_axis``, and checkpoints that know no mesh need it
+    Those of tensor parallel layers do, in ``split_axis``, and checkpoints without a mesh need it
     ("'EagerParamBase' object has no attribute 'split_axis'").
     """
     from paddle.distributed.fleet.utils import sequence_parallel_utils as layers

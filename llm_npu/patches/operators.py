@@ -17,9 +17,10 @@ def apply() -> None:
 
 @functools.cache
 def where_takes_numbers_in_single_precision() -> None:
-    """Paddle 3.0 and 3.1: ``paddle.where(mask, 0.0, -1.0)`` is float64, which a card leaves to its AICPU.
+    """Paddle 3.0 and 3.1: ``paddle.where(mask, 0.0, -1.0)`` is float64, which a card runs on its AICPU.
 
-    PaddleNLP makes its attention masks so. Here, as in 3.2, a Python float has the default dtype.
+    PaddleNLP makes its attention masks this way. With the patch, as in 3.2, a Python float has the default
+    dtype.
     """
     where = paddle.where
 

@@ -13,16 +13,16 @@ def apply() -> None:
 
 @functools.cache
 def stages_take_turns() -> None:
-    """Paddle 3.3: an interleaved pipeline (``virtual_pp_degree``) waits for ever on custom devices.
+    """Paddle 3.3: an interleaved pipeline (``virtual_pp_degree``) hangs on custom devices.
 
-    ``_batched_p2p_ops`` gives up to four transfers as one group, in whatever order. But groups of custom
-    devices are none: ``ProcessGroupCustom`` inherits a ``StartCoalescing`` that does nothing (as do the
-    ``xccl_group_start`` and ``xccl_group_end`` of the card's plugin), and the transfers are carried out on
-    the compute stream, one after the other. Each stage of the ring then receives from the one before, before
-    it sends to the next. On a card, where HcclSend holds the stream up until its data are received, every
-    pipeline waits so, unless ``PADDLE_P2P_SYNC_SEND`` is set, which does not help an interleaved one. Here
-    the stages take turns, as Paddle's own ``_p2p_ops`` has them do: the even ones send first, the odd ones
-    receive first, and what goes to the next stage goes before what comes back.
+    ``_batched_p2p_ops`` issues up to four transfers as one group, in arbitrary order. But custom devices have
+    no grouping: ``ProcessGroupCustom`` inherits a ``StartCoalescing`` that does nothing (as do the
+    ``xccl_group_start`` and ``xccl_group_end`` of the card's plugin), and the transfers run on the compute
+    stream, one after the other. Each stage of the ring then receives from the previous one before it sends to
+    the next. On a card, where HcclSend blocks the stream until its data are received, every pipeline
+    deadlocks this way unless ``PADDLE_P2P_SYNC_SEND`` is set, which does not help an interleaved one. With
+    the patch the stages alternate, as in Paddle's own ``_p2p_ops``: the even ones send first, the odd ones
+    receive first, and transfers to the next stage precede those back.
     """
     from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
 
@@ -42,10 +42,9 @@ def stages_take_turns() -> None:
 def shared_weights_count_once() -> None:
     """Paddle 3.3: a pipeline with a tied embedding clips its gradients by a norm that is too large.
 
-    Stages that share a weight have the sum of its gradients each, and the norm should have it of the first
-    one only. But Paddle looks for the weight under its parameter's name in a list of attributes of layers,
-    and finds none, so that the square of its gradient counts in each stage. Here the attributes are looked
-    up.
+    Stages that share a weight each have the sum of its gradients, and the norm should count only the first
+    one. But Paddle looks up the weight by its parameter's name in a list of layer attributes, and finds none,
+    so the square of its gradient counts in each stage. The patch looks up the attributes.
     """
     from paddle.distributed.fleet.meta_parallel import PipelineLayer
 

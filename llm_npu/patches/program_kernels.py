@@ -1,8 +1,9 @@
-"""Programs of auto-parallel with kernels that a card has.
+"""Restricts auto-parallel programs to kernels that a card has.
 
-Paddle 3.3 puts operators into a program for which neither paddle-custom-npu nor Paddle itself, for custom
+Paddle 3.3 inserts operators into a program for which neither paddle-custom-npu nor Paddle itself, for custom
 devices, has a kernel: ``add_n`` and collectives in bfloat16, ``reduce_scatter`` and ``share_data_`` in any
-dtype. They would go to the host, which has no such collectives. Here they are made of kernels that exist.
+dtype. They would fall back to the host, which has no such collectives. This patch composes them from existing
+kernels.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from paddle_fused import virtual_npu
 
 
 def on_custom_device() -> bool:
-    """Whether programs are made for a custom device now."""
+    """Whether programs are currently built for a custom device."""
     return isinstance(paddle.framework._current_expected_place_(), paddle.CustomPlace)
 
 
 @functools.cache
 def programs_have_kernels() -> None:
-    """Changes programs for a custom device when they are made, before they are cut into stages."""
+    """Rewrites programs for a custom device when they are built, before they are split into stages."""
     stock = engine.remove_unuseful_comm_op_pass
 
     @functools.wraps(stock)
@@ -40,7 +41,7 @@ def programs_have_kernels() -> None:
 
 def _replace(op) -> None:
     name = op.name().removeprefix("pd_op.").removesuffix("_")
-    if name == "share_data":  # the very memory of its input
+    if name == "share_data":  # shares its input's memory
         op.result(0).replace_all_uses_with(op.operand_source(0))
         op.erase()
     elif name in REPLACEMENTS and not _has_kernel(name, _dtype(op.result(0))):
@@ -51,7 +52,7 @@ def _replace(op) -> None:
 
 
 def _begin(op) -> None:
-    """What is made from now on comes before ``op``, and belongs to the same part of the step."""
+    """Operators created inside are inserted before ``op``, in the same part of the step."""
     paddle.pir.set_insertion_point(op)
     paddle.pir.set_op_role(op.op_role)
 
@@ -64,7 +65,8 @@ def _added(op):
 
 
 def _sent(op, kernel: str, *attributes):
-    """The result of a collective ``kernel``; in float32, which loses nothing, where it has no other dtype."""
+    """The result of a collective ``kernel``; computed in float32, without loss, if it does not support the
+    dtype."""
     given = op.operand_source(0)
     dtype = _dtype(given)
     if _has_kernel(kernel, dtype):
@@ -84,7 +86,7 @@ def _same(kernel: str, *attributes: str):
 
 
 def _scattered(op):
-    """Every process sends each other one its part, and adds up what it gets: as much is sent."""
+    """All-to-all, then a local sum: it sends as many bytes."""
     given = op.attrs()
     parts = _sent(op, "all_to_all", given["ring_id"])
     terms = parts.reshape([given["nranks"], *op.result(0).shape])

@@ -12,11 +12,11 @@ def apply() -> None:
 
 @functools.cache
 def split_param_keeps_its_gradients() -> None:
-    """Paddle 3.3: sharding stage 1 with split_param learns nothing after its first step, without a word.
+    """Paddle 3.3: sharding stage 1 with split_param silently stops learning after its first step.
 
     Gradients of the parameters' own dtype (fp32, or ``amp_master_grad`` off) are views of a buffer that is
-    reduced between the processes. ``clear_grad`` tells autograd that they are empty, which then puts new ones
-    in their place, and the buffer stays as it was. Here the buffer is set to zero, and with it its views.
+    reduced between the processes. ``clear_grad`` marks them as empty for autograd, which then replaces them
+    with new ones, and the buffer stays unchanged. The patch zeroes the buffer, and with it its views.
     """
     from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import dygraph_sharding_optimizer
 

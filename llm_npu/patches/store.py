@@ -1,4 +1,4 @@
-"""A patch for the store through which Paddle's processes find each other; a thread of rank 0 serves it."""
+"""A patch for the store (rendezvous) of Paddle's processes, served by a thread of rank 0."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TIMEOUT = 1.0  # seconds
 
 @functools.cache
 def store_outlives_its_clients() -> None:
-    """Paddle 3.3: rank 0 aborts at its end now and then, after its work is done.
+    """Paddle 3.3: rank 0 occasionally aborts at exit, after its work is done.
 
-    The thread that serves the store goes on while the process ends. When another rank then closes its
-    connection, the thread writes a line of the log (which nobody reads) for the first time, and needs for
-    that a lock of the log that is gone. A line that has been reached before needs no lock: here a connection
-    is made and closed as soon as there is a store, in both ways. The virtual NPU does the same for programs
-    that know nothing of this package (csrc/virtual_npu/collectives/store.h).
+    The thread that serves the store keeps running while the process exits. If another rank then closes its
+    connection, the thread writes its first log line (which nobody reads), and that needs a lock of the logger
+    that has been destroyed. A line that has been reached before needs no lock: the patch opens and closes a
+    connection as soon as there is a store, in both ways. The virtual NPU does the same for programs that do
+    not use this package (csrc/virtual_npu/collectives/store.h).
     """
     stock = core.create_or_get_global_tcp_store
 
@@ -29,7 +29,7 @@ def store_outlives_its_clients() -> None:
     def create_or_get_global_tcp_store():
         store = stock()
         if os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
-            with suppress(OSError):  # without it the process trains as well, and seldom ends badly
+            with suppress(OSError):  # without the patch the process also trains, and rarely aborts at exit
                 _close_connections()
         return store
 
@@ -40,7 +40,7 @@ def _close_connections() -> None:
     master = os.environ.get("PADDLE_MASTER") or os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
     host, _, port = master.rpartition(":")
     address = host, int(port)
-    with socket.create_connection(address, TIMEOUT) as reset:  # as a process that is killed may close it
+    with socket.create_connection(address, TIMEOUT) as reset:  # as a killed process may close it
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with socket.create_connection(address, TIMEOUT) as polite:
         polite.shutdown(socket.SHUT_WR)

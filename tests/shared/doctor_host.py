@@ -114,7 +114,7 @@ def no_cann(host):
     return on_card(host)
 
 
-@breaks("cann", "error", "libascendcl.so is in no folder of LD_LIBRARY_PATH")
+@breaks("cann", "error", "libascendcl.so is not in any folder of LD_LIBRARY_PATH")
 def not_sourced(host):
     return on_card(host, LD_LIBRARY_PATH="")
 

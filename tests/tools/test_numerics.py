@@ -99,7 +99,7 @@ def test_the_rule():
         assert found.parts
     lines = compare({"output/a": off, "gradient/b": ones}, {"output/a": ones}).lines()
     assert lines[0] == "1 tensors compared, 0 of them are the same bit for bit"
-    assert lines[1] == "1 are in one of both only: gradient/b"
+    assert lines[1] == "1 are in only one of the two: gradient/b"
     assert lines[2].startswith("they part first at the output of a (float32): distance 1.00e-03 of 1.00e+00")
 
 
@@ -150,7 +150,7 @@ def test_dumps_come_back(model, tmp_path):
         assert all(each[name].tobytes() == found[name].tobytes() for name in found)
         assert all(each[name].dtype == found[name].dtype for name in found)
     assert list(dumped.dumps(tmp_path / "step-9" / "rank-0")) == ["."]
-    with pytest.raises(ValueError, match="holds no dump of --dump_tensors"):
+    with pytest.raises(ValueError, match="contains no dump of --dump_tensors"):
         dumped.dumps(tmp_path / "nowhere")
 
 
@@ -169,7 +169,7 @@ def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
     assert console.run(main, ["compare", "one", "same"]) == 0
     assert "2 tensors compared, 2 of them are the same bit for bit" in capsys.readouterr().out
     assert console.run(main, ["compare", "one", "nowhere"]) == 2
-    assert capsys.readouterr().err.startswith("error: nowhere holds no dump")
+    assert capsys.readouterr().err.startswith("error: nowhere contains no dump")
 
 
 def test_steps_are_one_or_a_range():

@@ -37,7 +37,7 @@ COMMANDS = [
     (["profiling", "report", "profile"], 0, "Top operators"),
     (["profiling", "report", "profile", "--html", "report.html"], 0, "The page is report.html"),
     (["numerics", "compare", "--help"], 0, "--yardstick"),
-    (["numerics", "compare", "one", "nowhere"], 2, "holds no dump"),
+    (["numerics", "compare", "one", "nowhere"], 2, "contains no dump"),
     (["numerics", "compare", "one", "other"], 1, "they part first at the output of a"),
 ]
 

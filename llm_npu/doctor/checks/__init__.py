@@ -1,4 +1,4 @@
-"""All checks, in the order in which one cause hides the next."""
+"""All checks, ordered so that a cause comes before its consequences."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from . import ascend, devices, environment, hccl, operators, packages, pairs, pl
 
 Check = Callable[[Setup], Iterable[Finding]]
 
-# Each module says which checks it has, in ``CHECKS``: the name that findings have, and the function, whose
-# docstring is its row in the documentation.
+# Each module lists its checks in ``CHECKS``: the name of the findings, and the function, whose docstring is
+# its row in the documentation.
 MODULES = (packages, devices, plugin, process, operators, ascend, pairs, environment, hccl, resources)
 CHECKS: dict[str, Check] = {name: check for module in MODULES for name, check in module.CHECKS.items()}
 
 
 def described() -> Iterator[tuple[str, str, str]]:
-    """Of each check: its name, what it looks at and what is a problem, as its docstring has it."""
+    """For each check: its name, its subject and what counts as a problem, from its docstring."""
     for name, check in CHECKS.items():
         looks_at, problem = inspect.getdoc(check).split("\n\nA problem: ")
         yield name, *(" ".join(part.split()).removesuffix(".") for part in (looks_at, problem))
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """The findings of every check. A check that fails itself is a finding, and hides none of the others."""
+    """The findings of every check. A check that fails itself is a finding, and does not stop the others."""
     findings: list[Finding] = []
     for name, check in CHECKS.items():
         try:
@@ -33,7 +33,7 @@ def examine(setup: Setup) -> list[Finding]:
         except ModuleNotFoundError as missing:
             what = f"it could not be examined: the package {missing.name} is not installed"
             findings.append(error(name, what, packages.INSTALL))
-        except Exception as failure:  # whatever is broken here must not hide the rest
+        except Exception as failure:  # a failure here must not hide the other findings
             what = f"it could not be examined: {type(failure).__name__}: {failure}"
             findings.append(error(name, what, "Report it, with this line, to the authors of this project."))
     return findings

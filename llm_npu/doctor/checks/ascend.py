@@ -49,7 +49,7 @@ def cann(setup: Setup) -> Iterator[Finding]:
         yield ok("cann", f"CANN {found.version} in {found.folder}")
         yield from _components(setup)
         if needed and not _on_library_path(setup):
-            what = f"{LIBRARY} is in no folder of LD_LIBRARY_PATH: the plugin cannot be loaded"
+            what = f"{LIBRARY} is not in any folder of LD_LIBRARY_PATH: the plugin cannot be loaded"
             yield error("cann", what, SOURCE.format(_set_env(found.folder)))
 
 
@@ -68,13 +68,13 @@ def _on_library_path(setup: Setup) -> bool:
 
 
 def _set_env(cann: Path) -> Path:
-    """The script of an installation: in its folder, or beside the folder ``latest``."""
+    """The set_env.sh of an installation: in its folder, or next to the folder ``latest``."""
     inside = cann / "set_env.sh"
     return inside if inside.exists() else cann.parent / "set_env.sh"
 
 
 def driver_version(root: Path) -> str | None:
-    """The version of the driver that is installed below ``root``."""
+    """The version of the driver installed below ``root``."""
     return field(content(root / DRIVER), "Version")
 
 

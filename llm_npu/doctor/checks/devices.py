@@ -1,4 +1,4 @@
-"""The device that a run would take: a card, the virtual NPU, or the CPU."""
+"""The device that a run would use: a card, the virtual NPU, or the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddle_fused import virtual_npu
 from ..finding import Finding, error, ok
 from ..setup import Setup
 
-NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # what CANN opens besides the card's own node
+NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # opened by CANN besides the card's own node
 
 
 def chosen(setup: Setup) -> Iterator[Finding]:

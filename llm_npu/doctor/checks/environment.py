@@ -1,4 +1,4 @@
-"""Environment variables that do nothing, or not what they seem to."""
+"""Environment variables without effect, or with a misleading name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ def variables(setup: Setup) -> Iterator[Finding]:
 
     A problem: a misspelt name; one that nothing reads; one that only a card's libraries read.
     """
-    from llm_npu.config import ineffective_variables  # here: the package needs yaml, which may be missing
+    from llm_npu.config import (
+        ineffective_variables,
+    )  # a late import: the package needs yaml, which may be missing
 
     found = ineffective_variables(setup.kind, setup.environ)
     for name, why in found:

@@ -1,4 +1,4 @@
-"""The variables of HCCL, the collectives of cards: values that it refuses, and addresses that are not here.
+"""The variables of HCCL, the cards' collective library: invalid values, and addresses of other hosts.
 
 Source: CANN's reference of environment variables, for Atlas A2.
 """
@@ -29,10 +29,10 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 
 LONGEST = 2147483647
-# From the base port on, as CANN 8.3's reference says (16 before). That they were taken ended the runs of
+# From the base port on, according to CANN 8.3's reference (16 before). Occupied ports ended the runs of
 # https://github.com/vllm-project/vllm-ascend/issues/405.
 PORTS = 32
-# Each variable: what finishes the sentence "accepted: ...", and the judge of a value.
+# Each variable: the end of the sentence "accepted: ...", and the predicate for a value.
 VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
     "HCCL_EXEC_TIMEOUT": (f"seconds, from 0 (none) to {LONGEST}", _whole(0, LONGEST)),
@@ -89,7 +89,7 @@ def _address(setup: Setup, judge) -> Iterator[Finding]:
 
 
 def _interface(setup: Setup, judge) -> Iterator[Finding]:
-    """``eth,enp``: names that begin so; ``=eth0``: exactly; ``^`` before either: all others."""
+    """``eth,enp``: prefixes of names; ``=eth0``: exact name; a leading ``^``: all others."""
     value = setup.environ.get("HCCL_SOCKET_IFNAME")
     if not value:
         return
@@ -115,7 +115,7 @@ def ports(setup: Setup) -> Iterator[Finding]:
     """
     base = setup.environ.get("HCCL_IF_BASE_PORT") or "60000"
     if setup.kind != "card" or not base.isdecimal():
-        return  # no card, or the check of values has said it
+        return  # no card, or already reported by the check of values
     given, kept = (
         content(setup.root / f"proc/sys/net/ipv4/ip_local_{name}")
         for name in ("port_range", "reserved_ports")

@@ -1,4 +1,4 @@
-"""The operators of the device plugin: whether they take what we pass."""
+"""The operators of the device plugin: whether their signatures match our calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..finding import Finding, error, ok, warning
 from ..probe import OPERATORS
 from ..setup import Setup
 
-# The operators as they are called by position: (inputs, attributes) of each form that is known.
+# Operators called by position: (inputs, attributes) of each known signature.
 FORMS: dict[str, dict[tuple[int, int], str]] = {
     "flash_attention_npu": {
         (7, 6): "13 arguments, lengths as tensors",
@@ -31,12 +31,12 @@ def operators(setup: Setup) -> Iterator[Finding]:
     """
     facts = setup.probe.facts
     if setup.kind == "cpu" or not setup.probe.passed(OPERATORS) or facts.get("computed_on") == "cpu":
-        return  # there is no plugin, or it fails; the checks of plugin and process have said why
+        return  # no plugin, or a broken one; the checks of plugin and process have reported why
     yield from judged(facts["operators"])
 
 
 def judged(found: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
-    """What is to be said of the operators' inputs and attributes; None: the plugin has no such operator."""
+    """The finding on the operators' inputs and attributes; None: the plugin does not have the operator."""
     findings, forms = [], []
     for name, signature in found.items():
         if signature is None:

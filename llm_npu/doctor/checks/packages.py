@@ -1,4 +1,4 @@
-"""Python and the packages, by their metadata: nothing is imported."""
+"""Python and the packages, from their metadata: nothing is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..setup import Setup
 
 PROJECT = "paddle-ascend-llm"
 PACKAGES = ("paddle_fused", "llm_npu")
-FRAMEWORKS = ("paddlepaddle", "paddlenlp")  # in other versions, what is private to them is elsewhere
+FRAMEWORKS = ("paddlepaddle", "paddlenlp")  # other versions have their private names elsewhere
 INSTALL = "Run `pip install .` in the project's folder."
 
 
@@ -37,17 +37,19 @@ def python(setup: Setup) -> Iterator[Finding]:
 
 
 def _requires_python():
-    """The versions of Python that the project accepts; None where it is not installed."""
+    """The versions of Python that the project accepts; None if it is not installed."""
     project = _installed()
     if project is None:
         return None
-    from packaging.specifiers import SpecifierSet  # not above: it may be missing where the project is
+    from packaging.specifiers import (
+        SpecifierSet,
+    )  # a late import: it may be missing in the project's environment
 
     return SpecifierSet(project.metadata["Requires-Python"])
 
 
 def _installed() -> metadata.Distribution | None:
-    """This project as it is installed: not the metadata that a build leaves in a clone."""
+    """The installed project: not the metadata that a build leaves in a clone."""
     found = metadata.distributions(name=PROJECT, path=libraries.search_path())
     return next(iter(found), None)
 

@@ -1,4 +1,4 @@
-"""Versions that are each fine, and do not go together."""
+"""Versions that work separately but not together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..setup import Setup
 from .ascend import driver_version
 
 PLUGIN = "paddle-custom-npu"
-MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 reads it as a whole number
+MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 parses it as an integer
 
 
 def versions(setup: Setup) -> Iterator[Finding]:
@@ -52,13 +52,13 @@ def _pair_with_cann(built: str, installed: str) -> Iterator[Finding]:
 
 
 def _built_with(plugin: Path) -> dict[str, str]:
-    """full_version and cann_version, as the build of paddle-custom-npu has written them."""
+    """full_version and cann_version, as written by the build of paddle-custom-npu."""
     text = content(plugin / "npu" / "__init__.py")
     return dict(re.findall(r"^(full_version|cann_version)\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE))
 
 
 def _release(version: str) -> str:
-    """Without the local part that builds add: 3.3.1 of 3.3.1+cpu."""
+    """The version without the local part that builds add: 3.3.1 of 3.3.1+cpu."""
     return version.partition("+")[0]
 
 
@@ -89,7 +89,7 @@ def mc2(setup: Setup) -> Iterator[Finding]:
     needs = f"Install CANN {MC2_CANN} or later with driver {MC2_DRIVER} or later"
     if asked:
         what = (
-            f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} asks for MC2, which {' and '.join(old)} cannot run"
+            f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} requests MC2, which {' and '.join(old)} cannot run"
         )
         yield error("mc2", what, f"{needs}; until then unset {MC2_VARIABLE} and do not use --overlap mc2.")
     else:

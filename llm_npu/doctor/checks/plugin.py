@@ -24,7 +24,7 @@ def files(setup: Setup) -> Iterator[Finding]:
         yield error("plugin", failure.what, failure.cure)
         return
     except ValueError:
-        return  # the check of the device has said it
+        return  # reported by the check of the device
     if libraries.is_outdated():
         what = (
             f"the native libraries in {libraries.PACKAGE} were built from other C++ sources than those in it"

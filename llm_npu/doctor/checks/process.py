@@ -1,4 +1,4 @@
-"""What became of the process that imported paddle, and what to do about it."""
+"""The outcome of the process that imported paddle, and the cures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stages(setup: Setup) -> Iterator[Finding]:
         return
     for stage, message in probe.failed.items():
         if stage == HOST_OPERATORS and not libraries.is_built(libraries.folder()):
-            continue  # the check of the plugin has said it
+            continue  # reported by the check of the plugin
         yield error("process", f"{stage} failed: {message}", _cure(stage, message))
     if probe.ended:
         yield error("process", f"{probe.during} {probe.ended}", _cure(probe.during, probe.ended))
@@ -54,7 +54,7 @@ def stages(setup: Setup) -> Iterator[Finding]:
 
 
 def _no_paddle(setup: Setup, probe: Probe) -> Finding:
-    """Paddle cannot be imported; without a device plugin it may be."""
+    """Paddle cannot be imported, although it may be without a device plugin."""
     message = probe.failed.get(PADDLE) or probe.ended
     what = f"{PADDLE} failed: {message}" if PADDLE in probe.failed else f"{PADDLE} {message}"
     if _has_plugin(setup):
@@ -73,13 +73,13 @@ def _has_plugin(setup: Setup) -> bool:
 
 
 def _cure(stage: str, message: str) -> str:
-    if "did not come to an end" in message:
+    if "did not end" in message:
         return (
             "Give it longer (--timeout); if it never ends, look for a device that another process holds, "
             f"and {CURES[stage][0].lower()}{CURES[stage][1:]}"
         )
     if any(library in message for library in OF_CANN):
-        return f"{SET_ENV}: the libraries of CANN are not found. {CURES[stage]}"
+        return f"{SET_ENV}: the libraries of CANN were not found. {CURES[stage]}"
     return CURES[stage]
 
 

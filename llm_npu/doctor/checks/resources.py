@@ -1,4 +1,4 @@
-"""Memory, disk, threads and instruction set: what the host gives to a run."""
+"""Memory, disk, threads and instruction set of the host."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..setup import Setup
 
 GIB = 2**30
 LEAST_MEMORY, ENOUGH_MEMORY = 1.0, 4.0  # GiB: the frameworks alone take about one
-DOCKERS_SHM = 64.0  # MiB of /dev/shm: what docker gives a container that does not ask for more
-TIMEOUT = 60.0  # seconds for a process that loads one library
+DOCKERS_SHM = 64.0  # MiB of /dev/shm: docker's default for a container
+TIMEOUT = 60.0  # time limit, in seconds, of a process that loads one library
 
 
 def memory(setup: Setup) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def memory(setup: Setup) -> Iterator[Finding]:
     available = available_memory(setup.root)
     if available is None:
         cure = "Mount /proc into the container."
-        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not tell the available memory", cure)
+        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not state the available memory", cure)
         return
     free = available / GIB
     what = f"{free:.1f} GiB of memory are available"
@@ -49,7 +49,7 @@ def memory(setup: Setup) -> Iterator[Finding]:
 
 
 def available_memory(root: Path) -> int | None:
-    """Bytes, within the limit of the control group; None where no file says."""
+    """Bytes, within the limit of the control group; None if no file tells."""
     found = re.search(r"^MemAvailable:\s*(\d+) kB", content(root / "proc/meminfo"), re.MULTILINE)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def available_memory(root: Path) -> int | None:
 def _number(text: str) -> float:
     try:
         return float(text)
-    except ValueError:  # the check of the device has said it
+    except ValueError:  # reported by the check of the device
         return 0.0
 
 
@@ -139,7 +139,7 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
     A problem: kernels that cannot be loaded; a `PADDLE_FUSED_ISA` that the machine lacks.
     """
     if not libraries.is_built(libraries.folder()):
-        return  # the check of the plugin has said it
+        return  # reported by the check of the plugin
     command, environ = python("paddle_fused.instruction_set"), dict(setup.environ)
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode == 0:

@@ -3,11 +3,11 @@
     found = explain(open("run.log", "rb"))
     print(text(found))
 
-A log is compared with ``llm_npu/doctor/data``: for each failure the codes and texts by which it shows, what
-it means, its likely causes in order, what to run, and the public page or source that says so. What is named
-first is the first cause; what other ranks say because of it comes behind, wherever it stands in the log.
+A log is matched against ``llm_npu/doctor/data``: for each failure, its codes and texts, its meaning, its
+likely causes in order, commands to run, and the public page or source behind it. The first failure shown is
+the root cause; consequences on other ranks come later, wherever they are in the log.
 
-Nothing here imports paddle or numpy, and a log is read with little memory, whatever its size.
+Nothing here imports paddle or numpy, and memory use does not depend on the size of the log.
 """
 
 from .naming import Explanation, Named, explain, explain_text

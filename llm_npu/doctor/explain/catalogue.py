@@ -1,19 +1,20 @@
-"""The failures that are known, read from ``llm_npu/doctor/data``.
+"""The known failures, read from ``llm_npu/doctor/data``.
 
-A file there is a list of objects with these fields:
+Each file there is a list of objects with these fields:
 
-``name``     what the failure is called here
+``name``     the failure's name here
 ``role``     ``cause``; ``consequence``: ranks see it because another one has failed; ``vague``: it says that
-             something failed, and not what; ``general``: a code that CANN puts above many failures
+             something failed, but not what; ``general``: a code that CANN puts above many failures
 ``meaning``  a sentence or two
-``codes``    code -> what it stands for; a code of six characters, such as 507015 or EI0006
-``texts``    ``has``: characters that stand in the line; ``match``: a regular expression besides, if they are
+``codes``    code -> its meaning; a code of six characters, such as 507015 or EI0006
+``texts``    ``has``: a substring of the line; ``match``: an additional regular expression, if the substring
+is
              not enough
-``causes``   likely ones, the likeliest first
+``causes``   likely causes, the likeliest first
 ``run``      ``command``, and what it ``shows``
 ``sources``  public pages or sources
 
-In a line that several texts fit, the first one counts: in the order of ``FILES``, and of each file.
+If several texts match a line, the first one counts: in the order of ``FILES``, and of each file.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = ("loading", "paddle", "memory", "device", "operators", "collectives")
-ROLES = ("cause", "consequence", "vague", "general")  # in the order in which they are shown
+ROLES = ("cause", "consequence", "vague", "general")  # in display order
 
-# The module that the second character of a code names, and E?9000 to E?9999 are inner errors:
+# The module named by the second character of a code; E?9000 to E?9999 are internal errors:
 # https://www.hiascend.com/document/detail/en/canncommercial/850/maintenref/troubleshooting/troubleshooting_0225.html
 MODULES = {
     "1": "its graph engine",
@@ -72,7 +73,7 @@ HCCL_RESULTS = {
 
 @dataclass(frozen=True)
 class Text:
-    """``has`` stands in a line, and ``match`` fits it."""
+    """The line contains ``has``, and ``match`` matches it."""
 
     has: str
     match: re.Pattern[str] | None
@@ -97,7 +98,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All failures, which of them has a code, and which has a text."""
+    """All failures, with indices by code and by text."""
 
     failures: tuple[Failure, ...]
     by_code: dict[str, Failure]
@@ -106,12 +107,12 @@ class Catalogue:
 
 @functools.cache
 def catalogue() -> Catalogue:
-    """What the data holds."""
+    """Loads the data."""
     failures = tuple(
         _failure(each) for name in FILES for each in json.loads((DATA / f"{name}.json").read_text())
     )
     by_code = {code: failure for failure in failures for code in failure.codes}
-    assert len(by_code) == sum(len(failure.codes) for failure in failures), "a code stands in two failures"
+    assert len(by_code) == sum(len(failure.codes) for failure in failures), "two failures have the same code"
     texts = tuple((text, failure) for failure in failures for text in failure.texts)
     return Catalogue(failures, by_code, texts)
 

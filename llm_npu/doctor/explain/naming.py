@@ -1,7 +1,7 @@
-"""Which failures a log shows, and in which order they are told.
+"""Finds the failures in a log, and orders them.
 
-Codes count where CANN and its users write them: six digits behind "error code is", "failed:", "result =" and
-the like, and E with five characters, such as EI0006, by itself.
+Codes count only in the contexts in which CANN and its users write them: six digits after "error code is",
+"failed:", "result =" and the like, and E with five characters, such as EI0006, anywhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTES = 4
 
 @dataclass(frozen=True)
 class Named:
-    """A failure that the log shows: first in this line, which says this; ``code`` if one told it."""
+    """A failure found in the log: its first line and text; ``code`` if one identified it."""
 
     failure: Failure
     line: int
@@ -43,14 +43,14 @@ class Named:
 
 @dataclass
 class Explanation:
-    """What was named, the first cause first, and notes about what says too little to be named."""
+    """The failures found, the root cause first, and notes about codes too vague to name one."""
 
     named: list[Named] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def explain(log: BinaryIO) -> Explanation:
-    """The failures that ``log`` shows."""
+    """The failures in ``log``."""
     known = catalogue()
     stems = {*_STEMS, *(text.has.encode() for failure in known.failures for text in failure.texts)}
     first: dict[str, Named] = {}
@@ -70,12 +70,12 @@ def explain(log: BinaryIO) -> Explanation:
 
 
 def explain_text(log: str) -> Explanation:
-    """As ``explain``, of a string."""
+    """As ``explain``, for a string."""
     return explain(io.BytesIO(log.encode(errors="replace")))
 
 
 def _in(line: str, codes: list[str]):
-    """(failure, its code or "") for each that the line shows."""
+    """(failure, its code or "") for each failure in the line."""
     known = catalogue()
     for text, failure in known.texts:
         if text.has in line and text.fits(line):
@@ -91,7 +91,7 @@ def _codes(line: str) -> list[str]:
 
 
 def _notes(line: str, codes: list[str]):
-    """Sentences about codes that do not say what failed."""
+    """Sentences about codes that do not identify a failure."""
     known = catalogue().by_code
     for code in codes:
         if code in known:

@@ -1,6 +1,6 @@
-"""The lines of a log, of any size and with any content, in little memory.
+"""Reads the lines of a log of any size and content in bounded memory.
 
-Blocks without anything that could belong to a failure are passed over, which most of a training's log is.
+Blocks that cannot contain a failure, most of a training log, are skipped.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-BLOCK = 1 << 20  # bytes that are read at once, and the longest line
-PIECE = 8192  # characters that are looked at together
-OVERLAP = 512  # of two pieces of a longer line
+BLOCK = 1 << 20  # bytes per read, and the longest line
+PIECE = 8192  # characters that are searched at once
+OVERLAP = 512  # overlap of two pieces of a longer line
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def pieces(log: BinaryIO, matters: Callable[[bytes], bool]) -> Iterator[tuple[int, str]]:
-    """(number of the line, its text) of those in blocks that matter; a long line comes in several pieces.
+    """(line number, text) of the lines in relevant blocks; a long line is returned in several pieces.
 
-    A line that holds others, as a string with "\\n" written out does, comes as these, under one number.
+    A line with escaped line breaks ("\\n") is returned as several lines with one number.
     """
     number, rest = 1, b""
     while True:

@@ -1,4 +1,4 @@
-"""How an explanation is shown: at length, as JSON, and in short behind a trainer's own error."""
+"""Formats an explanation: in full, as JSON, and in short after a trainer's own error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from .naming import Explanation, Named, explain, explain_text
 
 WIDTH = 118
-EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may hold its own explanation
+EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may contain its own explanation
 UNKNOWN = (
     "no known failure is in this log. Attach to a report: the log from its first line on, those of all ranks "
     "(OUTPUT_DIR/log), ~/ascend/log, and what `python -m llm_npu.doctor --json` prints."
@@ -21,12 +21,12 @@ LOOK_ABOVE = "Nothing in this log says why: the cause is in the log of another r
 
 
 def exit_code(found: Explanation) -> int:
-    """1 if a failure was named, else 0."""
+    """1 if a failure was found, else 0."""
     return int(bool(found.named))
 
 
 def text(found: Explanation) -> str:
-    """The first failure at length, the others in two lines each."""
+    """The first failure in full, the others in two lines each."""
     lines = []
     for position, named in enumerate(found.named):
         lines += _head(named)
@@ -43,7 +43,7 @@ def text(found: Explanation) -> str:
 
 
 def brief(found: Explanation) -> str:
-    """The first failure only, to stand behind the error itself; "" without one."""
+    """The first failure only, for printing after the error itself; "" without one."""
     return "\n".join([*_head(found.named[0], said=False), *_cure(found.named[0])]) if found.named else ""
 
 
@@ -72,7 +72,7 @@ def as_json(found: Explanation) -> str:
 def of_rank(file: Path, start: int, end: str) -> str:
     """``brief`` of what a rank wrote to ``file`` from ``start`` on, else of the sentence ``end``.
 
-    "" if neither shows a known failure, or if the rank has explained it already.
+    "" if neither contains a known failure, or if the rank has explained it already.
     """
     found = Explanation()
     if file.exists():
@@ -86,12 +86,12 @@ def of_rank(file: Path, start: int, end: str) -> str:
 
 
 def of_error(error: BaseException) -> str:
-    """``brief`` of an exception, with those that caused it."""
+    """``brief`` of an exception and its causes."""
     return brief(explain_text("".join(traceback.format_exception(error))))
 
 
 def after_tracebacks() -> None:
-    """From now on an exception that ends this process is explained below its traceback, if it is known."""
+    """Installs a hook that explains a known exception below its traceback when it ends this process."""
     show = sys.excepthook
 
     def hook(kind, error, trace):

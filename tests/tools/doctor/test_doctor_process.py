@@ -65,7 +65,7 @@ def package(folder: Path, code: str, version: str | None = None) -> str:
         ("import os; os.abort()", "was ended by SIGABRT"),
         ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
         ("import os; os._exit(7)", "ended the process with exit code 7"),
-        ("import threading; threading.Event().wait()", "did not come to an end within 1 s"),
+        ("import threading; threading.Event().wait()", "did not end within 1 s"),
     ],
     ids=["import error", "abort", "segmentation fault", "exit", "hang"],
 )

@@ -102,7 +102,7 @@ def invalid_calls() -> list:
     ]
 
 
-def rule_modules() -> list[str]:
+def contract_modules() -> list[str]:
     """The modules with CANN's rules for the operators, without duplicates."""
     return list(
         dict.fromkeys(

@@ -1,14 +1,15 @@
-"""What CANN's operators and the Paddle plugin accept: the only place where these limits and sentences stand.
+"""What CANN's operators and the Paddle plugin accept: the single source of dtypes, limits and messages.
 
     contracts.limit("attention.head_dim")  # a number, for the CANN level that is emulated
     contracts.dtypes("attention.dtype")  # the names of dtypes
-    contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # raises ContractError
-    contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # its sentence
+    contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # ContractError
+    contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # its text
 
-The rules of an operator stand in the ``contract.py`` of its folder, those of the plugin's products with
-collectives here. The C++ operators take them from a header that the build writes
+A rule has the text, not the condition: ``op.py`` and csrc/virtual_npu/custom_ops check the arguments and name
+the rule that a call breaks. The rules of an operator are in ``contract.py`` of its package, those of the
+plugin's products with collectives here. The build writes them to a header for the C++ operators
 (csrc/virtual_npu/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a page.
-Contracts import nothing but the standard library, ``rule`` and each other.
+Contract modules import only the standard library, ``rule`` and each other.
 """
 
 from __future__ import annotations
@@ -19,64 +20,67 @@ from typing import NoReturn
 
 from .. import registry
 from . import matmul_collectives
-from .rule import DEFAULT_CANN, ERRORS, ContractError, LaterLimit, Rule, cann_level
+from .rule import DEFAULT_CANN, ERRORS, ContractError, ContractRule, LaterLimit, cann_level
 
 __all__ = [
     "DEFAULT_CANN",
     "DTYPES",
     "ERRORS",
-    "FAMILIES",
     "LIMITS",
+    "MODULES",
     "OPERATORS_BY_NAME",
     "PLUGIN_OPERATORS",
     "RULES",
     "ContractError",
+    "ContractRule",
     "LaterLimit",
-    "Rule",
 ]
 __all__ += ["cann_level", "dtypes", "limit", "reason", "refuse"]
 
 # The plugin's operators that are called by name.
 OPERATORS_BY_NAME = ("flash_attention_npu", "rms_norm_npu", "fused_rope", *matmul_collectives.PLUGIN)
-# The virtual NPU's operators: their rules are compiled into it.
+# The operators whose rules are compiled into the virtual NPU.
 PLUGIN_OPERATORS = (*OPERATORS_BY_NAME, "swiglu_grad")
 
 
 @functools.cache
 def _tables() -> dict:
-    # Not on import: the contracts import ``rule``, and so this package.
-    families = (*map(importlib.import_module, registry.rule_modules()), matmul_collectives)
+    # Not on import: the contract modules import ``rule``, and so this package.
+    modules = (*map(importlib.import_module, registry.contract_modules()), matmul_collectives)
     return {
-        "FAMILIES": families,
-        "RULES": {rule.key: rule for family in families for rule in family.RULES},
-        "LIMITS": {name: value for family in families for name, value in family.LIMITS.items()},
-        "DTYPES": {name: value for family in families for name, value in family.DTYPES.items()},
+        "MODULES": modules,
+        "RULES": {rule.key: rule for module in modules for rule in module.RULES},
+        "LIMITS": {name: value for module in modules for name, value in module.LIMITS.items()},
+        "DTYPES": {name: value for module in modules for name, value in module.DTYPES.items()},
     }
 
 
 def __getattr__(name: str):
-    """FAMILIES, the modules with rules; RULES, LIMITS and DTYPES, by key."""
-    if name not in ("FAMILIES", "RULES", "LIMITS", "DTYPES"):
+    """MODULES, the contract modules; RULES, LIMITS and DTYPES, by key."""
+    if name not in ("MODULES", "RULES", "LIMITS", "DTYPES"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _tables()[name]
 
 
 def limit(name: str) -> int:
-    """The number that stands for ``name`` in ``LIMITS``, for the CANN level that is emulated."""
+    """The limit ``name`` of ``LIMITS``, for the emulated CANN level."""
     value = _tables()["LIMITS"][name]
     return value.at(cann_level()) if isinstance(value, LaterLimit) else value
 
 
 def dtypes(name: str) -> tuple[str, ...]:
-    """The dtypes that stand for ``name`` in ``DTYPES``, as Paddle spells them."""
+    """The dtypes ``name`` of ``DTYPES``, in Paddle's spelling."""
     return _tables()["DTYPES"][name]
 
 
-def refuse(key: str, operator: str, came: str) -> NoReturn:
-    """Raises ContractError: ``operator`` was called with ``came``, which breaks the rule ``key``."""
-    raise ContractError.of(_tables()["RULES"][key], operator, came)
+def refuse(key: str, operator: str, came: str, note: str = "") -> NoReturn:
+    """Raises ContractError: ``operator`` was called with ``came``, which breaks the rule ``key``.
+
+    ``note``: a sentence on what ``operator`` accepts beyond CANN.
+    """
+    raise ContractError.of(_tables()["RULES"][key], operator, came, note)
 
 
 def reason(key: str, operator: str, came: str) -> str:
-    """The sentence that ``refuse`` raises, without a final dot: a backend's reason to refuse a call."""
+    """The message of ``refuse`` without its final period: a backend's reason to decline a call."""
     return _tables()["RULES"][key].sentence(operator, came).removesuffix(".")

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from . import ERRORS, FAMILIES, LIMITS, RULES
+from . import ERRORS, LIMITS, MODULES, RULES
 
 HEAD = """# What CANN's operators accept
 
@@ -24,8 +24,8 @@ def code(names) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def rows_of(family):
-    for rule in family.RULES:
+def rows_of(module):
+    for rule in module.RULES:
         error = "" if rule.error is None else str(rule.error)
         yield f"`{rule.key}`", code(rule.operators), rule.accepts, error, rule.advice, rule.source
 
@@ -36,11 +36,11 @@ def page() -> str:
     numbers = [(str(n), f"`{name}`", str(counted[n])) for n, name in sorted(ERRORS.items()) if counted[n]]
     parts.append(table(("Number", "Name", "Rules"), numbers))
     columns = ("Rule", "Operators", "Accepted", "Error", "Advice", "Source")
-    for family in FAMILIES:
-        title, _, legend = family.__doc__.strip().partition("\n")
+    for module in MODULES:
+        title, _, legend = module.__doc__.strip().partition("\n")
         parts.append(f"\n## {title.rstrip('.')}\n\n")
         parts.append(f"{' '.join(legend.split())}\n\n" if legend.strip() else "")
-        parts.append(table(columns, rows_of(family)))
+        parts.append(table(columns, rows_of(module)))
     parts.append("\n## Limits\n\n")
     parts.append(table(("Limit", "Value"), [(f"`{name}`", str(value)) for name, value in LIMITS.items()]))
     return "".join(parts)

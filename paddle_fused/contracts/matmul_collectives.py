@@ -3,7 +3,7 @@
 Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. What holds is that of Atlas A2.
 """
 
-from .rule import PARAM_INVALID, Rule, listed
+from .rule import PARAM_INVALID, ContractRule, listed
 
 LIMITS = {
     "mc2.depth": 256,  # at least
@@ -24,7 +24,7 @@ _REDUCE_SCATTER_DOC = _DOC.format("matmul_reduce_scatter", "MatmulReduceScatter"
 _PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/{}.cc"
 
 RULES = (
-    Rule(
+    ContractRule(
         "mc2.dtype",
         PLUGIN,
         PARAM_INVALID,
@@ -32,7 +32,7 @@ RULES = (
         "Cast it with tensor.astype, or run the product and the collective one after the other.",
         _ALL_REDUCE_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.same_dtype",
         PLUGIN,
         PARAM_INVALID,
@@ -40,7 +40,7 @@ RULES = (
         "Cast them with tensor.astype.",
         _ALL_REDUCE_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.rank",
         PLUGIN,
         None,
@@ -48,7 +48,7 @@ RULES = (
         "Reshape x1 to [-1, k].",
         _PADDLE.format(ALL_REDUCE),
     ),
-    Rule(
+    ContractRule(
         "mc2.same_depth",
         PLUGIN,
         None,
@@ -56,7 +56,7 @@ RULES = (
         "Transpose one of them.",
         _PADDLE.format(ALL_REDUCE),
     ),
-    Rule(
+    ContractRule(
         "mc2.depth",
         (GATHER, REDUCE_SCATTER),
         PARAM_INVALID,
@@ -64,7 +64,7 @@ RULES = (
         "Run the product and the collective one after the other.",
         _REDUCE_SCATTER_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.all_reduce_sizes",
         (ALL_REDUCE,),
         PARAM_INVALID,
@@ -72,7 +72,7 @@ RULES = (
         "Split the product.",
         _ALL_REDUCE_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.bias",
         (GATHER, REDUCE_SCATTER),
         None,
@@ -80,7 +80,7 @@ RULES = (
         "Pass None, and add the bias to the result.",
         _REDUCE_SCATTER_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.bias_shape",
         (ALL_REDUCE,),
         PARAM_INVALID,
@@ -88,7 +88,7 @@ RULES = (
         "Add another bias to the result.",
         _ALL_REDUCE_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.world_size",
         PLUGIN,
         None,
@@ -96,7 +96,7 @@ RULES = (
         "Pass the number of ranks of the group whose name hcom is.",
         _PADDLE.format(REDUCE_SCATTER),
     ),
-    Rule(
+    ContractRule(
         "mc2.rows",
         (REDUCE_SCATTER,),
         None,
@@ -104,7 +104,7 @@ RULES = (
         "Pad the rows.",
         _PADDLE.format(REDUCE_SCATTER),
     ),
-    Rule(
+    ContractRule(
         "mc2.reduce_op",
         (ALL_REDUCE, REDUCE_SCATTER),
         PARAM_INVALID,
@@ -112,10 +112,10 @@ RULES = (
         "Run the product and the collective one after the other.",
         _ALL_REDUCE_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.comm_turn", PLUGIN, None, "comm_turn 0", "The operator chooses its chunks itself.", _GATHER_DOC
     ),
-    Rule(
+    ContractRule(
         "mc2.gather_index",
         (GATHER,),
         None,
@@ -123,7 +123,7 @@ RULES = (
         "Gather another tensor with paddle.distributed.all_gather.",
         _GATHER_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.hcom",
         PLUGIN,
         None,
@@ -131,7 +131,7 @@ RULES = (
         "Pass group.process_group.get_comm_name(paddle.distributed.get_rank()).",
         _ALL_REDUCE_DOC,
     ),
-    Rule(
+    ContractRule(
         "mc2.domain",
         PLUGIN,
         None,

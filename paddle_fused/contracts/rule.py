@@ -1,4 +1,4 @@
-"""What a rule is, and the numbers and dtypes that rules and code share."""
+"""``ContractRule``, its error, and CANN's error numbers and levels."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DEFAULT_CANN = "8.0.RC2"  # the level that the virtual NPU emulates by default
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One rule: what ``operators`` accept.
+class ContractRule:
+    """A rule on what ``operators`` accept.
 
-    ``error`` is the number that CANN answers with, or None where the call is refused before it reaches
-    CANN. ``accepts`` finishes the sentence "accepted: ..."; ``advice`` is a sentence of its own. ``source``
-    names the public document or file that states the rule.
+    ``error``: CANN's error number, or None if the call is refused before it reaches CANN. ``accepts``
+    completes "accepted: ..."; ``advice`` is a full sentence. ``source``: the public document or file that
+    states the rule.
     """
 
     key: str
@@ -39,32 +39,32 @@ class Rule:
     advice: str
     source: str
 
-    def sentence(self, operator: str, came: str) -> str:
-        """What ``operator`` answers when ``came`` breaks this rule."""
+    def sentence(self, operator: str, came: str, note: str = "") -> str:
+        """The message of ``operator`` when ``came`` breaks this rule. ``note`` follows the advice."""
         assert operator in self.operators, f"{self.key} is no rule of {operator}: {self.operators}"
-        text = f"{operator}: {came}; accepted: {self.accepts}. {self.advice}"
+        text = f"{operator}: {came}; accepted: {self.accepts}. {self.advice}{note and f' {note}'}"
         return text if self.error is None else f"{text} (CANN error {self.error}, {ERRORS[self.error]})"
 
 
 class ContractError(ValueError):
-    """A call that breaks ``rule``; ``error`` is the number that CANN would answer with, if it has one.
+    """A call that breaks ``rule``. ``error``: CANN's error number, if it has one.
 
-    Both are None in the copy that Paddle makes, from the message alone, while it captures a program.
+    Both are None in the copy that Paddle makes from the message while it captures a program.
     """
 
-    rule: Rule | None = None
+    rule: ContractRule | None = None
     error: int | None = None
 
     @classmethod
-    def of(cls, rule: Rule, operator: str, came: str) -> ContractError:
-        raised = cls(rule.sentence(operator, came))
+    def of(cls, rule: ContractRule, operator: str, came: str, note: str = "") -> ContractError:
+        raised = cls(rule.sentence(operator, came, note))
         raised.rule, raised.error = rule, rule.error
         return raised
 
 
 @dataclass(frozen=True)
 class LaterLimit:
-    """A limit that a later CANN raised: ``value``, and ``later`` from the level ``since`` (8.3, say) on."""
+    """A limit that a later CANN raised: ``value``, or ``later`` from level ``since`` (such as 8.3) on."""
 
     value: int
     since: str
@@ -78,7 +78,7 @@ class LaterLimit:
 
 
 def cann_level() -> str:
-    """The CANN level whose limits hold: VIRTUAL_NPU_CANN, such as 8.0.RC2."""
+    """The CANN level whose limits apply: VIRTUAL_NPU_CANN, such as 8.0.RC2."""
     return os.environ.get("VIRTUAL_NPU_CANN") or DEFAULT_CANN
 
 
@@ -88,6 +88,6 @@ def _major_minor(level: str) -> tuple[int, int]:
 
 
 def listed(names) -> str:
-    """For sentences: a, b or c."""
+    """The names as text: a, b or c."""
     *others, last = map(str, names)
     return f"{', '.join(others)} or {last}" if others else last

@@ -20,6 +20,7 @@ leave_untransformed("paddle_fused.ops")
 
 # What the composed backend accepts. CANN, and so the other backends, have no float64: see the contracts.
 COMPOSED_FLOATS = ("float32", "bfloat16", "float16", "float64")
+FLOAT64_NOTE = "float64 runs on the composed backend only."
 
 
 def check_is_tensor(operator: str, name: str, value) -> None:
@@ -48,7 +49,8 @@ def check_contract_dtype(
 ) -> None:
     """The same where the dtypes are CANN's ``rule``, so that its number is in the error."""
     if isinstance(value, (paddle.Tensor, paddle.pir.Value)) and dtype_name(value) not in dtypes:
-        contracts.refuse(rule, operator, f"{name} is {dtype_name(value)}")
+        note = FLOAT64_NOTE if "float64" in dtypes else ""
+        contracts.refuse(rule, operator, f"{name} is {dtype_name(value)}", note)
     check_tensor(operator, name, value, dtypes)
 
 

@@ -6,11 +6,14 @@ And the rules' other forms: the sentences for dispatchers, the CANN level, the p
 import re
 from pathlib import Path
 
+import paddle
 import pytest
 from contract_calls import CALLS
 
+import paddle_fused
 from paddle_fused import contracts
 from paddle_fused.contracts.__main__ import page
+from paddle_fused.ops.arguments import FLOAT64_NOTE
 from paddle_fused.virtual_npu.settings import SETTINGS
 
 
@@ -28,11 +31,12 @@ def test_a_broken_rule_is_refused_in_its_words(key, call, on_npu):
         call()
     operators = "|".join(map(re.escape, rule.operators))
     sentence = f"; accepted: {rule.accepts}. {rule.advice}"
+    note = f"(?: {re.escape(FLOAT64_NOTE)})?" if key.endswith("dtype") else ""
     if rule.error is None:  # a reason in a list of them has its full stop from the list
         end = "(?! [(]CANN)"
     else:
         end = re.escape(f" (CANN error {rule.error}, {contracts.ERRORS[rule.error]})")
-    assert re.search(f"({operators}): .+{re.escape(sentence)}{end}", str(raised.value), re.DOTALL), (
+    assert re.search(f"({operators}): .+{re.escape(sentence)}{note}{end}", str(raised.value), re.DOTALL), (
         raised.value
     )
     if isinstance(raised.value, contracts.ContractError):
@@ -40,9 +44,9 @@ def test_a_broken_rule_is_refused_in_its_words(key, call, on_npu):
 
 
 def test_keys_are_of_one_rule_each():
-    assert sum(len(family.RULES) for family in contracts.FAMILIES) == len(contracts.RULES)
-    assert sum(len(family.LIMITS) for family in contracts.FAMILIES) == len(contracts.LIMITS)
-    assert sum(len(family.DTYPES) for family in contracts.FAMILIES) == len(contracts.DTYPES)
+    assert sum(len(module.RULES) for module in contracts.MODULES) == len(contracts.RULES)
+    assert sum(len(module.LIMITS) for module in contracts.MODULES) == len(contracts.LIMITS)
+    assert sum(len(module.DTYPES) for module in contracts.MODULES) == len(contracts.DTYPES)
 
 
 @pytest.mark.parametrize("rule", contracts.RULES.values(), ids=lambda rule: rule.key)
@@ -59,6 +63,16 @@ def test_a_reason_is_the_error_without_its_full_stop():
     reason = contracts.reason("swiglu.same_shape", "swiglu", "x has shape [2] and y [3]")
     assert str(raised.value) == reason + "."
     assert raised.value.error is None
+
+
+def test_an_error_about_dtypes_says_where_float64_runs():
+    x = paddle.ones([2, 8], "int32")
+    with pytest.raises(contracts.ContractError) as raised:
+        paddle_fused.rms_norm(x, paddle.ones([8]))
+    rule = contracts.RULES["rms_norm.dtype"]
+    assert str(raised.value) == rule.sentence("rms_norm", "x is int32", FLOAT64_NOTE)
+    assert FLOAT64_NOTE in str(raised.value)
+    assert paddle_fused.rms_norm(x.astype("float64"), paddle.ones([8])).dtype == paddle.float64
 
 
 def test_a_rule_of_another_operator_is_our_mistake():

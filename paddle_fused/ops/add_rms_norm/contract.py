@@ -1,6 +1,6 @@
 """RMSNorm of a sum."""
 
-from paddle_fused.contracts.rule import PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import PARAM_INVALID, ContractRule, listed
 
 from ..rms_norm.contract import FLOATS
 from ..rms_norm.contract import LIMITS as RMS_NORM_LIMITS
@@ -12,7 +12,7 @@ _ADD_RMS = ("aclnnAddRmsNorm", "add_rms_norm")
 _ADD_RMS_DOC = "hicann/ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md"
 
 RULES = (
-    Rule(
+    ContractRule(
         "add_rms_norm.dtype",
         _ADD_RMS,
         PARAM_INVALID,
@@ -20,7 +20,7 @@ RULES = (
         "Cast them with tensor.astype.",
         _ADD_RMS_DOC,
     ),
-    Rule(
+    ContractRule(
         "add_rms_norm.residual",
         _ADD_RMS,
         PARAM_INVALID,
@@ -28,7 +28,7 @@ RULES = (
         "Expand one of them: they are not broadcast.",
         _ADD_RMS_DOC,
     ),
-    Rule(
+    ContractRule(
         "add_rms_norm.shape",
         _ADD_RMS,
         PARAM_INVALID,
@@ -36,7 +36,7 @@ RULES = (
         "Pass a gamma that covers the dimensions to normalise over.",
         _ADD_RMS_DOC,
     ),
-    Rule(
+    ContractRule(
         "add_rms_norm.epsilon",
         _ADD_RMS,
         PARAM_INVALID,

@@ -8,6 +8,7 @@ from paddle_fused.sharding import Sharding, ShardingRule
 
 from ..arguments import (
     COMPOSED_FLOATS,
+    FLOAT64_NOTE,
     check_is_tensor,
     check_number,
     check_one_device,
@@ -50,7 +51,7 @@ def _check(x, residual, weight, epsilon) -> None:
     dtypes = [dtype_name(tensor) for tensor in (x, residual, weight)]
     if dtypes[0] not in COMPOSED_FLOATS or len(set(dtypes)) > 1:
         came = ", ".join(f"{name} is {dtype}" for name, dtype in zip(names, dtypes, strict=True))
-        contracts.refuse("add_rms_norm.dtype", OPERATOR, came)
+        contracts.refuse("add_rms_norm.dtype", OPERATOR, came, FLOAT64_NOTE)
     if not same_shape(x.shape, residual.shape):
         came = f"x has shape {list(x.shape)} and residual {list(residual.shape)}"
         contracts.refuse("add_rms_norm.residual", OPERATOR, came)

@@ -3,7 +3,7 @@
 Legend: B batch, N heads, S sequence length, T tokens, D head size; q and kv: of query, of key and value.
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, LaterLimit, Rule, listed
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, LaterLimit, listed
 
 K, M = 1 << 10, 1 << 20
 
@@ -59,7 +59,7 @@ _L = LIMITS
 
 RULES = (
     # ---- query, key and value
-    Rule(
+    ContractRule(
         "attention.dtype",
         FUSION,
         PARAM_INVALID,
@@ -67,7 +67,7 @@ RULES = (
         "Cast it with tensor.astype.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.same_dtype",
         ALL,
         PARAM_INVALID,
@@ -75,7 +75,7 @@ RULES = (
         "Cast one of them with tensor.astype.",
         ACLNN_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.layout",
         ("npu_fusion_attention", "flash_attention"),
         PARAM_INVALID,
@@ -83,7 +83,7 @@ RULES = (
         "Name the order of the dimensions of query, key and value.",
         ACLNN_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.rank",
         BUT_PLUGIN,
         PARAM_INVALID,
@@ -91,7 +91,7 @@ RULES = (
         "Reshape it, or name another layout.",
         ACLNN_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.same_batch",
         DENSE,
         INNER_TILING,
@@ -99,7 +99,7 @@ RULES = (
         "Repeat or slice one of them.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.batch",
         DENSE,
         INNER_TILING,
@@ -107,7 +107,7 @@ RULES = (
         "Split the batch.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.batch_with_prefix",
         BUT_PLUGIN,
         INNER_TILING,
@@ -116,7 +116,7 @@ RULES = (
         "Split the batch.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.heads",
         ALL,
         INNER_TILING,
@@ -124,7 +124,7 @@ RULES = (
         "Split the heads.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.head_groups",
         ALL,
         INNER_TILING,
@@ -132,7 +132,7 @@ RULES = (
         "Repeat the heads of key and value.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.sequence",
         DENSE,
         INNER_TILING,
@@ -140,7 +140,7 @@ RULES = (
         "Split the sequence.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.tokens",
         VARLEN,
         INNER_TILING,
@@ -148,7 +148,7 @@ RULES = (
         "Split the tokens into several calls.",
         VARLEN_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.head_dim",
         ALL,
         PARAM_INVALID,
@@ -156,7 +156,7 @@ RULES = (
         "Use composed operators for larger heads.",
         ACLNN_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.same_head_dim",
         ALL,
         PARAM_INVALID,
@@ -164,7 +164,7 @@ RULES = (
         "Pad the smaller one with zeros.",
         ACLNN_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.value_head_dim",
         BUT_PLUGIN,
         PARAM_INVALID,
@@ -172,7 +172,7 @@ RULES = (
         "Pad query and key with zeros.",
         ACLNN_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.key_value",
         BUT_PLUGIN,
         INNER_TILING,
@@ -180,7 +180,7 @@ RULES = (
         "Slice or repeat one of them.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.no_keys",
         ALL,
         INNER_TILING,
@@ -188,7 +188,7 @@ RULES = (
         "Remove the queries that see nothing.",
         VARLEN_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.keep_prob",
         ALL,
         INNER_TILING,
@@ -196,7 +196,7 @@ RULES = (
         "A dropout of 1 leaves nothing: use zeros.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.inner_precise",
         ("npu_fusion_attention",),
         PARAM_INVALID,
@@ -205,7 +205,7 @@ RULES = (
         SCORE_DOC,
     ),
     # ---- sequences of different lengths
-    Rule(
+    ContractRule(
         "attention.lengths",
         VARLEN_FUSION,
         None,
@@ -213,7 +213,7 @@ RULES = (
         "For lengths 3, 2 pass [3, 5].",
         _TORCH,
     ),
-    Rule(
+    ContractRule(
         "attention.lengths_from_0",
         INTENTS,
         None,
@@ -221,7 +221,7 @@ RULES = (
         "For lengths 3, 2 pass [0, 3, 5], or the mask masks.documents([3, 2]).",
         _TORCH,
     ),
-    Rule(
+    ContractRule(
         "attention.lengths_count",
         VARLEN,
         INNER_TILING,
@@ -229,7 +229,7 @@ RULES = (
         "Give a length of 0 to a sequence without tokens.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.lengths_order",
         (*VARLEN_FUSION, PLUGIN),
         None,
@@ -237,7 +237,7 @@ RULES = (
         "Take their cumulative sum.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.lengths_order_from_0",
         INTENTS,
         None,
@@ -245,7 +245,7 @@ RULES = (
         "Take their cumulative sum.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.lengths_total",
         VARLEN,
         INNER_TILING,
@@ -253,7 +253,7 @@ RULES = (
         "Slice the tensor, or give the tokens at the end a sequence.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.sequences",
         VARLEN,
         INNER_TILING,
@@ -262,7 +262,7 @@ RULES = (
         VARLEN_DOC,
     ),
     # ---- position bias
-    Rule(
+    ContractRule(
         "attention.pse_shape",
         BUT_PLUGIN,
         INNER_TILING,
@@ -271,7 +271,7 @@ RULES = (
         "Expand the bias over the heads.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.pse_rows",
         FUSION,
         INNER_TILING,
@@ -280,7 +280,7 @@ RULES = (
         "Pass the bias of all rows.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.pse_varlen",
         VARLEN_FUSION,
         INNER_TILING,
@@ -289,7 +289,7 @@ RULES = (
         "Flatten the biases of the sequences and join them.",
         VARLEN_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.pse_mode",
         VARLEN_FUSION,
         INNER_TILING,
@@ -297,7 +297,7 @@ RULES = (
         "Apply the bias to whole sequences, with mode 3 or 2.",
         "hicann/ops-nn docs/zh/context/sparse_mode_introduction.md",
     ),
-    Rule(
+    ContractRule(
         "attention.pse_empty_sequence",
         VARLEN_FUSION,
         INNER_TILING,
@@ -306,7 +306,7 @@ RULES = (
         VARLEN_DOC,
     ),
     # ---- the Paddle plugin's operator
-    Rule(
+    ContractRule(
         "attention.plugin_dtype",
         (PLUGIN,),
         None,
@@ -314,7 +314,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_value",
         (PLUGIN,),
         INNER_TILING,
@@ -322,7 +322,7 @@ RULES = (
         "Pad value with zeros and slice the result.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_dropout",
         (PLUGIN,),
         None,
@@ -330,7 +330,7 @@ RULES = (
         "Pass a probability.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_mask_dtype",
         (PLUGIN,),
         None,
@@ -338,7 +338,7 @@ RULES = (
         "For an additive mask pass (mask != 0).",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_causal",
         (PLUGIN,),
         None,
@@ -346,7 +346,7 @@ RULES = (
         "Pass the mask itself as attn_mask (True hides a key).",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_lengths_missing",
         (PLUGIN,),
         None,
@@ -354,7 +354,7 @@ RULES = (
         "Pass cumulative lengths.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_lengths",
         (PLUGIN,),
         None,
@@ -362,7 +362,7 @@ RULES = (
         "Cast or reshape it.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_rank",
         (PLUGIN,),
         None,
@@ -370,7 +370,7 @@ RULES = (
         "Reshape it.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "attention.plugin_seed",
         (PLUGIN,),
         None,

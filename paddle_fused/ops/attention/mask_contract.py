@@ -3,7 +3,7 @@
 Legend: B batch, N heads, S sequence length; q and kv: of query, of key and value; i a query's position.
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
 
 from .contract import (
     BUT_INTENTS,
@@ -35,7 +35,7 @@ _SPARSE = "hicann/ops-nn docs/zh/context/sparse_mode_introduction.md"
 
 RULES = (
     # ---- masks
-    Rule(
+    ContractRule(
         "attention.mask_dtype",
         FUSION,
         PARAM_INVALID,
@@ -43,7 +43,7 @@ RULES = (
         "For an additive mask pass (mask != 0).",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.mask_shape",
         DENSE,
         INNER_TILING,
@@ -51,7 +51,7 @@ RULES = (
         "Expand it: the mask's last two dimensions are not broadcast.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mask_shape_varlen",
         VARLEN,
         INNER_TILING,
@@ -59,7 +59,7 @@ RULES = (
         "Slice or pad it.",
         VARLEN_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.mask_shape_compressed",
         FUSION,
         INNER_TILING,
@@ -67,7 +67,7 @@ RULES = (
         "Pass the triangle that is True above the diagonal.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mask_shape_prefix",
         FUSION,
         INNER_TILING,
@@ -75,7 +75,7 @@ RULES = (
         "Expand the mask to one for each batch element, or use mode 6.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mask_shape_prefix_compressed",
         FUSION,
         INNER_TILING,
@@ -83,7 +83,7 @@ RULES = (
         f"Pass the {_C} rows of the triangle, then {_CP - _C} rows whose left half is False.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mask_missing",
         FUSION,
         None,
@@ -91,7 +91,7 @@ RULES = (
         "Without a mask a card ignores the mode and every query sees every key.",
         SCORE_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.dense_mode",
         FUSION,
         INNER_TILING,
@@ -99,7 +99,7 @@ RULES = (
         "Modes 7 and 8 are for parts of packed sequences.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.varlen_mode",
         VARLEN_FUSION,
         INNER_TILING,
@@ -107,7 +107,7 @@ RULES = (
         "Use mode 6 instead of 5: its mask is compressed.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.band_top_left",
         FUSION,
         INNER_TILING,
@@ -116,7 +116,7 @@ RULES = (
         "The band runs from i - pre_tokens to i + next_tokens around the diagonal from the top left.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.band_bottom_right",
         BUT_PLUGIN,
         INNER_TILING,
@@ -125,7 +125,7 @@ RULES = (
         "The band runs from i + Skv - Sq - pre_tokens to i + Skv - Sq + next_tokens.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.hidden_rows",
         BUT_INTENTS,
         None,
@@ -133,7 +133,7 @@ RULES = (
         "A card gives wrong numbers in rows whose keys are all hidden.",
         VARLEN_DOC,
     ),
-    Rule(
+    ContractRule(
         "attention.hidden_rows_of_intents",
         INTENTS,
         None,
@@ -142,7 +142,7 @@ RULES = (
         VARLEN_DOC,
     ),
     # ---- prefix
-    Rule(
+    ContractRule(
         "attention.prefix",
         FUSION,
         INNER_TILING,
@@ -150,7 +150,7 @@ RULES = (
         "Pass prefix as a list of lengths.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.prefix_range",
         BUT_PLUGIN,
         INNER_TILING,
@@ -158,7 +158,7 @@ RULES = (
         "Clip the lengths.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.prefix_varlen",
         ("flash_attention",),
         INNER_TILING,
@@ -167,7 +167,7 @@ RULES = (
         _SPARSE,
     ),
     # ---- modes of packed sequences
-    Rule(
+    ContractRule(
         "attention.mode3_varlen",
         VARLEN_BUT_PLUGIN,
         INNER_TILING,
@@ -175,7 +175,7 @@ RULES = (
         "Its first rows would see nothing: use mode 2, or drop these queries.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mode7_last",
         VARLEN_FUSION,
         INNER_TILING,
@@ -184,7 +184,7 @@ RULES = (
         "Compute both from where the sequence was cut.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mode7_others",
         VARLEN_FUSION,
         INNER_TILING,
@@ -192,7 +192,7 @@ RULES = (
         "Only the last one may be cut.",
         TILING_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "attention.mode8_first",
         VARLEN_FUSION,
         INNER_TILING,

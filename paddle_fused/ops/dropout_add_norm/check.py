@@ -6,6 +6,7 @@ from paddle_fused import contracts
 
 from ..arguments import (
     COMPOSED_FLOATS,
+    FLOAT64_NOTE,
     check_is_tensor,
     check_number,
     check_one_device,
@@ -34,7 +35,8 @@ def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscal
             came = ", ".join(
                 f"{n} is {dtype_name(tensors[n])} {list(tensors[n].shape)}" for n in ("x0", *names)
             )
-            contracts.refuse(f"dropout_add_norm.{key}", operator, came)
+            note = FLOAT64_NOTE if key == "dtype" else ""
+            contracts.refuse(f"dropout_add_norm.{key}", operator, came, note)
 
     dtype, shape = dtype_name(x0), list(x0.shape)
     rule("x0", len(shape) > 0 and shape[-1] != 0)

@@ -3,7 +3,7 @@
 Legend: H hidden size (the last dimension).
 """
 
-from paddle_fused.contracts.rule import Rule, listed
+from paddle_fused.contracts.rule import ContractRule, listed
 
 LIMITS = {}
 FLOATS = ("float32", "bfloat16", "float16")
@@ -18,7 +18,7 @@ _DROPOUT = (
 _DROPOUT_DOC = "Ascend/MindSpeed docs/ops/npu_dropout_add_layer_norm.md"
 
 RULES = (
-    Rule(
+    ContractRule(
         "dropout_add_norm.dtype",
         _DROPOUT,
         None,
@@ -26,7 +26,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.x0",
         _DROPOUT,
         None,
@@ -34,7 +34,7 @@ RULES = (
         "Reshape it: the norm is taken over its last dimension.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.residual",
         _DROPOUT,
         None,
@@ -42,7 +42,7 @@ RULES = (
         "Expand or cast it: it is not broadcast.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.weight",
         _DROPOUT,
         None,
@@ -50,7 +50,7 @@ RULES = (
         "Reshape or cast it.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.bias",
         _DROPOUT,
         None,
@@ -58,7 +58,7 @@ RULES = (
         "Reshape or cast it.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.rms_bias",
         ("npu_dropout_add_rms_norm",),
         None,
@@ -66,7 +66,7 @@ RULES = (
         "Pass None, or call paddle_fused.dropout_add_rms_norm, which adds it.",
         "MindSpeed ops/csrc/cann/npu_dropout_add_layer_norm.cpp",
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.rowscale",
         _DROPOUT,
         None,
@@ -74,7 +74,7 @@ RULES = (
         "Reshape it.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.layerscale",
         _DROPOUT,
         None,
@@ -82,7 +82,7 @@ RULES = (
         "Reshape it.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.dropout",
         _DROPOUT,
         None,
@@ -90,7 +90,7 @@ RULES = (
         "Pass the probability to drop, 0 when not training.",
         _DROPOUT_DOC,
     ),
-    Rule(
+    ContractRule(
         "dropout_add_norm.epsilon",
         _DROPOUT,
         None,

@@ -1,6 +1,6 @@
 """Fused AdamW: aclnnApplyAdamWV2."""
 
-from paddle_fused.contracts.rule import PARAM_INVALID, PARAM_NULLPTR, Rule, listed
+from paddle_fused.contracts.rule import PARAM_INVALID, PARAM_NULLPTR, ContractRule, listed
 
 FLOATS = ("float16", "bfloat16", "float32")
 LIMITS = {}
@@ -11,7 +11,7 @@ _DOC = "hicann/ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md"
 _MINDSPEED = "Ascend/MindSpeed docs/ops/npu_apply_fused_adamw_v2.md"
 
 RULES = (
-    Rule(
+    ContractRule(
         "adamw.missing",
         _ALL[:2],
         PARAM_NULLPTR,
@@ -19,7 +19,7 @@ RULES = (
         "Pass all of them; moments are zeros at first.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "adamw.dtype",
         _ALL,
         PARAM_INVALID,
@@ -27,7 +27,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "adamw.moment_dtype",
         _ALL[:2],
         PARAM_INVALID,
@@ -35,7 +35,7 @@ RULES = (
         "Keep them in the dtype that is updated: the master weight's where there is one.",
         _MINDSPEED,
     ),
-    Rule(
+    ContractRule(
         "adamw.shape",
         _ALL[:2],
         PARAM_INVALID,
@@ -43,7 +43,7 @@ RULES = (
         "Reshape them.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "adamw.step",
         _ALL[:2],
         PARAM_INVALID,
@@ -51,7 +51,7 @@ RULES = (
         "Count steps from 1.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "adamw.max_grad_norm",
         _ALL[:2],
         PARAM_NULLPTR,

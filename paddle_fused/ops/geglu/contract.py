@@ -1,6 +1,6 @@
 """GeGLU."""
 
-from paddle_fused.contracts.rule import PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import PARAM_INVALID, ContractRule, listed
 
 LIMITS: dict[str, int] = {}
 FLOATS = ("float32", "bfloat16", "float16")
@@ -11,7 +11,7 @@ _GEGLU_SOURCE = "hicann/ops-nn activation/ge_glu_v2/op_host/op_api/aclnn_geglu.c
 _ONE_TENSOR = "aclnnGeGluV3, whose x and y are the halves of one tensor"
 
 RULES = (
-    Rule(
+    ContractRule(
         "geglu.dtype",
         _GEGLU[:2],
         PARAM_INVALID,
@@ -19,7 +19,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _GEGLU_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "geglu.dim",
         _GEGLU[:2],
         PARAM_INVALID,
@@ -27,7 +27,7 @@ RULES = (
         "Pass -1 for the last one.",
         _GEGLU_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "geglu.approximate",
         _GEGLU[:2],
         PARAM_INVALID,
@@ -35,7 +35,7 @@ RULES = (
         "Pass 1, as torch_npu does by itself.",
         _GEGLU_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "geglu.even",
         _GEGLU,
         PARAM_INVALID,
@@ -43,7 +43,7 @@ RULES = (
         "Pass y, or an x of even width.",
         _GEGLU_SOURCE,
     ),
-    Rule(
+    ContractRule(
         "geglu.same_shape",
         ("geglu",),
         None,
@@ -51,7 +51,7 @@ RULES = (
         "Reshape or expand one of them.",
         _ONE_TENSOR,
     ),
-    Rule(
+    ContractRule(
         "geglu.same_dtype",
         ("geglu",),
         None,

@@ -3,7 +3,7 @@
 Legend: T rows, K depth, E experts, N columns.
 """
 
-from paddle_fused.contracts.rule import PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import PARAM_INVALID, ContractRule, listed
 
 LIMITS = {
     "grouped_matmul.groups": 1024,
@@ -20,7 +20,7 @@ _GMM = ("aclnnGroupedMatmulV5", "npu_grouped_matmul", "grouped_matmul")
 _GMM_DOC = "Ascend/op-plugin docs/zh/custom_APIs/torch_npu/torch_npu-npu_grouped_matmul.md"
 
 RULES = (
-    Rule(
+    ContractRule(
         "grouped_matmul.dtype",
         _GMM,
         PARAM_INVALID,
@@ -28,7 +28,7 @@ RULES = (
         "Cast one of them with tensor.astype.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.shape",
         _GMM,
         PARAM_INVALID,
@@ -36,7 +36,7 @@ RULES = (
         "Reshape or transpose them.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.last_dim",
         _GMM,
         PARAM_INVALID,
@@ -44,7 +44,7 @@ RULES = (
         "Split the matrix.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.groups",
         _GMM,
         PARAM_INVALID,
@@ -52,7 +52,7 @@ RULES = (
         "Split the experts.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.group_list",
         _GMM,
         PARAM_INVALID,
@@ -60,7 +60,7 @@ RULES = (
         "Pass one for each expert.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.group_list_type",
         _GMM,
         PARAM_INVALID,
@@ -68,7 +68,7 @@ RULES = (
         "Name what group_list holds.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.group_order",
         _GMM,
         PARAM_INVALID,
@@ -76,7 +76,7 @@ RULES = (
         "Take the cumulative sum of the counts, or pass type 1.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.group_total",
         _GMM,
         PARAM_INVALID,
@@ -84,7 +84,7 @@ RULES = (
         "End the cumulative sums with T, or cut x to the rows that the groups hold.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.list",
         ("aclnnGroupedMatmulV5", "npu_grouped_matmul"),
         PARAM_INVALID,
@@ -92,7 +92,7 @@ RULES = (
         "Join the tensors, or pass a group_list.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.ranks",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -100,7 +100,7 @@ RULES = (
         "Reshape them.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.split_item",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -109,7 +109,7 @@ RULES = (
         "Pass 3, and split the result.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.group_type",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -118,7 +118,7 @@ RULES = (
         "Pass 0 for a forward pass.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.float32_lists",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -126,7 +126,7 @@ RULES = (
         "Stack the weights, or pass group_list as a list.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.group_length",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -134,7 +134,7 @@ RULES = (
         "Use matmul for one group.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.act_type",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -142,7 +142,7 @@ RULES = (
         "Apply the activation to the result.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.output_dtype",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
@@ -150,7 +150,7 @@ RULES = (
         "Cast the result with tensor.astype.",
         _GMM_DOC,
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.bias",
         ("npu_grouped_matmul",),
         None,
@@ -158,7 +158,7 @@ RULES = (
         "Add it to the result.",
         "MindSpeed docs/ops/gmm.md",
     ),
-    Rule(
+    ContractRule(
         "grouped_matmul.quantised",
         ("npu_grouped_matmul",),
         None,

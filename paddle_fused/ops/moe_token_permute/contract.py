@@ -3,7 +3,7 @@
 Legend: T tokens, H hidden, K experts of a token (top-k).
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
 
 LIMITS = {
     "moe.top_k": 512,
@@ -21,7 +21,7 @@ _PERMUTE_DOC = "hicann/ops-transformer moe/moe_token_permute/docs/aclnnMoeTokenP
 _PERMUTE_TILING = "hicann/ops-transformer moe/moe_token_permute/op_host/moe_token_permute_tiling.cpp"
 
 RULES = (
-    Rule(
+    ContractRule(
         "moe.dtype",
         (*_PERMUTE, *_UNPERMUTE),
         PARAM_INVALID,
@@ -29,8 +29,10 @@ RULES = (
         "Cast it with tensor.astype.",
         _PERMUTE_DOC,
     ),
-    Rule("moe.tokens", _PERMUTE, INNER_TILING, "tokens of shape [T, H]", "Reshape it.", _PERMUTE_TILING),
-    Rule(
+    ContractRule(
+        "moe.tokens", _PERMUTE, INNER_TILING, "tokens of shape [T, H]", "Reshape it.", _PERMUTE_TILING
+    ),
+    ContractRule(
         "moe.indices_dtype",
         _PERMUTE,
         PARAM_INVALID,
@@ -38,7 +40,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _PERMUTE_DOC,
     ),
-    Rule(
+    ContractRule(
         "moe.indices_shape",
         _PERMUTE,
         INNER_TILING,
@@ -46,7 +48,7 @@ RULES = (
         "Reshape it.",
         _PERMUTE_TILING,
     ),
-    Rule(
+    ContractRule(
         "moe.top_k",
         _PERMUTE,
         INNER_TILING,
@@ -54,7 +56,7 @@ RULES = (
         "Lower top-k.",
         _PERMUTE_TILING,
     ),
-    Rule(
+    ContractRule(
         "moe.indices",
         _PERMUTE,
         INNER_TILING,
@@ -62,7 +64,7 @@ RULES = (
         "Split the tokens.",
         _PERMUTE_TILING,
     ),
-    Rule(
+    ContractRule(
         "moe.padded_mode",
         ("npu_moe_token_permute", "npu_moe_token_unpermute"),
         INNER_TILING,

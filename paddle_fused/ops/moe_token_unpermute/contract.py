@@ -3,7 +3,7 @@
 Legend: T tokens, H hidden, K experts of a token (top-k).
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule
 
 from ..moe_token_permute.contract import LIMITS as PERMUTE_LIMITS
 
@@ -14,7 +14,7 @@ _UNPERMUTE = ("npu_moe_token_unpermute", "moe_token_unpermute")
 _UNPERMUTE_DOC = "hicann/ops-transformer moe/moe_token_unpermute/docs/aclnnMoeTokenUnpermute.md"
 
 RULES = (
-    Rule(
+    ContractRule(
         "moe.permuted",
         _UNPERMUTE,
         INNER_TILING,
@@ -22,7 +22,7 @@ RULES = (
         "Pass what permute returned, row for row.",
         _UNPERMUTE_DOC,
     ),
-    Rule(
+    ContractRule(
         "moe.sorted_indices",
         _UNPERMUTE,
         PARAM_INVALID,
@@ -30,7 +30,7 @@ RULES = (
         "Pass what permute returned.",
         _UNPERMUTE_DOC,
     ),
-    Rule(
+    ContractRule(
         "moe.probs",
         _UNPERMUTE,
         INNER_TILING,

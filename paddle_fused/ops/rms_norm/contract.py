@@ -3,7 +3,7 @@
 Legend: H hidden size (the last dimension).
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
 
 LIMITS = {"rms_norm.rank": 8}
 FLOATS = ("float32", "bfloat16", "float16")
@@ -15,7 +15,7 @@ _RMS_DOC = "hicann/ops-nn norm/rms_norm/docs/aclnnRmsNorm.md"
 _PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rms_norm_npu.cc"
 
 RULES = (
-    Rule(
+    ContractRule(
         "rms_norm.dtype",
         _RMS,
         PARAM_INVALID,
@@ -23,7 +23,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _RMS_DOC,
     ),
-    Rule(
+    ContractRule(
         "rms_norm.gamma_dtype",
         ("aclnnRmsNorm", "npu_rms_norm", "rms_norm"),
         PARAM_INVALID,
@@ -31,7 +31,7 @@ RULES = (
         "Cast gamma with tensor.astype.",
         _RMS_DOC,
     ),
-    Rule(
+    ContractRule(
         "rms_norm.plugin_gamma_dtype",
         (PLUGIN_RMS_NORM,),
         PARAM_INVALID,
@@ -39,7 +39,7 @@ RULES = (
         "Cast gamma to x's dtype.",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "rms_norm.shape",
         _RMS,
         INNER_TILING,
@@ -48,7 +48,7 @@ RULES = (
         "Pass a gamma that covers the dimensions to normalise over.",
         _RMS_DOC,
     ),
-    Rule(
+    ContractRule(
         "rms_norm.epsilon",
         _RMS,
         PARAM_INVALID,

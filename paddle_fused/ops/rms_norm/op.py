@@ -10,6 +10,7 @@ from paddle_fused.sharding import Dims, Sharding, ShardingRule, numbered
 
 from ..arguments import (
     COMPOSED_FLOATS,
+    FLOAT64_NOTE,
     check_is_tensor,
     check_number,
     check_one_device,
@@ -48,7 +49,7 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
     check_is_tensor(operator, "weight", weight)
     check_one_device(operator, x=x, weight=weight)
     if dtype_name(x) not in COMPOSED_FLOATS:
-        contracts.refuse("rms_norm.dtype", operator, f"x is {dtype_name(x)}")
+        contracts.refuse("rms_norm.dtype", operator, f"x is {dtype_name(x)}", FLOAT64_NOTE)
     if dtype_name(weight) not in (dtype_name(x), "float32"):
         came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
         contracts.refuse("rms_norm.gamma_dtype", operator, came)

@@ -3,7 +3,7 @@
 Legend: B batch, S sequence length, N heads, D head size.
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
 
 LIMITS = {
     "rotary.head_dim": 896,  # below
@@ -25,7 +25,7 @@ _DOC = "hicann/ops-transformer posembedding/rotary_position_embedding/docs/aclnn
 _PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
 
 RULES = (
-    Rule(
+    ContractRule(
         "rotary.dtype",
         (*_PUBLIC[:3], PLUGIN),
         PARAM_INVALID,
@@ -33,7 +33,7 @@ RULES = (
         "Cast it with tensor.astype.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.same_dtype",
         _ALL,
         PARAM_INVALID,
@@ -41,10 +41,10 @@ RULES = (
         "Cast them with tensor.astype.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.mode", _PUBLIC[1:3], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
     ),
-    Rule(
+    ContractRule(
         "rotary.layout",
         _PUBLIC,
         INNER_TILING,
@@ -52,8 +52,8 @@ RULES = (
         "Reshape it.",
         _DOC,
     ),
-    Rule("rotary.rank", (PLUGIN,), INNER_TILING, "four dimensions", "Reshape it.", _PADDLE),
-    Rule(
+    ContractRule("rotary.rank", (PLUGIN,), INNER_TILING, "four dimensions", "Reshape it.", _PADDLE),
+    ContractRule(
         "rotary.head_dim",
         (*_LIMITED, PLUGIN),
         INNER_TILING,
@@ -61,7 +61,7 @@ RULES = (
         "Rotate a slice of the head with composed operators.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.batch_heads",
         (*_LIMITED, PLUGIN),
         INNER_TILING,
@@ -69,7 +69,7 @@ RULES = (
         "Split it.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.interleaved_rows",
         _LIMITED,
         INNER_TILING,
@@ -77,7 +77,7 @@ RULES = (
         "Split it.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.angles",
         (*_LIMITED, PLUGIN),
         INNER_TILING,
@@ -86,7 +86,7 @@ RULES = (
         "Slice or reshape them.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.angle_gradient_rows",
         _LIMITED,
         INNER_TILING,
@@ -94,7 +94,7 @@ RULES = (
         "Detach cos and sin, or split x.",
         _DOC,
     ),
-    Rule(
+    ContractRule(
         "rotary.rotate",
         ("npu_rotary_mul",),
         None,
@@ -102,7 +102,7 @@ RULES = (
         "Pass rotate=None: a matrix has no gradient, and the modes are these products.",
         "Ascend/op-plugin docs/context/torch_npu-npu_rotary_mul.md",
     ),
-    Rule(
+    ContractRule(
         "rotary.plugin_head_dim",
         (PLUGIN,),
         None,
@@ -110,7 +110,7 @@ RULES = (
         "For other sizes apply the rotation with composed operators (use_fused_rope false).",
         _PADDLE,
     ),
-    Rule(
+    ContractRule(
         "rotary.plugin_angles",
         (PLUGIN,),
         None,

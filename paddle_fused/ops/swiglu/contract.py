@@ -1,6 +1,6 @@
 """SwiGLU."""
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, Rule, listed
+from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
 
 LIMITS = {"swiglu.grad_alignment": 64}  # bytes
 FLOATS = ("float32", "bfloat16", "float16")
@@ -11,8 +11,10 @@ _SWIGLU_DOC = "hicann/ops-nn activation/swi_glu/docs/aclnnSwiGlu.md"
 _SWIGLU_GRAD_DOC = "hicann/ops-nn activation/swi_glu_grad/docs/aclnnSwiGluGrad.md"
 
 RULES = (
-    Rule("swiglu.dtype", _SWIGLU, PARAM_INVALID, listed(FLOATS), "Cast it with tensor.astype.", _SWIGLU_DOC),
-    Rule(
+    ContractRule(
+        "swiglu.dtype", _SWIGLU, PARAM_INVALID, listed(FLOATS), "Cast it with tensor.astype.", _SWIGLU_DOC
+    ),
+    ContractRule(
         "swiglu.even",
         _SWIGLU,
         INNER_TILING,
@@ -20,7 +22,7 @@ RULES = (
         "Pass y, or an x of even width.",
         "hicann/ops-nn activation/swi_glu/op_host/swi_glu_tiling.cpp",
     ),
-    Rule(
+    ContractRule(
         "swiglu.dim",
         _SWIGLU[:2],
         PARAM_INVALID,
@@ -28,7 +30,7 @@ RULES = (
         "Pass -1 for the last one.",
         _SWIGLU_DOC,
     ),
-    Rule(
+    ContractRule(
         "swiglu.grad_alignment",
         ("aclnnSwiGluGrad", "npu_swiglu", "swiglu_grad", "swiglu"),
         None,
@@ -36,7 +38,7 @@ RULES = (
         "Pad the width, or use composed operators.",
         _SWIGLU_GRAD_DOC,
     ),
-    Rule(
+    ContractRule(
         "swiglu.same_shape",
         ("swiglu",),
         None,
@@ -44,7 +46,7 @@ RULES = (
         "Reshape or expand one of them.",
         "Paddle phi kernel swiglu",
     ),
-    Rule(
+    ContractRule(
         "swiglu.same_dtype",
         ("swiglu",),
         None,

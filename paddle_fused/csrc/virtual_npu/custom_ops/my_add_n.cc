@@ -1,4 +1,5 @@
-// my_add_n(X, Y, Z) -> X + Y + Z, paddle-custom-npu's example of an operator that a graph pass puts in. No gradient.
+// my_add_n(X, Y, Z) -> X + Y + Z. No gradient. The name is paddle-custom-npu's: its example of an operator that a
+// graph pass inserts.
 #include "framework/paddle_release.h"
 #include "virtual_npu/custom_ops/checks.h"
 #include "virtual_npu/observe/operator_call.h"

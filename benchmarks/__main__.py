@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-COMMANDS = {  # name: (module, what it measures)
+COMMANDS = {  # name: (module, description)
     "ops": ("ops.command", "every fused operator against the machine's limit, plain Paddle and PyTorch"),
     "step": ("step.command", "a training step of a Llama: tokens per second, Paddle and PyTorch"),
     "varlen": ("varlen.command", "sequences of different lengths: padding against packing"),
@@ -17,7 +17,7 @@ COMMANDS = {  # name: (module, what it measures)
 
 
 def main(words: list[str]) -> int:
-    """The exit status: that of the benchmark, 2 if there is none of this name, 130 after Ctrl-C."""
+    """The exit status: that of the benchmark, 2 for an unknown name, 130 after Ctrl-C."""
     name, *arguments = words or [""]
     if name in ("-h", "--help"):
         listed = "\n".join(f"    {name:9}{what}" for name, (_, what) in COMMANDS.items())

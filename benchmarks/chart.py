@@ -1,4 +1,4 @@
-"""Pictures of the results."""
+"""Charts of the results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .report import by_case, title
 
 
 def share_of_limit(arguments: Namespace, records: list[dict]) -> None:
-    """Bars: for each case the share of the machine's limit that every contender reaches."""
-    from matplotlib.figure import Figure  # takes a while to import
+    """Bars: for each case, every contender's share of the machine's limit."""
+    from matplotlib.figure import Figure  # a late import: it takes a while
 
     cases, contenders = by_case(records), arguments.contenders
     figure = Figure(figsize=(10, 1.5 + 0.16 * len(cases) * len(contenders)), layout="constrained")

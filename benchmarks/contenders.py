@@ -1,12 +1,12 @@
-"""Who takes part, and their processes.
+"""The contenders and their processes.
 
-Each contender is a process of its own. While one is timed the others are stopped (SIGSTOP): threads that spin
-while they wait for work, as OpenMP's do, then take nothing from the one that is timed, and every contender
-keeps the waiting policy that it comes with. A contender has the threads that the others have.
+Each contender is a separate process. While one is timed the others are stopped (SIGSTOP): spinning idle
+threads, such as OpenMP's, then take nothing from the one that is timed, and every contender keeps its default
+waiting policy. All contenders have the same number of threads.
 
-With the malloc setting the C library keeps freed memory instead of handing it back to the system, which would
-have to clear every page again: the page faults of large results are a great part of what an operator costs
-that is limited by memory. Both sides of a comparison run with it, or both without.
+With the malloc setting the C library keeps freed memory instead of returning it to the system, which would
+have to clear every page again: page faults of large results are a large part of the cost of a memory-bound
+operator. Both sides of a comparison run with it, or both without.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PR_SET_PDEATHSIG = 1
 
 
 class Failed(Exception):
-    """A contender ended, or an operator raised an error in it."""
+    """A contender's process ended, or an operator raised an error in it."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """``framework``: "paddle" or "torch"; ``worker``: the class whose object answers in its process;
-    ``settings``: what that is made with, beside the threads.
+    """``framework``: "paddle" or "torch"; ``worker``: the class of the object that answers in its process;
+    ``settings``: its arguments besides the threads.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Contender:
 
     @property
     def kind(self) -> str:
-        """What Work.memory calls it."""
+        """The name that Work.memory knows it by."""
         return dict(self.settings).get("contender", "torch")
 
 
@@ -100,7 +100,7 @@ class Process:
         )
 
     def started(self) -> None:
-        """Waits until the process can be asked."""
+        """Waits until the process is ready."""
         answer = self._answer()
         self.unavailable, self.version = answer.get("unavailable"), answer.get("ok", "")
         self._process.send_signal(signal.SIGSTOP)
@@ -108,12 +108,12 @@ class Process:
     def ask(self, do: str, timeout: float | None = None, **request) -> dict:
         """The answer: {"ok": value} or {"unavailable": reason}. Failed if the contender ended or raised.
 
-        Without an answer after ``timeout`` seconds the process is started anew and the answer is that.
+        Without an answer within ``patience`` seconds the process is restarted, and the answer is that reason.
         """
         if self.unavailable:
             return {"unavailable": self.unavailable}
         self._process.send_signal(signal.SIGCONT)
-        with contextlib.suppress(BrokenPipeError):  # it has ended: reading says so
+        with contextlib.suppress(BrokenPipeError):  # it has ended: reading reports it
             print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
         answer = self._answer(timeout)
         if answer is None:
@@ -127,13 +127,13 @@ class Process:
         return answer
 
     def _answer(self, timeout: float | None = None) -> dict | None:
-        """What the process answers, or None when ``timeout`` seconds are over."""
+        """The process's answer, or None after ``patience`` seconds."""
         began = time.monotonic()
         wait = 0.5 if timeout is None else min(0.5, timeout)
         while not select.select([self._process.stdout], [], [], wait)[0]:
             if timeout is not None and time.monotonic() - began > timeout:
                 return None
-            self._process.send_signal(signal.SIGCONT)  # if anybody else has stopped it
+            self._process.send_signal(signal.SIGCONT)  # in case another process has stopped it
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
@@ -141,7 +141,7 @@ class Process:
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         self._errors.seek(0)
         said = " | ".join(self._errors.read().strip().splitlines()[-3:])
-        raise Failed(f"{self.contender.name}: the process ended {how}: {said or 'it said nothing'}")
+        raise Failed(f"{self.contender.name}: the process ended {how}: {said or 'no output'}")
 
     def end(self) -> None:
         self._process.kill()
@@ -177,14 +177,16 @@ class Processes:
 
 
 def environment(framework: str, threads: int, malloc: str) -> dict[str, str]:
-    """The environment of a contender: threads, the malloc setting, and where the modules are."""
-    inherited = os.environ.get("PYTHONPATH", "") if framework == "paddle" else ""  # torch's Python is another
+    """The environment of a contender: threads, the malloc setting, and the modules' path."""
+    inherited = (
+        os.environ.get("PYTHONPATH", "") if framework == "paddle" else ""
+    )  # torch may use another Python
     return {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited])),
         "GLIBC_TUNABLES": MALLOC_TUNABLES if malloc == "on" else "",
-        "PADDLE_FUSED_MALLOC": "system",  # one way of setting it for all
+        "PADDLE_FUSED_MALLOC": "system",  # one setting for all
         "VIRTUAL_NPU_QUIET": "1",
         "VIRTUAL_NPU_DEVICES": "1",
         "GLOG_minloglevel": "2",
@@ -192,5 +194,5 @@ def environment(framework: str, threads: int, malloc: str) -> dict[str, str]:
 
 
 def _end_with_parent() -> None:
-    # A stopped process would outlive a script that is killed.
+    # A stopped process would outlive a killed script.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

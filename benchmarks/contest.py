@@ -1,4 +1,4 @@
-"""From the arguments to the records and the exit status, and whether contenders agree."""
+"""From the arguments to the records and the exit status; checks that contenders agree."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from . import machine, report
 from .contenders import Failed, Process
 
-# Relative difference of losses. In bfloat16 weights or activations are rounded to 8 bits in every step.
+# Relative difference of losses. In bfloat16, weights or activations are rounded to 8 bits in every step.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 
 
 class Wrong(Exception):
-    """Something that takes part computed something else: there is nothing to time."""
+    """A contender's results are wrong: there is nothing to time."""
 
 
 def run(arguments: argparse.Namespace, bench: Callable, draw: Callable | None = None) -> int:
     """Measures, prints and writes; returns the exit status, 1 if a contender is wrong or fails.
 
-    ``bench(arguments, malloc, records)`` adds its records with the malloc setting "on" or "off" and shows
-    them; ``draw(records)`` makes the picture of --chart.
+    ``bench(arguments, malloc, records)`` adds its records with the malloc setting "on" or "off" and prints
+    them; ``draw(records)`` draws the picture of --chart.
     """
     records = []
     try:
@@ -45,7 +45,8 @@ def run(arguments: argparse.Namespace, bench: Callable, draw: Callable | None = 
 def record_machine(
     records: list[dict], threads: int, malloc: str, processes: Mapping[str, Process] | None = None, **more
 ) -> None:
-    """Adds and shows what the figures depend on: the machine, the versions of ``processes``, and ``more``."""
+    """Adds and prints what the figures depend on: the machine, the versions of ``processes``, and
+    ``more``."""
     versions = {name: each.version or each.unavailable for name, each in (processes or {}).items()}
     records.append(
         {**machine.facts(threads), "kind": "machine", "malloc": malloc, "versions": versions, **more}
@@ -59,7 +60,7 @@ def run_here(
     bench: Callable[..., dict],
     text: Callable[[dict], str],
 ) -> int:
-    """Measures in this very process: prints the ``text`` of what ``bench`` makes of the parsed arguments."""
+    """Measures in this process: prints ``text`` of the result of ``bench`` for the parsed arguments."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of the text")
     arguments = vars(parser.parse_args(words))
     as_json = arguments.pop("json")
@@ -73,11 +74,11 @@ def run_here(
 
 
 def agree(dtype: str, losses: Mapping[str, Sequence[float]]) -> None:
-    """Raises Wrong unless the losses of all contenders, step by step, are those of the first."""
+    """Raises Wrong unless all contenders' losses, step by step, match those of the first."""
     (first, expected), *others = losses.items()
     for name, found in others:
         for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-            if not abs(ours - theirs) <= TOLERANCE[dtype] * abs(theirs):  # also true of NaN
+            if not abs(ours - theirs) <= TOLERANCE[dtype] * abs(theirs):  # also true for NaN
                 raise Wrong(
                     f"{dtype} step {step}: the loss is {theirs:.6f} with {first}, {ours:.6f} with {name}"
                 )

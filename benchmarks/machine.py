@@ -1,4 +1,4 @@
-"""What the figures depend on."""
+"""Facts about the machine that the figures depend on."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that can be had without swapping."""
+    """Bytes available without swapping."""
     return _memory("MemAvailable")
 
 

@@ -1,4 +1,4 @@
-"""The options that benchmarks share; what is wrong with them is said before anything is measured."""
+"""Options shared by benchmarks; invalid ones are reported before anything is measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PICTURES = ("chart", "growth")
 
 
 def bare(name: str, document: str) -> argparse.ArgumentParser:
-    """Of the benchmark ``name``, whose docstring is ``document``; without options."""
+    """A parser for the benchmark ``name``, whose docstring is ``document``; without options."""
     return argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}",
         description=document,
@@ -26,7 +26,8 @@ def bare(name: str, document: str) -> argparse.ArgumentParser:
 
 
 def parser(name: str, document: str, torch: bool = True) -> argparse.ArgumentParser:
-    """With the options of every benchmark that makes records. ``torch``: whether it may take part."""
+    """A parser with the options of every benchmark that makes records. ``torch``: whether it may take
+    part."""
     made = bare(name, document)
     made.set_defaults(torch_python=sys.executable)
     if torch:
@@ -44,7 +45,7 @@ def add_contest(
     quick: str,
     chart: str = "draw the shares of the limit",
 ) -> None:
-    """The options of a contest among chosen contenders; the last three are helps."""
+    """Adds the options of a contest among chosen contenders; the last three arguments are helps."""
     parser.add_argument("--dtype", choices=DTYPES, help="default: both")
     parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"{turns} (default {rounds})")
@@ -55,7 +56,8 @@ def add_contest(
 
 
 def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespace:
-    """The arguments of a contest, checked; ``contenders`` becomes a list, ``dtypes`` what --dtype leaves."""
+    """The checked arguments of a contest; ``contenders`` becomes a list, ``dtypes`` the selection of
+    --dtype."""
     arguments = parser.parse_args(words)
     arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]
     for name in arguments.contenders:
@@ -69,9 +71,9 @@ def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespac
 
 
 def check(parser, arguments) -> None:
-    """Ends by ``parser.error`` if a result could not be written, or torch's Python not started.
+    """Calls ``parser.error`` if a result could not be written, or torch's Python not started.
 
-    ``older`` becomes the records that --compare names, or None.
+    ``older`` becomes the records in the file of --compare, or None.
     """
     try:
         arguments.older = report.read(arguments.compare) if arguments.compare else None
@@ -82,13 +84,13 @@ def check(parser, arguments) -> None:
         if not file:
             continue
         if not Path(file).absolute().parent.is_dir():
-            parser.error(f"--{name} {file}: there is no folder {Path(file).parent}; make it first")
+            parser.error(f"--{name} {file}: the folder {Path(file).parent} does not exist; create it first")
         if Path(file).is_dir():
             parser.error(f"--{name} {file} is a folder; accepted: the name of a file")
         if name in PICTURES and Path(file).suffix.lower() != ".png":
-            parser.error(f"--{name} {file}: accepted is a name that ends with .png")
+            parser.error(f"--{name} {file}; accepted: a name that ends with .png")
     if shutil.which(arguments.torch_python) is None:
         parser.error(
-            f"--torch-python {arguments.torch_python} is no program; accepted: an interpreter that "
-            "has torch; leave it out to use this one"
+            f"--torch-python {arguments.torch_python} is not a program; accepted: an interpreter that has "
+            "torch; omit it to use this one"
         )

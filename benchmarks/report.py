@@ -30,7 +30,7 @@ class Goal(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a time is of, and a goal about."""
+    """The subject of a time or goal."""
 
     operator: str
     sizes: str
@@ -45,7 +45,8 @@ CASE = KEY[:-1]
 
 
 def time_record(of: Timed, seconds: list[float] | None, reason: str | None = None, **more) -> dict:
-    """Of times, or of the ``reason`` why there are none; with ``limit``, in seconds, the share of it."""
+    """A record of times, or of the ``reason`` why there are none; with ``limit``, in seconds, the share of
+    it."""
     record = {"kind": "time", **of._asdict(), **more}
     if seconds is None:
         return {**record, "skipped": reason}
@@ -75,23 +76,23 @@ def write(records: list[dict], file: str) -> None:
 
 
 def read(file: str) -> list[dict]:
-    """The records of a file that `write` wrote; ValueError if it is none."""
+    """The records of a file that `write` wrote; ValueError if it is not one."""
     try:
         records = [json.loads(line) for line in Path(file).read_text().splitlines() if line]
     except (OSError, ValueError) as error:
         raise ValueError(f"{file} cannot be read as JSON lines: {error}.") from error
     if not any(isinstance(record, dict) and record.get("kind") == "time" for record in records):
-        raise ValueError(f"{file} holds no times; accepted: a file that --json wrote.")
+        raise ValueError(f"{file} contains no times; accepted: a file that --json wrote.")
     return records
 
 
 def title(records: list[dict]) -> str:
-    """What a picture of the records depends on."""
+    """The machine facts shown on a chart."""
     return heading(next(record for record in records if record["kind"] == "machine"))
 
 
 def heading(machine: dict) -> str:
-    """The machine's record in a line."""
+    """The machine's record in one line."""
     count = f"{machine['cores']} cores, {machine['threads']} threads"
     return f"{machine['processor']}, {count}, commit {machine['commit']}"
 
@@ -122,7 +123,7 @@ def facts(machine: dict) -> str:
 
 
 def blank(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
-    """A table without rows; ``left`` and ``right``: the heads of its columns, by where their cells stand."""
+    """A table without rows; ``left`` and ``right``: its column headings, by alignment."""
     made = Table(title=title, title_justify="left")
     for justify, heads in (("left", left), ("right", right)):
         for head in heads:
@@ -161,7 +162,7 @@ def by_case(records: list[dict]) -> dict[tuple, dict[str, dict]]:
 
 
 def goals(records: list[dict]) -> list[str]:
-    """A line for each goal."""
+    """One line per goal."""
     lines = []
     for record in records:
         if record["kind"] != "goal":
@@ -191,7 +192,8 @@ def comparison(old: list[dict], new: list[dict]) -> Table:
 
 
 def show(*parts) -> None:
-    """Prints tables and lines; into a file or a pipe without cutting the tables to a terminal's width."""
+    """Prints tables and lines; does not truncate tables to the terminal's width when printing to a file or a
+    pipe."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)

@@ -1,12 +1,12 @@
-"""Turns, medians and spreads."""
+"""Rounds, medians and spreads."""
 
 import math
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
-TURN_SECONDS = 0.05  # a turn is at least this long, so that the clock and the pipes do not count
-SECONDS_EACH = 3.0  # for what takes longer in all its rounds there are fewer of them
+TURN_SECONDS = 0.05  # minimum length of a round, so that the overhead of clock and pipes does not count
+SECONDS_EACH = 3.0  # a contender that takes longer in all its rounds gets fewer of them
 
 
 class Summary(NamedTuple):
@@ -27,9 +27,9 @@ def interleaved(
     rounds: int | Mapping[Hashable, int],
     warm_up: int = 1,
 ) -> dict[Hashable, list[float]]:
-    """Times of ``measure(name)`` for each of ``who``, which take turns (A B A B ...): what slows the machine
-    down for a while slows all of them. The first ``warm_up`` turns of each do not count. ``rounds`` may
-    differ for each.
+    """Times of ``measure(name)`` for each of ``who``, alternating (A B A B ...), so that a slowdown of the
+    machine affects all of them. The first ``warm_up`` rounds of each do not count. ``rounds`` may differ by
+    contender.
     """
     times = {name: [] for name in who}
     counts = rounds if isinstance(rounds, Mapping) else dict.fromkeys(times, rounds)
@@ -44,10 +44,11 @@ def interleaved(
 
 
 def calls_of_a_turn(seconds: float) -> int:
-    """How many calls make a turn long enough, where one takes ``seconds``."""
+    """The number of calls for a long enough round, if one takes ``seconds``."""
     return max(1, math.ceil(TURN_SECONDS / seconds))
 
 
 def rounds_within(seconds: float, rounds: int, each: float = SECONDS_EACH) -> int:
-    """How many rounds a contender gets whose turn takes ``seconds``: ``rounds``, or fewer if it is slow."""
+    """The number of rounds for a contender whose round takes ``seconds``: ``rounds``, or fewer if it is
+    slow."""
     return max(1, min(rounds, int(each / seconds)))

@@ -1,10 +1,10 @@
-"""A contender's process: reads requests from stdin, one JSON object in a line, and answers each with one.
+"""A contender's process: reads requests from stdin, one JSON object per line, and answers each with one.
 
     python -m benchmarks.worker benchmarks.step.paddle_llama.PaddleLlama '{"device": "cpu", "threads": 2}'
 
-The object is made with these settings. A request ``{"do": "losses", "steps": 2}`` is answered by its method
-``losses(steps=2)``, with ``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error": message}``; the first
-answer, unasked, is that it is there: its ``version``, or why it is not.
+The object is constructed with these settings. A request ``{"do": "losses", "steps": 2}`` is answered by its
+method ``losses(steps=2)``, with ``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error": message}``; the
+first answer, sent unasked, announces the process: its ``version``, or why it is unavailable.
 """
 
 import importlib
@@ -17,8 +17,9 @@ from .work import Unavailable
 
 
 def serve(make):
-    """Answers the requests on stdin by the methods of the object that ``make`` returns, until stdin ends."""
-    # What libraries print to stdout must not come between the answers.
+    """Answers the requests on stdin with the methods of the object that ``make`` returns, until stdin
+    ends."""
+    # Library output on stdout must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:

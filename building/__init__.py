@@ -1,1 +1,1 @@
-"""How this project is built and installed: read by setup.py and pip, part of no wheel."""
+"""How this project is built and installed: read by setup.py and pip, not part of the wheel."""

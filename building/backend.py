@@ -1,6 +1,6 @@
-"""What pip calls (PEP 517): setuptools' backend, which first looks for the Paddle that is there.
+"""The PEP 517 backend that pip calls: setuptools' backend, which first looks for the installed Paddle.
 
-Everything that would end the build is found here, before anything is built, downloaded or replaced.
+Everything that would fail the build is found here, before anything is built, downloaded or replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import native, paddle_there
 
 
 def _check_python() -> None:
-    """SetupError for a Python that is not supported: pip says so only after it has downloaded everything."""
+    """SetupError for an unsupported Python: pip reports it only after downloading everything."""
     project = Path("pyproject.toml").read_text()
     oldest, beyond = map(int, re.search(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"', project, re.M).groups())
     major, minor = sys.version_info[:2]
@@ -31,7 +31,7 @@ def _check_python() -> None:
 
 
 def _requirements() -> list[str]:
-    """What a build needs beside what pyproject.toml names."""
+    """Build requirements besides those in pyproject.toml."""
     try:
         _check_python()
         missing = paddle_there.paddle_there() is None
@@ -43,17 +43,17 @@ def _requirements() -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    """Of ``pip install .``."""
+    """For ``pip install .``."""
     return [*_requirements(), *build_meta.get_requires_for_build_wheel(config_settings)]
 
 
 def get_requires_for_build_editable(config_settings=None):
-    """Of ``pip install -e .``."""
+    """For ``pip install -e .``."""
     return [*_requirements(), *build_meta.get_requires_for_build_editable(config_settings)]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """A wheel of the sources as they are: not of a module that an earlier build has left behind."""
+    """A wheel of the current sources: without modules left behind by an earlier build."""
     shutil.rmtree(Path("build") / "lib", ignore_errors=True)
     for left in Path("build").glob("lib.*"):
         shutil.rmtree(left)

@@ -1,4 +1,4 @@
-"""Other programs that the build runs: found, run, and quoted if they fail."""
+"""External programs of the build: found, run, and quoted if they fail."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from paddle_fused.libraries import SetupError
 
 
 def find_tools(packages: Mapping[str, str]) -> None:
-    """SetupError if a program is missing; the value is the Debian package that has it."""
+    """SetupError if a program is missing; the value is its Debian package."""
     for program, package in packages.items():
         if shutil.which(program) is None:
             raise SetupError(f"No `{program}` was found.", f"Debian and Ubuntu: apt-get install {package}")
 
 
 def run(command: Sequence[str | Path], **options) -> str:
-    """What the command writes to stdout; SetupError with its last lines if it fails."""
+    """The command's stdout; SetupError with its last lines if it fails."""
     words = [*map(str, command)]
     done = subprocess.run(words, capture_output=True, text=True, **options)
     if done.returncode != 0:

@@ -1,7 +1,7 @@
-"""A Python for aarch64 on a machine that is not: Debian's, in a folder, run by qemu's user emulation.
+"""A Python for aarch64 on another machine: Debian's, in a folder, run by qemu's user emulation.
 
-Nothing is installed on the machine and nobody has to be root: apt fetches and checks the packages with lists
-of its own, and they are only unpacked. No program of theirs runs but the Python.
+It installs nothing on the machine and does not need root: apt fetches and verifies the packages with lists of
+its own, and they are only unpacked. None of their programs runs except the Python.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .commands import find_tools, run
 PYTHON = "3.11"  # of Debian 12
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# Paddle's wheel brings no OpenMP runtime for aarch64: its libraries and ours use gcc's.
+# Paddle's aarch64 wheel has no OpenMP runtime: its libraries and ours use gcc's.
 PACKAGES = (f"python{PYTHON}", "libstdc++6", "libgomp1")
-# Armv8.2 without SVE, as the Kunpeng 920 of servers with Ascend cards.
+# Armv8.2 without SVE, as in the Kunpeng 920 of servers with Ascend cards.
 PROCESSOR = "neoverse-n1"
 EMULATOR = "qemu-aarch64"
 TOOLS = {EMULATOR: "qemu-user", "apt-get": "apt", "dpkg-deb": "dpkg"}  # Debian's and Ubuntu's packages
 
 
 def python(folder: Path) -> Path:
-    """The path of a program that is an aarch64 Python below ``folder``; made, unless it is there.
+    """The path of a program that runs an aarch64 Python below ``folder``; it is created unless it exists.
 
-    SetupError if a tool is missing or a package cannot be had.
+    SetupError if a tool is missing or a package is not available.
     """
     program = folder / "python"
     if not program.exists():
@@ -37,19 +37,19 @@ def python(folder: Path) -> Path:
         _unpack_packages(folder, root)
         fresh = program.with_suffix(".new")
         target = root / "usr" / "bin" / f"python{PYTHON}"
-        # "$0": sys.executable names the script, so that processes that a program starts work, too.
+        # "$0": sys.executable names the script, so that child processes of a program work, too.
         fresh.write_text(
             "#!/bin/sh\n"
             f"export PYTHONHOME={shlex.quote(str(root / 'usr'))} PYTHONNOUSERSITE=1\n"
             f'exec {shlex.join(command(folder))} -0 "$0" {shlex.quote(str(target))} "$@"\n'
         )
         fresh.chmod(0o755)
-        fresh.replace(program)  # the last step: what is there is complete
+        fresh.replace(program)  # the last step: if it exists, it is complete
     return program
 
 
 def command(folder: Path) -> list[str]:
-    """What runs an aarch64 program with the libraries below ``folder``: words to be followed by its path."""
+    """The command prefix that runs an aarch64 program with the libraries below ``folder``."""
     root = str((folder / "root").resolve())
     return [EMULATOR, "-L", root, "-cpu", PROCESSOR]
 
@@ -67,7 +67,7 @@ def _unpack_packages(folder: Path, root: Path) -> None:
     settings = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
-        "APT::Sandbox::User": "",  # the user who runs this, who may not be root
+        "APT::Sandbox::User": "",  # for the user who runs this, possibly not root
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
         "Dir::State": apt / "state",

@@ -27,7 +27,7 @@ PURE = f"set {VARIABLE}=off: then only the operators of a card and compositions 
 
 
 def choice() -> str:
-    """What the variable PADDLE_FUSED_BUILD asks for; SetupError if it is none of ``CHOICES``."""
+    """The value of the variable PADDLE_FUSED_BUILD; SetupError if it is not one of ``CHOICES``."""
     asked = os.environ.get(VARIABLE, "")
     if asked not in CHOICES:
         accepted = "; ".join(f"{name or 'nothing'}: {what}" for name, what in CHOICES.items())
@@ -36,7 +36,7 @@ def choice() -> str:
 
 
 def is_wanted() -> bool:
-    """Whether the libraries are to be built. SetupError if they are and cannot be."""
+    """Whether to build the libraries. SetupError if they are required but cannot be built."""
     if choice() == "off" or (choice() == "" and "CXX" not in os.environ and not shutil.which("g++")):
         return False
     check_compiler()
@@ -51,10 +51,10 @@ def check_compiler() -> None:
             f"The native code cannot be built: no `{command[0]}` was found.",
             f"Install one (Debian and Ubuntu: apt-get install g++), name it in the variable CXX, or {PURE}",
         )
-    question = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]  # its macros, which have its version
+    question = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]  # its macros, which include its version
     asked = subprocess.run(question, capture_output=True, text=True, timeout=60)
     if code := asked.returncode:
-        said = asked.stderr.strip() or "it says nothing"
+        said = asked.stderr.strip() or "no output"
         raise SetupError(
             f"The native code cannot be built: `{shlex.join(question)}` ends with {code}: {said}.",
             f"Name a compiler that works in the variable CXX, or {PURE}",
@@ -73,12 +73,12 @@ def check_compiler() -> None:
 
 
 def forget_tools(build: Path) -> None:
-    """Has cmake look for its tools anew: those of an earlier build, such as pip's ninja, may be gone.
+    """Makes cmake look for its tools again: those of an earlier build, such as pip's ninja, may be gone.
 
-    So would ``cmake --fresh``, which deletes the compiled objects, too.
+    ``cmake --fresh`` would, too, but deletes the compiled objects.
     """
     (build / "CMakeCache.txt").unlink(missing_ok=True)
-    for found in (build / "CMakeFiles").glob("[0-9]*"):  # a folder for each version of cmake
+    for found in (build / "CMakeFiles").glob("[0-9]*"):  # one folder per version of cmake
         shutil.rmtree(found)
 
 
@@ -94,7 +94,7 @@ def build(source: Path, build: Path, destination: Path) -> None:
     there = paddle_there()
     if there is None:
         raise SetupError("paddlepaddle is not installed; its headers are needed.", "Build with pip.")
-    sources = libraries.sources_digest(source / "paddle_fused")  # before they are read by the compiler
+    sources = libraries.sources_digest(source / "paddle_fused")  # before the compiler reads them
     forget_tools(build)
     configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
     configure += [
@@ -110,7 +110,7 @@ def build(source: Path, build: Path, destination: Path) -> None:
         if done.returncode != 0:
             lines = done.stdout.splitlines()
             at = [number for number, line in enumerate(lines) if re.search(r"\berror\b:|CMake Error", line)]
-            # cmake says on the lines below where the error is what it is.
+            # cmake prints the reason on the lines below the one with the error.
             errors = [line for line in lines[at[0] :] if line.strip()] if at else lines
             raise SetupError(
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}):",
@@ -119,7 +119,7 @@ def build(source: Path, build: Path, destination: Path) -> None:
     *built, stamp_file = (destination / "paddle_fused" / file for file in libraries.BUILT_FILES)
     for target in built:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A process may have the old library in use: give its name to a new file, do not write into it.
+        # A running process may have mapped the old library: replace the file, do not write into it.
         fresh = target.with_suffix(".new")
         shutil.copy2(build / target.name, fresh)
         fresh.replace(target)

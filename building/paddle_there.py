@@ -1,8 +1,8 @@
-"""The Paddle of the environment that is installed into, which decides what is built and what is required.
+"""The Paddle of the target environment, which determines the build and the requirements.
 
-pip builds in an environment of its own, where the Paddle of the machine cannot be imported. If this project
-required one of its choice, pip would replace the one that the card's plugin needs. So it is looked for from
-outside: by a process of the same Python without what pip sets.
+pip builds in an isolated environment, where the machine's Paddle cannot be imported. If this project required
+a Paddle of its own choice, pip would replace the one that the card's plugin needs. So it is searched from
+outside: by a process of the same Python without pip's settings.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import NamedTuple
 from paddle_fused import paddle_release
 from paddle_fused.libraries import SetupError
 
-# Those that wheels of this project are built for, by processor: Paddle 3.3 has no wheel for aarch64.
+# The releases that wheels of this project are built for, by processor: Paddle 3.3 has no wheel for aarch64.
 RELEASES = {"x86_64": ("3.0.0", "3.1.1", "3.2.2", "3.3.0", "3.3.1"), "aarch64": ("3.0.0", "3.1.1", "3.2.2")}
 NEWEST = RELEASES.get(platform.machine(), RELEASES["x86_64"])[-1]
 
-# The second line: the distributions that the package comes from, which are several for a moment only.
+# The second line: the distributions that provide the package, usually one.
 LOOK = """
 import importlib.metadata, importlib.util, json
 spec = importlib.util.find_spec("paddle")
@@ -34,7 +34,7 @@ print(json.dumps([spec.origin if spec else None, names]))
 
 
 class There(NamedTuple):
-    """A package ``paddle``: its folder, which has the headers, and the build it is of."""
+    """A package ``paddle``: its folder, which has the headers, and its build."""
 
     folder: Path
     build: paddle_release.PaddleBuild
@@ -46,7 +46,10 @@ def paddle_there() -> There | None:
     apart = {
         name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")
     }
-    for environment in (os.environ, apart):  # first as this process sees it: pip may have isolated nothing
+    for environment in (
+        os.environ,
+        apart,
+    ):  # first as seen by this process: pip may not have isolated anything
         done = subprocess.run(
             [sys.executable, "-c", LOOK], env=environment, cwd="/", capture_output=True, text=True, check=True
         )
@@ -65,6 +68,6 @@ def paddle_there() -> There | None:
 
 
 def version() -> str:
-    """The release that is there or, where there is none, the one that is going to be installed: 3.2.2."""
+    """The installed release or, without one, the one that is going to be installed: 3.2.2."""
     there = paddle_there()
     return there.build.version.partition("+")[0] if there else NEWEST

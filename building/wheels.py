@@ -1,7 +1,7 @@
-"""A wheel for one release of Paddle and one processor, and an environment in which to check it.
+"""A wheel for one release of Paddle and one processor, and an environment to check it in.
 
-The libraries call Paddle and nothing of Python's, so one wheel serves every Python. For aarch64 on another
-machine a cross compiler compiles them, and the environment's Python is an emulated one.
+The libraries call Paddle and none of Python's functions, so one wheel serves every Python. For aarch64 on
+another machine a cross compiler builds them, and the environment's Python is emulated.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE_VARIABLE = "PADDLE_FUSED_CACHE"
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
 CROSS_TOOLS = {CROSS_COMPILER: "g++-aarch64-linux-gnu", **emulation.TOOLS}  # and Debian's packages
-# What pip calls a platform: the oldest glibc, of those that Paddle's wheels and their requirements ask for.
+# The wheel's platform tag: the oldest glibc among those that Paddle's wheels and their requirements need.
 GLIBC = ("manylinux2014", "manylinux_2_27", "manylinux_2_28")
-# An operator on every backend and device, against its float64 golden.
+# One operator on every backend and device, against its float64 golden.
 CHECK = ("-m", "paddle_fused.parity", "rms_norm", "--json", "-")
 
 
 def cache() -> Path:
-    """Where downloads, environments and compiled files stay for the next build, outside the sources."""
+    """Cache of downloads, environments and compiled files, outside the sources."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "paddle_fused").resolve()
 
@@ -48,7 +48,7 @@ def emulated_python() -> Path:
 
 
 class Target(NamedTuple):
-    """What a wheel is for: a release such as 3.2.2 and a processor such as ``aarch64``."""
+    """The target of a wheel: a release such as 3.2.2 and a processor such as ``aarch64``."""
 
     release: str
     processor: str
@@ -65,7 +65,7 @@ class Target(NamedTuple):
         return cache() / f"{self.release}-{self.processor}"
 
     def check(self) -> None:
-        """SetupError if there is no such Paddle, or if this machine cannot make a wheel for it."""
+        """SetupError if there is no such Paddle, or if this machine cannot build a wheel for it."""
         makes = sorted({platform.machine(), "aarch64"} & RELEASES.keys())
         if self.processor not in makes:
             raise SetupError(
@@ -80,7 +80,7 @@ class Target(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A Python that has what is in the folder ``site`` and nothing else, and the pip that fills it."""
+    """A Python that has only the packages in the folder ``site``, and the pip that fills it."""
 
     python: Path
     site: Path
@@ -91,8 +91,8 @@ class Environment(NamedTuple):
         run([*self.pip, "--quiet", "--no-warn-conflicts", "--only-binary=:all:", *arguments])
 
     def variables(self, **changes: str) -> dict[str, str]:
-        """Those of this process for one of the environment's, with ``changes``."""
-        other = ("PYTHON", "CUSTOM_DEVICE_ROOT", "VIRTUAL_NPU_")  # what an activated environment has
+        """This process's environment variables for one of the environment's processes, with ``changes``."""
+        other = ("PYTHON", "CUSTOM_DEVICE_ROOT", "VIRTUAL_NPU_")  # set by an activated environment
         kept = {name: value for name, value in os.environ.items() if not name.startswith(other)}
         return {**kept, "PYTHONPATH": str(self.site), "PYTHONNOUSERSITE": "1", **changes}
 
@@ -109,9 +109,9 @@ class Environment(NamedTuple):
 
 
 def environment(target: Target, python: str = sys.executable) -> Environment:
-    """One with the release of Paddle only, not yet with what it requires; kept for the next time.
+    """An environment with the release of Paddle only, without its requirements; cached.
 
-    Of the interpreter ``python``: for aarch64 on another machine of an emulated one, whatever ``python`` is.
+    For the interpreter ``python``; for aarch64 on another machine an emulated one, whatever ``python`` is.
     """
     if target.emulated:
         version = emulation.PYTHON
@@ -128,7 +128,7 @@ def environment(target: Target, python: str = sys.executable) -> Environment:
         site = venv / f"lib/python{version}/site-packages"
         command = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install"]
         made = Environment(venv / "bin/python", site, tuple(command))
-    if not list(site.glob("paddlepaddle-*.dist-info/RECORD")):  # the last that pip writes
+    if not list(site.glob("paddlepaddle-*.dist-info/RECORD")):  # the last file that pip writes
         made.install("--no-deps", f"paddlepaddle=={target.release}")
     return made
 
@@ -136,7 +136,7 @@ def environment(target: Target, python: str = sys.executable) -> Environment:
 def build(target: Target, site: Path, destination: Path) -> Path:
     """The wheel, in ``destination``, for the Paddle in ``site``.
 
-    It has all instruction sets. What has not changed since the last one is not compiled again.
+    It has all instruction sets. Unchanged sources are not compiled again.
     """
     work = target.folder / "build"
     headers = work / "paddle_only"  # not the rest of the site: its setuptools are of another environment
@@ -145,7 +145,7 @@ def build(target: Target, site: Path, destination: Path) -> Path:
     (headers / "paddle").symlink_to(site / "paddle")
     variables = {
         **os.environ,
-        "PYTHONPATH": str(headers),  # where setup.py finds Paddle
+        "PYTHONPATH": str(headers),  # for setup.py to find Paddle
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # cmake and ninja
         "PADDLE_FUSED_BUILD": "portable",
         "_PYTHON_HOST_PLATFORM": f"linux-{target.processor}",  # the platform in the wheel's name
@@ -154,7 +154,7 @@ def build(target: Target, site: Path, destination: Path) -> Path:
         find_tools(CROSS_TOOLS)
         toolchain = Path(__file__).with_name(f"{target.processor}.cmake")
         variables |= {"CXX": CROSS_COMPILER, "CMAKE_TOOLCHAIN_FILE": str(toolchain)}
-    for left in work.glob("lib*"):  # modules of an earlier state of the sources
+    for left in work.glob("lib*"):  # modules of earlier sources
         shutil.rmtree(left)
     made = work / "made"
     shutil.rmtree(made, ignore_errors=True)
@@ -168,10 +168,10 @@ def build(target: Target, site: Path, destination: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> str:
-    """The glibc that the libraries in the wheel ask for, such as 2.34: up to that of the machine that builds.
+    """The glibc that the wheel's libraries need, such as 2.34: at most that of the build machine.
 
-    SetupError unless all are there and none links to a function of Python's. (Of those that all Pythons have
-    the plugin looks some up while it runs.)
+    SetupError unless all libraries are there and none links to a function of Python's. (The plugin looks some
+    up at run time, of those that all Pythons have.)
     """
     find_tools({"readelf": "binutils"})
     glibc = (0, 0)
@@ -193,9 +193,9 @@ def check_contents(wheel: Path) -> str:
 
 
 def install(environment: Environment, wheel: Path) -> None:
-    """The wheel, and of Paddle's own requirements the releases that the wheel accepts.
+    """Installs the wheel, and Paddle's own requirements in the releases that the wheel accepts.
 
-    What else the wheel requires is left out: models and data sets, which no library needs.
+    The wheel's other requirements are skipped: models and data sets, which no library needs.
     """
     environment.install("--force-reinstall", "--no-deps", wheel)
     constraints = wheel.with_suffix(".constraints.txt")
@@ -209,9 +209,10 @@ def install(environment: Environment, wheel: Path) -> None:
 
 
 def check(environment: Environment, target: Target, timeout: float) -> str:
-    """What an operator gives on the host and on the virtual NPU, in words; SetupError if that is wrong.
+    """A description of the operator's results on the host and on the virtual NPU; SetupError if they are
+    wrong.
 
-    The composed operator is left out: Paddle's own kernels differ between releases and processors.
+    The composed operator is excluded: Paddle's own kernels differ between releases and processors.
     """
     done = environment.run(*CHECK, timeout=timeout)
     try:

@@ -3,15 +3,15 @@
     python scripts/build_wheels.py --release 3.2.2 3.3.1 --processor x86_64 aarch64 --out dist
 
 A wheel requires exactly the release of Paddle that it was built for, and has the kernels for every
-instruction set that the compiler knows. Its libraries call nothing of Python's, so that it serves every
-Python that Paddle has a wheel for. It is checked in an environment that has only the wheel, that Paddle and
-what Paddle requires: one operator, on the host and on the virtual NPU, against its float64 golden. On the
-processor at hand that is a virtual environment of each Python named by --python. For aarch64 on another
-machine the compiler is a cross compiler, and the check runs on emulated aarch64.
+instruction set that the compiler supports. Its libraries call none of Python's functions, so it serves every
+Python for which Paddle has a wheel. It is checked in an environment that has only the wheel, that Paddle and
+its requirements: one operator, on the host and on the virtual NPU, against its float64 golden. On the native
+processor that is a virtual environment for each Python named by --python. For aarch64 on another machine the
+compiler is a cross compiler, and the check runs on emulated aarch64.
 
-It needs what the extra `test` installs and, to compile for aarch64, the packages g++-aarch64-linux-gnu and
-qemu-user of Debian and Ubuntu. Downloads, environments and compiled files stay in $PADDLE_FUSED_CACHE, by
-default ~/.cache/paddle_fused.
+It needs the extra `test` and, to compile for aarch64, the packages g++-aarch64-linux-gnu and qemu-user of
+Debian and Ubuntu. Downloads, environments and compiled files are cached in $PADDLE_FUSED_CACHE, by default
+~/.cache/paddle_fused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from building import wheels
 from building.paddle_there import RELEASES
 from paddle_fused.libraries import SetupError
 
-TIMEOUT = 1800  # seconds for a check, which takes one on a processor and minutes on an emulated one
+TIMEOUT = 1800  # time limit of a check, which takes a second natively and minutes emulated
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         for release in options.release or RELEASES.get(processor, known)
     ]
     try:
-        for target in targets:  # before the first is built, which takes minutes
+        for target in targets:  # before the first one is built, which takes minutes
             target.check()
         for target in targets:
             make(target, options.python, options.out)
@@ -63,9 +63,10 @@ def main(argv: list[str]) -> int:
 
 
 def make(target: wheels.Target, pythons: list[str], folder: Path) -> None:
-    """Builds one wheel and checks it, saying so in a line for each step."""
+    """Builds one wheel and checks it, with a line of output per step."""
     begin = time.monotonic()
-    # With the Paddle of this Python, whatever checks it: newer files, although the same, mean compiling anew.
+    # With the Paddle of this Python, whichever Python checks it: newer files, although equal, cause a
+    # rebuild.
     wheel = wheels.build(target, wheels.environment(target).site, folder)
     glibc = wheels.check_contents(wheel)
     seconds = time.monotonic() - begin

@@ -5,9 +5,9 @@
     python scripts/check_dtypes.py my_model.py:build --json  # a function that gives a layer and a sample
 
 Builds the model with random weights and --layers layers in the precision of the run, checks its tensors and
-those of its optimizer, and watches the kernels of one training step. A function of your own takes no
-arguments. It returns a layer and a sample, the model's input (a dictionary of arguments, a list or a tensor).
-The first output of the model counts as its loss, and there is no optimizer.
+those of its optimizer, and watches the kernels of one training step. Your own function takes no arguments. It
+returns a layer and a sample, the model's input (a dictionary of arguments, a list or a tensor). The first
+output of the model counts as its loss, and there is no optimizer.
 
 Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, with one sentence on stderr.
 --host also counts what would fall back to the host's CPU for a dtype that paddle-custom-npu lacks.
@@ -29,7 +29,7 @@ FILES = (".yaml", ".yml", ".json")
 
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
-    chosen = device.select(arguments.device)  # it decides which plugin Paddle loads
+    chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
     console.import_frameworks()
     import paddle
 
@@ -61,7 +61,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def of_function(name: str):
-    """The model and the sample that FILE.py:FUNCTION gives."""
+    """The model and the sample that FILE.py:FUNCTION returns."""
     file, _, function = name.rpartition(":")
     if not Path(file).is_file():
         raise UserError(f"{file} is not a file; give FILE.py:FUNCTION")
@@ -72,7 +72,7 @@ def of_function(name: str):
         raise UserError(f"{file} has no function {function}")
     built = getattr(module, function)()
     if not isinstance(built, tuple) or len(built) != 2:
-        raise UserError(f"{name} must give a layer and a sample, not a {type(built).__name__}")
+        raise UserError(f"{name} must return a layer and a sample, not a {type(built).__name__}")
     return *built, None
 
 
@@ -98,7 +98,7 @@ def of_run(arguments: argparse.Namespace):
 
 
 def one_step(model, sample, run, dtypes):
-    """The report on the tensors and on the kernels of a step; a model of one's own has no optimizer."""
+    """The report on the tensors and on the kernels of a step; a custom model has no optimizer."""
     import paddle
 
     optimizer, precision = None, {"enable": False}

@@ -5,8 +5,8 @@
     python scripts/generate.py CHECKPOINT --batch prompts.txt --decode sampling --top_p 0.9
     python scripts/generate.py CHECKPOINT --prompt "Once upon" --unfused --device cpu
 
-Prefilling and decoding are timed separately; the first batch also builds what later ones reuse. Exit codes:
-0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C.
+Prefill and decoding are timed separately; the first batch also includes one-time setup. Exit codes: 0 done; 2
+bad input, with one sentence on stderr; 130 after Ctrl-C.
 """
 
 import argparse
@@ -23,7 +23,7 @@ DECODES = ("greedy", "sampling", "beam")
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
     prompts = arguments.prompt or lines_of(arguments.batch)
-    chosen = device.select(arguments.device)  # it decides which plugin Paddle loads
+    chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
     console.import_frameworks()
     import paddle
 
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     patches.apply()
     paddle.set_device(chosen.name)
     console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
-    with caused_by_the_user():  # the files are
+    with caused_by_the_user():  # damaged or missing files
         tokens = tokenizer.load_tokenizer(arguments.tokenizer or arguments.checkpoint)
         model = pretrained.load_model(arguments.checkpoint, arguments.dtype)
     if arguments.unfused:
@@ -73,7 +73,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--tokenizer", help="folder of the tokenizer (default: the checkpoint)")
     parser.add_argument("--max_new_tokens", type=_positive, default=32)
     parser.add_argument("--decode", choices=DECODES, default="greedy")
-    parser.add_argument("--unfused", action="store_true", help="PaddleNLP's model as it is")
+    parser.add_argument(
+        "--unfused", action="store_true", help="PaddleNLP's own layers, without fused operators"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
     for name, kind, strategy in OPTIONS:
         parser.add_argument(f"--{name}", type=kind, help=f"of {strategy}")
@@ -112,10 +114,10 @@ def options_of(arguments: argparse.Namespace) -> dict:
 
 
 def lines_of(file: Path) -> list[str]:
-    with caused_by_the_user():  # the text may be in another encoding
+    with caused_by_the_user():  # the text may have another encoding
         prompts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not prompts:
-        raise UserError(f"{file} holds no prompt; it should have one in each line")
+        raise UserError(f"{file} contains no prompt; write one per line")
     return prompts
 
 

@@ -3,11 +3,11 @@
     python scripts/prepare_data.py --input_dir texts/ --output_prefix data/texts
     python scripts/run_llama_npu.py --input_dir data/texts
 
-The pair is in the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl),
-each with an end-of-text token after it. Without --tokenizer_name_or_path, a byte-level BPE is trained on the
-text. PREFIX-tokenizer holds the tokenizer that made the ids, where the training script finds it. Output
-appears complete or not at all. Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C
-and 143 after SIGTERM.
+The pair has the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl), each
+followed by an end-of-text token. Without --tokenizer_name_or_path, a byte-level BPE is trained on the text.
+PREFIX-tokenizer is the tokenizer that made the ids; the training script finds it there. Output appears
+complete or not at all. Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C and 143
+after SIGTERM.
 """
 
 import argparse
@@ -38,10 +38,10 @@ def prepare(args):
 
 
 def replace(prefix, pair, tokenizer):
-    """Put a pair and its tokenizer in place of those of ``prefix``.
+    """Replace the pair and tokenizer of ``prefix``.
 
-    No reader takes a pair without .idx. So the old one goes first and the new one comes last, and ids never
-    stand beside the tokenizer of others, wherever the process is killed.
+    No reader accepts a pair without .idx. So the old one is removed first and the new one is moved last: ids
+    are never next to another tokenizer, wherever the process is killed.
     """
     with_suffix(prefix, ".idx").unlink(missing_ok=True)
     beside = tokenizer_beside(prefix)
@@ -56,7 +56,9 @@ def main(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--input_dir", type=Path, required=True, help="file or folder of text")
-    parser.add_argument("--output_prefix", type=Path, required=True, help="what stands before .bin and .idx")
+    parser.add_argument(
+        "--output_prefix", type=Path, required=True, help="path of the pair without .bin and .idx"
+    )
     parser.add_argument("--tokenizer_name_or_path", help="local directory of a tokenizer")
     parser.add_argument(
         "--vocab_size", type=int, default=8192, help="tokens of the tokenizer trained without one"

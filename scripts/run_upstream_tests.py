@@ -5,17 +5,17 @@
     git -C PaddleCustomDevice/Paddle checkout 2b49415204239cbfd4ad94003a667ee207f7b5f7
     python scripts/run_upstream_tests.py PaddleCustomDevice --report build/pages/upstream_tests.md
 
-The documentation's build shows the report from there. The third line takes a harness of January 2025: the
-one that upstream pins is older than Paddle 3.0 and calls a function of Paddle (core.get_attrtibute_type)
-that has been renamed since.
+The documentation's build shows the report from there. The third line selects a harness of January 2025: the
+one that upstream pins is older than Paddle 3.0 and calls a function of Paddle (core.get_attrtibute_type) that
+has been renamed since.
 
-Each test file is a process of its own with a time limit, started as upstream's CMake files start it: the same
-search path, the environment that backends/npu/tests/unittests/CMakeLists.txt gives it, in a copy of the
-test folder (upstream's build makes that copy too), so that the checkout stays as it is. What this project
-adds stands in upstream_tests/known.json: the groups of the table, environment variables for single files,
-and the reasons of the failures that are understood.
+Each test file is a separate process with a time limit, started as by upstream's CMake files: the same search
+path, the environment set in backends/npu/tests/unittests/CMakeLists.txt, in a copy of the test folder (as in
+upstream's build), so that the checkout stays unchanged. This project's additions are in
+upstream_tests/known.json: the groups of the table, environment variables for single files, and the reasons of
+the failures that are understood.
 
-Exit status: 0 if every failure is explained there, 1 if one is not, 2 for a checkout that cannot be used.
+Exit status: 0 if every failure is explained there, 1 if one is not, 2 for an unusable checkout.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main(arguments=None):
     parser.add_argument(
         "--only", nargs="+", default=["*"], metavar="PATTERN", help="only these files, e.g. 'test_adam*'"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="test files that run at once (default 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="test files that run in parallel (default 2)")
     parser.add_argument(
         "--limit", type=float, default=1000, help="seconds for one file (default 1000, as upstream)"
     )

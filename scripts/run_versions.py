@@ -1,18 +1,18 @@
-"""Tries the project on releases of Paddle, each in a fresh environment, and writes docs/versions.md.
+"""Tests the project on releases of Paddle, each in a fresh environment, and writes docs/versions.md.
 
     python scripts/run_versions.py                       # every release, everything: many hours
     python scripts/run_versions.py 3.2.2                 # one of them
     python scripts/run_versions.py --quick 3.0.0         # samples, and a main job of 20 steps
     python scripts/run_versions.py 3.2.2 --only 'sharding*' --environment FOLDER
 
-Paddle is installed, then this project's last commit, as a user does it. What is found goes into a file for
-each release (scripts/versions/results), in which a later attempt replaces an earlier one, so that releases
-may be run one after another and again; the page is written from these files. What the commands printed is
-kept below build/versions, with a checkpoint of each release for the others to read.
+Paddle is installed, then this project's last commit, as a user would do it. The results go into one file per
+release (scripts/versions/results); a later attempt replaces an earlier one, so that releases may be run one
+after another and again. The page is written from these files. Command output is kept below build/versions,
+with a checkpoint of each release for the others to read.
 
-Exit status: 0 if all that was tried works or is refused in a sentence, 1 if something failed, 2 for arguments
-that cannot be used, 3 if nothing failed and something was not run: the time of --limit was over, or the page
-has cells that say "not run".
+Exit status: 0 if everything works or is refused in a sentence, 1 if something failed, 2 for invalid
+arguments, 3 if nothing failed but something was not run: --limit was reached, or the page has cells that say
+"not run".
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse(arguments):
     )
     parser.add_argument("--quick", action="store_true", help="short runs and samples of the tests")
     parser.add_argument(
-        "--failed", action="store_true", help="of the tests only the files in which one has failed before"
+        "--failed", action="store_true", help="only the test files with failures in the last run"
     )
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="features, by name")
     parser.add_argument(
@@ -50,9 +50,7 @@ def parse(arguments):
     )
     parser.add_argument("--python", default=environment.default_python(), help="makes the environments")
     parser.add_argument("--environment", type=Path, help="use this one, in which all is installed")
-    parser.add_argument(
-        "--limit", type=int, default=0, metavar="SECONDS", help="end then, whatever was tried"
-    )
+    parser.add_argument("--limit", type=int, default=0, metavar="SECONDS", help="time limit of the whole run")
     parser.add_argument("--keep", action="store_true", help="keep the environments and what the runs wrote")
     parser.add_argument(
         "--upstream", type=Path, help="a checkout of PaddleCustomDevice (run_upstream_tests.py)"
@@ -71,7 +69,7 @@ def parse(arguments):
         if not any(features.matches(name, [pattern]) for name in features.FEATURES):
             parser.error(f"no feature matches {pattern!r}; they are: {'; '.join(features.FEATURES)}")
     if given.environment and len(given.releases) != 1:
-        parser.error("--environment is of one release: name it")
+        parser.error("--environment needs a single release: name it")
     given.releases = given.releases or list(RELEASES)
     given.steps = given.steps or (QUICK_STEPS if given.quick else FULL_STEPS)
     if given.steps < 20:
@@ -89,10 +87,10 @@ def say(text):
 
 
 class Release:
-    """One release's turn: what is found goes into its results at once."""
+    """One release: results are stored at once."""
 
     def __init__(self, release, given, failures, ending):
-        """``failures`` gets what has failed, ``ending`` removes what need not be kept."""
+        """``failures`` collects failures, ``ending`` removes what need not be kept."""
         self.known = results.Results(given.results, release)
         self.given, self.failures = given, failures
         folder = given.work / release
@@ -119,7 +117,7 @@ class Release:
             self.take({features.INSTALL: kept})
 
     def run(self, patterns):
-        """Tries what matches."""
+        """Tests the selected features."""
         for outcomes in features.tried(self.trial, patterns):
             self.take(outcomes)
             if outcomes.get(features.MAIN, ("",))[0] == results.YES:
@@ -127,7 +125,7 @@ class Release:
                 self.known.add_loss(self.trial.steps, last, self.trial.python_version, self.commit)
 
     def take(self, outcomes):
-        """Stores and says what came of features."""
+        """Stores and prints the outcomes of features."""
         about = {"commit": self.commit, "python": self.trial.python_version}
         self.known.add(outcomes, run="quick" if self.given.quick else "full", **about)
         for name, outcome in outcomes.items():
@@ -136,13 +134,13 @@ class Release:
             say(f"{self.known.release} {name}: {outcome.state}, {outcome.words}")
 
     def reads_others(self):
-        """Whether the checkpoint of another release has been read, or was not asked for."""
+        """Whether the checkpoint of another release has been read, or was not requested."""
         asked = features.matches(features.OTHERS, self.given.only)
         return not asked or bool(features.others(self.trial))
 
 
 class TimeIsOver(BaseException):
-    """--limit has passed: nothing but the ends of `with` and `finally` may catch it."""
+    """--limit has passed: only the exits of `with` and `finally` may handle it."""
 
 
 def time_is_over(number, frame):
@@ -150,9 +148,9 @@ def time_is_over(number, frame):
 
 
 def run_all(given, failures):
-    """Tries each release; ``failures`` gets what has failed.
+    """Tests each release; ``failures`` collects failures.
 
-    The first one may have no other's checkpoint to read: it is asked again at the end.
+    The first one may have no other's checkpoint to read: it is tried again at the end.
     """
     waiting = []
     with contextlib.ExitStack() as at_the_end:
@@ -178,7 +176,7 @@ def main(arguments=None):
     if not given.only_page:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         signal.signal(signal.SIGALRM, time_is_over)
-        signal.alarm(given.limit)  # none for 0
+        signal.alarm(given.limit)  # no limit for 0
         try:
             run_all(given, failures)
         except TimeIsOver:
@@ -194,7 +192,7 @@ def main(arguments=None):
 
 
 def write_page(given):
-    """Writes it, and says what it has no result of; whether there is such a thing."""
+    """Writes the page, and prints its missing results; returns whether there are any."""
     known = results.read(given.results, RELEASES)
     given.page.write_text(page.page(known))
     missing = page.missing(known)

@@ -1,1 +1,2 @@
-"""What the virtual NPU, and watching on it, add to operators and to a training step; in one process."""
+"""The overhead of the virtual NPU, and of watching on it, for operators and a training step; in one
+process."""

@@ -2,13 +2,13 @@
 
     python -m benchmarks device [--rounds N] [--json]
 
-Overhead = median time on the npu - median time on the CPU place. Both run the same CPU arithmetic, so what
-differs is the plugin's own work: choosing the kernel, showing the npu's tensors to it, bookkeeping.
+Overhead = median time on the npu - median time on the CPU place. Both run the same CPU arithmetic, so the
+difference is the plugin's own work: choosing the kernel, exposing the npu's tensors to it, bookkeeping.
 
 Measured in one process: add, matmul and relu on 4x4 fp32 tensors in dygraph, and a training step (forward,
 backward, clipping, AdamW) of PaddleNLP's LlamaForCausalLM in fp32 with the fused operators off, hidden size
-512, 4 layers, 512 tokens. Both places must first give the same numbers. Then the places take turns (cpu npu
-cpu npu ...), so that a machine that slows down slows both.
+512, 4 layers, 512 tokens. Both places must first give the same numbers. Then the places alternate (cpu npu
+cpu npu ...), so that a slowdown of the machine affects both.
 
 Goals: at most 3 us per operator and at most 1.05 times the CPU place's step. The exit status is 1 if the
 numbers differ, and 0 otherwise: a missed goal is printed, since a busy machine can miss it.
@@ -29,13 +29,13 @@ OP_GOAL_US = 3.0
 STEP_GOAL_RATIO = 1.05
 STEP_TOLERANCE = 1e-5  # relative difference of the losses; both places run the same fp32 kernels
 SIZE = LlamaSize(hidden=512, layers=4, vocabulary=4096, length=512, heads=8, intermediate=1408)
-# Short batches and many of them: a batch that another process interrupts then stays out of the median.
+# Many short batches: a batch that another process interrupts then does not affect the median.
 OP_CALLS = 200
 OP_ROUNDS = 300
 
 
 def comparison(measure, rounds, scale):
-    """Summaries of `measure(place)` for both places, which take turns, difference and ratio."""
+    """Summaries of `measure(place)` for both places, alternating, with difference and ratio."""
     found = {
         place: timing.summary(seconds, scale)._asdict()
         for place, seconds in timing.interleaved(measure, PLACES, rounds).items()
@@ -84,7 +84,7 @@ def bench_operators(rounds, calls=OP_CALLS):
 
 
 def llama(place, size=SIZE):
-    """PaddleNLP's in fp32 on one place; those built alike start from the same weights."""
+    """PaddleNLP's Llama in fp32 on one place; equally configured models start from the same weights."""
     return PaddleLlama("stock", place, cured=True, dtype="float32", size=asdict(size))
 
 

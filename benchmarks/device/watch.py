@@ -1,11 +1,11 @@
-"""What llm_npu.dtypes.watch costs of a training step that gives it nothing to report.
+"""The overhead of llm_npu.dtypes.watch in a training step without findings.
 
     python -m benchmarks watch [--rounds N] [--json]
 
-A step of PaddleNLP's LlamaForCausalLM in fp32 on the virtual NPU, of the sizes of `device`, in one process:
-bare; watched at the kernels, as on the virtual NPU; and watched at the operators that Python calls, as on a
-card. Watched or not, the losses must be the same to the bit. Then the three take turns. On a card a step
-takes other time, and so does what the hooks add to it.
+The step is that of PaddleNLP's LlamaForCausalLM in fp32 on the virtual NPU, of the sizes of `device`, in one
+process: bare; watched at the kernels, as on the virtual NPU; and watched at the operators that Python calls,
+as on a card. Watched or not, the losses must be the same to the bit. Then the three alternate. On a card a
+step takes a different time, and so do the hooks.
 
 Goal: each watch adds at most 2 % to the median. The exit status is 1 if losses differ, and 0 otherwise: a
 missed goal is printed, since a busy machine can miss it.
@@ -25,7 +25,7 @@ BARE = "bare"
 
 
 def contexts(model):
-    """{name: what a step runs in}."""
+    """{name: the context of a step}."""
     from llm_npu.dtypes import watch
     from llm_npu.dtypes.operators import OperatorHooks
 
@@ -37,11 +37,11 @@ def contexts(model):
 
 
 def _refuse(kernel, call):
-    raise Wrong(f"{kernel} computes in {call.dtype}: the step is to give the watch nothing to report.")
+    raise Wrong(f"{kernel} computes in {call.dtype}: the step must give the watch nothing to report.")
 
 
 def bench(rounds, size=SIZE, steps_to_verify=3):
-    """Milliseconds of a step for each, and what the watches add; Wrong unless the losses agree."""
+    """Milliseconds of a step for each, and the watches' overheads; Wrong unless the losses agree."""
     virtual_npu.activate()
     import paddle
 

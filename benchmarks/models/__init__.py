@@ -1,8 +1,8 @@
-"""PaddleNLP's models as they come, with one fused operator, and with all: training and generation.
+"""PaddleNLP's models: stock, with one fused operator, and with all; training and generation.
 
-size.py     the model of each family that is measured, and its tokens
+size.py     the measured model of each family, and its tokens
 worker.py   a contender's process: one model with some fused operators
-turns.py    the groups of contenders that take turns, and what their answers must have in common
+turns.py    groups of contenders that alternate, and the checks of their answers
 results.py  records, tables and the chart
 """
 

@@ -2,23 +2,23 @@
 
     python -m benchmarks models --chart models.png       every family: training and generation
     python -m benchmarks models --families llama --ways train --contenders unfused,fused --dtype float32
-    python -m benchmarks models --quick                  tiny models without goals, to see that it works
+    python -m benchmarks models --quick                  tiny models without goals, as a smoke test
     python -m benchmarks models --json new.jsonl --compare old.jsonl
 
-Contenders, each a process of its own, with the same model of PaddleNLP, weights, tokens and AdamW of Paddle:
+Contenders, each a separate process, with the same PaddleNLP model, weights, tokens and Paddle's AdamW:
 
-    unfused      as PaddleNLP has it
+    unfused      PaddleNLP's own layers
     fused        llm_npu.surgery.apply_fused_kernels
-    attention    that operator only; so rms_norm, rotary, swiglu and, where there are experts, moe
+    attention    that operator only; likewise rms_norm, rotary, swiglu and, if there are experts, moe
 
     train        forward, backward, clipping by the global norm, AdamW, on batches of S tokens
     prefill      PaddleNLP's generate until the first new token
     decode       the new tokens after it, one by one, with the key/value cache
 
-Losses and logits must agree before anything is timed. Then a group takes turns (A B A B ...), the unfused
-model in each; "x unfused" is the ratio of medians within a group. Memory is the most that tensors held on the
-device.
-The Llama has 110 million parameters; the other families have its layers' sizes, 4 layers, and grouped heads.
+Losses and logits must agree before anything is timed. Then the contenders of a group alternate (A B A B ...),
+including the unfused model; "x unfused" is the ratio of medians within a group. Memory is the peak of tensors
+on the device. The Llama has 110 million parameters; the other families have its layers' sizes, 4 layers, and
+grouped heads.
 
 Exit status: 1 if losses or logits differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a
 missed goal is printed.
@@ -33,7 +33,7 @@ from benchmarks.report import Goal
 
 
 class Aim(NamedTuple):
-    """``times``: so many times the unfused model's tokens per second."""
+    """``times``: speedup over the unfused model, in tokens per second."""
 
     family: str
     way: str
@@ -49,7 +49,7 @@ def main(words):
 
 
 def bench(arguments, malloc, records):
-    """Adds the records with the malloc setting on or off; the tables are printed as they come."""
+    """Adds the records with the malloc setting on or off; the tables are printed as they are ready."""
     contest.record_machine(records, arguments.threads, malloc)
     start = (arguments.threads, malloc, arguments.torch_python)
     for family in arguments.families:
@@ -65,7 +65,7 @@ def bench(arguments, malloc, records):
 
 
 def goals(found):
-    """Of the records ``found`` of one family."""
+    """The goals for the records ``found`` of one family."""
     return [
         report.goal_record(
             report.Timed(*(record[name] for name in report.KEY)),
@@ -87,7 +87,7 @@ def parse(words):
         5,
         "turns of each contender in a group",
         "tiny models",
-        "draw where the gain comes from",
+        "draw the gain of each operator",
     )
     parser.add_argument(
         "--families", metavar="NAMES", default=",".join(SIZES), help="comma-separated (default: all)"

@@ -18,9 +18,9 @@ def tokens(size: ModelSize, way: str) -> int:
 
 
 def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> list[dict]:
-    """One for each way and contender.
+    """One record per way and contender.
 
-    ``gain`` is what the contender has of the unfused model's tokens per second, within its own group.
+    ``gain``: the contender's tokens per second relative to the unfused model's, within its own group.
     """
     found = []
     for way in WAYS:
@@ -41,7 +41,7 @@ def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> li
 
 
 def table(found: list[dict], title: str) -> Table:
-    """Tokens per second (of the unfused model's), and the most memory that tensors held on the device."""
+    """Tokens per second (relative to the unfused model's), and the peak memory of tensors on the device."""
     left = ("model", "dtype", "way", "contender")
     made = report.blank(title, left, ("tokens/s", "x unfused", "ms", "spread", "memory MiB"))
     for record in found:
@@ -61,8 +61,8 @@ def table(found: list[dict], title: str) -> Table:
 
 
 def chart(file: str, found: list[dict]) -> None:
-    """Where the gain comes from: tokens per second of the unfused model's, by operator, family and way."""
-    from matplotlib.figure import Figure  # takes a while to import
+    """The gain by operator, family and way: tokens per second relative to the unfused model's."""
+    from matplotlib.figure import Figure  # a late import: it takes a while
     from matplotlib.patches import Rectangle
 
     times = [record for record in found if record["kind"] == "time" and record["contender"] != UNFUSED]

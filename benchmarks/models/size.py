@@ -13,7 +13,7 @@ DEVIATION = 0.02  # of the weights
 
 @dataclass(frozen=True)
 class ModelSize:
-    """``prompt`` tokens are read before ``new_tokens`` are generated; training has ``length``."""
+    """``prompt`` tokens are prefilled before ``new_tokens`` are generated; training has ``length``."""
 
     family: str
     hidden: int = 768
@@ -39,11 +39,11 @@ class ModelSize:
 
     @property
     def tokens(self) -> int:
-        """Of a training step."""
+        """The tokens of a training step."""
         return self.batch * self.length
 
     def fields(self) -> dict[str, object]:
-        """Those of config.json."""
+        """The configuration, as in config.json."""
         family = FAMILIES[self.family]
         fields = {
             "vocab_size": self.vocabulary,
@@ -54,7 +54,7 @@ class ModelSize:
             "num_key_value_heads": self.key_value_heads,
             "max_position_embeddings": max(self.length, self.prompt + self.new_tokens),
             "seq_length": self.length,
-            "use_cache": False,  # training; generation asks for it
+            "use_cache": False,  # training; generation turns it on
             **dict.fromkeys(("fuse_attention_qkv", "fuse_attention_ffn"), family.fuses_projections),
         }
         if experts := family.experts:

@@ -1,4 +1,4 @@
-"""The contenders of a family: groups of them take turns, after their answers were found to agree."""
+"""Runs the contenders of a family in alternating groups, after checking that their answers agree."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UNFUSED, FUSED = "unfused", "fused"
 OPERATORS = ("attention", "rms_norm", "rotary", "swiglu", "moe")
 CONTENDERS = (UNFUSED, FUSED, *OPERATORS)
 WAYS = ("train", "prefill", "decode")
-OTHERS_IN_A_GROUP = 2  # beside the unfused model; for memory
-STEPS_TO_VERIFY = 2  # they warm up, too
-SECONDS_EACH = 40.0  # who takes longer in all its rounds gets fewer
+OTHERS_IN_A_GROUP = 2  # besides the unfused model; limited by memory
+STEPS_TO_VERIFY = 2  # rounds, which also warm up
+SECONDS_EACH = 40.0  # a contender that takes longer in all its rounds gets fewer
 # Difference of logits, relative to the largest one. bfloat16 has 8 bits, and every operator of every layer
 # rounds to them.
 LOGITS_TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
@@ -25,7 +25,7 @@ LOGITS_TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
 
 @dataclass(frozen=True)
 class Turns:
-    """What the contenders of one group answered.
+    """The results of the contenders of one group.
 
     ``seconds``: {way: {contender: [seconds]}}; ``memory``: {"train" or "generation": {contender: bytes}}.
     """
@@ -35,21 +35,21 @@ class Turns:
 
 
 def groups(names: Sequence[str], has_experts: bool) -> list[list[str]]:
-    """Those of ``names`` that a family has, a few at a time; the unfused model is in every group."""
+    """Groups of those of ``names`` that a family supports; the unfused model is in every group."""
     others = [name for name in names if name != UNFUSED and (has_experts or name != "moe")]
     step = OTHERS_IN_A_GROUP
     return [[UNFUSED, *others[i : i + step]] for i in range(0, len(others), step)] or [[UNFUSED]]
 
 
 def kernels(name: str) -> list[str] | str:
-    """The kernels of ``llm_npu.surgery`` that a contender has."""
+    """The kernels of ``llm_npu.surgery`` that a contender uses."""
     return {UNFUSED: [], FUSED: "auto"}.get(name, [name])
 
 
 def of_group(
     size: ModelSize, dtype: str, names: Sequence[str], ways: Sequence[str], rounds: int, start
 ) -> Turns:
-    """Verifies and times the contenders ``names``, each a process of its own."""
+    """Verifies and times the contenders ``names``, each in a separate process."""
     table = {name: _contender(name, size, dtype) for name in names}
     with Processes(names, *start, table) as processes:
         turns = Turns({}, {})
@@ -82,7 +82,7 @@ def _take_turns(processes: dict, way: str, rounds: int) -> dict[str, list[float]
 
 
 def verify_logits(dtype: str, logits: dict[str, list[list[float]]]) -> None:
-    """Raises Wrong unless the logits of all are those of the first."""
+    """Raises Wrong unless the logits of all match those of the first."""
     (first, expected), *others = logits.items()
     largest = max(abs(value) for row in expected for value in row)
     for name, found in others:

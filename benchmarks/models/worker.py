@@ -1,8 +1,8 @@
-"""What a contender's process answers, see ``benchmarks.worker``.
+"""The requests that a contender's process answers, see ``benchmarks.worker``.
 
-``losses`` makes some training steps and returns their losses; ``train`` makes one and returns its seconds;
-``train_memory`` makes one and returns the most bytes that tensors held on the device; ``logits``,
-``prefill``, ``decode`` and ``generation_memory`` are the same of generation.
+``losses`` runs some training steps and returns their losses; ``train`` runs one and returns its seconds;
+``train_memory`` runs one and returns the peak bytes of tensors on the device; ``logits``, ``prefill``,
+``decode`` and ``generation_memory`` do the same for generation.
 """
 
 import time
@@ -12,7 +12,7 @@ from benchmarks.step import AdamWSettings
 
 
 class ModelWorker:
-    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; with none it is stock."""
+    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; stock without any."""
 
     def __init__(self, kernels: list[str] | str, threads: int, dtype: str, size: dict):
         from paddle_fused import virtual_npu

@@ -68,13 +68,13 @@ class Case:
     def record(
         self, malloc: str, contender: str, floor: float, seconds: list[float] | None, reason: str | None
     ) -> dict:
-        """Of a contender's times, see `time_record`."""
+        """The goal for a contender's times, see `time_record`."""
         cost = {"limit": floor, "bytes": self.cost.bytes, "flops": self.cost.flops}
         return time_record(self.timed(malloc, contender), seconds, reason, **cost)
 
     @property
     def request(self) -> dict:
-        """What a contender's process is asked to prepare."""
+        """The input of a contender's process for `prepare`."""
         return {
             "operator": self.work.operator,
             "sizes": self.work.sizes,
@@ -86,7 +86,8 @@ class Case:
 def cases(
     sizes: dict = SIZES, only: str | None = None, dtypes: tuple[str, ...] = tuple(ITEM_SIZE)
 ) -> Iterator[Case]:
-    """All, or those whose name (`str`) holds or matches ``only``, such as "swiglu" or "*8192* fwd"."""
+    """All cases, or those whose name (`str`) contains or matches ``only``, such as "swiglu" or "*8192*
+    fwd"."""
     for operator, of in sizes.items():
         for numbers in of:
             for dtype in dtypes:
@@ -100,9 +101,8 @@ LIMITED_BY_MEMORY = (*ROWS, "rotary", "adamw", "cross_entropy")
 
 
 def goals(case: Case, fused: float, floor: float, torch: float | None, full: float | None) -> Iterator[Goal]:
-    """The goals of a case, from seconds: ``fused`` of a fused contender, ``floor`` of the machine's limit,
-    the better of both ``torch`` contenders (None if absent), and ``full`` of the same attention without a
-    mask.
+    """The goals of a case, in seconds: ``fused`` of a fused contender, ``floor`` of the machine's limit, the
+    better of both ``torch`` contenders (None if absent), and ``full`` of the same attention without a mask.
     """
     operator = case.work.operator
     if operator in LIMITED_BY_MEMORY:
@@ -129,7 +129,7 @@ def _times_faster_than_torch(case: Case) -> float | None:
     return None
 
 
-MEMORY_GOAL = 1 / 8  # peak memory of linear_cross_entropy, of the logits'
+MEMORY_GOAL = 1 / 8  # peak memory of linear_cross_entropy, relative to that of the logits
 
 
 def memory_goal(case: Case, peak: float) -> Goal:

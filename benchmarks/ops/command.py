@@ -1,23 +1,23 @@
 """The fused operators against the machine's limit, plain Paddle and PyTorch.
 
     python -m benchmarks ops             everything (long: compiling takes most of it)
-    python -m benchmarks ops --quick     small sizes, to see that it works
+    python -m benchmarks ops --quick     small sizes, as a smoke test
     python -m benchmarks ops --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager"
     python -m benchmarks ops --json new.jsonl --chart new.png --compare old.jsonl
     python -m benchmarks ops --growth growth.png    how costs grow with sizes (first contender, dtype)
 
-Contenders, each a process of its own: fused cpu and fused npu (this project's host kernels on the CPU place
-and on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own
-kernel where it has one), torch eager and torch compile. Where torch is not installed (``pip install
-".[bench]"``, or ``--torch-python`` for another environment) its columns say so.
+Contenders, each a separate process: fused cpu and fused npu (this project's host kernels on the CPU place and
+on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own kernel if
+it has one), torch eager and torch compile. If torch is not installed (``pip install ".[bench]"``, or
+``--torch-python`` for another environment), its columns say so.
 
 First the limits are measured: bandwidth of copies and updates, matrix products. Then for every case every
 contender's outputs and gradients are compared with float64 (samples of rows or columns), on the tensors that
-are timed afterwards, in turns (A B A B ...). "limit" is the larger of bytes / bandwidth and operations / rate
-of the fastest matrix product, bytes and operations being what the operator cannot do without. Forward runs
+are timed afterwards, alternating (A B A B ...). "limit" is the larger of bytes / bandwidth and operations /
+rate of the fastest matrix product, where bytes and operations are the operator's minimum. Forward runs
 without recording for a backward; fwd+bwd ends with the gradients of all inputs.
 
-Idle contenders are stopped, so that their waiting threads take nothing from the one that is timed. --malloc
+Idle contenders are stopped, so that their spinning threads take nothing from the one that is timed. --malloc
 on makes the C library keep freed memory, for all contenders alike.
 
 Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arguments, 130 after
@@ -33,8 +33,8 @@ from benchmarks.timing import summary
 
 from . import cases, growth, limits, measure
 
-GEMM_SIZE = {True: 256, False: 2048}  # quick or not
-GEMM_BY = ("paddle", "fused npu", "torch eager")  # their products are the limit
+GEMM_SIZE = {True: 256, False: 2048}  # whether it is a quick run
+GEMM_BY = ("paddle", "fused npu", "torch eager")  # limited by their products
 WITH_MEMORY = ("linear_cross_entropy",)
 
 
@@ -80,12 +80,12 @@ def bench(arguments, malloc, records):
 
 
 def sets(quick):
-    """MiB of the sets whose bandwidth is measured."""
+    """Sizes, in MiB, of the sets whose bandwidth is measured."""
     return (8, 32) if quick else limits.SETS_MIB
 
 
 def growth_of_costs(arguments, malloc, records):
-    """Prints and draws how the first contender's times grow with sizes, and how the model's floor does."""
+    """Prints and draws how the first contender's times, and the cost model's floor, grow with sizes."""
     name = arguments.contenders[0]
     bandwidth = limits.measure(arguments.threads, arguments.rounds, sets(arguments.quick))
     start = (arguments.threads, malloc, arguments.torch_python)
@@ -106,7 +106,7 @@ def growth_of_costs(arguments, malloc, records):
 
 
 def goal_records(case, malloc, floor, medians, full):
-    """``full`` collects the times of attention without a mask, for those with one, which come afterwards."""
+    """``full`` collects the times of attention without a mask, for the later cases with one."""
     fused = {name: medians[name] for name in FUSED if name in medians}
     torch = min((medians[name] for name in TORCH if name in medians), default=None)
     mask = getattr(case.work, "mask", None)
@@ -120,7 +120,7 @@ def goal_records(case, malloc, floor, medians, full):
 
 
 def memory_records(case, malloc, names, start):
-    """The goal of the peak memory, and a record for every contender."""
+    """The goal for peak memory, and a record for every contender."""
     operator = case.work.operator
     small = cases.Case(type(case.work)(*cases.QUICK[operator][0]), case.dtype, case.backward)
     with contenders.Processes(names, *start) as fresh:
@@ -133,15 +133,15 @@ def memory_records(case, malloc, names, start):
 
 def parse(words):
     parser = options.parser("ops", __doc__)
-    parser.add_argument("--only", metavar="PATTERN", help="cases whose name holds or matches this")
+    parser.add_argument("--only", metavar="PATTERN", help="cases whose name contains or matches this")
     options.add_contest(parser, CONTENDERS, 9, "turns of each contender", "small sizes")
-    parser.add_argument("--growth", metavar="FILE.png", help="draw how costs grow with sizes, instead")
+    parser.add_argument("--growth", metavar="FILE.png", help="draw the growth of costs with sizes instead")
     arguments = options.parse_contest(parser, words, CONTENDERS)
     sizes = cases.QUICK if arguments.quick else cases.SIZES
     if not arguments.growth and not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
         first = next(cases.cases(sizes, None, arguments.dtypes))
         parser.error(
             f"--only {arguments.only!r} matches none of the cases; accepted: a part of a name, such as "
-            f"'{first}', or a pattern with * for all of it; operators: {', '.join(sizes)}"
+            f"'{first}', or a pattern with * for the whole name; operators: {', '.join(sizes)}"
         )
     return arguments

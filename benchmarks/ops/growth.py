@@ -7,7 +7,7 @@ from benchmarks.work import OPERATORS
 
 from .cases import Case
 
-# (operator, what grows): sizes, one line for each point.
+# (operator, growing size): sizes, one line per point.
 FAMILIES = {
     ("rms_norm", "T"): [(tokens, 4096) for tokens in (1024, 2048, 4096, 8192)],
     ("rms_norm", "H"): [(4096, hidden) for hidden in (1024, 2048, 4096, 8192)],
@@ -26,7 +26,7 @@ QUICK = {
 
 
 def families(dtype: str, quick: bool) -> dict[tuple[str, str], list[Case]]:
-    """The cases of each family, each twice as large as the one before."""
+    """The cases of each family, each twice as large as the previous one."""
     return {
         (operator, letter): [
             Case(OPERATORS[operator](*numbers), dtype, backward=operator != "adamw") for numbers in sizes
@@ -36,7 +36,7 @@ def families(dtype: str, quick: bool) -> dict[tuple[str, str], list[Case]]:
 
 
 def lines(measured: dict[tuple[str, str], list[tuple[Case, float, float]]]) -> list[str]:
-    """Of each family the growth from its first to its last size; ``measured``: (case, seconds, floor)."""
+    """The growth of each family from its first to its last size; ``measured``: (case, seconds, floor)."""
     made = []
     for (operator, letter), points in measured.items():
         (first, seconds0, floor0), (last, seconds1, floor1) = points[0], points[-1]
@@ -49,15 +49,15 @@ def lines(measured: dict[tuple[str, str], list[tuple[Case, float, float]]]) -> l
 
 
 def draw(measured: dict[tuple[str, str], list[tuple[Case, float, float]]], file: str) -> None:
-    """A picture with the measured times and the model's floor of each family, both axes logarithmic."""
-    from matplotlib.figure import Figure  # takes a while to import
+    """A log-log chart of each family's measured times and the model's floor."""
+    from matplotlib.figure import Figure  # a late import: it takes a while
 
     columns = 3
     rows = -(-len(measured) // columns)
     figure = Figure(figsize=(12, 3.4 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes, ((operator, letter), points) in zip(panels.flat, measured.items(), strict=False):
-        sizes = [2**position for position in range(len(points))]  # each is twice the one before
+        sizes = [2**position for position in range(len(points))]  # each is twice the previous one
         axes.loglog(sizes, [1e3 * seconds for _, seconds, _ in points], "o-", label="measured")
         axes.loglog(sizes, [1e3 * floor for *_, floor in points], "k--", label="floor of the model")
         numbers = [list(case.work.sizes.values()) for case, *_ in points]

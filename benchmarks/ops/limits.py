@@ -1,15 +1,15 @@
-"""The machine's bandwidth: how fast memory is copied and updated, for sets of several sizes.
+"""The machine's bandwidth: memory copies and updates, for sets of several sizes.
 
-    copy              ordinary stores: a line is read before it is written
-    copy_nontemporal  stores that go past the caches: nothing is read but the source
-    update            a = a + b in place: two reads and one write of a line that is there already
+    copy              ordinary stores: a cache line is read before it is written
+    copy_nontemporal  stores that bypass the caches: only the source is read
+    update            a = a + b in place: two reads, and one write of a line that is already cached
 
-The copies are the C library's memcpy, which is told by GLIBC_TUNABLES which of both to use (a process reads
-them once, when it starts: hence two processes); the update is numpy's. Every thread works on its own part. A
-figure is (bytes read + bytes written) / second. Where the tunables mean nothing (another C library or
-processor) both copies are what its memcpy does.
+The copies are the C library's memcpy; GLIBC_TUNABLES selects its variant (read once at process start: hence
+two processes). The update is numpy's. Every thread works on its own part. A figure is (bytes read + bytes
+written) / second. If the tunables have no effect (another C library or processor), both copies use the
+default memcpy.
 
-Run as a program this measures one way of copying: ``python -m benchmarks.ops.limits THREADS ROUNDS``.
+As a program this measures one way of copying: ``python -m benchmarks.ops.limits THREADS ROUNDS``.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from benchmarks import ROOT
 MIB = 2**20
 SETS_MIB = (8, 32, 64, 128, 512)  # read and written together
 _NEVER = 2**40
-_VECTORS = f"glibc.cpu.x86_rep_movsb_threshold={_NEVER}"  # else the processor's own string copy
+_VECTORS = f"glibc.cpu.x86_rep_movsb_threshold={_NEVER}"  # otherwise the processor's own string copy
 COPIES = {
     "copy": f"{_VECTORS}:glibc.cpu.x86_non_temporal_threshold={_NEVER}",
     "copy_nontemporal": f"{_VECTORS}:glibc.cpu.x86_non_temporal_threshold={MIB}",
@@ -84,7 +84,8 @@ def _update(part):
 
 
 def _median_seconds(pool, work, parts, rounds: int) -> float:
-    """Of one pass over all parts. Small sets are passed several times: the start of threads is nothing."""
+    """Seconds of one pass over all parts. Small sets are passed several times, so that starting threads does
+    not count."""
     passes = max(1, 256 * MIB // sum(source.nbytes * 2 for source, _ in parts))
 
     def several(part):
@@ -95,7 +96,7 @@ def _median_seconds(pool, work, parts, rounds: int) -> float:
     for turn in range(rounds + 1):
         began = time.perf_counter()
         list(pool.map(several, parts))
-        if turn:  # the first touches the pages
+        if turn:  # the first pass touches the pages
             seconds.append((time.perf_counter() - began) / passes)
     return float(np.median(seconds))
 

@@ -1,4 +1,4 @@
-"""One case on all contenders: prepare, verify, time in turns."""
+"""One case on all contenders: prepare, verify, time alternately."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from benchmarks.work import ITEM_SIZE, OPERATORS
 from . import limits, verify
 from .cases import Case
 
-MEMORY_SHARE = 0.7  # of the available memory, for all processes together
+MEMORY_SHARE = 0.7  # share of the available memory, for all processes together
 GEMM = {"float32": ("paddle", "fused npu", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
-GEMM_ROUNDS = 5  # at least
-TIMEOUT = 15.0  # seconds for the first run of a contender: who needs more is not timed
-CONTEST = 4  # who is this many times slower than the best on a small product is not asked for a large one
+GEMM_ROUNDS = 5  # minimum
+TIMEOUT = 15.0  # time limit, in seconds, of a contender's first run; slower ones are not timed
+CONTEST = 4  # contenders this many times slower than the best on a small product skip the large one
 
 
 class Limits:
-    """What the machine can do at most: bytes per second for sets of several sizes, operations per second."""
+    """The machine's limits: bytes per second for sets of several sizes, operations per second."""
 
     def __init__(self, bandwidth: dict[str, dict[int, float]], flops: dict[str, float]):
         self.bandwidth, self.flops = bandwidth, flops
 
     def floor(self, case: Case) -> float:
-        """Seconds below which the case cannot come."""
+        """The lower bound of a case, in seconds."""
         cost = case.cost
         ways = ("update",) if cost.in_place else ("copy", "copy_nontemporal")
         rate = max(limits.rate(self.bandwidth[way], cost.bytes) for way in ways)
@@ -41,7 +41,7 @@ def gemm_rates(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> d
 
 
 def gemm_contest(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> dict[str, dict[str, float]]:
-    """{dtype: {contender: operations per second of a matrix product}}; small ones for who is slow."""
+    """{dtype: {contender: operations per second of a matrix product}}; small products for slow contenders."""
     rates = {}
     for dtype in dtypes:
         asked, rates[dtype] = {name: processes[name] for name in GEMM[dtype]}, {}
@@ -57,12 +57,12 @@ def gemm_contest(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) ->
 
 
 def fastest(rates: dict[str, dict[str, float]]) -> dict[str, float]:
-    """{dtype: the best rate of a contest}."""
+    """{dtype: the best rate of all contenders}."""
     return {dtype: max(of.values()) for dtype, of in rates.items()}
 
 
 def hopeless(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
-    """{contender: reason} of those of torch whose matrix products alone would take longer than we wait."""
+    """{contender: reason} of torch contenders whose matrix products alone would exceed the time limit."""
     rate = rates[case.dtype].get("torch eager")
     if rate is None or case.cost.flops / rate <= TIMEOUT:
         return {}
@@ -73,8 +73,8 @@ def hopeless(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
 def times(case: Case, processes: dict, rounds: int) -> dict:
     """{"seconds": {contender: [...]}, "skipped": {contender: reason}}.
 
-    All contenders hold the case's tensors at the same time and take turns. If they need more memory than
-    there is, they are split: the first ones take turns, then the others. Raises Wrong and Failed.
+    All contenders hold the case's tensors at the same time and alternate. If memory does not suffice, they
+    are split into groups that run one after the other. Raises Wrong and Failed.
     """
     result = {"seconds": {}, "skipped": {}}
     golden = verify.Golden(case)
@@ -89,7 +89,7 @@ def times(case: Case, processes: dict, rounds: int) -> dict:
                     result["skipped"][name] = reason
             _time(batch, processes, first_call, rounds, result)
         except KeyboardInterrupt:
-            raise  # a contender still owes its answer: it would be taken for that of another question
+            raise  # a contender still owes its answer, which would be taken for that of another request
         except BaseException:
             _release(batch, processes)
             raise
@@ -118,7 +118,7 @@ def _batches(case: Case, processes: dict, skipped: dict) -> list[list[str]]:
 
 
 def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None:
-    """Makes the tensors, verifies one run on them; returns why the contender cannot do this, or None."""
+    """Creates the tensors, verifies one run on them; returns why the contender cannot do this, or None."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.npz"
         for request in ({"do": "prepare", **case.request}, {"do": "verify", "file": str(file)}):
@@ -130,9 +130,9 @@ def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None
 
 
 def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
-    """{contender: bytes that one run needs beside its inputs and results}.
+    """{contender: bytes that one run needs besides its inputs and results}.
 
-    The processes have run nothing yet; ``small`` runs first, for what is loaded or made once.
+    The processes are fresh; ``small`` runs first, for everything that is loaded or created once.
     """
     found, golden = {}, verify.Golden(small)
     for name, process in processes.items():

@@ -1,4 +1,4 @@
-"""The contenders that are Paddle: fused on the CPU place or the virtual NPU, composed, and own kernels."""
+"""The Paddle contenders: fused on the CPU place or the virtual NPU, composed, and Paddle's own kernels."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class PaddleWorker(OperatorWorker):
         paddle.base.core.set_num_threads(threads)
         paddle.seed(0)
         if contender != "paddle":
-            # Strict: what is timed is this backend, or nothing.
+            # Strict: only this backend is timed, without fallback.
             paddle_fused.use_backend("native" if contender == "fused" else "composed", strict=True)
         self.paddle, self.contender, self.is_npu = paddle, contender, device == "npu"
         self.refusal = paddle_fused.BackendError
@@ -57,7 +57,7 @@ class PaddleWorker(OperatorWorker):
                 reasons = "; ".join(error.reasons.values())
                 raise Unavailable(reasons.splitlines()[0]) from error
             except (NotImplementedError, TypeError) as error:
-                # Before 3.3 attention on the CPU place has neither causal masks nor masks of bool.
+                # Before 3.3, attention on the CPU place supports neither causal nor bool masks.
                 if self.contender != "paddle" or paddle_release.at_least(3, 3):
                     raise
                 raise Unavailable(str(error).strip().splitlines()[-1]) from error
@@ -65,7 +65,7 @@ class PaddleWorker(OperatorWorker):
         return refused_or_run
 
     def _gradients(self, outputs, variables, arriving):
-        """Of ``variables``; ``arriving`` are the gradients of the outputs, or None for 1."""
+        """The gradients of ``variables``; ``arriving`` are the gradients of the outputs, or None for 1."""
         from benchmarks.graph_end import graph_end
 
         if any(gradient is None for gradient in arriving):

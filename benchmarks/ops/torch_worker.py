@@ -1,4 +1,4 @@
-"""The contenders that are torch: eager, and through torch.compile."""
+"""The torch contenders: eager, and through torch.compile."""
 
 from benchmarks.ops.worker import OperatorWorker
 from benchmarks.work import Unavailable
@@ -43,7 +43,7 @@ class TorchWorker(OperatorWorker):
         return both
 
     def _or_unavailable(self, run):
-        """``run``; what torch.compile does not support is no failure of the benchmark."""
+        """``run``; what torch.compile does not support is unavailable, not a failure of the benchmark."""
         unsupported = self.torch._dynamo.exc.TorchDynamoException
 
         def guarded(tensors):

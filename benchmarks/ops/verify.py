@@ -1,4 +1,4 @@
-"""Whether a contender's outputs and gradients are right, before anything is timed."""
+"""Verifies a contender's outputs and gradients before anything is timed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from benchmarks.contenders import FUSED
 from benchmarks.contest import Wrong
 from benchmarks.work import filled
 
-# The largest relative error (2-norm of the difference / 2-norm of the truth) of what is compared. Sums of
-# some thousand products of rounded numbers stay several times below; a formula that lacks a term is far
-# above.
+# The largest allowed relative error (2-norm of the difference / 2-norm of the golden value). Sums of some
+# thousand products of rounded numbers stay several times below; a formula that lacks a term is far above.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1.5e-2}
-# The peers may be less accurate: torch 2.13 sums the gradients of biases in bfloat16 (5e-2 over 2048 rows).
-# Their results are compared to see that they do the same work.
+# Peers may be less accurate: torch 2.13 sums the gradients of biases in bfloat16 (5e-2 over 2048 rows). Their
+# results are compared to check that they do the same work.
 PEERS_MAY = 10
 
 
 def samples(file) -> dict[str, np.ndarray]:
-    """What a contender's process has saved, in float64."""
+    """The results that a contender's process has saved, in float64."""
     with np.load(file) as loaded:
         return {name: loaded[name].astype(np.float64) for name in loaded.files}
 
 
 class Golden:
-    """What is right for a case, computed once unless it depends on what a contender has drawn at random."""
+    """The golden values of a case, computed once unless they depend on a contender's random numbers."""
 
     def __init__(self, case):
         self.case = case
@@ -45,8 +44,8 @@ class Golden:
             truth = self._truth[name]
             error = np.linalg.norm(found[name] - truth) / max(np.linalg.norm(truth), 1e-30)
             accepted = TOLERANCE[case.dtype] * (1 if who in FUSED else PEERS_MAY)
-            if not error <= accepted:  # also true of NaN
+            if not error <= accepted:  # also true for NaN
                 raise Wrong(
-                    f"{case}: {who} computes {name} with a relative error of {error:.2e}; accepted is "
+                    f"{case}: {who} computes {name} with a relative error of {error:.2e}; accepted: at most "
                     f"{accepted:g}."
                 )

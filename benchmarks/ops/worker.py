@@ -1,4 +1,4 @@
-"""A contender's process that runs operators, whichever framework it has."""
+"""A contender's process that runs operators, for any framework."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from benchmarks.work import OPERATORS, Work, filled
 
 
 class OperatorWorker:
-    """Answers ``prepare``, which makes the tensors; ``verify``, which runs once on them and saves the samples
-    of outputs and gradients; ``time``, of ``calls`` runs on the same tensors; ``memory``, that one run needs
-    beside inputs and results; and ``release``, which drops all tensors. By ``slot`` several pieces of work
-    are prepared side by side. A subclass makes tensors of arrays, and functions of work.
+    """Answers ``prepare``, which creates the tensors; ``verify``, which runs once on them and saves the
+    samples of outputs and gradients; ``time``, of ``calls`` runs on the same tensors; ``memory``, which one
+    run needs besides inputs and results; and ``release``, which drops all tensors. Several pieces of work can
+    be prepared at once, by ``slot``. A subclass creates tensors from arrays, and functions from work.
     """
 
     def __init__(self, version: str):
@@ -26,15 +26,15 @@ class OperatorWorker:
         self.prepared = {}
 
     def function(self, work: Work, arrays: dict, dtype: str, backward: bool) -> Callable[[], dict]:
-        """What is timed: it returns outputs and gradients by name. Empties ``arrays``."""
+        """The timed function: it returns outputs and gradients by name. Empties ``arrays``."""
         raise NotImplementedError
 
     def sample(self, work: Work, name: str, tensor) -> np.ndarray:
-        """What is compared of output or gradient ``name``."""
+        """The compared part of output or gradient ``name``."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Until what was started has ended."""
+        """Waits until all started work has ended."""
 
     def prepare(self, operator, sizes, dtype, backward, slot=""):
         work = OPERATORS[operator](**sizes)
@@ -58,7 +58,7 @@ class OperatorWorker:
     def memory(self, slot=""):
         """Peak of the resident memory during one run - before it - results, in bytes."""
         release_free_memory()
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         before = _status("VmRSS")
         results = self.prepared[slot][1]()
         self.wait()
@@ -71,7 +71,7 @@ class OperatorWorker:
 
 
 def release_free_memory():
-    """Gives what the C library keeps of freed memory back to the system."""
+    """Returns freed memory that the C library keeps to the system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

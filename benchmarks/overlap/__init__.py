@@ -1,7 +1,7 @@
-"""Matmul and communication at the same time, on two ranks of the virtual NPU.
+"""Overlap of matrix products and communication, on two ranks of the virtual NPU.
 
-cases.py     what is measured: an operator in one direction, or the linear layers of a block
-jobs.py      starts two ranks with a link of some speed, and reads what they measured
-worker.py    one rank: verifies, then times all settings in turns
+cases.py     the cases: an operator in one direction, or the linear layers of a block
+jobs.py      starts two ranks with a link of given bandwidth, and reads their measurements
+worker.py    one rank: verifies, then times all settings alternately
 results.py   records, goals, the table and the chart
 """

@@ -1,4 +1,4 @@
-"""What is measured.
+"""The measured cases.
 
 Sizes: ``rows`` of the product (on one rank, all that it multiplies), ``depth`` and ``columns`` of the weight.
 """
@@ -11,7 +11,7 @@ from benchmarks.work import ITEM_SIZE
 
 RANKS = 2
 FORWARD, BACKWARD, FROZEN = "forward", "backward", "backward, frozen"
-WAYS = {  # operator: the ways in which it communicates
+WAYS = {  # operator: its communication by direction
     "matmul_all_reduce": (FORWARD,),
     "replicated_matmul": (BACKWARD, FROZEN),
     "all_gather_matmul": (FORWARD, BACKWARD, FROZEN),
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """Of the collective, as the planner calls it."""
+        """The kind of collective, in the planner's terms."""
         forward = self.way == FORWARD
         return {
             "matmul_all_reduce": "all_reduce",
@@ -45,13 +45,13 @@ class Case:
 
     @property
     def travelling(self) -> int:
-        """The width of what is communicated: of the rows that go in, or of those that come out."""
+        """The width of the communicated rows: those of the input, or of the output."""
         comes_in = self.kind == "all_gather"
         return self.depth if comes_in == (self.way == FORWARD) else self.columns
 
     @property
     def sent(self) -> int:
-        """Bytes that a rank sends: each way of an all_reduce counts."""
+        """Bytes that a rank sends; an all_reduce counts both directions."""
         once = self.rows * self.travelling * ITEM_SIZE[self.dtype] * (RANKS - 1) // RANKS
         return once * (2 if self.kind == "all_reduce" else 1)
 
@@ -64,10 +64,10 @@ class Case:
 
 
 def link_speed(case: Case, multiply: float, ratio: float) -> float | None:
-    """GB/s with which communication takes ``ratio`` times as long as a product; None for no limit."""
+    """GB/s at which communication takes ``ratio`` times as long as a product; None for no limit."""
     return None if ratio == 0 else case.sent / (ratio * multiply) / 1e9
 
 
 def rows_for(seconds: float, of_some_rows: float, rows: int) -> int:
-    """Rows, a multiple of 64, whose product takes ``seconds``, where ``rows`` take ``of_some_rows``."""
+    """Rows, a multiple of 64, whose product takes ``seconds``, given that ``rows`` take ``of_some_rows``."""
     return max(64, round(rows * seconds / of_some_rows / 64) * 64)

@@ -1,4 +1,4 @@
-"""Matmul and communication at the same time: two ranks of the virtual NPU, links of several speeds.
+"""Overlap of matmul and communication: two ranks of the virtual NPU, links of several speeds.
 
     python -m benchmarks overlap --json overlap.jsonl --chart overlap.png
     python -m benchmarks overlap --only all_gather_matmul --dtype bfloat16 --ratios 1
@@ -9,10 +9,10 @@ product takes --milliseconds on one rank (two ranks, --threads threads each: wit
 each computes undisturbed); links such that the collective takes --ratios times as long, 0 for one without
 limit.
 
-Settings are verified against serial first and then take turns. The table has medians and spreads, what is
-left exposed, the bound of a pipeline of as many chunks, how much of what it allows is hidden, and the
-planner's prediction. The bound counts what copying and adding take from a product beside them, as measured
-with a link without limit, which nothing can hide where every core multiplies; "ideal" is the bound of a
+Settings are verified against serial first and then alternate. The table has medians and spreads, exposed
+time, the bound of a pipeline with as many chunks, the achieved share of what it allows to hide, and the
+planner's prediction. The bound includes the time that copying and adding take from a concurrent product, as
+measured with a link without limit, which nothing can hide if every core multiplies; "ideal" is the bound of a
 device whose transfers cost it nothing. Goals: at ratio 1 and products of about 100 ms the best pipeline and
 mc2 hide at least 90 %; the planner's choice is at most 3 % slower than the best setting.
 
@@ -32,7 +32,7 @@ QUICK_SECONDS = 0.002
 
 def main(words):
     arguments = parse(words)
-    from benchmarks.overlap import results  # it imports paddle, which takes seconds
+    from benchmarks.overlap import results  # a late import: it imports paddle, which takes seconds
 
     return contest.run(arguments, bench, partial(results.chart, arguments.chart))
 
@@ -60,7 +60,7 @@ def bench(arguments, _, records):
 
 
 def handling(cases, arguments):
-    """Seconds that a case's collective without a limit takes from a product beside it: copies and sums."""
+    """Seconds that a case's collective without a limit takes from a concurrent product: copies and sums."""
     cases = [case for case in cases if case.operator not in BLOCKS]
     names = ["product", "beside"]
     job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds, "only": names}
@@ -70,10 +70,10 @@ def handling(cases, arguments):
 
 
 def sizes(arguments):
-    """Seconds of a product by dtype, and the rows for which it takes so long."""
+    """Seconds of a product by dtype, and the number of rows for that time."""
     seconds = QUICK_SECONDS if arguments.quick else arguments.milliseconds / 1e3
     multiply, rows = {}, dict.fromkeys(arguments.dtypes, 512)
-    for _ in range(2):  # a few rows, then as many as it should be
+    for _ in range(2):  # a few rows, then the right number
         cases = [
             Case("matmul_all_reduce", "forward", dtype, rows[dtype], arguments.width, arguments.width)
             for dtype in arguments.dtypes
@@ -102,7 +102,7 @@ def parse(words):
     )
     parser.add_argument("--threads", type=int, default=1, help="of each rank (default 1)")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each setting (default 7)")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, as a smoke test")
     parser.add_argument("--chart", metavar="FILE.png", help="draw time over serial by link")
     parser.set_defaults(malloc="on")
     arguments = parser.parse_args(words)
@@ -112,16 +112,16 @@ def parse(words):
     ]
     if not arguments.work:
         names = "; ".join(" ".join(each) for each in work)
-        parser.error(f"--only {arguments.only}: matches nothing of: {names}")
+        parser.error(f"--only {arguments.only} matches none of: {names}")
     try:
         arguments.ratios = [float(ratio) for ratio in arguments.ratios.split(",")]
     except ValueError:
-        parser.error(f"--ratios {arguments.ratios}: accepted are numbers, such as 0,0.5,1")
+        parser.error(f"--ratios {arguments.ratios}; accepted: numbers, such as 0,0.5,1")
     if min(arguments.ratios) < 0 or arguments.milliseconds <= 0:
         parser.error("--ratios must not be negative, and --milliseconds must be positive")
     if arguments.threads < 1 or arguments.rounds < 1:
         parser.error("--threads and --rounds must be at least 1")
     if arguments.width < 256 or arguments.width % 64:
-        parser.error(f"--width {arguments.width}: accepted is a multiple of 64 from 256 on")
+        parser.error(f"--width {arguments.width}; accepted: a multiple of 64 from 256 on")
     options.check(parser, arguments)
     return arguments

@@ -1,4 +1,4 @@
-"""Starts two ranks of worker.py with a link of some speed."""
+"""Starts two ranks of worker.py with a link of given bandwidth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT = 600  # seconds
 
 
 def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 0.0) -> dict:
-    """What rank 0 measured. ``gbps``: gigabytes per second of a rank's link, None for no limit."""
+    """Rank 0's measurements. ``gbps``: gigabytes per second of a rank's link, None for no limit."""
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder) / "job.json", Path(folder) / "answer.json"
         question.write_text(json.dumps(job))

@@ -26,7 +26,7 @@ NOT_SETTINGS = ("product", "gradient", "collective", "planned", "stock")
 
 
 def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
-    """``handled``: seconds that the collective's copies and sums take from a product beside it."""
+    """``handled``: seconds that the collective's copies and sums take from a concurrent product."""
     seconds = {name: timing.summary(times) for name, times in found["seconds"].items()}
     made = []
     for name, (median, _) in seconds.items():
@@ -68,7 +68,7 @@ def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) 
         if chunks in (1, 2, 4, 8, 16)
         else alone
     )
-    # The weight's gradient needs all that was gathered, and comes last.
+    # The weight's gradient needs all gathered rows, and comes last.
     beside, after = (0.0, weight) if case.kind == "all_gather" else (weight, 0.0)
     communicate = seconds["collective"].median
     figures["ideal"] = bound(product, chunks, multiplied, communicate, 0.0, beside) + after
@@ -79,7 +79,7 @@ def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) 
 
 
 def _goals(case: Case, ratio: float, seconds: dict, found: dict, made: list[dict]) -> list[dict]:
-    """That the planner's choice is good, and that the best pipeline and mc2 hide what can be hidden."""
+    """The goals: the planner's choice is good, and the best pipeline and mc2 hide what can be hidden."""
     goals = []
 
     def goal(text, contender, value, at_most):
@@ -134,8 +134,8 @@ def _milliseconds(value: float | None) -> str:
 
 
 def chart(file: str, found: list[dict]) -> None:
-    """For each case and setting the time over serial's, by communication over product."""
-    from matplotlib.figure import Figure  # takes a while to import
+    """For each case and setting, the time relative to serial's over communication / product."""
+    from matplotlib.figure import Figure  # a late import: it takes a while
 
     cases: dict[tuple, list[dict]] = {}
     for record in found:

@@ -1,8 +1,8 @@
-"""One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all in turns.
+"""One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all alternately.
 
 A job has ``cases`` and ``rounds``; with ``only``, a list of contenders, nothing else is timed. An answer has,
-for each case, the seconds of every contender and the plan. Contenders are settings, ``planned``, and by
-themselves ``collective``, ``product``, also in chunks, and ``gradient``, the product that is a weight's
+for each case, the seconds of every contender and the plan. Contenders are settings, ``planned``, and
+separately ``collective``, ``product``, also in chunks, and ``gradient``, the product that is a weight's
 gradient; with ``only`` also ``beside``, the product and the collective at the same time.
 """
 
@@ -30,13 +30,13 @@ CHUNKS = (2, 4, 8, 16)
 SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
 WHOLE, MC2, PLANNED, STOCK = "pipelined:1", "mc2", "planned", "stock"
 PRODUCT, GRADIENT, COLLECTIVE, BESIDE = "product", "gradient", "collective", "beside"
-TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # of the largest value, to serial
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # relative to the largest value, compared with serial
 
 
 def settings(case: Case) -> list[str]:
     found = list(SETTINGS)
     if case.way == BACKWARD and case.kind != "all_gather":
-        found.insert(1, WHOLE)  # which is what mc2 does there
+        found.insert(1, WHOLE)  # as mc2 does there
     elif case.dtype == "bfloat16":
         found.insert(1, MC2)
     return found
@@ -57,7 +57,7 @@ class Operator:
         self.weight.stop_gradient = case.way in (FORWARD, FROZEN)
         rows = case.rows // RANKS if case.operator == "matmul_reduce_scatter" else case.rows
         self.gradient = self._tensor(random, rows, case.columns)
-        # What is multiplied, and what travels, by themselves.
+        # The product and the collective by themselves.
         self.left = self._tensor(random, case.rows, case.depth if case.way == FORWARD else case.columns)
         self.factor = self._tensor(random, case.rows, case.depth) if case.way == BACKWARD else None
         width = case.travelling
@@ -70,7 +70,7 @@ class Operator:
         return [*settings(self.case), PLANNED, PRODUCT, *chunks, *of_weight, COLLECTIVE]
 
     def seconds(self, name: str) -> float:
-        """Of one turn: all ranks begin together, and wait for the device at the end."""
+        """Seconds of one round: all ranks begin together, and wait for the device at the end."""
         run = self._prepared(name)
         dist.barrier(self.group)
         paddle.device.synchronize()
@@ -80,7 +80,7 @@ class Operator:
         return time.perf_counter() - began
 
     def results(self, name: str) -> list[np.ndarray]:
-        """Of a run with a setting: the product, or the gradients."""
+        """Results of a run with a setting: the product, or the gradients."""
         if self.case.way == FORWARD:
             return [self._prepared(name)().astype("float32").numpy()]
         self._prepared(name)()
@@ -88,7 +88,7 @@ class Operator:
         return [gradient.astype("float32").numpy() for gradient in found]
 
     def plan(self) -> overlap.OverlapPlan:
-        """The planner's, of the product that communicates in this way."""
+        """The planner's Product that communicates in this way."""
         return next(plan for plan in reversed(self.planner.plans) if plan.product.kind == self.case.kind)
 
     def _prepared(self, name: str):
@@ -114,7 +114,7 @@ class Operator:
             paddle.matmul(self.left[first:last], weight, transpose_y=self.case.way != FORWARD)
 
     def _cut(self, chunks: int) -> list[tuple[int, int]]:
-        """Rows of the products that ``pipelined`` makes."""
+        """Row counts of the products that ``pipelined`` makes."""
         rows = self.case.rows
         if self.case.kind != "reduce_scatter" or not in_pieces(rows // RANKS // chunks, rows // RANKS):
             return spans(rows, chunks)
@@ -143,7 +143,8 @@ class Operator:
 
 
 class Block:
-    """A column- and a row-parallel layer, forward and backward: what a step of a block's MLP communicates."""
+    """A column- and a row-parallel layer, forward and backward: the communication of a block's MLP in a
+    step."""
 
     def __init__(self, case: Case, group):
         self.case, self.group = case, group
@@ -230,8 +231,8 @@ def verify(case: Case, name: str, found: list[np.ndarray], wanted: list[np.ndarr
     for one, other in zip(found, wanted, strict=True):
         allowed = TOLERANCE[case.dtype] * float(np.abs(other).max())
         error = float(np.abs(one - other).max())
-        if not error <= allowed:  # also true of NaN
-            raise SystemExit(f"{case}: {name} is off by {error:.3g}; allowed are {allowed:.3g}.")
+        if not error <= allowed:  # also true for NaN
+            raise SystemExit(f"{case}: {name} is off by {error:.3g}; allowed: {allowed:.3g}.")
 
 
 def main(question: str, answer: str) -> None:

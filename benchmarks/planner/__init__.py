@@ -1,7 +1,7 @@
 """The planner's cost model against published runs, each predicted from others.
 
 published.json  the runs, with their sources;  published.py  as shapes and layouts of the planner
-fitting.py      efficiencies that explain runs best
-validation.py   every run predicted from those that say nothing of it
+fitting.py      efficiencies that explain the runs best
+validation.py   every run predicted from unrelated runs
 page.py         the page of the documentation about them, and its picture
 """

@@ -1,4 +1,4 @@
-"""Efficiencies that explain measured runs best, without leaving what theory and single kernels suggest.
+"""Fits efficiencies to measured runs, within what theory and single kernels suggest.
 
 Least squares of log(predicted / measured) / NOISE over the runs and of log(parameter / prior) / width over
 the parameters, by Gauss-Newton steps. Three parameters only; everything else is counted or published.
@@ -15,10 +15,10 @@ from llm_npu.plan.step_model.roofline import Efficiencies
 
 # The prior of a parameter, and the width of its logarithm. cube: 0.93 in a loop of one product (roofline.py),
 # less in a program whose operands are not in cache and whose card runs warm. attention: two products at half
-# their speed, as their softmax is done by the vector unit meanwhile. hidden: of a collective cut into pieces
-# beside a product, all but the first piece or half of it.
+# their speed, as the vector unit computes their softmax meanwhile. hidden: for a chunked collective beside a
+# product, all but the first chunk or half of it.
 PRIORS = {"cube": (0.8, 0.15), "attention": (0.45, 0.3), "hidden": (0.6, 0.5)}
-NOISE = 0.08  # the README has one and the same run as LLaMA2 34B and CodeLlama 34B, 11 % apart
+NOISE = 0.08  # the README lists one run both as LLaMA2 34B and as CodeLlama 34B, 11 % apart
 STEPS, DIFFERENCE = 12, 1e-4
 BOUNDS = (0.02, 1.0)
 
@@ -26,7 +26,7 @@ Predict = Callable[[Efficiencies], Sequence[float]]
 
 
 def fit(predict: Predict, measured: Sequence[float]) -> Efficiencies:
-    """The efficiencies with which ``predict`` comes nearest to ``measured``, both in tokens/s."""
+    """The efficiencies for which ``predict`` comes nearest to ``measured``, both in tokens/s."""
     names = tuple(PRIORS)
     priors = np.log([PRIORS[name][0] for name in names])
     widths = np.array([PRIORS[name][1] for name in names])

@@ -104,7 +104,7 @@ def _parameters(found: Validation) -> str:
 
 
 def _gains(found: Validation) -> str:
-    """What a run takes longer without one fused operator, and what was published of it."""
+    """The slowdown of a run without one fused operator, predicted and published."""
     published = data()["gains"]
     run = next(one.point for one in found.goal if one.point.name == GAINS_OF)
 
@@ -141,7 +141,7 @@ def _left_out() -> str:
 
 def chart(found: Validation, file: Path | IO[bytes]) -> None:
     """Predicted against measured tokens/s, as an image."""
-    from matplotlib.figure import Figure  # takes a while to import
+    from matplotlib.figure import Figure  # a late import: it takes a while
 
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots()
@@ -171,7 +171,7 @@ def _verdict(judged: Iterable[Judged]) -> str:
 
 
 def _doubtful(found: Validation) -> str:
-    """The runs whose scripts name an option that their release switches off, and what hangs on it."""
+    """The runs whose scripts name an option that their release switches off, and its effect."""
     both = [
         (taken, scripted)
         for taken, scripted in zip(found.everywhere, found.scripted, strict=True)

@@ -18,8 +18,8 @@ DATA = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Point:
-    """A published run: what was trained how, and ``measured``, tokens/s of a card. ``goal``: one of the eight
-    by which the model is judged."""
+    """A published run: its configuration, and ``measured``, tokens/s of a card. ``goal``: one of the eight by
+    which the model is judged."""
 
     name: str
     shape: ModelShape
@@ -30,7 +30,7 @@ class Point:
     script: str
 
     def twin(self, other: Point) -> bool:
-        """Whether both are the same layers on the same degrees: then one says what the other takes."""
+        """Whether both have the same layers and degrees, so that one predicts the other."""
         return self._layers() == other._layers()
 
     def _layers(self) -> tuple:
@@ -108,7 +108,7 @@ def _point(found: dict, as_scripted: bool) -> Point:
 def points(as_scripted: bool = False) -> tuple[Point, ...]:
     """The published runs that the model can describe.
 
-    ``as_scripted``: with MC2 wherever a script names it, even where the data file says why it had no effect.
+    ``as_scripted``: with MC2 wherever a script names it, even if the data file says why it had no effect.
     """
     runs = data()["points"]
     return tuple(_point(found, as_scripted) for found in runs if "left_out" not in found)

@@ -1,4 +1,4 @@
-"""Every published run predicted from those that say nothing of it, and the efficiencies that plans use."""
+"""Every published run predicted from unrelated runs, and the efficiencies that plans use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .fitting import fit
 from .published import Point, points
 
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
-SHARE = 0.9  # of the published runs are predicted within the error that answers state
+SHARE = 0.9  # share of the published runs predicted within the error that answers state
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Relative, of tokens/s."""
+        """Relative error of tokens/s."""
         return self.predicted.tokens_per_second_per_card / self.point.measured - 1
 
     @property
     def time_error(self) -> float:
-        """Relative, of the seconds of a step."""
+        """Relative error of the seconds of a step."""
         return 1 / (1 + self.error) - 1
 
 

@@ -1,1 +1,1 @@
-"""A report on a made-up profile of any size."""
+"""A report on a synthetic profile of any size."""

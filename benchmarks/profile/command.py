@@ -1,9 +1,9 @@
-"""How long a report on a large profile takes, and how much memory.
+"""Time and memory of a report on a large profile.
 
     python -m benchmarks profile [--events N] [--ranks R] [--json]
 
-Writes a made-up profile with that many events, runs ``python -m llm_npu.profiling report`` on it with a page,
-in a process of its own, checks that every task is in the report, and prints its seconds, its largest memory,
+Writes a synthetic profile with that many events, runs ``python -m llm_npu.profiling report`` on it with a
+page, in a separate process, checks that every task is in the report, and prints its seconds, its peak memory,
 and whether the goals (20 s and 2 GB for a million events) are met.
 """
 
@@ -32,7 +32,7 @@ print(json.dumps({"status": status, "kb": used.ru_maxrss, "cpu": used.ru_utime +
 
 
 def bench(events: int, ranks: int = 1) -> dict:
-    """Seconds by the clock and of the processor, gigabytes, and megabytes of files of a report."""
+    """Wall-clock and processor seconds, gigabytes, and megabytes of a report's files."""
     with tempfile.TemporaryDirectory() as name:
         folder, page = Path(name) / "profile", Path(name) / "report.html"
         tasks = tree.write(folder, events, ranks)

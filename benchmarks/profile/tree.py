@@ -1,6 +1,6 @@
-"""Writes a made-up msprof profile of any size: steps of a small Llama on some ranks, with faults to be found.
+"""Writes a synthetic msprof profile of any size: steps of a small Llama on some ranks, with planted faults.
 
-Nothing of it was measured. It serves to time the report, and to show what a report looks like.
+Nothing in it was measured. It serves to time the report, and as a sample of a report.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVENTS_OF_A_TASK = 4  # its launch, itself, and the two ends of the arrow betwee
 
 
 def write(folder: Path, events: int, ranks: int = 1, seed: int = 0) -> int:
-    """Makes ``folder``/rank_N with about ``events`` events in all; returns how many tasks they are of.
+    """Creates ``folder``/rank_N with about ``events`` events in total; returns the number of their tasks.
 
     The last rank computes a tenth more slowly, and the others wait for it.
     """
@@ -76,13 +76,13 @@ def _write_rank(folder: Path, rank: int, count: int, slow: bool, choose: random.
             length = round(1000 * mean * choose.uniform(0.9, 1.1))
             gap = round(1000 * choose.choice((0, 0, 0.5, 1, 6)))
             collective = engine == "HCCL"
-            # The same numbers on all ranks: who computes longer has the shorter collectives.
+            # The same numbers on all ranks: a rank that computes longer has shorter collectives.
             longer = round(0.1 * length) if slow and not collective else 0
             if slow and collective:
                 length -= round(length / 3)
             now += gap
             _write_task((table, timeline), rank, number, operator, now, length + longer, gap)
-            # Every other collective runs beside the next operators.
+            # Every other collective overlaps with the next operators.
             now += length // 4 if collective and number % 2 else length + longer
             if (number + 1) % len(step) == 0:
                 borders.append(now)

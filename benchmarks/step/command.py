@@ -1,10 +1,10 @@
 """A training step of a Llama: tokens per second, Paddle and torch, float32 and bfloat16.
 
     python -m benchmarks step                       110M parameters, float32 and bfloat16: minutes
-    python -m benchmarks step --quick               a tiny one, to see that it works
+    python -m benchmarks step --quick               a tiny one, as a smoke test
     python -m benchmarks step --dtype float32 --json new.jsonl --chart new.png --compare old.jsonl
 
-A step is forward, backward, clipping by the global norm, AdamW. Contenders, each a process of its own:
+A step is forward, backward, clipping by the global norm, AdamW. Contenders, each a separate process:
 
     fused npu       PaddleNLP's Llama by the fused operators and FusedAdamW on the virtual NPU
     fused cpu       the same on the CPU place (float32 only: Paddle's CPU kernels have no bfloat16)
@@ -14,13 +14,14 @@ A step is forward, backward, clipping by the global norm, AdamW. Contenders, eac
     torch eager     the same Llama in plain torch with its scaled_dot_product_attention and fused AdamW
     torch compile   through torch.compile
 
-All start from the same weights and see the same tokens; the losses of the first steps must agree. Then those
-of a group take turns (A B A B ...): not all at once, for memory. The others stand still meanwhile.
-"share" is of the machine's limit: operations of a step / rate of the fastest matrix product, measured first.
-Goals compare medians of one group. --malloc on makes the C library keep freed memory, for all alike.
+All start from the same weights and see the same tokens; the losses of the first steps must agree. Then the
+contenders of a group alternate (A B A B ...): not all at once, because of memory. The others are stopped
+meanwhile. "share" is of the machine's limit: operations of a step / rate of the fastest matrix product,
+measured first. Goals compare medians of one group. --malloc on makes the C library keep freed memory, for all
+alike.
 
-In bfloat16 the Paddle side keeps master weights and moments in float32, torch everything in bfloat16. Where
-the processor has no bfloat16 instructions torch would take hours and is left out with that reason.
+In bfloat16 the Paddle side keeps master weights and moments in float32, torch everything in bfloat16. On a
+processor without bfloat16 instructions torch would take hours and is skipped with that reason.
 
 Exit status: 1 if losses differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a missed
 goal is printed.
@@ -38,9 +39,9 @@ from benchmarks.report import Goal
 from benchmarks.step import LlamaSize
 
 QUICK = LlamaSize(hidden=64, layers=2, vocabulary=128, length=32, heads=2, intermediate=96)
-GEMM_SIZE = {True: 256, False: 2048}  # quick or not
-OURS = "fused npu"  # what the goals are about
-# Groups that take turns, by dtype.
+GEMM_SIZE = {True: 256, False: 2048}  # whether it is a quick run
+OURS = "fused npu"  # subject of the goals
+# Groups that alternate, by dtype.
 GROUPS = {
     "float32": ((OURS, "fused cpu", "paddle cured", "paddle"), (OURS, "torch eager", "torch compile")),
     "bfloat16": ((OURS, "torch eager", "torch compile"),),
@@ -50,12 +51,12 @@ WORKERS = {
     "paddle": ("paddle", "benchmarks.step.paddle_llama.PaddleLlama"),
     "torch": ("torch", "benchmarks.step.torch_llama.TorchLlama"),
 }
-STEPS_TO_VERIFY = 2  # they warm up, too
-SECONDS_EACH = 40.0  # who takes longer in all its rounds gets fewer
+STEPS_TO_VERIFY = 2  # rounds, which also warm up
+SECONDS_EACH = 40.0  # a contender that takes longer in all its rounds gets fewer
 
 
 class Aim(NamedTuple):
-    """``times``: so many times the tokens per second of ``against``."""
+    """``times``: speedup over ``against``, in tokens per second."""
 
     dtype: str
     against: str
@@ -115,7 +116,7 @@ def bench(arguments, malloc, records):
 
 
 def of_group(size, dtype, names, rounds, start):
-    """{"turns": {contender: what its turns answer}, "skipped": {contender: reason}}."""
+    """{"turns": {contender: results of its rounds}, "skipped": {contender: reason}}."""
     table = {name: step_contender(name, size, dtype) for name in names}
     with contenders.Processes(names, *start, table) as processes:
         skipped = {name: process.unavailable for name, process in processes.items() if process.unavailable}

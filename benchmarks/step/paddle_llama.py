@@ -1,6 +1,6 @@
-"""PaddleNLP's LlamaForCausalLM: as it comes on the CPU, or its weights run by the fused operators.
+"""PaddleNLP's LlamaForCausalLM: stock on the CPU, or its weights run by the fused operators.
 
-In 16 bits the weights are kept in float32, too (master weights), and so are the moments, as the trainer does.
+In 16 bits, the weights also have float32 master weights, and the moments are float32, as in the trainer.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ EPSILON = 1e-6
 
 
 class PaddleLlama(Training):
-    """``model``: "stock" or "fused"; ``device``: "cpu" or "npu". ``cured``: with the virtual NPU's cures of
-    stock Paddle, on the CPU place too: MKL's fast path where the processor is not Intel's. ``threads``: None
-    leaves them as they are.
+    """``model``: "stock" or "fused"; ``device``: "cpu" or "npu". ``cured``: apply the virtual NPU's patches
+    of stock Paddle on the CPU place too: MKL's fast path on processors that are not Intel's. ``threads``:
+    None leaves them unchanged.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class PaddleLlama(Training):
         return self.model(inputs, labels=labels)[0]
 
     def step(self):
-        self.paddle.set_device(self.device)  # another one may have trained in this process
+        self.paddle.set_device(self.device)  # another model may have trained in this process
         loss = self.loss(self.inputs, self.labels)
         loss.backward()
         self.optimizer.step()
-        self.optimizer.clear_grad(set_to_zero=False)  # as torch does: nothing is filled or added
+        self.optimizer.clear_grad(set_to_zero=False)  # as in torch: nothing is filled or added
         if self.device == "npu":
             self.paddle.device.synchronize()
         return float(loss)
@@ -114,7 +114,7 @@ def _named(model) -> dict:
 
 
 class FusedLoss:
-    """The loss of the model's weights, by the fused operators."""
+    """The loss for the model's weights, by the fused operators."""
 
     def __init__(self, model, size: LlamaSize):
         import paddle
@@ -138,7 +138,7 @@ class FusedLoss:
             mlp = layer.mlp
             hidden = hidden + mlp.down_proj(ops.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
         logits = self.model.lm_head(ops.rms_norm(hidden, llama.norm.weight, EPSILON))
-        # In float32, as PaddleNLP's criterion does: bfloat16 has 8 bits for a loss.
+        # In float32, as in PaddleNLP's criterion: bfloat16 has 8 bits for a loss.
         return self.paddle.nn.functional.cross_entropy(logits.astype("float32"), labels.unsqueeze(-1))
 
     def _attention(self, attention, hidden):

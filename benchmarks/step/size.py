@@ -1,4 +1,4 @@
-"""The Llama's sizes, its weights and tokens, and what a step costs.
+"""The Llama's sizes, its weights and tokens, and the cost of a step.
 
 Shapes: V vocabulary, H hidden, I intermediate, B batch, S length.
 """
@@ -57,7 +57,7 @@ class LlamaSize:
         }
 
     def samples(self) -> np.ndarray:
-        """Random tokens [B, S + 1]: inputs, and shifted by one the labels."""
+        """Random tokens [B, S + 1]: inputs, and, shifted by one, the labels."""
         return np.random.default_rng(1).integers(0, self.vocabulary, (self.batch, self.length + 1))
 
     @property
@@ -66,9 +66,9 @@ class LlamaSize:
 
     @property
     def flops(self) -> int:
-        """6 for each token and weight that is multiplied, and the causal half of attention's two products.
+        """6 per token and multiplied weight, and the causal half of attention's two products.
 
-        The backward counts twice the forward; what is computed again in the backward does not count.
+        The backward counts twice the forward; recomputation in the backward does not count.
         """
         multiplied = sum(int(np.prod(shape)) for name, shape in self.shapes().items() if name != "embedding")
         attention = 2 * self.length**2 * self.hidden * self.layers * self.batch  # forward

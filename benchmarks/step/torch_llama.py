@@ -1,6 +1,6 @@
 """The same Llama in plain torch: scaled_dot_product_attention, fused AdamW, eager or through torch.compile.
 
-In bfloat16 the weights and the moments are bfloat16: less memory is moved than with master weights.
+In bfloat16 the weights and the moments are bfloat16: less memory traffic than with master weights.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks.work import Unavailable
 
 EPSILON = 1e-6
 BASE = 10000.0  # of the rotary embedding
-PROBE = 256  # the size of the product that tells how long a step would take
+PROBE = 256  # size of the product that predicts the time of a step
 PROBE_SECONDS = 10.0
 LONGEST_STEP = 60.0  # seconds
 
@@ -50,9 +50,9 @@ class TorchLlama(Training):
         self.inputs, self.labels = samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
 
     def _refuse_hours(self):
-        """On processors without bfloat16 instructions torch multiplies its elements one by one.
+        """On processors without bfloat16 instructions torch multiplies elements one by one.
 
-        A slow product is repeated for a while: contenders that are being built at the same time slow it down.
+        A slow product is repeated for a while: contenders that start at the same time slow it down.
         """
         a = self.torch.ones(PROBE, PROBE, dtype=self.dtype)
         seconds, end = math.inf, time.perf_counter() + PROBE_SECONDS

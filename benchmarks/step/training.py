@@ -1,4 +1,4 @@
-"""What all contenders have in common: the optimizer's settings, and what their processes answer."""
+"""Common parts of all contenders: the optimizer's settings, and the answers of their processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Training:
     """Answers ``losses``, of some steps, and ``time``, seconds and page faults of one."""
 
     def step(self) -> float:
-        """Makes one step and waits for it; the loss before it."""
+        """Runs one step and waits for it; returns the loss before it."""
         raise NotImplementedError
 
     def losses(self, steps: int) -> list[float]:

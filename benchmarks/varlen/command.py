@@ -1,18 +1,17 @@
-"""Sequences of different lengths: a decoder by the strategies of padding and packing.
+"""Sequences of different lengths: a decoder with several strategies of padding and packing.
 
     python -m benchmarks varlen
     python -m benchmarks varlen --width 256 --depth 4 --json varlen.jsonl
 
-A batch of sequences whose lengths are uniform below --longest is evaluated (attention in both directions),
-and trained (causal attention, one step of SGD), in float32. Strategies: padding to the longest sequence that
-there may be, dynamic padding to the longest of the batch, and packing the sequences one after the other,
-where attention is told the lengths (varlen), or gets a block-diagonal mask, or is called for each sequence
-(loop). Padded sequences run in PyTorch (eager and compiled) and in plain Paddle, packed ones with
-paddle_fused on the CPU place and on the virtual NPU, and in PyTorch as a loop, since it has no other way to
-train on a CPU.
+A batch of sequences with lengths uniform below --longest is evaluated (bidirectional attention), and trained
+(causal attention, one step of SGD), in float32. Strategies: padding to the maximum length, dynamic padding to
+the longest of the batch, and packing the sequences into one row, where attention gets the lengths (varlen) or
+a block-diagonal mask, or is called per sequence (loop). Padded sequences run in PyTorch (eager and compiled)
+and in plain Paddle, packed ones with paddle_fused on the CPU place and on the virtual NPU, and in PyTorch as
+a loop, since it has no other way to train on a CPU.
 
-The losses of all, before and after the first step of training, must agree with each other, and the first with
-one computed in float64. Then all take turns. The floor is the arithmetic without padding at the rate of the
+All losses, before and after the first step of training, must agree with each other, and the first with one
+computed in float64. Then all alternate. The floor is the arithmetic without padding at the rate of the
 fastest matrix product. Goals: the packed strategies of paddle_fused at least 2.6 times (evaluation) and 2.1
 times (training) as fast as PyTorch's padding.
 
@@ -34,7 +33,7 @@ from benchmarks.report import Goal
 from benchmarks.work import Decoder, filled
 
 PADDED_BY = (*TORCH, "paddle")
-TABLE = {  # strategy: who can do it
+TABLE = {  # strategy: contenders that support it
     "padding": PADDED_BY,
     "dynamic padding": PADDED_BY,
     "packed loop": ("torch eager",),
@@ -42,7 +41,7 @@ TABLE = {  # strategy: who can do it
     "packed mask": FUSED,
 }
 BASELINE = ("padding", "torch eager")
-GOALS = {False: 2.6, True: 2.1}  # in training or not
+GOALS = {False: 2.6, True: 2.1}  # for training or not
 AFTER_A_STEP = 1e-4  # relative difference of the losses after one step, computed in float32 throughout
 GEMM_SIZE = 1024
 
@@ -58,7 +57,7 @@ def bench(arguments, malloc, records):
 
 
 def measure_all(arguments, processes, records):
-    """Adds the records of evaluation and training; shows their tables."""
+    """Adds the records of evaluation and training; prints their tables."""
     flops = measure.gemm_rates(processes, GEMM_SIZE, arguments.rounds, ("float32",))
     contest.record_machine(records, arguments.threads, arguments.malloc, processes, gemm=flops)
     for is_training in (False, True):
@@ -85,7 +84,7 @@ def case(strategy, is_training, arguments):
 
 
 def prepare(made, who, processes):
-    """Prepares and verifies; returns {(strategy, contender): reason} of those that cannot do it."""
+    """Prepares and verifies; returns {(strategy, contender): reason} of unsupported ones."""
     work = made["padding"].work
     truth = float(work.golden(filled(work, "float32"), {}, False)["loss"])
     skipped, after = {}, {}
@@ -115,7 +114,7 @@ def prepare(made, who, processes):
 
 
 def agree(what, loss, expected, tolerance):
-    if not abs(loss - expected) <= tolerance * abs(expected):  # also true of NaN
+    if not abs(loss - expected) <= tolerance * abs(expected):  # also true for NaN
         raise Wrong(f"{what}: the loss is {loss:.7f} and should be {expected:.7f}.")
 
 

@@ -1,4 +1,4 @@
-"""The operators that are measured: each file says what its operator costs, what is right, how it is run."""
+"""The measured operators: each file defines an operator's cost, golden values, and how frameworks run it."""
 
 from .adamw import AdamW
 from .attention import Attention

@@ -1,6 +1,6 @@
 """Attention of one sequence. S tokens, N heads of D; masks: full, causal, band, prefix, documents.
 
-Under a mask only the blocks that hold a visible score count.
+Under a mask only blocks with a visible score count.
 """
 
 import functools
@@ -10,8 +10,8 @@ import numpy as np
 
 from .base import Work, spread_over, uniform
 
-BLOCK = 64  # scores are computed, or left out, in blocks of this size
-BAND = 511  # keys before the query that it sees
+BLOCK = 64  # scores are computed, or skipped, in blocks of this size
+BAND = 511  # number of visible keys before the query
 MASKS = ("full", "causal", "band", "prefix", "documents")
 
 
@@ -31,7 +31,7 @@ class Attention(Work):
 
     @property
     def lengths(self) -> list[int]:
-        """Of the documents: of all sizes, and the same in every run."""
+        """The lengths of the documents: of all sizes, and the same in every run."""
         whole = self.tokens
         parts = [whole // 4, whole // 8, whole // 3, whole // 16, whole // 10]
         return [*parts, whole - sum(parts)]
@@ -52,7 +52,7 @@ class Attention(Work):
 
     @functools.cache  # noqa: B019 (works are few)
     def computed(self) -> float:
-        """The fraction of the blocks that hold a visible score."""
+        """The fraction of blocks with a visible score."""
         i, j = np.arange(self.tokens)[:, None], np.arange(self.tokens)[None]
         edges = np.arange(0, self.tokens, BLOCK)
         seen = np.logical_or.reduceat(np.logical_or.reduceat(self.visible(i, j), edges, 0), edges, 1)
@@ -66,7 +66,8 @@ class Attention(Work):
         return (0, spread_over(self.tokens), self.heads - 1)
 
     def golden(self, arrays, found, backward):
-        """Of the last head. The gradients of keys and values sum over all queries, some at a time."""
+        """Golden values of the last head. The gradients of keys and values sum over all queries, in
+        blocks."""
         q, k, v, dout = (arrays[name][0, :, -1].astype(np.float64) for name in ("q", "k", "v", "dout"))
         rows, keys, scale = self.samples("out")[1], np.arange(self.tokens)[None], self.head_dim**-0.5
 

@@ -1,4 +1,4 @@
-"""What every piece of work has in common."""
+"""The common interface of all work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle_fused import registry
 from paddle_fused.registry import Cost
 
 ITEM_SIZE = {"float32": 4, "bfloat16": 2}
-SAMPLES = 16  # rows, or columns, that are compared with the golden value
+SAMPLES = 16  # rows, or columns, compared with the golden value
 
 
 class Unavailable(Exception):
@@ -23,17 +23,17 @@ class Unavailable(Exception):
 class Work:
     """One operator on tensors of one size.
 
-    ``outputs``: names of what it computes. ``variables``: the inputs whose gradients are computed; the
-    gradient of input ``x`` is called ``dx``, and the array ``dout`` is the gradient that arrives at output
-    ``out`` (1 if there is no such array).
+    ``outputs``: names of the results. ``variables``: the inputs whose gradients are computed; the gradient of
+    input ``x`` is named ``dx``, and the array ``dout`` is the gradient of output ``out`` (1 if there is no
+    such array).
     """
 
     operator: ClassVar[str]
-    registered: ClassVar[str] = ""  # its name in paddle_fused.registry, if that is another
+    registered: ClassVar[str] = ""  # its name in paddle_fused.registry, if different
     outputs: ClassVar[tuple[str, ...]] = ("out",)
     variables: ClassVar[tuple[str, ...]] = ()
     keep_float32: ClassVar[tuple[str, ...]] = ()
-    is_random: ClassVar[bool] = False  # whether what is right depends on random numbers of the contender
+    is_random: ClassVar[bool] = False  # whether the golden values depend on the contender's random numbers
 
     @property
     def sizes(self) -> dict:
@@ -41,28 +41,29 @@ class Work:
 
     @property
     def cost_sizes(self) -> dict:
-        """What the cost of the registered operator is counted by."""
+        """The arguments of the registered operator's cost."""
         return self.sizes
 
     @property
     def label(self) -> str:
-        """The sizes, for people."""
+        """The sizes, for display."""
         return "x".join(str(size) for size in self.sizes.values())
 
     def arrays(self, random: np.random.Generator) -> dict[str, np.ndarray]:
-        """Inputs and arriving gradients: float32, or integers."""
+        """Inputs and output gradients: float32, or integers."""
         raise NotImplementedError
 
     def samples(self, name: str) -> tuple:
-        """The index of what is compared of output or gradient ``name``."""
+        """The index of the compared part of output or gradient ``name``."""
         raise NotImplementedError
 
     def golden(self, arrays: dict, found: dict, backward: bool) -> dict[str, np.ndarray]:
-        """The samples in float64. ``found`` holds a contender's: what it dropped at random is seen there."""
+        """Golden samples in float64. ``found`` holds a contender's results, which show the elements that it
+        dropped."""
         raise NotImplementedError
 
     def cost(self, item_size: int, backward: bool) -> Cost:
-        """The registered operator's."""
+        """The registered operator's cost."""
         return registry.find(self.registered or self.operator).cost(item_size, backward, **self.cost_sizes)
 
     def memory(self, contender: str, item_size: int, backward: bool) -> int:
@@ -78,13 +79,13 @@ class Work:
         raise NotImplementedError
 
     def compiled_by_torch(self, run: Callable[..., tuple]) -> Callable[..., tuple]:
-        """``run`` of `torch` as torch.compile makes it."""
+        """The compiled version of the function `torch`."""
         import torch
 
         return torch.compile(run, dynamic=False)
 
     def from_torch(self, name: str, array: np.ndarray) -> np.ndarray:
-        """``array``, laid out as ours, if torch's layout is another."""
+        """``array`` in our layout, if torch's layout differs."""
         return array
 
     to_torch = from_torch
@@ -120,6 +121,6 @@ def spread_over(size: int, count: int = SAMPLES) -> np.ndarray:
 
 
 def blocks(rows: int, width: int) -> list[slice]:
-    """Slices of the rows that hold some million elements each: float64 of a whole tensor is too much."""
+    """Slices of the rows with some million elements each: a whole tensor in float64 would be too large."""
     step = max(1, 2**22 // width)
     return [slice(start, start + step) for start in range(0, rows, step)]

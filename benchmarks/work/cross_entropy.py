@@ -1,8 +1,8 @@
 """Cross entropy of logits; of a linear layer's logits; the linear layer. T tokens, H hidden, V vocabulary.
 
 Cross entropy reads the logits; its backward reads them again and writes their gradient. With the linear layer
-nothing of the logits' size needs to be in memory, and arithmetic is the limit: 2 T H V operations forward, 4
-more for both gradients. (Who computes the logits again in the backward, to save memory, does 2 more.)
+no tensor of the logits' size needs to be in memory, and arithmetic is the limit: 2 T H V operations forward,
+4 more for both gradients. (Recomputing the logits in the backward, to save memory, takes 2 more.)
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class CrossEntropy(Work):
 
         logits, labels = tensors["logits"], tensors["labels"]
         if contender == "composed" or (contender == "fused" and paddle.get_device() == "cpu"):
-            raise Unavailable("paddle_fused has the linear layer with it: linear_cross_entropy")
+            raise Unavailable("paddle_fused fuses the linear layer: linear_cross_entropy")
         return lambda: (F.cross_entropy(logits, labels),)
 
     def torch(self, tensors):

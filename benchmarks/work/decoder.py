@@ -1,17 +1,17 @@
-"""A decoder on sequences of different lengths, by several strategies: padding them, or packing them.
+"""A decoder on sequences of different lengths, with several strategies: padding or packing.
 
 The model: token and position embeddings; blocks of LayerNorm without bias, attention, a residual, LayerNorm,
 a GELU layer of four times the width and a residual; a linear layer and the cross entropy, which ignores
 padding. Evaluation is forward only and attends in both directions; training is causal and ends with a step of
 SGD.
 
-    padding            every sequence is padded to the longest there may be; padding is hidden from attention
+    padding            every sequence is padded to the maximum length; padding is masked in attention
     dynamic padding    ... to the longest of the batch
-    packed varlen      the sequences follow each other; attention is told where each begins
+    packed varlen      the sequences are concatenated; attention gets their boundaries
     packed mask        the same with a block-diagonal mask
-    packed loop        the same with one call of attention for each sequence
+    packed loop        the same with one attention call per sequence
 
-torch and plain Paddle differ from paddle_fused in what they call, not in what they compute.
+torch and plain Paddle differ from paddle_fused in their calls, not in their results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Decoder(Work):
     epsilon = 1e-5
     rate = 0.1  # of SGD
     pad = 0
-    padded = ("padding", "dynamic padding")  # the strategies with sequences of one length
+    padded = ("padding", "dynamic padding")  # the strategies whose sequences have one length
 
     @property
     def label(self):
@@ -48,7 +48,7 @@ class Decoder(Work):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the parameters."""
+        """The shapes of the parameters."""
         c = self.width
         made = {"embedding": (self.vocabulary, c), "position": (self.longest, c)}
         for i in range(self.depth):
@@ -71,7 +71,7 @@ class Decoder(Work):
         return {**made, "lengths": lengths}
 
     def batched(self, arrays):
-        """(tokens, targets, positions, lengths) as the strategy needs them: [B, S], or [T] if packed."""
+        """(tokens, targets, positions, lengths) for the strategy: [B, S], or [T] if packed."""
         lengths = arrays["lengths"]
         positions = np.concatenate([np.arange(length) for length in lengths])
         flat = [arrays["tokens"], arrays["targets"], positions]
@@ -117,10 +117,11 @@ class Decoder(Work):
         return np.einsum("nqk,knd->qnd", weights, v, optimize=True).reshape(length, -1)
 
     def cost(self, item_size, backward):
-        """Without padding: the products with the weights, and attention of each sequence with itself."""
+        """FLOPs without padding: the products with the weights, and attention of each sequence with
+        itself."""
         lengths = self.arrays(np.random.Generator(np.random.PCG64(0)))["lengths"].astype(float)
         weights = sum(np.prod(shape) for name, shape in self.shapes.items() if len(shape) == 2)
-        weights -= (self.vocabulary + self.longest) * self.width  # embeddings are looked up
+        weights -= (self.vocabulary + self.longest) * self.width  # embeddings are lookups
         products = 2 * lengths.sum() * weights
         attention = 4 * (lengths**2).sum() * self.width * self.depth * (0.5 if self.is_training else 1)
         times, attended = (3, 3.5) if self.is_training else (1, 1)
@@ -141,7 +142,7 @@ class Decoder(Work):
         return run.compiled()
 
     def refuse(self, strategies):
-        """Raises Unavailable unless the strategy is among those that a contender has."""
+        """Raises Unavailable if a contender does not support the strategy."""
         if self.strategy not in strategies:
             raise Unavailable("no such function")
 

@@ -40,7 +40,7 @@ def _heads(work, qkv):
 
 
 def _plain(work, p):
-    """The loss of padded sequences [B, S], from Paddle's own operators."""
+    """The loss of padded sequences [B, S], with Paddle's own operators."""
 
     def loss(tokens, targets, positions):
         x = F.embedding(tokens, p["embedding"], padding_idx=work.pad) + F.embedding(
@@ -69,7 +69,7 @@ def _mlp(p, i, x):
 
 
 def _fused(work, p, lengths):
-    """The loss of packed sequences [T]: attention, and the residuals with their norms, are paddle_fused's."""
+    """The loss of packed sequences [T]: attention, and residuals with their norms, are paddle_fused's."""
     from paddle_fused import dropout_add_layer_norm, flash_attention, masks
 
     lengths = lengths.tolist()

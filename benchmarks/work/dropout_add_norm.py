@@ -1,4 +1,4 @@
-"""pre = dropout(x0) + residual and its LayerNorm or RMSNorm, both returned, as in a transformer's block."""
+"""pre = dropout(x0) + residual and its LayerNorm or RMSNorm, both returned, as in a transformer block."""
 
 from dataclasses import dataclass
 
@@ -31,14 +31,14 @@ class DropoutAddLayerNorm(Work):
         return (spread_over(self.hidden if name in ("dweight", "dbias") else self.tokens),)
 
     def golden(self, arrays, found, backward):
-        """Which elements were dropped is seen in pre. weight's gradient needs all of pre: not compared."""
+        """pre shows the dropped elements. weight's gradient needs all of pre: not compared."""
         rows = self.samples("out")[0]
         x0, residual, dout, dpre = (
             arrays[name][rows].astype(np.float64) for name in ("x0", "residual", "dout", "dpre")
         )
         weight = arrays["weight"].astype(np.float64)
         kept = np.abs(found["pre"] - residual) > np.abs(x0) / (1 - DROPOUT) / 2
-        # What the rounding of pre hides is seen in the gradient of x0.
+        # Elements hidden by the rounding of pre show in the gradient of x0.
         is_seen = np.abs(x0) > np.abs(found["pre"]) / 32
         kept = np.where(is_seen, kept, found["dx0"] != 0) if backward else kept
         fraction = kept[is_seen].mean()

@@ -1,4 +1,4 @@
-"""A mixture of experts with SwiGLU. T tokens, H hidden, I intermediate, K of E experts for a token."""
+"""A mixture of experts with SwiGLU. T tokens, H hidden, I intermediate, K of E experts per token."""
 
 from dataclasses import dataclass
 
@@ -68,7 +68,7 @@ class Moe(Work):
         return truth
 
     def _expert(self, arrays, expert, tokens, dmade):
-        """(what it makes of the tokens, their gradient, inner activations, gradient of gate and up)."""
+        """(outputs of the tokens, their gradient, inner activations, gradient of gate and up)."""
         gate_up, down = (arrays[name][expert].astype(np.float64) for name in ("gate_up", "down"))
         both = arrays["hidden"][tokens].astype(np.float64) @ gate_up
         gate, up = both[:, : self.inner], both[:, self.inner :]

@@ -1,1 +1,1 @@
-"""The parts of run_upstream_tests.py: execution and one_file run the tests, report tells what came of it."""
+"""The parts of run_upstream_tests.py: execution and one_file run the tests, report formats the results."""

@@ -1,4 +1,4 @@
-"""Runs upstream test files, each in a process of its own, and reads what they recorded."""
+"""Runs upstream test files, each in a separate process, and reads their records."""
 
 import contextlib
 import fnmatch
@@ -23,7 +23,7 @@ ONE_FILE = Path(__file__).resolve().parent / "one_file.py"
 
 @dataclass
 class FileResult:
-    """What one test file did; `ended` says how its process was ended if it did not end by itself."""
+    """The results of one test file; `ended` says how its process died, if it did."""
 
     name: str
     tests: dict = field(default_factory=dict)  # test id -> (outcome, message)
@@ -40,7 +40,7 @@ class FileResult:
 
     @property
     def failures(self):
-        """{test: message}, with the test that the process ended in."""
+        """{test: message}, including the test in which the process died."""
         failures = {
             test: message for test, (kind, message) in self.tests.items() if kind in ("failed", "error")
         }
@@ -89,12 +89,13 @@ class Execution:
         self.sessions = set()
 
     def environment(self, module, folder):
-        """The virtual NPU's, upstream's search path, one thread; nothing is written into the checkout."""
+        """The virtual NPU's environment, upstream's search path, one thread; nothing is written into the
+        checkout."""
         environment = {**os.environ, **virtual_npu.environment()}
         python = self.checkout / "python"
         paths = [folder, python, python / "tests", python / "tools", environment["PYTHONPATH"]]
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
-        # The tests of several cards start `python`: it shall be this one.
+        # Multi-card tests start `python`: it must be this interpreter.
         bin_folder = str(Path(sys.executable).parent)
         environment["PATH"] = os.pathsep.join([bin_folder, environment.get("PATH", os.defpath)])
         environment["OMP_NUM_THREADS"] = "1"
@@ -121,7 +122,7 @@ class Execution:
         return result
 
     def wait_for(self, module, folder, record, output):
-        """The exit status, None if the limit was reached; nothing of the process is left running."""
+        """The exit status, None if the limit was reached; no child process is left running."""
         with output.open("w") as sink:
             process = subprocess.Popen(
                 [sys.executable, str(ONE_FILE), module, str(record)],
@@ -130,7 +131,7 @@ class Execution:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # the tests of several cards start processes: they are ended together
+                start_new_session=True,  # multi-card tests start processes: they are ended together
             )
             self.sessions.add(process.pid)
             try:
@@ -158,21 +159,21 @@ def read_record(record, tests):
     for line in record.read_text().splitlines() if record.is_file() else ():
         try:
             entry = json.loads(line)
-        except ValueError:  # the line that was being written when the process was killed
+        except ValueError:  # a line that was being written when the process was killed
             break
         if "started" in entry:
             running = entry["started"]
             continue
         running = ""
-        if "test" not in entry:  # something else has ended
+        if "test" not in entry:  # another test has ended
             continue
-        if tests.get(entry["test"], ("passed",))[0] in ("passed", "skipped"):  # a failure is kept
+        if tests.get(entry["test"], ("passed",))[0] in ("passed", "skipped"):  # keep a failure
             tests[entry["test"]] = (entry["outcome"], entry["message"])
     return running
 
 
 def how_it_ended(status, limit, in_a_test, output):
-    """How a process was ended from outside or by a crash; "" if it ended by itself."""
+    """How a process was killed or crashed; "" if it ended normally."""
     if status is None:
         return f"time limit of {limit:g} s"
     if status < 0:

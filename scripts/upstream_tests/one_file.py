@@ -1,9 +1,9 @@
 """Runs one upstream test module and records each test as it ends: one_file.py MODULE RECORD.
 
-Upstream starts a module through Paddle's tools/test_runner.py, which prints nothing but failures. This does
+Upstream starts a module through Paddle's tools/test_runner.py, which prints only failures. This program does
 the same (a fresh program, scope and name generator around loading and running; static mode for the modules
-that Paddle lists as needing it) and appends one JSON line per event to RECORD, so that a crash or a time
-limit still tells which tests had passed and which one was running.
+that Paddle lists as needing it) and appends one JSON line per event to RECORD, so that after a crash or a
+time limit it is known which tests had passed and which one was running.
 
 Lines: {"started": id}, and {"test": id, "outcome": passed|failed|error|skipped, "message": the traceback's
 end, "seconds": s}.
@@ -21,7 +21,7 @@ MESSAGE_CHARACTERS = 2000
 
 
 class RecordingResult(unittest.TestResult):
-    """Writes every outcome down at once; a failing subtest fails its test."""
+    """Writes every outcome immediately; a failing subtest fails its test."""
 
     def __init__(self, record):
         super().__init__()

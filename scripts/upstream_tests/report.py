@@ -13,9 +13,10 @@ REASON_CHARACTERS = 160
 
 
 def explain(result, reasons):
-    """(Counter of known reasons, [(test, message)] of the failures that none fits) of one file.
+    """(Counter of known reasons, [(test, message)] of unexplained failures) of one file.
 
-    A reason fits by all patterns it has: "file" (of file names), "test" and "message" (regular expressions).
+    A reason matches if all its patterns do: "file" (of file names), "test" and "message" (regular
+    expressions).
     """
     explained, unexplained = Counter(), []
     for test, message in result.failures.items():

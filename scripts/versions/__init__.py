@@ -1,6 +1,6 @@
-"""What run_versions.py does: environments, features, results, the page."""
+"""The parts of run_versions.py: environments, features, results, the page."""
 
 from building.paddle_there import RELEASES as _BY_PROCESSOR
 
 RELEASES = _BY_PROCESSOR["x86_64"]
-REFERENCE = RELEASES[-1]  # the losses of the others are compared with its
+REFERENCE = RELEASES[-1]  # reference for the losses of the others

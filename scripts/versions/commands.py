@@ -1,4 +1,4 @@
-"""Commands that end: with what they printed kept in a file, and nothing of theirs left running."""
+"""Runs commands with a time limit: their output is kept in a file, and no child process is left running."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 from upstream_tests.execution import end_session
 
-POLL = 2  # seconds between two looks at a command with a watched file
+POLL = 2  # seconds between two polls of a watched file
 
 
 class Ended(NamedTuple):
-    """A command: its exit code, None if its time was over, and all that it printed."""
+    """A command's result: its exit code, None after its time limit, and its output."""
 
     code: int | None
     text: str
 
     @property
     def last_line(self) -> str:
-        """The last line that says something."""
+        """The last line that is not empty."""
         return next((line.strip() for line in reversed(self.text.splitlines()) if line.strip()), "")
 
     @property
@@ -45,8 +45,8 @@ def run(
 ) -> Ended:
     """Runs ``command`` in ``folder``; ``log`` gets what it prints.
 
-    It may take ``limit`` seconds: in all, or without a change of the file ``watched``. What it has started
-    ends with it. The caller's PYTHONPATH and settings of the virtual NPU do not reach it.
+    It may run for ``limit`` seconds: in total, or without a change of the file ``watched``. Its child
+    processes end with it. The caller's PYTHONPATH and virtual NPU settings are not passed on.
     """
     apart = {
         name: text

@@ -1,4 +1,4 @@
-"""An environment with one release of Paddle, into which this project is installed as a user does it."""
+"""An environment with one release of Paddle, into which this project is installed as a user would do it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CHECK = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
 
 
 class CannotStart(Exception):
-    """The environment cannot be had; the sentence says why."""
+    """The environment cannot be made; the message says why."""
 
 
 def default_python() -> str:
-    """Python 3.10, for which every release has a wheel, where there is one; else the one that runs this."""
+    """Python 3.10, for which every release has a wheel, if it is installed; else the running one."""
     found = shutil.which("python3.10")
     return found if found and python_version(found) else sys.executable
 
 
 def python_version(python: str) -> str:
-    """3.10.13; empty if ``python`` does not run, as a name that pyenv has for what it has not."""
+    """3.10.13; empty if ``python`` does not run, such as a pyenv shim of a missing version."""
     try:
         done = subprocess.run([python, "-c", CHECK], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -37,7 +37,7 @@ def python_version(python: str) -> str:
 
 
 class Environment:
-    """A virtual environment in ``folder``; what its commands print is kept in ``logs``."""
+    """A virtual environment in ``folder``; the output of its commands is kept in ``logs``."""
 
     def __init__(self, folder: Path, logs: Path):
         self.folder, self.logs = folder, logs
@@ -56,7 +56,7 @@ class Environment:
         return self.run(f"pip-{name}", "-m", "pip", *options, *arguments, limit=limit)
 
     def packages(self) -> dict[str, str]:
-        """The names and versions of what is installed, but for this project."""
+        """The names and versions of the installed packages, without this project."""
         return frozen(self.pip("freeze", "freeze").text)
 
     def version(self) -> str:
@@ -64,15 +64,15 @@ class Environment:
 
 
 def frozen(text: str) -> dict[str, str]:
-    """{name: version} of what ``pip freeze`` printed, but for this project."""
+    """{name: version} of the output of ``pip freeze``, without this project."""
     pairs = re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE)
     return {name.lower(): version for name, version in pairs if name != PROJECT}
 
 
 def fresh(folder: Path, logs: Path, python: str) -> Environment:
-    """A new environment, empty but for the newest pip.
+    """A new environment, empty except for the newest pip.
 
-    The one that Python 3.10 brings, 23.0, installs PaddleNLP's seqeval by its setup.py, which fails beside a
+    Python 3.10 comes with pip 23.0, which installs PaddleNLP's seqeval by its setup.py, and that fails with a
     new setuptools ("No module named 'vcs_versioning'").
     """
     done = run([python, "-m", "venv", "--clear", str(folder)], logs / "00-venv.txt", limit=600)
@@ -81,15 +81,15 @@ def fresh(folder: Path, logs: Path, python: str) -> Environment:
     environment = Environment(folder, logs)
     done = environment.pip("pip", "install", "--upgrade", "pip")
     if done.code != 0:
-        raise CannotStart(f"pip cannot be brought up to date: {done.last_line}")
+        raise CannotStart(f"pip cannot be upgraded: {done.last_line}")
     return environment
 
 
 def existing(folder: Path, logs: Path, release: str) -> Environment:
-    """An environment that somebody has made, with ``release`` and this project in it."""
+    """An existing environment with ``release`` and this project."""
     environment = Environment(folder, logs)
     if not environment.version():
-        raise CannotStart(f"{folder} is no environment: it has no bin/python that runs.")
+        raise CannotStart(f"{folder} is not an environment: it has no bin/python that runs.")
     code = "import importlib.metadata; print(importlib.metadata.version('paddlepaddle'))"
     done = environment.run("release", "-c", code, limit=60)
     if done.last_line != release:
@@ -98,7 +98,7 @@ def existing(folder: Path, logs: Path, release: str) -> Environment:
 
 
 def clone(folder: Path, logs: Path) -> str:
-    """Clones this repository's last commit to ``folder``, as a user would; the commit's number."""
+    """Clones this repository's last commit to ``folder``, as a user would; returns the commit's hash."""
     if folder.exists():
         shutil.rmtree(folder)
     done = run(["git", "clone", "-q", str(ROOT), str(folder)], logs / "00-clone.txt", limit=600)
@@ -108,7 +108,7 @@ def clone(folder: Path, logs: Path) -> str:
 
 
 def install(environment: Environment, release: str, sources: Path) -> Outcome:
-    """Installs Paddle, then this project; whether Paddle is still the same. CannotStart without either."""
+    """Installs Paddle, then this project; returns whether Paddle is unchanged. CannotStart without either."""
     done = environment.pip("paddle", "install", f"paddlepaddle=={release}", limit=3600)
     if done.code != 0:
         raise CannotStart(f"paddlepaddle {release} cannot be installed ({done.how}): {done.last_line}")
@@ -120,7 +120,7 @@ def install(environment: Environment, release: str, sources: Path) -> Outcome:
 
 
 def kept(before: dict[str, str], after: dict[str, str]) -> Outcome:
-    """Whether Paddle is the same after an installation, and what else became another."""
+    """Whether Paddle is unchanged after an installation, and the other changed packages."""
     changed = [
         f"{name} {version} became {after.get(name, 'none')}"
         for name, version in sorted(before.items())

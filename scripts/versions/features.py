@@ -1,4 +1,4 @@
-"""What is tried on each release: commands of the guide, and tests."""
+"""The features tested on each release: commands of the guide, and tests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ AUTO = {"enable_auto_parallel": "true"}
 
 
 class Attempt(NamedTuple):
-    """What finds out about the features ``names``, in a short run too if it is ``quick``.
+    """The test of the features ``names``, part of a short run if it is ``quick``.
 
-    ``run`` is given the trial and those of them that are wanted.
+    ``run`` gets the trial and the selected features.
     """
 
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ def _main_job(trial: Trial) -> Outcome:
 
 
 def _keep(trial: Trial) -> None:
-    """Leaves the checkpoint to the other releases, with what they need to know of it."""
+    """Leaves the checkpoint to the other releases, with the facts that they need."""
     folder = trial.kept / str(trial.steps) / trial.release
     if folder.exists():
         shutil.rmtree(folder)
@@ -72,7 +72,7 @@ def others(trial: Trial) -> list[Path]:
 
 
 def _resume(trial: Trial) -> Outcome:
-    """What is trained again from the checkpoint ends with the loss of the run that did not stop."""
+    """Training resumed from the checkpoint ends with the loss of the uninterrupted run."""
     if failed := not_done(trial.main):
         return Outcome(failed.state, f"the main job: {failed.words}")
     before = trial.output("main") / trial.checkpoint
@@ -85,7 +85,7 @@ def _resume(trial: Trial) -> Outcome:
 
 
 def _read_others(trial: Trial) -> dict[str, Outcome]:
-    """The first steps after another release's checkpoint have the losses that they have there."""
+    """The first steps after another release's checkpoint have that release's losses."""
     words = []
     for folder in others(trial):
         given = {**trial.schedule(), "resume_from_checkpoint": folder / trial.checkpoint}
@@ -101,7 +101,7 @@ def _read_others(trial: Trial) -> dict[str, Outcome]:
 
 
 def _pair(name: str, arguments: dict[str, object], alone: str) -> Callable[[Trial], Outcome]:
-    """A short run on two processes; ``alone``: the run of one process, of the same samples and weights."""
+    """A short run on two processes; ``alone``: the run of one process with the same samples and weights."""
 
     def attempt(trial: Trial) -> Outcome:
         if alone and (failed := not_done(trial.alone(alone))):
@@ -134,7 +134,7 @@ def _dry_run(trial: Trial) -> Outcome:
 
 
 def _upstream(trial: Trial, wanted: Collection[str]) -> dict[str, Outcome]:
-    """Those of the fused operators in a short run, else all; none without a checkout."""
+    """The fused operators' tests in a short run, else all; none without a checkout."""
     if trial.upstream is None:
         return {}
     scripts = trial.sources / "scripts"
@@ -159,7 +159,7 @@ def _both(name: str, arguments: dict[str, object], alone: str = "", quick: bool 
     return _one(name, _pair(re.sub(r"\W+", "-", name), arguments, alone), quick)
 
 
-# In the order of their use: what a later one needs of an earlier one is run once.
+# In order of use: a prerequisite of a later feature is run once.
 ATTEMPTS = (
     _one(MAIN, _main_job, quick=True),
     _one("checkpoints: resume", _resume, quick=True),
@@ -184,9 +184,9 @@ FEATURES = (INSTALL, *_TESTED, *_RUN, UPSTREAM, suite.WHOLE)  # in the order of 
 
 
 def tried(trial: Trial, patterns: Collection[str]) -> Iterator[dict[str, Outcome]]:
-    """What comes of the features whose names match, one attempt after the other.
+    """The outcomes of the features whose names match, one attempt after the other.
 
-    A short run leaves some out, unless they are asked for.
+    A short run skips some unless they are requested.
     """
     some = trial.quick and "*" in patterns
     for attempt in ATTEMPTS:

@@ -1,6 +1,6 @@
 """Runs pytest and records each test as it ends: python one_pytest.py RECORD ARGUMENT...
 
-A line of JSON for each start and each outcome, so that a crash shows the test in which it happened.
+One line of JSON per start and outcome, so that a crash shows the test in which it happened.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 
 
 class Recorder:
-    """A plugin of pytest that writes what happens to a file."""
+    """A pytest plugin that writes events to a file."""
 
     def __init__(self, file):
         self._file = file
@@ -40,7 +40,7 @@ class Recorder:
 
 
 def _message(report):
-    """What a test has failed with, in one line."""
+    """The failure of a test, in one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = [line.strip() for line in (crash.message if crash else report.longreprtext).splitlines()]
     errors = [line.removeprefix("E ").strip() for line in lines if line.startswith("E ")]

@@ -49,7 +49,7 @@ def page(results: Sequence[Results]) -> str:
 
 
 def missing(results: Sequence[Results]) -> dict[str, list[str]]:
-    """{release: its features that have not been tried}, without the releases that are complete."""
+    """{release: its untested features}, without the releases that are complete."""
     found = {known.release: [name for name in FEATURES if not known.outcome(name)] for known in results}
     return {release: names for release, names in found.items() if names}
 
@@ -62,7 +62,7 @@ def _cell(known: Results, feature: str) -> str:
 
 
 def _loss(known: Results, steps: int, results: Sequence[Results]) -> str:
-    """The loss and its distance, where there is one to compare with: another Python has another library."""
+    """The loss and its distance, if there is one to compare with: another Python has another library."""
     found = known.losses.get(str(steps))
     if found is None:
         return NOT_RUN

@@ -1,4 +1,4 @@
-"""The test suite on one release, and which of its files stand for which feature."""
+"""The test suite on one release, and the test files of each feature."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .environment import Environment
 from .results import FAILED, YES, Outcome
 
 WHOLE = "the test suite"
-# Of a short run, beside the samples of the groups.
+# In a short run, besides the samples of the groups.
 SAMPLE = ("test_patches.py", "test_imports.py")
-KNOWN = "tests.json"  # beside the logs: {file: {test: (outcome, message)}} of the last run
-ALL = "tests"  # what a failure before the first test is filed under
-SILENT = 1800  # seconds without the end of a test, after which the process is ended
+KNOWN = "tests.json"  # next to the logs: {file: {test: (outcome, message)}} of the last run
+ALL = "tests"  # key of a failure before the first test
+SILENT = 1800  # seconds without the end of a test, after which the process is killed
 
 
 class Group(NamedTuple):
-    """Files of a feature: ``patterns``, less those of ``without``; ``sample`` are those of a short run."""
+    """Files of a feature: ``patterns``, without those of ``without``; ``sample`` are those of a short run."""
 
     patterns: tuple[str, ...]
     sample: tuple[str, ...]
@@ -62,12 +62,12 @@ GROUPS = {
 
 
 class Suite(NamedTuple):
-    """What has been seen: {test: (outcome, message)}."""
+    """Recorded outcomes: {test: (outcome, message)}."""
 
     tests: dict[str, tuple[str, str]]
 
     def outcome(self, files: Collection[str] | None = None) -> Outcome:
-        """Whether all tests of ``files``, of all files without it, have passed; with their numbers."""
+        """Whether all tests of ``files``, or of all files, have passed; with their numbers."""
         tests = {
             test: found
             for test, found in self.tests.items()
@@ -88,9 +88,9 @@ class Suite(NamedTuple):
 def run(
     environment: Environment, sources: Path, wanted: Collection[str], quick: bool, failed: bool
 ) -> dict[str, Outcome]:
-    """The outcomes of the ``wanted`` features, of one run of all their files in the clone ``sources``.
+    """The outcomes of the ``wanted`` features, from one run of all their files in the clone ``sources``.
 
-    With ``failed`` only the files with failures are run; of the others the last outcomes count.
+    With ``failed``, only files with failures are run; the others keep their last outcomes.
     """
     places = {path.name: path for path in sorted((sources / "tests").rglob("test_*.py"))}
     names = sorted(places)
@@ -116,7 +116,7 @@ def run(
 
 
 def _file(test: str) -> str:
-    """test_a.py of tests/ops/test_a.py::test_this, and of what stands for no test: that itself."""
+    """test_a.py of tests/ops/test_a.py::test_this; a key that is not a test is returned unchanged."""
     return Path(test.partition("::")[0]).name
 
 
@@ -125,7 +125,7 @@ def _is_good(tests: dict[str, tuple[str, str]]) -> bool:
 
 
 def _run_files(environment: Environment, sources: Path, files: list[Path]) -> dict[str, tuple[str, str]]:
-    """{test: (outcome, message)}. After a test that ends the process, the files after its own go on."""
+    """{test: (outcome, message)}. After a test that kills the process, the remaining files still run."""
     script = Path(__file__).with_name("one_pytest.py")
     tests: dict[str, tuple[str, str]] = {}
     while files:
@@ -148,11 +148,11 @@ def _run_files(environment: Environment, sources: Path, files: list[Path]) -> di
             break
         file, _, test = running.partition("::")
         number = [each.name for each in files].index(Path(file).name)
-        # A file that ends the process when it is imported does so before the tests of all others.
+        # A file that kills the process on import does so before the tests of all others.
         files = files[number + 1 :] if test else files[:number] + files[number + 1 :]
     return tests
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of ``patterns``, such as ``sharding*``, is of the name."""
+    """Whether the name matches one of ``patterns``, such as ``sharding*``."""
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)

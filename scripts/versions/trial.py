@@ -1,4 +1,4 @@
-"""One release under test: its environment, and runs of the main entry there."""
+"""One release under test: its environment, and runs of the main script there."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .commands import Ended
 from .environment import Environment
 from .results import FAILED, REFUSED, YES, Outcome
 
-RESOLUTION = 2.0**-8  # of bfloat16, in which the compared trainings compute, relative
+RESOLUTION = 2.0**-8  # relative precision of bfloat16, in which the compared trainings compute
 LAST = 10  # steps after the checkpoint that is resumed
-REFUSAL = "error: "  # begins the sentence with which a program ends with exit code 2
-SHORT = 5  # steps of a run on two processes and of the one that it is compared with
-# The runs of one process, by what is compared with them. Auto-parallel keeps projections apart that the
-# trainer joins otherwise, and so draws other random weights.
+REFUSAL = "error: "  # prefix of the message of a program that ends with exit code 2
+SHORT = 5  # steps of a run on two processes and of its single-process reference
+# The single-process runs, by what is compared with them. Auto-parallel keeps projections separate that the
+# trainer fuses otherwise, and so draws other random weights.
 JOINED, APART = "alone-joined", "alone-apart"
 ALONE = {JOINED: {}, APART: {"fuse_attention_qkv": "false", "fuse_attention_ffn": "false"}}
 
 
 @dataclass
 class Trial:
-    """``sources``: a clone, ``folder``: for what is written, ``kept``: the main jobs' checkpoints of all
-    releases, ``upstream``: a checkout of PaddleCustomDevice, ``failed``: of the tests only the files that
-    failed before, ``steps``: of the main job."""
+    """``sources``: a clone, ``folder``: for output, ``kept``: the main jobs' checkpoints of all releases,
+    ``upstream``: a checkout of PaddleCustomDevice, ``failed``: only the test files that failed before,
+    ``steps``: of the main job."""
 
     release: str
     environment: Environment
@@ -42,7 +42,7 @@ class Trial:
     def train(
         self, name: str, arguments: Mapping[str, object], limit: float = 1800, **variables: str
     ) -> Ended:
-        """The main entry, with its output in the folder ``name``."""
+        """Runs the main script, with its output in the folder ``name``."""
         script = self.sources / "scripts" / "run_llama_npu.py"
         given = {"output_dir": self.output(name), "overwrite_output_dir": "true", **arguments}
         words = (f"--{key}={value}" for key, value in given.items())
@@ -73,7 +73,7 @@ class Trial:
         return self.train("main", self.schedule(), limit=7200)
 
     def alone(self, name: str) -> Ended:
-        """A short run of one process, of those of ALONE, that others are compared with; run once."""
+        """A short single-process run, one of ALONE, as a reference for others; run once."""
         if name not in self.ran_alone:
             self.ran_alone[name] = self.train(name, {**short_schedule(), **ALONE[name]})
         return self.ran_alone[name]
@@ -91,7 +91,7 @@ def losses(file: Path) -> dict[int, float]:
 
 
 def not_done(done: Ended) -> Outcome | None:
-    """Why a command did not do its work, or None if it did."""
+    """Why a command failed, or None if it succeeded."""
     if done.code == 0:
         return None
     sentences = [line for line in done.text.splitlines() if line.startswith(REFUSAL)]
@@ -101,7 +101,7 @@ def not_done(done: Ended) -> Outcome | None:
 
 
 def fell(found: Mapping[int, float]) -> Outcome:
-    """Whether the losses of a run end lower than they began."""
+    """Whether the losses of a run decrease."""
     if len(found) < 2:
         return Outcome(FAILED, f"{len(found)} losses were recorded")
     first, last = found[min(found)], found[max(found)]
@@ -109,7 +109,7 @@ def fell(found: Mapping[int, float]) -> Outcome:
 
 
 def follows(found: Mapping[int, float], one: Mapping[int, float]) -> Outcome:
-    """Whether a run's losses fall, and are those of one process but for roundings."""
+    """Whether a run's losses decrease, and equal those of one process up to rounding."""
     outcome = fell(found)
     if outcome.state != YES:
         return outcome

@@ -91,7 +91,7 @@ def test_a_page_with_gaps_is_said_and_ends_with_3(tmp_path, capsys, known, statu
     [
         (["3.4.0"], "3.4.0 is not one of 3.0.0,"),
         (["--only", "shards*"], "no feature matches 'shards*'; they are: install keeps Paddle;"),
-        (["--environment", "here"], "--environment is of one release: name it"),
+        (["--environment", "here"], "--environment needs a single release: name it"),
         (["--steps", "10"], "--steps is 10, but must be 20 or more"),
     ],
 )

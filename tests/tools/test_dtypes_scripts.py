@@ -66,9 +66,9 @@ def test_a_directory_and_a_file_of_arguments(directory, capsys):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("nowhere.py:build", "nowhere.py is no file"),
+        ("nowhere.py:build", "nowhere.py is not a file"),
         ("{program}:nothing", "has no function nothing"),
-        ("{program}:model_alone", "must give a layer and a sample, not a Planted"),
+        ("{program}:model_alone", "must return a layer and a sample, not a Planted"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused(program, model, sentence):

@@ -62,7 +62,7 @@ def test_what_is_wrong_is_refused(run_python, tmp_path):
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text("{}\n")
     done = run_python(*PROGRAM, "--quick", "--compare", wrong)
-    assert done.returncode == 2 and "holds no times" in done.stderr
+    assert done.returncode == 2 and "contains no times" in done.stderr
     done = run_python(*PROGRAM, "--contenders", "fused gpu")
     assert done.returncode == 2 and "'fused gpu' is none; accepted: fused npu" in done.stderr
 

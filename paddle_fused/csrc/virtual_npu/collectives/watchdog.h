@@ -3,7 +3,8 @@
 // A rank may be slow: it compiles, loads data, computes. The others wait for it unless it cannot arrive: its process has
 // ended, it has left the group, it has been stopped for half of VIRTUAL_NPU_COLLECTIVE_TIMEOUT, or it has been in a
 // deadlock with us for longer than that. After the timeout the watchdog names the missing ranks on stderr; after
-// VIRTUAL_NPU_COLLECTIVE_LIMIT it breaks the group.
+// VIRTUAL_NPU_COLLECTIVE_LIMIT it breaks the group. The launcher supervises the processes themselves
+// (llm_npu/launch/supervisor.py).
 #pragma once
 #include <array>
 #include <cstdint>

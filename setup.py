@@ -14,7 +14,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # pip leaves it out
-from building import native, paddle_there  # noqa: E402
+from building import installed_paddle, native  # noqa: E402
 from paddle_fused import libraries, paddle_release  # noqa: E402
 
 VERSION = "0.1.0"
@@ -69,7 +69,7 @@ class Wheel(bdist_wheel):
 
 def requirements(with_native: bool) -> list[str]:
     """What is needed beside that of pyproject.toml's: never another Paddle than the one that is there."""
-    version = paddle_there.version()
+    version = installed_paddle.version()
     if with_native:
         paddle = f"paddlepaddle=={version}"  # the libraries rely on its private layouts
     else:
@@ -109,7 +109,7 @@ except libraries.SetupError as error:
 built = ["lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]
 setup(
     # pip says which version it has installed, and so what it was built for.
-    version=f"{VERSION}+paddle{paddle_there.version()}" if with_native else f"{VERSION}+python",
+    version=f"{VERSION}+paddle{installed_paddle.version()}" if with_native else f"{VERSION}+python",
     install_requires=needed,
     # The extension has no Python module: it marks the wheel as belonging to one platform.
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])] if with_native else [],

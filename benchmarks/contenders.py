@@ -178,9 +178,8 @@ class Processes:
 
 def environment(framework: str, threads: int, malloc: str) -> dict[str, str]:
     """The environment of a contender: threads, the malloc setting, and the modules' path."""
-    inherited = (
-        os.environ.get("PYTHONPATH", "") if framework == "paddle" else ""
-    )  # torch may use another Python
+    # Torch may use another Python.
+    inherited = os.environ.get("PYTHONPATH", "") if framework == "paddle" else ""
     return {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),

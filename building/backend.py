@@ -15,7 +15,7 @@ from setuptools.build_meta import *  # noqa: F403 (the hooks that stay as they a
 
 from paddle_fused.libraries import SetupError
 
-from . import native, paddle_there
+from . import installed_paddle, native
 
 
 def _check_python() -> None:
@@ -34,12 +34,12 @@ def _requirements() -> list[str]:
     """Build requirements besides those in pyproject.toml."""
     try:
         _check_python()
-        missing = paddle_there.paddle_there() is None
+        missing = installed_paddle.find_paddle() is None
         wanted = native.is_wanted()
     except SetupError as error:
         raise SystemExit(str(error)) from None
     needed = ["cmake>=3.22", "ninja"] if wanted else []
-    return [*needed, f"paddlepaddle=={paddle_there.NEWEST}"] if wanted and missing else needed
+    return [*needed, f"paddlepaddle=={installed_paddle.NEWEST}"] if wanted and missing else needed
 
 
 def get_requires_for_build_wheel(config_settings=None):

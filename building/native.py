@@ -14,7 +14,7 @@ from pathlib import Path
 from paddle_fused import libraries
 from paddle_fused.libraries import SetupError
 
-from .paddle_there import paddle_there
+from .installed_paddle import find_paddle
 
 OLDEST_COMPILERS = {"gcc": 9, "clang": 14}
 VARIABLE = "PADDLE_FUSED_BUILD"
@@ -91,7 +91,7 @@ def build(source: Path, build: Path, destination: Path) -> None:
                 f"The native code cannot be built: no `{tool}` was found.",
                 "It is a build requirement: build with pip, or run `pip install cmake ninja`.",
             )
-    there = paddle_there()
+    there = find_paddle()
     if there is None:
         raise SetupError("paddlepaddle is not installed; its headers are needed.", "Build with pip.")
     sources = libraries.sources_digest(source / "paddle_fused")  # before the compiler reads them

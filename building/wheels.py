@@ -24,7 +24,7 @@ from paddle_fused.libraries import SetupError
 
 from . import emulation
 from .commands import find_tools, run
-from .paddle_there import RELEASES
+from .installed_paddle import RELEASES
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE_VARIABLE = "PADDLE_FUSED_CACHE"

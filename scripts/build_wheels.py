@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from building import wheels
-from building.paddle_there import RELEASES
+from building.installed_paddle import RELEASES
 from paddle_fused.libraries import SetupError
 
 TIMEOUT = 1800  # time limit of a check, which takes a second natively and minutes emulated

@@ -139,12 +139,12 @@ class Release:
         return not asked or bool(features.others(self.trial))
 
 
-class TimeIsOver(BaseException):
+class TimeLimit(BaseException):
     """--limit has passed: only the exits of `with` and `finally` may handle it."""
 
 
-def time_is_over(number, frame):
-    raise TimeIsOver
+def raise_time_limit(number, frame):
+    raise TimeLimit
 
 
 def run_all(given, failures):
@@ -175,11 +175,11 @@ def main(arguments=None):
     failures, unfinished = [], False
     if not given.only_page:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-        signal.signal(signal.SIGALRM, time_is_over)
+        signal.signal(signal.SIGALRM, raise_time_limit)
         signal.alarm(given.limit)  # no limit for 0
         try:
             run_all(given, failures)
-        except TimeIsOver:
+        except TimeLimit:
             unfinished = True
             say(f"{given.limit} seconds are over")
         finally:

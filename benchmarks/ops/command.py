@@ -62,7 +62,7 @@ def bench(arguments, malloc, records):
         for case in chosen:
             print(case, file=sys.stderr)
             floor = found_limits.floor(case)
-            left_out = measure.hopeless(case, rates)
+            left_out = measure.too_slow(case, rates)
             able = {name: process for name, process in named.items() if name not in left_out}
             result = measure.times(case, able, rounds)
             skipped = left_out | result["skipped"]

@@ -61,7 +61,7 @@ def fastest(rates: dict[str, dict[str, float]]) -> dict[str, float]:
     return {dtype: max(of.values()) for dtype, of in rates.items()}
 
 
-def hopeless(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
+def too_slow(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
     """{contender: reason} of torch contenders whose matrix products alone would exceed the time limit."""
     rate = rates[case.dtype].get("torch eager")
     if rate is None or case.cost.flops / rate <= TIMEOUT:

@@ -44,7 +44,7 @@ class Case:
         }.get(self.operator, "all_reduce")
 
     @property
-    def travelling(self) -> int:
+    def width_sent(self) -> int:
         """The width of the communicated rows: those of the input, or of the output."""
         comes_in = self.kind == "all_gather"
         return self.depth if comes_in == (self.way == FORWARD) else self.columns
@@ -52,7 +52,7 @@ class Case:
     @property
     def sent(self) -> int:
         """Bytes that a rank sends; an all_reduce counts both directions."""
-        once = self.rows * self.travelling * ITEM_SIZE[self.dtype] * (RANKS - 1) // RANKS
+        once = self.rows * self.width_sent * ITEM_SIZE[self.dtype] * (RANKS - 1) // RANKS
         return once * (2 if self.kind == "all_reduce" else 1)
 
     @property

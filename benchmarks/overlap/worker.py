@@ -60,7 +60,7 @@ class Operator:
         # The product and the collective by themselves.
         self.left = self._tensor(random, case.rows, case.depth if case.way == FORWARD else case.columns)
         self.factor = self._tensor(random, case.rows, case.depth) if case.way == BACKWARD else None
-        width = case.travelling
+        width = case.width_sent
         self.whole = self._tensor(random, case.rows, width)
         self.part = self._tensor(random, case.rows // RANKS, width)
 

@@ -15,7 +15,7 @@ from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 
 from .fitting import NOISE, PRIORS
 from .published import data
-from .validation import Judged, Validation
+from .validation import PredictedRun, Validation
 
 GOAL_MEDIAN, GOAL_WORST = 0.10, 0.20
 GAINS_OF, GAIN_LENGTHS = "LLaMA2 7B", (2048, 4096)
@@ -36,7 +36,7 @@ def _rows(header: tuple[str, ...], rows: Iterable[tuple]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def _degrees(one: Judged) -> str:
+def _degrees(one: PredictedRun) -> str:
     layout = one.point.layout
     chunks = f" x {layout.virtual_pp_degree}" if layout.virtual_pp_degree > 1 else ""
     mc2 = ", MC2" if layout.overlap == "mc2" else ""
@@ -48,7 +48,7 @@ def table(found: Validation) -> str:
     """All runs, the eight of the goal first."""
     alone = {one.point.name: one for one in found.alone}
 
-    def row(one: Judged) -> tuple:
+    def row(one: PredictedRun) -> tuple:
         point, seven = one.point, alone.get(one.point.name)
         name = f"**{point.name}**" if point.goal else point.name
         return (
@@ -71,7 +71,7 @@ def table(found: Validation) -> str:
 def summary(found: Validation) -> str:
     """Median and worst errors, and whether they reach the goal."""
 
-    def row(name: str, judged: tuple[Judged, ...]) -> tuple:
+    def row(name: str, judged: tuple[PredictedRun, ...]) -> tuple:
         median, worst = _sizes(one.error for one in judged)
         time_median, time_worst = _sizes(one.time_error for one in judged)
         reached = "yes" if median <= GOAL_MEDIAN and worst <= GOAL_WORST else "no"
@@ -160,7 +160,7 @@ def chart(found: Validation, file: Path | IO[bytes]) -> None:
     figure.savefig(file, dpi=DOTS, format="png")
 
 
-def _verdict(judged: Iterable[Judged]) -> str:
+def _verdict(judged: Iterable[PredictedRun]) -> str:
     """Whether ``judged`` reach the goal, after the word "it"."""
     errors = [one.error for one in judged]
     median, worst = _sizes(errors)

@@ -20,7 +20,7 @@ SHARE = 0.9  # share of the published runs predicted within the error that answe
 
 
 @dataclass(frozen=True)
-class Judged:
+class PredictedRun:
     """A published run and its prediction by efficiencies fitted on ``fitted_on`` other runs."""
 
     point: Point
@@ -47,13 +47,13 @@ def fitted_on(pool: Sequence[Point], on: Card) -> Efficiencies:
     return fit(predict, [point.measured for point in pool])
 
 
-def left_out(judged: Sequence[Point], pool: Sequence[Point], on: Card) -> tuple[Judged, ...]:
+def left_out(judged: Sequence[Point], pool: Sequence[Point], on: Card) -> tuple[PredictedRun, ...]:
     """Every run of ``judged`` predicted from those of ``pool`` that are neither it nor its twins."""
     found = []
     for point in judged:
         others = [other for other in pool if not point.twin(other)]
         predicted = point.predict(fitted_on(others, on), on)
-        found.append(Judged(point, predicted, len(others)))
+        found.append(PredictedRun(point, predicted, len(others)))
     return tuple(found)
 
 
@@ -64,17 +64,17 @@ class Validation:
     ``scripted_goal``: the eight among them.
     ``efficiencies``: fitted on all runs; their ``error`` is what answers state."""
 
-    everywhere: tuple[Judged, ...]
-    alone: tuple[Judged, ...]
-    scripted: tuple[Judged, ...]
+    everywhere: tuple[PredictedRun, ...]
+    alone: tuple[PredictedRun, ...]
+    scripted: tuple[PredictedRun, ...]
     efficiencies: Efficiencies
 
     @property
-    def goal(self) -> tuple[Judged, ...]:
+    def goal(self) -> tuple[PredictedRun, ...]:
         return tuple(one for one in self.everywhere if one.point.goal)
 
     @property
-    def scripted_goal(self) -> tuple[Judged, ...]:
+    def scripted_goal(self) -> tuple[PredictedRun, ...]:
         return tuple(one for one in self.scripted if one.point.goal)
 
 

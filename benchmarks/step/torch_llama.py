@@ -28,7 +28,7 @@ class TorchLlama(Training):
         self.torch, self.size = torch, LlamaSize(**size)
         self.version = f"torch {torch.__version__}"
         self.dtype = getattr(torch, dtype)
-        self._refuse_hours()
+        self._refuse_slow_products()
         self.weights = {
             name: torch.from_numpy(array if array.ndim == 1 or name == "embedding" else array.T.copy())
             .to(self.dtype)
@@ -49,7 +49,7 @@ class TorchLlama(Training):
         samples = torch.from_numpy(self.size.samples())
         self.inputs, self.labels = samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
 
-    def _refuse_hours(self):
+    def _refuse_slow_products(self):
         """On processors without bfloat16 instructions torch multiplies elements one by one.
 
         A slow product is repeated for a while: contenders that start at the same time slow it down.

@@ -103,11 +103,11 @@ def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int
     if done.returncode not in accepted:
         from .process import ended_by
 
-        raise UserError(f"{name} {ended_by(done.returncode)}: {last_words(done.stdout + done.stderr)}")
+        raise UserError(f"{name} {ended_by(done.returncode)}: {last_error(done.stdout + done.stderr)}")
     return done.stdout
 
 
-def last_words(printed: str) -> str:
+def last_error(printed: str) -> str:
     """The last error that a program printed, with the explanations after it; or its last lines."""
     said = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(said) if ERROR.match(line)]

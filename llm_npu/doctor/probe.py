@@ -59,7 +59,7 @@ def run_probe(environ: Mapping[str, str], timeout: float, stages: Sequence[str] 
         return _read(late.stdout or b"", f"did not end within {timeout:g} s")
     if done.returncode == 0:
         return _read(done.stdout, "")
-    return _read(done.stdout, _how_it_ended(done.returncode) + _last_words(done.stderr))
+    return _read(done.stdout, _how_it_ended(done.returncode) + _last_error(done.stderr))
 
 
 def _how_it_ended(code: int) -> str:
@@ -72,7 +72,7 @@ def _how_it_ended(code: int) -> str:
     return f"was ended by {name}"
 
 
-def _last_words(stderr: bytes) -> str:
+def _last_error(stderr: bytes) -> str:
     """The line with the reason, if there is one: a C++ exception's text, else the last line with a
     message."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]

@@ -33,7 +33,7 @@ class DtypeCheck(TrainerCallback):
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
         self._first = state.global_step
-        self._tell(audit(model, optimizer))
+        self._log(audit(model, optimizer))
         # With several processes, only the first one reports: each would warn of the same lines.
         action = "warn" if ranks.count() == 1 else "collect"
         self._watch = watch(model, action).__enter__()
@@ -49,10 +49,10 @@ class DtypeCheck(TrainerCallback):
         if self._watch is None:
             return
         self._watch.stop()
-        self._tell(self._watch.report())
+        self._log(self._watch.report())
         self._watch = None
 
-    def _tell(self, report: Report) -> None:
+    def _log(self, report: Report) -> None:
         if not ranks.is_first():
             return
         first, *others = str(report).splitlines()

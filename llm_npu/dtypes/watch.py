@@ -63,7 +63,7 @@ class Watch:
         if not paddle.device.get_device().startswith("npu"):
             self._running.enter_context(OperatorHooks(self._called))
         elif virtual_npu.is_active():
-            self._running.enter_context(virtual_npu.watch_host_fallbacks(self._departed))
+            self._running.enter_context(virtual_npu.watch_host_fallbacks(self._on_fallback))
         else:
             self._running.enter_context(OperatorHooks(self._called))
             self._running.enter_context(_vlog())
@@ -86,7 +86,7 @@ class Watch:
         findings = [replace(found, count=self._counts[site]) for site, found in self._sites.items()]
         return report_of([*findings, *logged], "the kernels that ran")
 
-    def _departed(self, fallback: HostFallback) -> bool:
+    def _on_fallback(self, fallback: HostFallback) -> bool:
         if fallback.dtype not in WIDE and leaves(fallback.kernel, fallback.dtype) is None:
             return False
         frame = sys._getframe()

@@ -57,7 +57,7 @@ class CompareWith(TrainerCallback):
             virtual_npu.reset_kernel_record()
         lines = [f"compare  the first batch as it is, and {self._way}:"]
         lines += [f"           {line}" for line in self.lines(comparison)]
-        self._tell(lines, bool(comparison.parted))
+        self._log(lines, bool(comparison.parted))
 
     def lines(self, comparison: Comparison) -> list[str]:
         """The findings, and what is fused in the first layer that differs."""
@@ -113,7 +113,7 @@ class CompareWith(TrainerCallback):
         trainer.optimizer.clear_grad()
         return found
 
-    def _tell(self, lines: list[str], parted: bool) -> None:
+    def _log(self, lines: list[str], parted: bool) -> None:
         """The first process's findings, and those of others with differences."""
         for rank, (theirs, worth) in enumerate(Ranks.of_run().gather((lines, parted))):
             if rank == 0 or worth:

@@ -127,9 +127,8 @@ def described(tensor: paddle.Tensor) -> str:
     """The number of NaN and infinite elements of ``tensor``, and its dtype and shape; "" if none."""
     if not tensor._is_initialized():
         return ""
-    values = as_float64(
-        tensor.detach().numpy()
-    )  # on the host, so that the check itself runs no checked operator
+    # On the host, so that the check itself runs no checked operator.
+    values = as_float64(tensor.detach().numpy())
     nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
     if not (nan or infinite):
         return ""

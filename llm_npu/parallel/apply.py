@@ -53,9 +53,8 @@ def _place(
     layers = dict(model.named_sublayers())
     _place_parameters(layers, mesh_of, plan)
     for name, layer in layers.items():
-        if isinstance(
-            layer, paddle.nn.Identity
-        ):  # placeholder in a pipeline stage for layers of other stages
+        # Placeholder in a pipeline stage for layers of other stages.
+        if isinstance(layer, paddle.nn.Identity):
             continue
         for point in plan.points:
             if re.fullmatch(point.pattern, name):

@@ -11,7 +11,7 @@ import paddle.distributed as dist
 from paddle_fused import paddle_release
 
 
-class Sums:
+class GradientSums:
     """Accumulates the gradients of several backward passes.
 
     Paddle 3.3 does so itself, but not for DistTensors on a custom device ("DistTensor doesn't support custom
@@ -39,7 +39,7 @@ class Sums:
                 self._sums[number] = kept, _copied(gradient.placements)
             paddle_release.drop_gradient(parameter)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Sets the parameters' gradients to the sums."""
         for number, (part, placed) in self._sums.items():
             mesh = self._parameters[number].process_mesh
@@ -73,7 +73,7 @@ def reduce(model) -> None:
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """Context: programs captured inside have float32 gradients, as ``Sums`` has.
+    """Context: programs captured inside have float32 gradients, as ``GradientSums`` has.
 
     The cast precedes accumulation, clipping and the optimizer. Paddle's own way (``strategy.amp`` with
     ``use_master_grad``) casts after accumulation.

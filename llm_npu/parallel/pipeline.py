@@ -23,7 +23,7 @@ from paddle.distributed.auto_parallel.pipelining.utils import TensorMeta
 from llm_npu.core.errors import UserError
 from llm_npu.parallel import mesh as meshes
 from llm_npu.parallel.communication import Collective
-from llm_npu.parallel.gradients import Sums
+from llm_npu.parallel.gradients import GradientSums
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.plan import placements
 from llm_npu.parallel.settings import Settings
@@ -40,7 +40,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, causal: CausalLoss, settings: Settings, mesh: dist.ProcessMesh, between: list, sums: Sums
+        self,
+        causal: CausalLoss,
+        settings: Settings,
+        mesh: dist.ProcessMesh,
+        between: list,
+        sums: GradientSums,
     ):
         self._causal, self._parts, self._mesh, self._between = causal, settings.accumulation, mesh, between
         self._sums = sums
@@ -152,7 +157,7 @@ class _StageLayer(paddle.nn.Layer):
 class _Stage(PipelineStage):
     """Paddle's stage, with ``sums`` taking the gradients after each backward pass."""
 
-    sums: Sums
+    sums: GradientSums
 
     def backward_one_chunk(self, *arguments, **options):
         gradients = super().backward_one_chunk(*arguments, **options)

@@ -12,7 +12,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.parallel import gradients, mesh, stages
 from llm_npu.parallel.apply import parallelize, parallelize_stages
 from llm_npu.parallel.communication import Collective
-from llm_npu.parallel.gradients import Sums
+from llm_npu.parallel.gradients import GradientSums
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.plan import llama, placements
 from llm_npu.parallel.program import Program
@@ -49,7 +49,7 @@ class Session:
         if settings.recompute:
             _recompute(model)
         self.optimizer = _sharded(optimizer(model.parameters()), settings.sharding, self.mesh)
-        self._sums = Sums(model)
+        self._sums = GradientSums(model)
         self._low_precision = any(each.dtype != paddle.float32 for each in model.parameters())
         self._pipeline = None
         if degrees.pp > 1:
@@ -89,7 +89,7 @@ class Session:
         else:
             pairs = zip(np.split(input_ids, parts), np.split(labels, parts), strict=True)
             loss = sum(self._backward(*pair) for pair in pairs)
-        self._sums.give_back()
+        self._sums.restore()
         gradients.reduce(self.model)
         return loss
 

@@ -21,27 +21,27 @@ from . import auto_parallel, layers, operators, pipeline, sharding, store
 
 def apply() -> None:
     """Apply the patches that the installed versions need; a second call changes nothing."""
-    data_loader_reports_errors()
-    ranks_average_without_nccl()
+    fix_data_loader_errors()
+    fix_average_without_nccl()
     auto_parallel.apply()
     layers.apply()
     operators.apply()
     pipeline.apply()
     sharding.apply()
-    store.store_outlives_its_clients()
+    store.fix_store_at_exit()
     if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
-            mixtral_weighs_its_experts()
+            fix_mixtral_expert_weights()
         if paddle_release.at_least(3, 2):
-            moe_gate_counts_in_int64()
-        moe_gate_learns_from_weights_only()
-        qwen2_moe_gate_normalises()
-        qwen2_moe_gate_takes_low_precision()
-        qwen2_moe_balances_its_experts()
+            fix_moe_gate_int64()
+        fix_moe_gate_gradient()
+        fix_qwen2_moe_norm_topk_prob()
+        fix_qwen2_moe_gate_dtype()
+        fix_qwen2_moe_auxiliary_loss()
 
 
 @functools.cache
-def data_loader_reports_errors() -> None:
+def fix_data_loader_errors() -> None:
     """Paddle 3.3: when a dataset raises, ``DataLoader`` with ``num_workers=0`` hangs.
 
     The thread that reads the dataset ends without closing its queue (``_thread_loop`` fetches outside its
@@ -70,7 +70,7 @@ def data_loader_reports_errors() -> None:
 
 
 @functools.cache
-def ranks_average_without_nccl() -> None:
+def fix_average_without_nccl() -> None:
     """Paddle 3.3: collectives with ReduceOp.AVG fail where Paddle is built without NCCL.
 
     They ask for NCCL's version, which such a Paddle lacks ("has no attribute 'nccl_version'"). The path
@@ -129,7 +129,7 @@ def _divide_before(module: str, function: str, given: int, in_place=lambda call:
 
 
 @functools.cache
-def mixtral_weighs_its_experts() -> None:
+def fix_mixtral_expert_weights() -> None:
     """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails ("Broadcast dimension mismatch") as soon as an
     expert gets tokens.
 
@@ -157,7 +157,7 @@ def mixtral_weighs_its_experts() -> None:
 
 
 @functools.cache
-def moe_gate_counts_in_int64() -> None:
+def fix_moe_gate_int64() -> None:
     """PaddleNLP 3.0.0b4 on Paddle 3.2 and later: gates fail at int64 x int32, no longer promoted.
 
     ``PretrainedMoEGate._priority`` multiplies an int32 mask by its int64 cumulative sum.
@@ -177,7 +177,7 @@ def moe_gate_counts_in_int64() -> None:
 
 
 @functools.cache
-def moe_gate_learns_from_weights_only() -> None:
+def fix_moe_gate_gradient() -> None:
     """PaddleNLP 3.0.0b4 on Paddle 3: gates get gradients that are wrong by about 1 per chosen expert.
 
     ``PretrainedMoEGate.topkgating`` casts the weights to the mask that dispatches tokens, without detaching
@@ -195,7 +195,7 @@ def moe_gate_learns_from_weights_only() -> None:
 
 
 @functools.cache
-def qwen2_moe_gate_normalises() -> None:
+def fix_qwen2_moe_norm_topk_prob() -> None:
     """PaddleNLP 3.0.0b4: a Qwen2-MoE ignores ``norm_topk_prob``.
 
     The block does not pass the setting to its gate, so pretrained weights give other logits.
@@ -211,7 +211,7 @@ def qwen2_moe_gate_normalises() -> None:
 
 
 @functools.cache
-def qwen2_moe_gate_takes_low_precision() -> None:
+def fix_qwen2_moe_gate_dtype() -> None:
     """PaddleNLP 3.0.0b4: a Qwen2-MoE trained with AMP O2 fails in generation, outside auto_cast.
 
     The gate keeps its weights in float32, and ``F.linear`` does not multiply bfloat16 by them. The patch
@@ -228,7 +228,7 @@ def qwen2_moe_gate_takes_low_precision() -> None:
 
 
 @functools.cache
-def qwen2_moe_balances_its_experts() -> None:
+def fix_qwen2_moe_auxiliary_loss() -> None:
     """PaddleNLP 3.0.0b4: Qwen2-MoE with ``output_router_logits`` fails ("The axis is expected to be in ...").
 
     Its blocks return the auxiliary losses of their gates, but the model computes the loss from them as if

@@ -9,26 +9,26 @@ import paddle
 import paddle.distributed as dist
 from paddle.base import core
 
-from llm_npu.patches.program_kernels import on_custom_device, programs_have_kernels
+from llm_npu.patches.program_kernels import on_custom_device, use_available_kernels
 from paddle_fused import paddle_release, virtual_npu
 
 
 def apply() -> None:
     """Apply the patches that the installed version needs; a second call changes nothing."""
-    rings_are_made_by_xccl()
-    programs_are_met_by_all()
-    dist_tensors_can_be_read()
-    splits_become_sums()
-    groups_are_no_rings()
-    means_are_clipped()
-    stages_send()
-    programs_have_kernels()
+    fix_xccl_ring_creation()
+    fix_program_barrier()
+    fix_dist_tensor_values()
+    fix_shard_to_partial()
+    fix_group_and_ring_numbers()
+    fix_clipping_of_merged_gradients()
+    fix_pipeline_transfers()
+    use_available_kernels()
     if paddle_release.before(3, 3):
-        master_weights_are_split_once()
+        fix_sharded_master_weights()
 
 
 @functools.cache
-def rings_are_made_by_xccl() -> None:
+def fix_xccl_ring_creation() -> None:
     """Paddle 3.3: a program of ``dist.to_static`` on a custom device ends with a segmentation fault.
 
     ``ProcessGroup.instantiate`` creates the communicator of a ring in a context that is no longer used, and
@@ -75,7 +75,7 @@ def rings_are_made_by_xccl() -> None:
 
 
 @functools.cache
-def programs_are_met_by_all() -> None:
+def fix_program_barrier() -> None:
     """Paddle 3.3: building a program on a custom device ends with a segmentation fault, after its rings.
 
     The last step is an older kind of barrier among all processes, which finds no communicator on a custom
@@ -94,7 +94,7 @@ def programs_are_met_by_all() -> None:
 
 
 @functools.cache
-def dist_tensors_can_be_read() -> None:
+def fix_dist_tensor_values() -> None:
     """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device kill the
     process.
 
@@ -120,7 +120,7 @@ def dist_tensors_can_be_read() -> None:
 
 
 @functools.cache
-def splits_become_sums() -> None:
+def fix_shard_to_partial() -> None:
     """Paddle 3.3: ``dist.reshard`` from Shard to Partial works in dygraph and is an error in static programs.
 
     The patch gathers the tensor in a program and turns it into partial terms, as dygraph does.
@@ -149,7 +149,7 @@ def splits_become_sums() -> None:
 
 
 @functools.cache
-def groups_are_no_rings() -> None:
+def fix_group_and_ring_numbers() -> None:
     """Paddle 3.3: a group created after a program of ``dist.to_static`` may send to the wrong processes.
 
     Communicators are looked up by number, and dygraph groups and program rings may share one. The patch gives
@@ -170,7 +170,7 @@ def groups_are_no_rings() -> None:
 
 
 @functools.cache
-def means_are_clipped() -> None:
+def fix_clipping_of_merged_gradients() -> None:
     """Paddle 3.3: a program with ``gradient_merge`` or ``pipeline`` trains with gradients that are too small.
 
     It sums the gradients of the micro batches, clips the sum by its norm, and divides by their number after
@@ -194,7 +194,7 @@ def means_are_clipped() -> None:
 
 
 @functools.cache
-def master_weights_are_split_once() -> None:
+def fix_sharded_master_weights() -> None:
     """Paddle 3.0 to 3.2: sharding stage 3 fails together with another split ("can't be shard twice").
 
     The weights, and so their float32 copies, are split already; Paddle splits those copies again. Since 3.3
@@ -204,7 +204,7 @@ def master_weights_are_split_once() -> None:
 
 
 @functools.cache
-def stages_send() -> None:
+def fix_pipeline_transfers() -> None:
     """Paddle 3.3: a pipeline program fails on a custom device as soon as a stage sends something.
 
     The executor calls ``send_v2`` and ``recv_v2`` as kernels that are compiled into Paddle, without the

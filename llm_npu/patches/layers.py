@@ -10,11 +10,11 @@ from paddle_fused import paddle_release
 def apply() -> None:
     """Apply those that the installed version needs; a second call changes nothing."""
     if paddle_release.before(3, 1):
-        sequence_parallel_weights_say_their_split()
+        fix_sequence_parallel_split_axis()
 
 
 @functools.cache
-def sequence_parallel_weights_say_their_split() -> None:
+def fix_sequence_parallel_split_axis() -> None:
     """Paddle 3.0: weights of sequence parallel layers do not record their split dimension.
 
     Those of tensor parallel layers do, in ``split_axis``, and checkpoints without a mesh need it

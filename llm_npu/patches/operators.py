@@ -12,11 +12,11 @@ from paddle_fused import paddle_release
 def apply() -> None:
     """Apply those that the installed version needs; a second call changes nothing."""
     if paddle_release.before(3, 2):
-        where_takes_numbers_in_single_precision()
+        fix_where_default_dtype()
 
 
 @functools.cache
-def where_takes_numbers_in_single_precision() -> None:
+def fix_where_default_dtype() -> None:
     """Paddle 3.0 and 3.1: ``paddle.where(mask, 0.0, -1.0)`` is float64, which a card runs on its AICPU.
 
     PaddleNLP makes its attention masks this way. With the patch, as in 3.2, a Python float has the default

@@ -7,12 +7,12 @@ import functools
 
 def apply() -> None:
     """Apply them all."""
-    stages_take_turns()
-    shared_weights_count_once()
+    fix_interleaved_pipeline_order()
+    fix_shared_weight_norm()
 
 
 @functools.cache
-def stages_take_turns() -> None:
+def fix_interleaved_pipeline_order() -> None:
     """Paddle 3.3: an interleaved pipeline (``virtual_pp_degree``) hangs on custom devices.
 
     ``_batched_p2p_ops`` issues up to four transfers as one group, in arbitrary order. But custom devices have
@@ -39,7 +39,7 @@ def stages_take_turns() -> None:
 
 
 @functools.cache
-def shared_weights_count_once() -> None:
+def fix_shared_weight_norm() -> None:
     """Paddle 3.3: a pipeline with a tied embedding clips its gradients by a norm that is too large.
 
     Stages that share a weight each have the sum of its gradients, and the norm should count only the first

@@ -22,7 +22,7 @@ def on_custom_device() -> bool:
 
 
 @functools.cache
-def programs_have_kernels() -> None:
+def use_available_kernels() -> None:
     """Rewrites programs for a custom device when they are built, before they are split into stages."""
     stock = engine.remove_unuseful_comm_op_pass
 

@@ -7,11 +7,11 @@ import functools
 
 def apply() -> None:
     """Apply them all."""
-    split_param_keeps_its_gradients()
+    fix_split_param_gradients()
 
 
 @functools.cache
-def split_param_keeps_its_gradients() -> None:
+def fix_split_param_gradients() -> None:
     """Paddle 3.3: sharding stage 1 with split_param silently stops learning after its first step.
 
     Gradients of the parameters' own dtype (fp32, or ``amp_master_grad`` off) are views of a buffer that is

@@ -14,7 +14,7 @@ TIMEOUT = 1.0  # seconds
 
 
 @functools.cache
-def store_outlives_its_clients() -> None:
+def fix_store_at_exit() -> None:
     """Paddle 3.3: rank 0 occasionally aborts at exit, after its work is done.
 
     The thread that serves the store keeps running while the process exits. If another rank then closes its

@@ -142,12 +142,8 @@ def step_time(
         stage: tally(program.once_a_step(shape, layout, stage, software), layout, card, efficiencies)
         for stage in sorted(set(same_as))
     }
-    for (
-        stage,
-        end,
-    ) in (
-        ends.items()
-    ):  # gradients are sent during the backward of the last micro batch, about two thirds of it
+    # Gradients are sent during the backward of the last micro batch, about two thirds of it.
+    for stage, end in ends.items():
         free = max(0.0, end.beside_backward - efficiencies.hidden * tallies[stage].device * 2 / 3)
         group = "sharding" if layout.sharding else "dp"
         end.exposed[group] = end.exposed.get(group, 0.0) + free

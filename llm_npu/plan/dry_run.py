@@ -67,7 +67,7 @@ class DryRun(Feature):
     def on_trainer(self, run: Run) -> None:
         trainer = run.trainer
         trainer.remove_callback(type(trainer.recorder))
-        trainer.add_callback(NothingToKeep())
+        trainer.add_callback(DisableOutputs())
         trainer.keep_results = lambda: None
         trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # keep its checkpoints
 
@@ -118,7 +118,7 @@ def _groups() -> dict:
     }
 
 
-class NothingToKeep(TrainerCallback):
+class DisableOutputs(TrainerCallback):
     """Disables logs, evaluation and checkpoints: their numbers would be meaningless."""
 
     def on_train_begin(self, args, state, control, **kwargs):

@@ -106,7 +106,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Life:
+class Allocation:
     """An allocation. ``begin`` and ``end`` are line numbers of the journal; ``end`` is None if it is never
     freed."""
 
@@ -133,7 +133,7 @@ class RecordedStep:
 @dataclass(frozen=True)
 class Journal:
     steps: list[RecordedStep]
-    lives: list[Life]
+    lives: list[Allocation]
     peak_bytes: int  # of all tensors on the device at the end of a call
 
     def held_at(self, line: int) -> dict[str, int]:
@@ -153,7 +153,7 @@ def read(file: str | Path) -> Journal:
 
 def _read(lines: Iterable[str], name: str) -> Journal:
     steps: list[RecordedStep] = []
-    lives: dict[int, Life] = {}
+    lives: dict[int, Allocation] = {}
     groups: dict[str, str] = {}
     step, peak = None, 0
     for number, line in enumerate(lines):
@@ -168,10 +168,12 @@ def _read(lines: Iterable[str], name: str) -> Journal:
             elif what == "collective" and step:
                 step.collectives.append(_collective(event, groups))
             elif what == "allocate":
-                lives[_number(event["id"])] = Life(_number(event["bytes"]), _text(event["by"]), number, None)
+                lives[_number(event["id"])] = Allocation(
+                    _number(event["bytes"]), _text(event["by"]), number, None
+                )
             elif what == "free" and _number(event["id"]) in lives:
                 life = lives[event["id"]]
-                lives[event["id"]] = Life(life.bytes, life.by, life.begin, number)
+                lives[event["id"]] = Allocation(life.bytes, life.by, life.begin, number)
             elif what == "mark" and _text(event["text"]).startswith(f"{GROUP} "):
                 _, group, use = event["text"].split(" ")
                 groups[group] = use

@@ -39,7 +39,7 @@ class ProfileSteps(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step >= self._window.first:
-            self._tell(f"{self._window} are before step {state.global_step}, so nothing is recorded")
+            self._log(f"{self._window} are before step {state.global_step}, so nothing is recorded")
             return
         if ranks.is_first():  # left by an earlier run
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -63,17 +63,17 @@ class ProfileSteps(TrainerCallback):
             return
         self._capture.step()
         if self._capture.done:
-            self._tell(f"{self._window} are in {self._folder}")
+            self._log(f"{self._window} are in {self._folder}")
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._capture is None or self._capture.done:
             return
         recorded = self._capture.stop()
-        self._tell(
+        self._log(
             f"the training ended at step {state.global_step}, before the end of {self._window}; "
             + (f"the recorded steps are in {self._folder}" if recorded else "nothing is recorded")
         )
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         if ranks.is_first():
             self._say(f"profile: {text}")

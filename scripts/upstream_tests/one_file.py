@@ -45,10 +45,10 @@ class RecordingResult(unittest.TestResult):
         self.outcome(test, "passed")
 
     def addFailure(self, test, err):
-        self.outcome(test, "failed", last_words(err))
+        self.outcome(test, "failed", last_error(err))
 
     def addError(self, test, err):
-        self.outcome(test, "error", last_words(err))
+        self.outcome(test, "error", last_error(err))
 
     def addSkip(self, test, reason):
         self.outcome(test, "skipped", reason)
@@ -62,11 +62,11 @@ class RecordingResult(unittest.TestResult):
     def addSubTest(self, test, subtest, err):
         if err is not None:
             self.outcome(
-                test, "failed" if issubclass(err[0], test.failureException) else "error", last_words(err)
+                test, "failed" if issubclass(err[0], test.failureException) else "error", last_error(err)
             )
 
 
-def last_words(err):
+def last_error(err):
     """The end of a traceback, where Paddle puts its own error summary."""
     return "".join(traceback.format_exception(*err))[-MESSAGE_CHARACTERS:]
 

@@ -12,7 +12,18 @@ from typing import NamedTuple
 from . import REFERENCE, suite
 from .results import FAILED, YES, Outcome
 from .suite import matches
-from .trial import APART, JOINED, LAST, RESOLUTION, Trial, fell, follows, losses, not_done, short_schedule
+from .trial import (
+    APART,
+    JOINED,
+    LAST,
+    RESOLUTION,
+    Trial,
+    losses,
+    losses_decrease,
+    matches_single_process,
+    not_done,
+    short_schedule,
+)
 
 INSTALL, MAIN, OTHERS = "install keeps Paddle", "main job", "checkpoints of another release"
 UPSTREAM, FUSED = "upstream's tests", "Fused operators"
@@ -45,7 +56,7 @@ def _main_job(trial: Trial) -> Outcome:
     if failed := not_done(trial.main):
         return failed
     _keep(trial)
-    return fell(trial.losses("main"))
+    return losses_decrease(trial.losses("main"))
 
 
 def _keep(trial: Trial) -> None:
@@ -109,7 +120,7 @@ def _pair(name: str, arguments: dict[str, object], alone: str) -> Callable[[Tria
         if failed := not_done(trial.train(name, {"nproc": 2, **short_schedule(), **arguments})):
             return failed
         found = trial.losses(name)
-        return follows(found, trial.losses(alone)) if alone else fell(found)
+        return matches_single_process(found, trial.losses(alone)) if alone else losses_decrease(found)
 
     return attempt
 

@@ -100,7 +100,7 @@ def not_done(done: Ended) -> Outcome | None:
     return Outcome(FAILED, f"{done.how}: {done.last_line[:300]}")
 
 
-def fell(found: Mapping[int, float]) -> Outcome:
+def losses_decrease(found: Mapping[int, float]) -> Outcome:
     """Whether the losses of a run decrease."""
     if len(found) < 2:
         return Outcome(FAILED, f"{len(found)} losses were recorded")
@@ -108,9 +108,9 @@ def fell(found: Mapping[int, float]) -> Outcome:
     return Outcome(YES if last < first else FAILED, f"loss {first:.3f} to {last:.3f}")
 
 
-def follows(found: Mapping[int, float], one: Mapping[int, float]) -> Outcome:
+def matches_single_process(found: Mapping[int, float], one: Mapping[int, float]) -> Outcome:
     """Whether a run's losses decrease, and equal those of one process up to rounding."""
-    outcome = fell(found)
+    outcome = losses_decrease(found)
     if outcome.state != YES:
         return outcome
     if found.keys() != one.keys():

@@ -22,7 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 from places import ROOT
 
-from building.paddle_there import RELEASES
+from building.installed_paddle import RELEASES
 from llm_npu import config
 from llm_npu.acceptance import command as acceptance
 from llm_npu.doctor.__main__ import _parser as doctor_parser

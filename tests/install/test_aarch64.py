@@ -15,7 +15,7 @@ from places import ROOT
 
 from building import emulation, wheels
 from building.commands import find_tools, run
-from building.paddle_there import RELEASES
+from building.installed_paddle import RELEASES
 from paddle_fused.libraries import SetupError
 
 PROGRAMS = Path(__file__).with_name("emulated")

@@ -134,7 +134,7 @@ def test_the_paddle_that_is_there_is_seen_where_pip_isolates_the_build(source, t
     (tmp_path / "sitecustomize.py").write_text(hiding)
     look = (
         "import importlib.util; assert importlib.util.find_spec('paddle') is None; "
-        "from building import paddle_there; print(paddle_there.paddle_there().build)"
+        "from building import installed_paddle; print(installed_paddle.find_paddle().build)"
     )
     done = run(source, "-c", look, PYTHONPATH=str(tmp_path))
     assert done.stdout.strip() == str(paddle_release.installed_paddle()), done.stderr

@@ -139,7 +139,7 @@ def test_how_a_command_ended(code, text, outcome):
     ],
 )
 def test_losses_that_follow_others(losses, state):
-    assert trial.follows(losses, {1: 9.0, 2: 8.0}).state == state
+    assert trial.matches_single_process(losses, {1: 9.0, 2: 8.0}).state == state
 
 
 FREEZE = "numpy==2.2.6\npaddlepaddle=={}\npaddle-ascend-llm==0.1.0\nllm @ file:///a==b\n"

@@ -23,8 +23,8 @@ import paddle
 from paddle.base import core
 if sys.argv[1] == "cured":
     from llm_npu.patches import store
-    store.store_outlives_its_clients()
-    store.store_outlives_its_clients()
+    store.fix_store_at_exit()
+    store.fix_store_at_exit()
 kept = core.create_or_get_global_tcp_store()
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # as by Paddle's groups, which nothing deletes at the end
 if sys.argv[1] == "communicating":

@@ -7,13 +7,13 @@ import ranks
 
 PROGRAM = Path(__file__).parent / "annotations" / "without_a_patch.py"
 PATCHES = (
-    "rings_are_made_by_xccl",
-    "programs_are_met_by_all",
-    "dist_tensors_can_be_read",
-    "splits_become_sums",
-    "groups_are_no_rings",
-    "means_are_clipped",
-    "stages_send",
+    "fix_xccl_ring_creation",
+    "fix_program_barrier",
+    "fix_dist_tensor_values",
+    "fix_shard_to_partial",
+    "fix_group_and_ring_numbers",
+    "fix_clipping_of_merged_gradients",
+    "fix_pipeline_transfers",
 )
 
 

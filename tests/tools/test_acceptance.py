@@ -156,7 +156,7 @@ def test_the_result_begins_with_what_differs(result, tmp_path):
     ],
 )
 def test_a_failed_run_is_quoted_with_its_error(printed, words):
-    assert trained.last_words(printed).startswith(words)
+    assert trained.last_error(printed).startswith(words)
 
 
 def test_the_bounds_grow_with_the_roundings():

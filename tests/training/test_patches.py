@@ -18,8 +18,8 @@ device.select(sys.argv[1])
 import paddle
 from llm_npu import patches
 if sys.argv[2] == "patched":
-    patches.data_loader_reports_errors()
-    patches.data_loader_reports_errors()
+    patches.fix_data_loader_errors()
+    patches.fix_data_loader_errors()
 
 class Samples(paddle.io.Dataset):
     def __init__(self, damaged):

@@ -13,9 +13,8 @@ def variables(setup: Setup) -> Iterator[Finding]:
 
     A problem: a misspelt name; one that nothing reads; one that only a card's libraries read.
     """
-    from llm_npu.config import (
-        ineffective_variables,
-    )  # a late import: the package needs yaml, which may be missing
+    # A late import: the package needs yaml, which may be missing.
+    from llm_npu.config import ineffective_variables
 
     found = ineffective_variables(setup.kind, setup.environ)
     for name, why in found:

@@ -41,9 +41,8 @@ def _requires_python():
     project = _installed()
     if project is None:
         return None
-    from packaging.specifiers import (
-        SpecifierSet,
-    )  # a late import: it may be missing in the project's environment
+    # A late import: it may be missing in the project's environment.
+    from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(project.metadata["Requires-Python"])
 

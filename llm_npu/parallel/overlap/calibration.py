@@ -59,9 +59,8 @@ def _products(product: Product) -> tuple[tuple[int, float], ...]:
     left = paddle.full([sizes[-1], product.depth], 0.5, product.dtype)
     right = paddle.full([product.depth, product.columns], 0.5, product.dtype)
     seconds = [_seconds(lambda part: paddle.matmul(part, right), left[:size]) for size in sizes]
-    return tuple(
-        zip(sizes, itertools.accumulate(seconds, max), strict=True)
-    )  # more rows never take less time
+    # More rows never take less time.
+    return tuple(zip(sizes, itertools.accumulate(seconds, max), strict=True))
 
 
 def _collective(product: Product, group, sent: int) -> tuple[int, float, float]:

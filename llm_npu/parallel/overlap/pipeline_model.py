@@ -96,11 +96,11 @@ def bound(
     ``handled``: seconds that the processor itself spends on the collective, copying and adding. It computes
     no products meanwhile; a card's transfers cost it none.
     """
-    travelling, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
+    communicated, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
     if product.kind != GATHER:
-        return _reduced([multiply / chunks] * chunks, travelling, worked, beside)
+        return _reduced([multiply / chunks] * chunks, communicated, worked, beside)
     own = multiply / product.ranks
-    return _gathered(own, [(multiply - own) / chunks] * chunks, travelling, worked)
+    return _gathered(own, [(multiply - own) / chunks] * chunks, communicated, worked)
 
 
 def predict(product: Product, setting: Setting, rates: Rates) -> float:
@@ -112,7 +112,7 @@ def predict(product: Product, setting: Setting, rates: Rates) -> float:
     chunks = mc2_chunks(product) if setting.backend == MC2 else setting.chunks
     cut = spans(product.parts, chunks)
     shares = [(last - first) / product.parts for first, last in cut]
-    travelling = [rates.communicate(share * product.sent) for share in shares]
+    communicated = [rates.communicate(share * product.sent) for share in shares]
     worked = [rates.worked(share * product.sent) for share in shares]
     lie_apart = setting.backend == PIPELINED and product.kind == REDUCE_SCATTER and len(cut) > 1
     pieces = product.ranks if lie_apart and in_pieces(product.parts // len(cut), product.parts) else 1
@@ -122,20 +122,20 @@ def predict(product: Product, setting: Setting, rates: Rates) -> float:
     if product.kind == GATHER:
         own, others = rates.multiply(product.rows), product.ranks - 1
         products = [rates.multiply(max(1, round(share * product.rows))) * others for share in shares]
-        return _gathered(own, products, travelling, worked) + copied
+        return _gathered(own, products, communicated, worked) + copied
     products = [pieces * rates.multiply(max(1, round(share * product.rows / pieces))) for share in shares]
-    return _reduced(products, travelling, worked, beside) + copied
+    return _reduced(products, communicated, worked, beside) + copied
 
 
-def _gathered(own: float, products: list[float], travelling: list[float], worked: list[float]) -> float:
+def _gathered(own: float, products: list[float], communicated: list[float], worked: list[float]) -> float:
     slowed = [time + work for time, work in zip(products, worked, strict=True)]
-    return gather_lanes(own, slowed, travelling)
+    return gather_lanes(own, slowed, communicated)
 
 
-def _reduced(products: list[float], travelling: list[float], worked: list[float], beside: float) -> float:
+def _reduced(products: list[float], communicated: list[float], worked: list[float], beside: float) -> float:
     # A collective runs during the next chunk's product; the last one slows down the product beside.
     slowed = [time + work for time, work in zip(products, [0.0, *worked[:-1]], strict=True)]
-    return reduce_lanes(slowed, travelling, beside + worked[-1] if beside else 0.0)
+    return reduce_lanes(slowed, communicated, beside + worked[-1] if beside else 0.0)
 
 
 def _scattered(product: Product) -> int:

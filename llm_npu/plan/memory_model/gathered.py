@@ -23,9 +23,8 @@ from .ledger import CHUNK, Ledger
 
 HALF, SINGLE = 2, 4  # bytes of bfloat16 and of float32
 SEGMENT = 1 << 20  # elements of a weight that is not sharded: the default of Paddle's group_sharded_parallel
-ALIGNED = (
-    CHUNK // HALF
-)  # elements: the gathered weights and the gradient buffer are padded to a multiple of it
+# The gathered weights and the gradient buffer are padded to a multiple of this many elements.
+ALIGNED = CHUNK // HALF
 
 
 @dataclass(frozen=True)

@@ -110,11 +110,10 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
 
     mode = layout.recompute_granularity if layout.recompute else ""
     kept = _kept(z, layout, mode)
-    entry = (
-        z.whole if stage == 0 else z.hidden
-    )  # sequence parallelism keeps the whole result of the embedding
+    # Sequence parallelism keeps the whole result of the embedding.
+    entry = z.whole if stage == 0 else z.hidden
     part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
-    others = _under_way(layout, stage) - 1
+    others = _in_flight(layout, stage) - 1
     ledger.take("micro batches", others * (part * kept + entry), "micro batches in flight")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
@@ -160,7 +159,7 @@ def _kept(z: Sizes, layout: Layout, mode: str) -> int:
     return ledger.held("activations")
 
 
-def _under_way(layout: Layout, stage: int) -> int:
+def _in_flight(layout: Layout, stage: int) -> int:
     """The number of micro batches in flight in a stage (1F1B): those without a backward pass yet.
 
     With V model chunks per stage, the number of chunks with micro batches in flight: (P - s - 1) 2 + (V - 1)

@@ -20,8 +20,8 @@ def averages(group) -> None:
             assert problem in str(error)
         else:
             raise AssertionError("Paddle has been cured, and llm_npu.patches can forget it")
-    patches.ranks_average_without_nccl()
-    patches.ranks_average_without_nccl()
+    patches.fix_average_without_nccl()
+    patches.fix_average_without_nccl()
     for dtype, error in (("float32", 1e-6), ("float64", 1e-12), ("bfloat16", 1e-2)):
         terms = group.all_values(group.size * 1003, dtype)
         mean, given = sum(terms) / group.size, tensor(terms[group.rank], dtype)

@@ -33,7 +33,7 @@ print(json.dumps([spec.origin if spec else None, names]))
 """
 
 
-class There(NamedTuple):
+class InstalledPaddle(NamedTuple):
     """A package ``paddle``: its folder, which has the headers, and its build."""
 
     folder: Path
@@ -41,15 +41,13 @@ class There(NamedTuple):
 
 
 @functools.cache
-def paddle_there() -> There | None:
+def find_paddle() -> InstalledPaddle | None:
     """The Paddle to build for; None if there is none. SetupError if it is not a supported one."""
     apart = {
         name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")
     }
-    for environment in (
-        os.environ,
-        apart,
-    ):  # first as seen by this process: pip may not have isolated anything
+    # First as seen by this process: pip may not have isolated anything.
+    for environment in (os.environ, apart):
         done = subprocess.run(
             [sys.executable, "-c", LOOK], env=environment, cwd="/", capture_output=True, text=True, check=True
         )
@@ -63,11 +61,11 @@ def paddle_there() -> There | None:
             folder = Path(origin).parent
             build = paddle_release.build_in(folder)
             paddle_release.number(build.version)
-            return There(folder, build)
+            return InstalledPaddle(folder, build)
     return None
 
 
 def version() -> str:
     """The installed release or, without one, the one that is going to be installed: 3.2.2."""
-    there = paddle_there()
+    there = find_paddle()
     return there.build.version.partition("+")[0] if there else NEWEST

@@ -1,7 +1,7 @@
-"""Which Paddle the native libraries were built for, and whether it is the one that is installed.
+"""Checks that the native libraries were built for the installed Paddle.
 
-They rely on private layouts of Paddle, so they fit one build of it only. Nothing here imports paddle: that
-would load the plugin before it is known to fit.
+They use private layouts of Paddle and therefore fit only one build. Nothing here imports paddle, which would
+load the plugin before this check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .paddle_release import PaddleBuild, installed_paddle
 
 
 def built_for(stamp_file: Path) -> PaddleBuild:
-    """What the file says that the build has left beside the libraries; SetupError if it says nothing."""
+    """The Paddle build in the stamp file that the build wrote. Raises SetupError if it cannot be read."""
     libraries.check_built(stamp_file)
     try:
         stamp = json.loads(stamp_file.read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ def built_for(stamp_file: Path) -> PaddleBuild:
 
 
 def check_fits(stamp_file: Path, subject: str) -> PaddleBuild:
-    """The Paddle that is installed; SetupError if ``subject``, whose file this is, was built for another."""
+    """The installed Paddle. Raises SetupError if ``subject``, with this stamp file, was built for another."""
     wanted, found = built_for(stamp_file), installed_paddle()
     if wanted != found:
         raise SetupError(
@@ -40,6 +40,6 @@ def check_fits(stamp_file: Path, subject: str) -> PaddleBuild:
 
 @functools.cache
 def check_package() -> None:
-    """SetupError if the libraries of paddle_fused are for another Paddle. Python alone serves them all."""
+    """Raises SetupError if the native libraries are for another Paddle. Without libraries, any fits."""
     if libraries.is_built(libraries.folder()):
         check_fits(libraries.folder() / libraries.STAMP, f"paddle_fused in {libraries.folder().parent}")

@@ -1,6 +1,6 @@
-"""Patches of Paddle's two ways to capture programs, and how they treat this package's functions.
+"""Patches of Paddle's two ways to capture programs, and their treatment of this package's functions.
 
-The functions are called unchanged. They decide by shapes, dtypes and places, which are known during capture,
+The functions are called unchanged. They branch on shapes, dtypes and places, which are known during capture,
 so Paddle need neither rewrite their source (``full_graph=True``) nor trace their bytecode (the default of
 ``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails on frozen ones).
 """
@@ -24,7 +24,7 @@ from . import paddle_release
 
 
 def leave_untransformed(module: str) -> None:
-    """Tells Paddle not to transform the functions of ``module`` and what they call in this package."""
+    """Keeps Paddle from transforming the functions of ``module`` and what they call in this package."""
     paddle.jit.ignore_module([sys.modules[module]])
     skip_files.skip_file_names.add(f"{Path(__file__).parent}/")
     skip_files.setup_skip_files()
@@ -32,8 +32,8 @@ def leave_untransformed(module: str) -> None:
 
 @functools.cache
 def apply_patches() -> None:
-    """Paddle 3.0 to 3.3: a process that captures many programs sometimes ends with a segmentation fault, and
-    auto-parallel programs lose track of some local values.
+    """Paddle 3.0 to 3.3: a process that captures many programs sometimes crashes with a segmentation fault,
+    and auto-parallel programs lose the mesh of some local values.
     """
     _arguments_of_blocks_are_copies()
     _failed_captures_leave_nothing()
@@ -60,10 +60,10 @@ def _arguments_of_blocks_are_copies() -> None:
 
 
 def _failed_captures_leave_nothing() -> None:
-    """A capture's records are dropped when it ends, with an error too.
+    """The records of a capture are dropped when it ends, also after an error.
 
     Paddle records the parameters of a program, and their Values, under the program's ``id`` until the capture
-    has succeeded. After a failed capture they stayed, and a later program at the same address took them for
+    has succeeded. After a failed capture they remain, and a later program at the same address takes them for
     its own: parameters of another model, whose Values are freed memory.
     """
     recorder = paddle_release.parameter_recorder()
@@ -86,7 +86,7 @@ def _failed_captures_leave_nothing() -> None:
 
 
 def _forget_failed_captures(recorder) -> None:
-    """The same before Paddle 3.3, whose guard does not have the program."""
+    """The same before Paddle 3.3, whose guard does not receive the program."""
     concrete, captured = program_translator.ConcreteProgram, recorder._global_parameter_recorder
     stock = concrete.pir_from_func_spec
     records = (captured.params_dict, captured.tensor2value, recorder._global_inplace_map.params_dict)
@@ -109,7 +109,7 @@ def _local_values_have_a_mesh() -> None:
 
     Paddle gives each operator on local tensors the mesh of its inputs. It asks even a missing input for its
     producer ("'NoneType' object has no attribute 'dist_attr'"), and leaves a layer's tensors without a mesh
-    ("... no attribute 'process_mesh'"). Here these get the mesh of their first consumer.
+    ("... no attribute 'process_mesh'"). Here, they get the mesh of their first consumer.
     """
     stock = utils._complete_op_dist_attr
 
@@ -149,7 +149,7 @@ def _place_makers(op, mesh) -> None:
 
 
 def is_parameter(value) -> bool:
-    """Whether a value of a program is a parameter of it."""
+    """Whether a value of a program is one of its parameters."""
     return value.get_defining_op().name() == "builtin.parameter"
 
 

@@ -1,8 +1,8 @@
-"""Random calls of an operator, legal and illegal: ``python -m paddle_fused.fuzz OPERATOR [--calls N]``.
+"""Random valid and invalid calls of an operator: ``python -m paddle_fused.fuzz OPERATOR [--calls N]``.
 
-A legal call must give the golden's answer; a call with a spoiled tensor must raise ValueError or agree with
-the composed operator. Anything else is printed with its number, which together with the seed repeats it. If
-the process dies, ``--trace`` shows the number of the call in progress.
+A valid call must agree with the float64 reference; a call with a corrupted tensor must raise ValueError or
+agree with the composed operator. Anything else is printed with its number, which reproduces it together with
+the seed. If the process crashes, ``--trace`` shows the number of the call in progress.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from . import registry
 from .parity import use_an_npu
 
-# Far above what rounding does to values of about one, far below what a wrong element does.
+# Far above the effect of rounding on values of about one, far below that of a wrong element.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1, "float16": 2e-2}
 
-# Of values beyond it only the sign is compared: Paddle's cross entropy lets no token's loss grow beyond 1e20,
-# ours does, and a mean over hundreds of tokens may hold a single one of them.
+# Beyond it only signs are compared: Paddle's cross entropy limits a token's loss to 1e20, ours does not, and
+# a mean over hundreds of tokens may contain a single such token.
 ABSURD = 1e17
 
 
 @dataclass(frozen=True)
 class Spoiled:
-    """What was done to one tensor to make a call doubtful."""
+    """The corruption of one tensor of a call."""
 
     tensor: str
     how: str
@@ -73,7 +73,7 @@ SPOILERS: dict[str, Callable] = {
 
 
 def run(operator: str, calls: int, seed: int, trace: bool = False) -> tuple[Counter, list[str]]:
-    """Counts of what happened, and one line for each call that went wrong."""
+    """Counts of the outcomes, and one line for each wrong call."""
     import numpy as np
 
     outcomes, wrong = Counter(), []
@@ -104,7 +104,7 @@ def _one_call(case, random) -> tuple[str, str | None]:
         if spoiled is None:
             return "failed", f"a legal call in {dtype} on {device} was refused: {error}"
         return "refused", None if str(error).strip() else "refused without a word"
-    # Whatever was accepted must be what the definition makes of it, in the same precision.
+    # An accepted call must agree with the definition in the same precision.
     rounded = {name: _rounded(array, dtype, name in case.keep_float32) for name, array in arrays.items()}
     try:
         with use_backend("composed", strict=True):
@@ -117,8 +117,8 @@ def _one_call(case, random) -> tuple[str, str | None]:
     for name, value in computed.items():
         complaint = _difference(value, expected[name], TOLERANCE[dtype])
         if complaint and spoiled and name in (exact := _exact(case, rounded, random)):
-            # A softmax of huge values hangs on their last bits: we may be right where 16 bits are not. Where
-            # the definition is not a number (Paddle's gradient of silu below -709), anything may come.
+            # A softmax of huge values depends on their last bits: we may be right where 16 bits are not.
+            # Where the definition is NaN (Paddle's gradient of silu below -709), any result is accepted.
             value = (
                 np.where(np.isnan(exact[name]), np.nan, value) if value.shape == exact[name].shape else value
             )
@@ -129,7 +129,7 @@ def _one_call(case, random) -> tuple[str, str | None]:
 
 
 def _exact(case, rounded, random) -> dict:
-    """What the definition makes of it in float64; nothing where it refuses that beside a float32 tensor."""
+    """The definition in float64; empty if it refuses float64 together with a float32 tensor."""
     from .dispatch import use_backend
 
     try:
@@ -140,7 +140,7 @@ def _exact(case, rounded, random) -> dict:
 
 
 def _computed(case, arrays, dtype: str, device: str, random) -> dict:
-    """Outputs and, of the sum of the outputs, gradients."""
+    """The outputs, and the gradients of their sum."""
     tensors = _tensors(case, arrays, dtype, device, random)
     outputs = case.call(tensors)
     found = {f"output {i}": _array(output) for i, output in enumerate(outputs)}
@@ -170,7 +170,7 @@ def _tensors(case, arrays, dtype: str, device: str, random) -> dict:
     for name, array in arrays.items():
         floating = np.issubdtype(array.dtype, np.floating)
         given = array.astype(np.float32) if floating else array
-        # Every other tensor is a transposed view: the same values, not in order in memory.
+        # Every other tensor is a transposed view: the same values, non-contiguous.
         transposed = array.ndim > 1 and random.random() < 0.5
         tensor = paddle.to_tensor(given.T.copy() if transposed else given, place=place)
         if floating:
@@ -207,7 +207,7 @@ def _difference(output, truth, tolerance: float) -> str | None:
     with np.errstate(invalid="ignore", over="ignore"):
         scale = np.abs(truth[np.isfinite(truth)]).max(initial=1.0)
         same = (np.abs(output - truth) <= tolerance * scale) | (output == truth)
-        # Where the definition has no number 0 is as good: for an ignored token beside an infinite weight.
+        # Where the definition is NaN, 0 is accepted, too: an ignored token with an infinite weight.
         same |= ~np.isfinite(output) & ~np.isfinite(truth) | np.isnan(truth) & (output == 0)
         same |= (np.minimum(np.abs(output), np.abs(truth)) > ABSURD) & (output * truth > 0)
     return None if same.all() else f"{(~same).sum()} of {output.size} elements are wrong"

@@ -1,7 +1,7 @@
 """Which backend runs which operator here, and why the others do not: ``python -m paddle_fused.info``.
 
-Every case of every operator is put to every backend, on the CPU place and on the npu, in every dtype; nothing
-is computed. A cell says what would run and, where calls are refused, how many and why.
+Every case of every operator is dispatched on every backend, on the CPU place and on the npu, in every dtype,
+without computing anything. A cell says what would run and how many calls are refused, with the reasons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLACES = ("cpu", "npu")
 
 @dataclass
 class Cell:
-    """One operator, backend and place: what would run, and the reasons of the calls that are refused."""
+    """One operator, backend and place: what would run, and the reasons of the refused calls."""
 
     modes: Counter = field(default_factory=Counter)
     reasons: Counter = field(default_factory=Counter)
@@ -32,13 +32,13 @@ class Cell:
         return "some" if self.reasons else "yes"
 
     def counts(self) -> str:
-        """How many of the calls would run."""
+        """The number of calls that would run, of all."""
         accepted, refused = sum(self.modes.values()), sum(self.reasons.values())
         return f"{accepted} of {accepted + refused}"
 
 
 def table() -> dict[str, dict[tuple[str, str], Cell]]:
-    """For each operator the cells of its backends and places."""
+    """The cells of each operator, by backend and place."""
     from .dispatch import BACKENDS
 
     rows: dict[str, dict[tuple[str, str], Cell]] = {}
@@ -74,10 +74,9 @@ def _support(case, dtype: str, place: str) -> dict:
 
 
 def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
-    """What the operators of the plugin that is installed take: the names of their inputs and attributes.
+    """The inputs and attributes of the installed plugin's operators that this package calls by name.
 
-    Asked are those that the ascend backends and overlapping products call by name; None: the plugin has none
-    of that name.
+    None: the plugin has no such operator.
     """
     from . import ascend
     from .contracts import OPERATORS_BY_NAME
@@ -90,7 +89,7 @@ def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
 
 
 def markdown(rows) -> str:
-    """The table with one column for each backend and place, for the documentation."""
+    """The table as Markdown, with one column for each backend and place."""
     from .dispatch import BACKENDS
 
     columns = [(b, p) for b in BACKENDS for p in PLACES]
@@ -102,7 +101,7 @@ def markdown(rows) -> str:
 
 
 def explanation(rows) -> str:
-    """For each cell what would run and every reason, with the number of calls."""
+    """What would run and every reason, cell by cell, with the number of calls."""
     lines = []
     for operator, row in rows.items():
         lines.append(operator)

@@ -1,11 +1,11 @@
-"""Where the native libraries are: in this package, or in the installed one that it hides.
+"""Locates the native libraries: in this package, or in an installed package that this one shadows.
 
-``python -m`` and ``python -c`` look in the current folder first. In a clone they import the clone's packages,
-whatever is installed, and after ``pip install .`` only the installed package has the libraries. They are used
-if they were built from the very sources of the clone, as the stamp beside them tells: a build in the clone
-would make the same. Otherwise they are not, and the error says which folder hides which installation.
+``python -m`` and ``python -c`` search the current folder first. In a clone they import the clone's packages,
+although after ``pip install .`` only the installed package has the libraries. These are used if they were
+built from exactly the sources of the clone, according to their stamp file. Otherwise the error says which
+folder shadows which installation.
 
-Nothing but the standard library is imported: setup.py reads this module too.
+Imports only the standard library, because setup.py uses this module.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ BUILT_FILES = KERNELS, OPERATORS, PLUGIN, STAMP = (
 )
 PACKAGE = Path(__file__).resolve().parent
 SOURCES = (".cc", ".h", ".S", ".cmake", ".txt", ".py")
-NOT_BUILT = "checks"  # the kernels' own tests have a build of their own
+NOT_BUILT = "checks"  # the kernels' tests have their own build
 
 
 class SetupError(RuntimeError):
-    """The libraries cannot be used: ``what`` is wrong, and the ``cure``, a sentence or more each."""
+    """The libraries cannot be used. ``what``: the problem; ``cure``: the remedy. Both are full sentences."""
 
     def __init__(self, what: str, cure: str):
         super().__init__(f"{what} {cure}")
@@ -37,7 +37,7 @@ class SetupError(RuntimeError):
 
 @functools.cache
 def folder() -> Path:
-    """The package ``paddle_fused`` whose libraries this process uses, whether they are there or not."""
+    """The folder of the package whose libraries this process uses, whether or not they are built."""
     hidden = hidden_package()
     if hidden is None:
         return PACKAGE
@@ -49,7 +49,7 @@ def folder() -> Path:
 
 @functools.cache
 def hidden_package() -> Path | None:
-    """The installed package, with libraries, that would be imported if these sources were not before it."""
+    """The installed package with libraries that these sources shadow, or None."""
     if not _has_sources():
         return None
     for finder in sys.meta_path:
@@ -62,22 +62,22 @@ def hidden_package() -> Path | None:
 
 
 def search_path() -> list[str]:
-    """``sys.path`` without the folder of these sources; the whole of it in an installed package."""
+    """``sys.path`` without the folder of these sources; unchanged in an installed package."""
     return [entry for entry in sys.path if not _has_sources() or Path(entry).resolve() != PACKAGE.parent]
 
 
 def is_built(package: Path = PACKAGE) -> bool:
-    """Whether all that a build makes is there."""
+    """Whether all files of a build exist."""
     return all((package / file).is_file() for file in BUILT_FILES)
 
 
 def is_outdated() -> bool:
-    """Whether the libraries were built from other sources than those beside them."""
+    """Whether the libraries were built from sources other than the current ones."""
     return folder() == PACKAGE and _has_sources() and _built_from(PACKAGE) != sources_digest()
 
 
 def sources_digest(package: Path = PACKAGE) -> str:
-    """The SHA-256 of the names and the contents of all files that the libraries are made of."""
+    """The SHA-256 of the names and contents of all source files of the libraries."""
     files = [*(package / "contracts").glob("*.py"), *(package / "ops").glob("*/*contract.py")]
     files += (package / "data").glob("*.json")
     for file in (package / "csrc").rglob("*"):
@@ -92,7 +92,7 @@ def sources_digest(package: Path = PACKAGE) -> str:
 
 
 def check_built(*files: Path) -> None:
-    """SetupError if one of the ``files`` is missing: of all that a build makes, if none is named."""
+    """Raises SetupError if one of ``files`` is missing. Default: all files of a build."""
     for file in files or [folder() / name for name in BUILT_FILES]:
         if not file.is_file():
             what = f"The native libraries are not built: {file} is missing."
@@ -103,11 +103,11 @@ def check_built(*files: Path) -> None:
 
 
 def how_to_build() -> str:
-    """What to run to have libraries that fit, as one sentence."""
+    """The command that builds libraries that fit, as one sentence."""
     sources = PACKAGE.parent
     if not _has_sources():
         cure = "Run `pip install .` in the project's folder"
-        # Installed without them: the same command would leave them out again.
+        # Installed without libraries: the same command alone would skip them again.
         return f"{cure}." if is_built() else f"{cure}, with g++ there and without PADDLE_FUSED_BUILD=off."
     if folder() == PACKAGE and is_built():
         return f"Run `pip install -e .` in {sources} (with cmake and ninja: `python setup.py build_native`)."
@@ -118,7 +118,7 @@ def how_to_build() -> str:
 
 
 def _unfit_installation() -> Path | None:
-    """What is installed, hidden by these sources and built from others, where nothing is built here."""
+    """The installed package that these sources shadow, if it was built from others and this one is not."""
     return hidden_package() if folder() == PACKAGE and not is_built() else None
 
 
@@ -129,5 +129,5 @@ def _has_sources() -> bool:
 def _built_from(package: Path) -> str | None:
     try:
         return json.loads((package / STAMP).read_text(encoding="utf-8"))["sources"]
-    except (OSError, ValueError, KeyError, TypeError):  # it was written by an older build, or by nobody
+    except (OSError, ValueError, KeyError, TypeError):  # written by an older build, or missing
         return None

@@ -1,10 +1,10 @@
-"""The release of Paddle that is installed, and what differs between those that are supported, 3.0 to 3.3.
+"""The installed release of Paddle, and the differences between the supported ones, 3.0 to 3.3.
 
-Nothing else asks for the release, except patches of its defects, which name the releases that have them
-(``before``, ``at_least``). For C++ there is csrc/framework/paddle_release.h.
+No other module depends on the release, except patches, which name the affected releases (``before``,
+``at_least``). The C++ counterpart is csrc/framework/paddle_release.h.
 
-Nothing but the standard library is imported at first: the build and the virtual NPU read the release before
-paddle may be imported.
+Imports only the standard library at module level, because the build and the virtual NPU read the release
+before paddle may be imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INSTALL = "Install one: `pip install paddlepaddle==3.3.1` (on aarch64 3.2.2 is t
 
 @dataclass(frozen=True)
 class PaddleBuild:
-    """One build of Paddle: its version, such as 3.3.1, and the commit it was built from."""
+    """A build of Paddle: its version, such as 3.3.1, and its commit."""
 
     version: str
     commit: str
@@ -35,13 +35,13 @@ class PaddleBuild:
 
 
 def paddle_folder() -> Path | None:
-    """The folder of the package that ``import paddle`` would import, or None if there is none."""
+    """The folder of the package that ``import paddle`` would import, or None."""
     spec = importlib.util.find_spec("paddle")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 def installed_paddle() -> PaddleBuild:
-    """The Paddle that ``import paddle`` would import, read from its files; SetupError if there is none."""
+    """The build that ``import paddle`` would import, from its files. Raises SetupError if there is none."""
     folder = paddle_folder()
     if folder is None:
         raise SetupError("paddlepaddle is not installed for this Python.", how_to_build())
@@ -49,7 +49,7 @@ def installed_paddle() -> PaddleBuild:
 
 
 def build_in(folder: Path) -> PaddleBuild:
-    """The build of the package ``paddle`` in ``folder``; SetupError if its files do not say it."""
+    """The build of the package ``paddle`` in ``folder``. Raises SetupError if its files do not tell."""
     version_file = folder / "version" / "__init__.py"
     try:
         text = version_file.read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def build_in(folder: Path) -> PaddleBuild:
 
 
 def number(version: str) -> tuple[int, int, int]:
-    """3.2.2 and 3.2.2+cpu as (3, 2, 2); SetupError for what is not a supported release, such as 3.0.0rc1."""
+    """(3, 2, 2) for 3.2.2 and 3.2.2+cpu. Raises SetupError for an unsupported version, such as 3.0.0rc1."""
     parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?(?:\+.*)?", version)
     found = tuple(map(int, parts.groups())) if parts else (0, 0, 0)
     if not OLDEST <= found < BEYOND:
@@ -76,12 +76,12 @@ def number(version: str) -> tuple[int, int, int]:
 
 @functools.cache
 def installed_number() -> tuple[int, int, int]:
-    """The release that ``import paddle`` imports, such as (3, 3, 1)."""
+    """The release of the installed Paddle, such as (3, 3, 1)."""
     return number(installed_paddle().version)
 
 
 def at_least(*release: int) -> bool:
-    """Whether the installed Paddle is this release or a later one: ``at_least(3, 1)``."""
+    """Whether the installed Paddle is this release or later: ``at_least(3, 1)``."""
     return installed_number() >= release
 
 
@@ -90,13 +90,13 @@ def before(*release: int) -> bool:
     return not at_least(*release)
 
 
-# ---- what differs, in the order of the releases that brought it ------------------------------------------
+# ---- differences, ordered by the release that introduced them ------------------------------------------
 
 
 def max_memory_allocated(device: str) -> int:
-    """The most bytes that tensors on ``device``, such as "npu:1", have taken so far.
+    """The peak number of bytes allocated by tensors on ``device``, such as "npu:1".
 
-    paddle.device.max_memory_allocated is of 3.2 and later, for custom devices.
+    paddle.device.max_memory_allocated supports custom devices since 3.2.
     """
     import paddle
 
@@ -110,7 +110,7 @@ def _id_of(device: str) -> int:
 
 
 def update_op_proto() -> None:
-    """Has Paddle read the operators anew that were registered since. Before 3.2 it takes no argument."""
+    """Makes Paddle reload the operators that were registered since. Before 3.2 it takes no argument."""
     from paddle.base.framework import OpProtoHolder
 
     update = OpProtoHolder.instance().update_op_proto
@@ -118,7 +118,7 @@ def update_op_proto() -> None:
 
 
 def matmul_into(out, x, y, transpose_y: bool) -> None:
-    """Computes x y, or x times y transposed, into ``out``: before 3.2, which takes one, by a copy."""
+    """Computes x y, or x y^T, into ``out``. Before 3.2, matmul has no ``out``, and the result is copied."""
     import paddle
 
     if at_least(3, 2):
@@ -128,9 +128,9 @@ def matmul_into(out, x, y, transpose_y: bool) -> None:
 
 
 def allow_float32_gradients(parameters) -> None:
-    """Has low-precision parameters take gradients in float32, as they do by themselves since 3.3.
+    """Allows float32 gradients of low-precision parameters, which Paddle does by default since 3.3.
 
-    Before, a gradient can be replaced only by one of its own dtype, so those that are there are cast.
+    Before, a gradient can only be replaced by one of its own dtype, so existing gradients are cast.
     """
     if before(3, 3):
         from paddle.base import core
@@ -139,8 +139,10 @@ def allow_float32_gradients(parameters) -> None:
 
 
 def drop_gradient(parameter) -> None:
-    """Leaves ``parameter`` without a gradient. Before 3.3 ``grad`` cannot be set to None; what clears it
-    keeps its dtype, which does no harm where that is the one of the gradient to come.
+    """Removes the gradient of ``parameter``.
+
+    Before 3.3 ``grad`` cannot be set to None. ``clear_gradient`` keeps its dtype, which is harmless if the
+    next gradient has the same dtype.
     """
     if at_least(3, 3):
         parameter.grad = None
@@ -149,24 +151,24 @@ def drop_gradient(parameter) -> None:
 
 
 def parameter_recorder():
-    """The module that keeps what a capture has met, which lies elsewhere since 3.3."""
+    """The module that records the parameters of captured programs. It moved in 3.3."""
     where = "dy2static" if at_least(3, 3) else "pir_dy2static"
     return importlib.import_module(f"paddle.jit.{where}.parameter_recorder")
 
 
 def swiglu(x, y=None):
-    """silu(x) * y, or of the halves of x: Paddle's operator, public since 3.3, in paddle.incubate before."""
+    """Paddle's swiglu operator, in paddle.nn.functional since 3.3 and in paddle.incubate before."""
     import paddle
 
     home = paddle.nn.functional if at_least(3, 3) else paddle.incubate.nn.functional
     return home.swiglu(x, y)
 
 
-# Tensors without elements, which kernels of 3.0 refuse or lose.
+# Empty tensors, which kernels of 3.0 refuse or mishandle.
 
 
 def concat(tensors):
-    """paddle.concat along axis 0. 3.0 gives tensors without elements no gradient, and refuses only those."""
+    """paddle.concat along axis 0. 3.0 gives empty tensors no gradient, and refuses a list of only such."""
     import paddle
 
     if at_least(3, 1) or all(0 not in tensor.shape for tensor in tensors):
@@ -176,12 +178,12 @@ def concat(tensors):
     joined = paddle.concat(full) if full else empty.pop()
     for tensor in empty:
         if not tensor.stop_gradient:
-            joined = joined + tensor.sum()  # 0, and the tensor takes part in the graph
+            joined = joined + tensor.sum()  # adds 0 and keeps the tensor in the graph
     return joined
 
 
 def halves(tensor):
-    """The two halves along the last dimension. 3.0 crashes in the gradient of a split without elements."""
+    """The two halves along the last dimension. 3.0 crashes in the gradient of a split of an empty tensor."""
     import paddle
 
     if before(3, 1) and 0 in tensor.shape:
@@ -191,7 +193,7 @@ def halves(tensor):
 
 
 def counts_of(indices, bins: int):
-    """How often each of 0 to ``bins`` - 1 is in ``indices``, [bins] of int64. 3.0 has no result for none."""
+    """The count of each of 0 to ``bins`` - 1 in ``indices``, int64 [bins]. 3.0 fails on empty indices."""
     import paddle
 
     if before(3, 1) and 0 in indices.shape:
@@ -200,12 +202,12 @@ def counts_of(indices, bins: int):
 
 
 def min_tokens() -> int:
-    """How many tokens fused_moe and linear_cross_entropy need: 3.0 crashes in the gradients of none."""
+    """The minimum number of tokens of fused_moe and linear_cross_entropy: 3.0 crashes in gradients of 0."""
     return 0 if at_least(3, 1) else 1
 
 
 def check_min_tokens(operator: str, tensor) -> None:
-    """ValueError if ``tensor`` has no tokens where ``min_tokens`` are needed."""
+    """Raises ValueError if ``tensor`` has fewer tokens than ``min_tokens``."""
     if min_tokens() > 0 and 0 in tensor.shape:
         raise ValueError(
             f"{operator}: there are no tokens; accepted from Paddle 3.1 on: 3.0 crashes in their gradients."

@@ -1,11 +1,11 @@
-"""How far every backend is from the truth: ``python -m paddle_fused.parity [--json FILE]``.
+"""The numerical error of every backend: ``python -m paddle_fused.parity [--json FILE]``.
 
-Every case of every operator runs on every backend, device and dtype. The truth of an output is the case's
-float64 golden; that of a gradient the composed operator in float64. The yardstick is the composed operator in
-the same precision: a backend passes if its largest error is at most twice the yardstick's plus one rounding
-of the largest value. No yardstick excuses more than ``CEILING``. Of a case of few numbers the yardstick may
-be small by chance, which depends on how the processor sums: a backend that is beyond it is held against the
-largest of the yardsticks of several draws.
+Every case of every operator runs on every backend, device and dtype. The reference of an output is the case's
+float64 golden, that of a gradient the composed operator in float64. The baseline is the composed operator in
+the same precision: a backend passes if its largest error is at most twice the baseline's plus one rounding of
+the largest value, and never more than ``CEILING``. In a case of few numbers the baseline's error may be small
+by chance, which depends on the processor's order of summation: a backend beyond it is compared with the
+largest baseline error of several random draws.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 DRAWS = 5
 
-# Half the distance from 1 to the next number: the largest relative error of one rounding.
+# Half the distance from 1 to the next number: the maximum relative error of one rounding.
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-# The largest error that passes whatever the yardstick is, in units in the last place of the largest value.
+# The largest error that passes with any baseline, in units in the last place of the largest value.
 CEILING = {"float64": 16, "float32": 16, "bfloat16": 4, "float16": 4}
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """One output or gradient against its truth.
+    """The error of one output or gradient.
 
-    ``max_error``: largest absolute difference. ``allowed``: the bound it must keep. ``ratio``: max_error over
-    the same-precision baseline's error plus one rounding. ``cosine``: of the angle between result and truth.
-    ``ulp``: max_error in units in the last place of the largest true value.
+    ``max_error``: largest absolute difference. ``allowed``: its bound. ``ratio``: max_error over
+    the same-precision baseline's error plus one rounding. ``cosine``: of the angle between result and
+    reference. ``ulp``: max_error in units in the last place of the largest reference value.
     """
 
     max_error: float
@@ -75,7 +75,7 @@ def _as_it_is(given):
 
 
 class Case:
-    """A case in one dtype: its rounded arrays, its truth, and the errors of the composed operator."""
+    """A case in one dtype: its rounded arrays, its reference, and the errors of the composed operator."""
 
     def __init__(self, case, dtype: str, seed: int = 0):
         import numpy as np
@@ -94,59 +94,60 @@ class Case:
         self.truth = {f"output {i}": np.asarray(output) for i, output in enumerate(outputs)}
         computed = self.compute("composed", "cpu", "float64")
         self.truth |= {name: computed[name] for name in computed if name.startswith("gradient")}
-        self._yardsticks: dict[str, dict[str, float]] = {}
+        self._baselines: dict[str, dict[str, float]] = {}
 
     def measure(self, backend: str, device: str) -> dict[str, Accuracy]:
-        """Every tensor of ``backend`` against the truth; BackendError if it refuses."""
+        """The accuracy of every tensor of ``backend``. Raises BackendError if it declines."""
         computed = self.compute(backend, device, self.dtype)
-        for yardstick in (self._yardstick, self._yardstick_of_draws):
-            errors = yardstick(device)
+        for baseline in (self._baseline, self._baseline_of_draws):
+            errors = baseline(device)
             found = {name: self._accuracy(name, value, errors[name]) for name, value in computed.items()}
             if all(accuracy.passed for accuracy in found.values()):
                 break
         return found
 
-    def _yardstick(self, device: str) -> dict[str, float]:
-        # Paddle's CPU kernels have no 16-bit types: there the yardstick is taken on the npu.
+    def _baseline(self, device: str) -> dict[str, float]:
+        # Paddle's CPU kernels have no 16-bit types: there the baseline runs on the npu.
         where = device if self.dtype == "float32" else "npu"
-        if where not in self._yardsticks:
+        if where not in self._baselines:
             computed = self.compute("composed", where, self.dtype)
-            self._yardsticks[where] = {name: _largest(computed[name] - self.truth[name]) for name in computed}
-        return self._yardsticks[where]
+            self._baselines[where] = {name: _largest(computed[name] - self.truth[name]) for name in computed}
+        return self._baselines[where]
 
-    def _yardstick_of_draws(self, device: str) -> dict[str, float]:
-        """The largest of DRAWS draws, each in parts of the largest true value."""
+    def _baseline_of_draws(self, device: str) -> dict[str, float]:
+        """The largest baseline error of DRAWS draws, each relative to the largest reference value."""
         shares: dict[str, float] = {}
         for seed in range(DRAWS):
             drawn = Case(self.case, self.dtype, seed)
-            for name, error in drawn._yardstick(device).items():
+            for name, error in drawn._baseline(device).items():
                 largest = _largest(drawn.truth[name])
                 shares[name] = max(shares.get(name, 0.0), error / largest if largest else 0.0)
         return {name: share * _largest(self.truth[name]) for name, share in shares.items()}
 
     def bounds_of_draws(self, device: str) -> dict[str, float]:
-        """How far from the truth each tensor may be on ``device``, by the yardstick of several draws."""
+        """The error bound of each tensor on ``device``, by the baseline errors of several draws."""
         rounding = ROUNDING[self.dtype]
         return {
-            name: 2 * yardstick + rounding * _largest(self.truth[name])
-            for name, yardstick in self._yardstick_of_draws(device).items()
+            name: 2 * baseline + rounding * _largest(self.truth[name])
+            for name, baseline in self._baseline_of_draws(device).items()
         }
 
-    def _accuracy(self, name: str, value, yardstick: float) -> Accuracy:
+    def _accuracy(self, name: str, value, baseline: float) -> Accuracy:
         import numpy as np
 
         truth = self.truth[name]
         assert value.shape == truth.shape, f"{self.case}: {name} has shape {value.shape}, not {truth.shape}"
         error, largest = _largest(value - truth), _largest(truth)
         rounding = ROUNDING[self.dtype] * largest
-        # A gradient that cancels is as exact as the terms of its sum, which are of the size of what comes in.
+        # A gradient with cancellation is as exact as the terms of its sum, which have the size of the output
+        # gradients.
         scale = max(largest, *map(_largest, self.output_gradients)) if "gradient" in name else largest
         ceiling = CEILING[self.dtype] * 2 * ROUNDING[self.dtype] * scale
         norms = np.linalg.norm(value) * np.linalg.norm(truth)
         return Accuracy(
             max_error=error,
-            allowed=min(2 * yardstick + rounding, ceiling),
-            ratio=error / (yardstick + rounding) if error else 0.0,
+            allowed=min(2 * baseline + rounding, ceiling),
+            ratio=error / (baseline + rounding) if error else 0.0,
             cosine=float(np.vdot(value, truth) / norms) if norms else 1.0,
             ulp=error / (2 * rounding) if error else 0.0,
         )
@@ -164,8 +165,8 @@ class Case:
     def compute(self, backend: str, device: str, dtype: str, wrap=_as_it_is, arrange=_as_it_is) -> dict:
         """Outputs and gradients by name, float64 arrays, computed by ``backend`` on ``device`` in ``dtype``.
 
-        ``wrap`` is applied to the function that is called (such as ``paddle.jit.to_static``), ``arrange`` to
-        every tensor (such as a view of the same values that is not contiguous).
+        ``wrap`` is applied to the called function (such as ``paddle.jit.to_static``), ``arrange`` to every
+        tensor (such as a non-contiguous view of the same values).
         """
         import numpy as np
         import paddle
@@ -203,7 +204,7 @@ class Case:
 
 
 def _carrier(dtype: str) -> str:
-    # numpy has no bfloat16; float32 holds every value that has been rounded to it.
+    # numpy has no bfloat16; float32 represents all of its values.
     return "float64" if dtype == "float64" else "float32"
 
 
@@ -221,14 +222,14 @@ def _largest(array) -> float:
 
 
 def all_pairs(operators: Collection[str] = ()) -> Iterator[tuple[OpCase, str]]:
-    """Every case with every dtype of it, of all ``operators`` or of those named."""
+    """Every case with each of its dtypes, of ``operators`` or of all."""
     for name in operators or registry.operators():
         for case in registry.find(name).cases():
             yield from ((case, dtype) for dtype in case.dtypes)
 
 
 def measured(prepared: Case, backend: str, device: str) -> Result:
-    """What ``backend`` makes of a case on ``device``."""
+    """The Result of a case on ``backend`` and ``device``."""
     from .dispatch import BackendError, reset_what_ran, what_ran
 
     tensors, refused, mode = {}, None, ""
@@ -243,7 +244,7 @@ def measured(prepared: Case, backend: str, device: str) -> Result:
 
 
 def measure_all(operators: Collection[str] = ()) -> Iterator[Result]:
-    """Yields a Result for every case, dtype, backend and device, of all ``operators`` or of those named."""
+    """Yields a Result for every case, dtype, backend and device, of ``operators`` or of all."""
     from .dispatch import BACKENDS
 
     for case, dtype in all_pairs(operators):
@@ -281,7 +282,7 @@ def main(argv: list[str]) -> int:
 
 
 def line_of(result: Result) -> str:
-    """One line for people."""
+    """A Result as one line of text."""
     head = f"{result.operator:24} {result.backend:8} {result.device} {result.dtype:8} {result.case}"
     if result.refused is not None:
         return f"{head}: refused, {result.refused}"
@@ -293,7 +294,7 @@ def line_of(result: Result) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Where the figures come from."""
+    """The environment of the measurements."""
     import platform
 
     import paddle
@@ -307,9 +308,9 @@ def environment() -> dict[str, str]:
 
 
 def use_an_npu() -> None:
-    """Activates the virtual NPU, unless another plugin is chosen. To be called before paddle is imported.
+    """Activates the virtual NPU, unless another plugin is chosen. Call it before importing paddle.
 
-    Ends a program on which the virtual NPU cannot be had, with the sentence that says why.
+    Exits with the reason if the virtual NPU is not available.
     """
     os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log of loading plugins: errors only
     if not os.environ.get("CUSTOM_DEVICE_ROOT"):

@@ -2,13 +2,13 @@
 
     from paddle_fused import virtual_npu
 
-    virtual_npu.activate()  # first: Paddle looks for device plugins once, while it is being imported
+    virtual_npu.activate()  # first: Paddle searches for device plugins only while it is being imported
     import paddle
 
     paddle.set_device("npu:0")
 
-Programs that know nothing of it run through ``python -m paddle_fused.virtual_npu SCRIPT ARGS...``; child
-processes get it from ``environment()``. The variables that configure it are in ``settings``.
+Unmodified programs run with ``python -m paddle_fused.virtual_npu SCRIPT ARGS...``; child processes get it
+from ``environment()``. ``settings`` has the environment variables that configure it.
 """
 
 from ..paddle_release import paddle_folder

@@ -1,11 +1,10 @@
-"""Runs an unmodified Paddle program on the virtual NPU, or prints the environment that does.
+"""Runs an unmodified Paddle program on the virtual NPU, or prints the required environment.
 
-The interpreter replaces itself by a new one in that environment instead of running the program inside this
-module, so ``sys.argv``, ``sys.path``, ``__main__``, tracebacks, signals and the exit code are the program's
-own.
+The interpreter replaces itself by a new one in that environment, so ``sys.argv``, ``sys.path``, ``__main__``,
+tracebacks, signals and the exit code are the program's own.
 
-Paddle logs half a dozen INFO lines about every plugin it loads; the environment leaves them out, unless the
-user has chosen what Paddle logs.
+Paddle logs half a dozen INFO lines for every plugin that it loads. The environment suppresses them, unless
+the user configured Paddle's logging.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def export_lines(variables: dict[str, str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Replaces this process by the program; returns an exit code only when there is nothing to run."""
+    """Replaces this process by the program. Returns an exit code only if there is nothing to run."""
     if not arguments:
         print(USAGE, file=sys.stderr, end="")
         return 2
@@ -56,8 +55,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--env"]:
         print(export_lines(variables))
         return 0
-    # -O, -W, -X and the like, that this interpreter was started with; multiprocessing hands them on in the
-    # same way.
+    # The options of this interpreter, such as -O, -W and -X; multiprocessing passes them on in the same way.
     options = subprocess._args_from_interpreter_flags()
     os.execve(sys.executable, [sys.executable, *options, *arguments], {**os.environ, **variables})
 

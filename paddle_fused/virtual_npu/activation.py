@@ -1,9 +1,9 @@
-"""Puts the virtual NPU where Paddle looks for device plugins, in this process and in those it starts.
+"""Makes the virtual NPU Paddle's device plugin, in this process and in its children.
 
-Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` while it is being imported, and never again.
+Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is being imported.
 ``import paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not
-needed: PaddleNLP loads the plugin a second time by its bare file name, and the dynamic loader answers with
-the library of that soname that is loaded already.
+needed: PaddleNLP loads the plugin again by its bare file name, and the dynamic loader returns the library
+with that soname that is already loaded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from .settings import cann_level, check_settings, device_count
 def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLDER) -> dict[str, str]:
     """The variables that give a child process the virtual NPU, to be added to its environment ``base``.
 
-    ``base`` supplies the PYTHONPATH that is kept behind the supplied package, and the settings, which are
-    checked. Raises what ``activate`` raises, except for a paddle that is imported already: a child imports
-    its own.
+    The PYTHONPATH of ``base`` is kept, after the supplied package; its settings are checked. Raises what
+    ``activate`` raises, except if paddle is already imported: a child imports its own.
     """
     check_settings(base)
     check_fits(plugin)
@@ -32,22 +31,21 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
     return {
         "CUSTOM_DEVICE_ROOT": str(plugin),
         "PYTHONPATH": os.pathsep.join([str(SITE_FOLDER), *search_path]),
-        # Written out even when it is the default, so that the supplied package needs to know no default of
-        # its own.
+        # Set even if it is the default, so that the supplied package needs no default of its own.
         "VIRTUAL_NPU_CANN": cann_level(base),
         **patch_variables(base),
     }
 
 
 def activate(plugin: Path = PLUGIN_FOLDER) -> None:
-    """Makes Paddle's device type ``npu`` the virtual NPU, in this process and in those that it starts.
+    """Makes Paddle's device type ``npu`` the virtual NPU, in this process and in its children.
 
-    To be called before paddle is imported; calling it again does nothing. Unless VIRTUAL_NPU_QUIET=1, the
-    process that turns it on says so in one line on stderr; processes that inherit it do not repeat the line.
+    Call it before importing paddle. Further calls do nothing. Prints one line to stderr, unless
+    VIRTUAL_NPU_QUIET=1; processes that inherit the virtual NPU do not repeat it.
 
-    Raises RuntimeError if paddle is imported already, if the plugin is not built or was built for another
-    Paddle, and ValueError for a VIRTUAL_NPU_* variable that is unknown, and for one of the plugin's variables
-    (see ``settings``) with a value that it does not accept.
+    Raises RuntimeError if paddle is already imported, or if the plugin is not built or was built for another
+    Paddle. Raises ValueError for an unknown VIRTUAL_NPU_* variable, and for an invalid value of one of the
+    plugin's variables (see ``settings``).
     """
     if "paddle" in sys.modules:
         if loaded_plugin() is not None:
@@ -61,14 +59,14 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
     variables = environment(plugin=plugin)
     os.environ.update(variables)
     if str(SITE_FOLDER) not in sys.path:
-        # Where PYTHONPATH would have put it: behind the script's folder and before everything installed.
+        # The position that PYTHONPATH would give it: after the script's folder, before installed packages.
         sys.path.insert(0 if getattr(sys.flags, "safe_path", False) else 1, str(SITE_FOLDER))
     if not inherited and os.environ.get("VIRTUAL_NPU_QUIET") != "1":
         print(banner(), file=sys.stderr, flush=True)
 
 
 def deactivate() -> None:
-    """Undoes ``activate`` for this process and those it will start; RuntimeError once paddle is imported."""
+    """Undoes ``activate``, also for future children. Raises RuntimeError once paddle is imported with it."""
     if "paddle" in sys.modules and loaded_plugin() is not None:
         raise RuntimeError("paddle is imported with the virtual NPU; only a new process can leave it out.")
     if _is_chosen():
@@ -82,24 +80,24 @@ def deactivate() -> None:
 
 
 def is_active() -> bool:
-    """Whether ``npu`` is the virtual NPU here: already, if paddle is imported, else as soon as it is."""
+    """Whether ``npu`` is the virtual NPU in this process, or will be once paddle is imported."""
     return loaded_plugin() is not None if "paddle" in sys.modules else _is_chosen()
 
 
 def loaded_plugin() -> ctypes.CDLL | None:
-    """The plugin's library if this process has loaded it, else None."""
+    """The plugin's library if this process has loaded it, otherwise None."""
     if not _is_chosen():
         return None
     try:
         return ctypes.CDLL(
             str(Path(os.environ["CUSTOM_DEVICE_ROOT"]) / LIBRARY), os.RTLD_NOLOAD | os.RTLD_LAZY
         )
-    except OSError:  # the loader's answer to RTLD_NOLOAD when the library is not loaded
+    except OSError:  # RTLD_NOLOAD: the library is not loaded
         return None
 
 
 def banner() -> str:
-    """The line that says what this is, so that nobody takes it for a card."""
+    """The line that identifies the virtual NPU, so that it is not mistaken for a card."""
     last = device_count() - 1
     devices = "npu:0" if last == 0 else f"npu:0 to npu:{last}"
     return (
@@ -114,6 +112,6 @@ def _is_chosen() -> bool:
 
 
 def _search_path(environ: Mapping[str, str]) -> list[str]:
-    # An empty PYTHONPATH means none, but an empty entry among others means the working folder: keep those.
+    # An empty PYTHONPATH has no entries, but an empty entry among others is the working folder: keep those.
     text = environ.get("PYTHONPATH", "")
     return text.split(os.pathsep) if text else []

@@ -1,4 +1,4 @@
-"""How long this process has communicated, and how much of that has held the program up."""
+"""The communication time of this process, and how much of it blocked the program."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from .activation import loaded_plugin
 
 
 class CommunicationTime(NamedTuple):
-    """Seconds since the start, over all collectives and transfers of all groups of processes.
+    """Seconds since the start, summed over all collectives and transfers of all process groups.
 
-    ``busy``: from their beginning, when their input is there, to their end; the wait for ranks that are late
-    is part of it, and groups that communicate at the same time count each. ``exposed``: in which a thread of
-    the program waited for them, or carried them out itself.
+    ``busy``: from the start of an operation, when its input is ready, to its end, including the wait for late
+    ranks. Concurrent operations of different groups each count. ``exposed``: the time that a thread of the
+    program waited for communication, or executed it.
     """
 
     busy: float
     exposed: float
 
     def since(self, earlier: CommunicationTime) -> CommunicationTime:
-        """What has been added since ``earlier``."""
+        """The time added since ``earlier``."""
         return CommunicationTime(self.busy - earlier.busy, self.exposed - earlier.exposed)
 
 
 def communication_time() -> CommunicationTime:
-    """The times so far; zeros where the virtual NPU is not loaded."""
+    """The times so far; zeros if the virtual NPU is not loaded."""
     plugin = loaded_plugin()
     busy, exposed = ctypes.c_double(), ctypes.c_double()
     if plugin is not None:

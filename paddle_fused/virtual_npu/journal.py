@@ -1,4 +1,4 @@
-"""Dry runs, and the journal of what the device was asked to do (VIRTUAL_NPU_DRY, VIRTUAL_NPU_JOURNAL)."""
+"""Dry runs and the journal of the device (VIRTUAL_NPU_DRY, VIRTUAL_NPU_JOURNAL)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .activation import is_active, loaded_plugin
 
 
 def is_dry() -> bool:
-    """Whether the device accounts for what it is asked to do and computes none of it."""
+    """Whether the device only accounts for operations, without computing them."""
     return os.environ.get("VIRTUAL_NPU_DRY") == "1" and is_active()
 
 
 def journal_file() -> Path | None:
-    """The file of this process's journal; None if none is kept. Of several ranks each has its own."""
+    """The journal of this process, or None. Each of several ranks has its own file."""
     name = os.environ.get("VIRTUAL_NPU_JOURNAL")
     if not name or not is_active():
         return None
@@ -23,14 +23,14 @@ def journal_file() -> Path | None:
 
 
 def mark_journal(text: str) -> None:
-    """Write a mark into the journal, such as "step 1 begins"; nothing where none is kept."""
+    """Writes a mark such as "step 1 begins" into the journal, if there is one."""
     plugin = loaded_plugin()
     if plugin is not None and journal_file() is not None:
         plugin.virtual_npu_journal_mark(text.encode())
 
 
 def flush_journal() -> None:
-    """Have all lines so far in the file."""
+    """Writes all buffered lines to the file."""
     plugin = loaded_plugin()
     if plugin is not None:
         plugin.virtual_npu_journal_flush()

@@ -1,6 +1,6 @@
-"""Patches of defects of stock Paddle that the virtual NPU would inherit.
+"""Patches for defects of stock Paddle that the virtual NPU would inherit.
 
-They work through the environment, because they must be in force when paddle is imported.
+They set environment variables, because they must be in effect when paddle is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
-# MKL 2019's numbers of its code paths, the fastest first, and what a CPU must have for it.
+# MKL 2019's code path numbers, the fastest first, and the CPU features that they need.
 MKL_CODE_PATHS = {
     "7": {"fma", "avx2", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"},
     "5": {"fma", "avx2"},
@@ -18,15 +18,15 @@ MKL_CODE_PATHS = {
 
 
 def patch_variables(base: Mapping[str, str], cpu_description: Path = CPU_DESCRIPTION) -> dict[str, str]:
-    """The variables to set in the environment ``base``; one that the user has set keeps its value."""
+    """The variables to set in the environment ``base``. Variables that the user has set keep their values."""
     return {name: base.get(name, value) for name, value in _mkl_code_path(cpu_description).items()}
 
 
 def _mkl_code_path(cpu_description: Path) -> dict[str, str]:
-    """The wheel of Paddle 3.3 bundles MKL 2019, which on a CPU that is not Intel's takes its SSE2 path.
+    """Paddle 3.3's wheel bundles MKL 2019, which uses its SSE2 path on CPUs that are not from Intel.
 
-    A float32 matmul is then three to eight times slower than the machine allows. The variable, which that MKL
-    still reads, selects the AVX2 or the AVX-512 path; a machine without AVX2 keeps the other.
+    A float32 matmul is then three to eight times slower than the machine allows. The variable, which this MKL
+    still reads, selects the AVX2 or AVX-512 path. Machines without AVX2 keep the default.
     """
     try:
         text = cpu_description.read_text()

@@ -1,4 +1,4 @@
-"""What Paddle's profiler records on the virtual NPU, beyond what Paddle can ask for."""
+"""Options of the virtual NPU for Paddle's profiler that Paddle has no interface for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from .activation import loaded_plugin
 
 
 def record_call_sites(on: bool) -> None:
-    """Whether profiles say at which line of the program each kernel was called; off at first.
+    """Whether profiles record the line of the program that called each kernel. Off by default.
 
-    Each kernel of a profile costs a few microseconds more with it. RuntimeError if the plugin is not loaded.
+    Adds a few microseconds to each profiled kernel. Raises RuntimeError if the plugin is not loaded.
     """
     plugin = loaded_plugin()
     if plugin is None:

@@ -1,4 +1,4 @@
-"""The record of the kernels that ran on the virtual NPU, and where a card would have run them."""
+"""The record of the kernels that ran on the virtual NPU, and where a card would run them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Placement = Literal["npu", "host", "aicpu"]
 
 
 class KernelRecord(NamedTuple):
-    """How often one kernel ran for one dtype.
+    """The number of calls of one kernel with one dtype.
 
-    ``placement`` is where paddle-custom-npu would run it: ``npu`` on the card's cores, ``aicpu`` on the
-    card's slow control processor (float64), ``host`` on the host's CPU, because the plugin for the card has
-    no such kernel.
+    ``placement``: where paddle-custom-npu would run it. ``npu``: on the card's cores; ``aicpu``: on the
+    card's slow control processor (float64); ``host``: on the host's CPU, because the plugin for cards has no
+    such kernel.
     """
 
     name: str
@@ -32,11 +32,11 @@ class KernelRecord(NamedTuple):
 
 
 class HostFallback(NamedTuple):
-    """A kernel that a card would not run on its cores, at the moment that it is called.
+    """A call of a kernel that a card would not run on its cores.
 
-    ``dtype`` and ``shape`` are those of the tensor that is the cause: the largest float64 (complex128) one
-    among the kernel's arguments, else the largest one of the kernel's own dtype (None if it has none).
-    ``born``: the kernel makes the float64 tensor from other dtypes.
+    ``dtype`` and ``shape``: of the tensor that causes it, the largest float64 (complex128) argument,
+    otherwise the largest of the kernel's own dtype (None if there is none). ``born``: the kernel creates the
+    float64 tensor from other dtypes.
     """
 
     kernel: str
@@ -47,14 +47,14 @@ class HostFallback(NamedTuple):
 
 
 def kernel_record() -> list[KernelRecord]:
-    """What ran since the start or the last reset; RuntimeError if the plugin is not loaded."""
+    """The kernels since the start or the last reset. Raises RuntimeError if the plugin is not loaded."""
     function = _plugin().virtual_npu_kernel_record
     function.restype = ctypes.c_char_p
     return [KernelRecord(*row) for row in json.loads(function().decode())]
 
 
 def reset_kernel_record() -> None:
-    """Empties the record; RuntimeError if the plugin is not loaded."""
+    """Clears the record. Raises RuntimeError if the plugin is not loaded."""
     function = _plugin().virtual_npu_reset_kernel_record
     function.restype = None
     function()
@@ -62,15 +62,15 @@ def reset_kernel_record() -> None:
 
 @contextlib.contextmanager
 def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[None]:
-    """While in force, ``observer`` is called with every kernel that a card would not run on its cores.
+    """Calls ``observer`` in the block for every kernel that a card would not run on its cores.
 
-    It is called on the thread that calls the kernel, before the kernel runs, and must not use Paddle: it may
-    look at the Python stack. What it returns says whether the kernel is refused, which Paddle raises as
-    NotImplementedError. Of nested watches, the innermost is told. What the observer raises refuses the kernel
-    and is raised again at the end. RuntimeError if the plugin is not loaded.
+    It is called on the thread that calls the kernel, before the kernel runs. It must not use Paddle, but may
+    inspect the Python stack. If it returns True the kernel is refused, and Paddle raises NotImplementedError.
+    Of nested watches, only the innermost is called. An exception from the observer refuses the kernel and is
+    raised again at the end of the block. Raises RuntimeError if the plugin is not loaded.
     """
     watching = _Watching(observer)
-    listed = weakref.ref(watching)  # a watch that nobody has ended goes with its last reference
+    listed = weakref.ref(watching)  # a watch that was never ended disappears with its last reference
     _watches.append(listed)
     _observe(_callback())
     try:
@@ -84,7 +84,7 @@ def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[N
 
 
 class _Watching:
-    """One watch, and what its observer has raised."""
+    """A watch, and the exceptions of its observer."""
 
     def __init__(self, observer: Callable[[HostFallback], bool]):
         self.observer = observer
@@ -103,7 +103,7 @@ _watches: list[weakref.ref[_Watching]] = []
 
 @functools.cache
 def _callback():
-    """The one function that the plugin calls. It is kept: the plugin may call it at any time."""
+    """The function that the plugin calls. It is kept alive, because the plugin may call it at any time."""
     kind = ctypes.CFUNCTYPE(
         ctypes.c_int,
         *[ctypes.c_char_p] * 4,
@@ -112,7 +112,7 @@ def _callback():
         ctypes.c_int,
     )
 
-    def tell(kernel, _, placement, dtype, dims, rank, born) -> int:
+    def report(kernel, _, placement, dtype, dims, rank, born) -> int:
         watching = _watches[-1]() if _watches else None
         if watching is None:
             return 0
@@ -120,7 +120,7 @@ def _callback():
         fallback = HostFallback(kernel.decode(), placement.decode(), dtype.decode(), shape, bool(born))
         return int(watching.refuses(fallback))
 
-    return kind(tell)
+    return kind(report)
 
 
 def _observe(callback) -> None:
@@ -130,7 +130,7 @@ def _observe(callback) -> None:
 
 
 def placement(kernel: str, dtype: str) -> Placement:
-    """Where a card runs the kernel for the dtype; "host" where ``card_dtypes`` lacks that dtype."""
+    """Where a card runs the kernel with this dtype; "host" if ``card_dtypes`` lacks the dtype."""
     if dtype not in card_dtypes(kernel):
         return "host"
     wide = dtype in ("float64", "complex128")
@@ -138,17 +138,17 @@ def placement(kernel: str, dtype: str) -> Placement:
 
 
 def card_dtypes(kernel: str) -> tuple[str, ...]:
-    """The dtypes for which paddle-custom-npu, or Paddle itself for any custom device, has the kernel."""
+    """The dtypes of the kernel in paddle-custom-npu, or in Paddle itself for any custom device."""
     return tuple(sorted({*_table("npu_kernels").get(kernel, ()), *registered_dtypes("").get(kernel, ())}))
 
 
 @functools.cache
 def registered_dtypes(*devices: str) -> dict[str, set[str]]:
-    """The dtypes for which Paddle has a kernel of each name for these device types.
+    """The dtypes of every kernel that Paddle has for these device types, by kernel.
 
-    "" stands for kernels of Paddle itself that serve every custom device; releases differ in them.
+    "" means Paddle's own kernels for all custom devices, which differ between releases.
     """
-    from paddle.base import core  # not before the plugin is in force
+    from paddle.base import core  # not before the plugin is active
 
     kernels = core._get_all_register_op_kernels("phi")
     found: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""The rings of static programs: their collectives need a context, which Paddle's wheel does not make."""
+"""The rings of static programs: their collectives need a context that Paddle's wheel does not create."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from .activation import loaded_plugin
 
 
 def prepare_ring(ring: str, device: int) -> None:
-    """Lets the collectives of ``ring`` run in the compute stream of ``npu:device``.
+    """Makes the collectives of ``ring`` run in the compute stream of ``npu:device``.
 
-    The communicator must exist. ValueError if it does not, or if the virtual NPU is not loaded.
+    Raises ValueError if the communicator does not exist, or if the virtual NPU is not loaded.
     """
     plugin = loaded_plugin()
     if plugin is None:

@@ -1,7 +1,7 @@
-"""The environment variables of the plugin: what each accepts, its default, and what it does.
+"""The environment variables of the plugin: accepted values, defaults and meaning.
 
-They are checked here, before the plugin is loaded, because a wrong value is easier to explain in Python; the
-plugin reads the same variables from the environment. An empty value counts as none.
+They are checked here, before the plugin is loaded, because Python explains a wrong value more easily. The
+plugin reads the same variables from the environment. An empty value counts as unset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_DEVICES = 16  # Paddle keeps memory statistics for device ids 0 to 15 only
 
 @dataclass(frozen=True)
 class Setting:
-    """One variable. ``accepts`` finishes the sentence "it accepts ..."; ``is_valid`` judges a value."""
+    """A variable. ``accepts`` completes the sentence "it accepts ..."; ``is_valid`` checks a value."""
 
     meaning: str
     default: str
@@ -127,7 +127,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def check_settings(environ: Mapping[str, str] = os.environ) -> None:
-    """Raises ValueError for an unknown ``VIRTUAL_NPU_*`` name or a value that its setting does not accept."""
+    """Raises ValueError for an unknown ``VIRTUAL_NPU_*`` variable or an invalid value."""
     for name in sorted(environ):
         if not name.startswith(PREFIX) and name not in SETTINGS:
             continue
@@ -147,12 +147,12 @@ def check_settings(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def cann_level(environ: Mapping[str, str] = os.environ) -> str:
-    """The CANN level that is emulated, such as 8.0.RC2."""
+    """The emulated CANN level, such as 8.0.RC2."""
     return _value("VIRTUAL_NPU_CANN", environ)
 
 
 def device_count(environ: Mapping[str, str] = os.environ) -> int:
-    """The number of virtual devices that the environment asks for; ValueError if it is out of range."""
+    """The number of virtual devices. Raises ValueError if it is out of range."""
     check_settings(environ)
     return int(_value("VIRTUAL_NPU_DEVICES", environ))
 

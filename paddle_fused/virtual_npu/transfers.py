@@ -1,4 +1,4 @@
-"""What this process has sent to others: by resharding in dygraph, and by the collectives of programs."""
+"""The communication of this process: resharding in dygraph, and collectives of programs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .activation import loaded_plugin
 
 
 class Transfer(NamedTuple):
-    """``calls`` calls of the collective ``kind`` among ``processes``, each given a tensor of ``shape``.
+    """``calls`` calls of the collective ``kind`` among ``processes``, each with a tensor of ``shape``.
 
-    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast (at its root), reduce (elsewhere
-    than at its root) or send.
+    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast (on its root), reduce (on all
+    ranks but its root) or send.
     """
 
     kind: str
@@ -23,9 +23,9 @@ class Transfer(NamedTuple):
 
 
 def transfers() -> list[Transfer]:
-    """All since the start or the last ``reset_transfers``; none where the virtual NPU is not loaded.
+    """All transfers since the start or the last ``reset_transfers``; empty without the virtual NPU.
 
-    Those of ``paddle.distributed``'s own functions (``all_reduce``, fleet's layers) are not among them.
+    Calls of ``paddle.distributed``'s own functions (``all_reduce``, fleet's layers) are not included.
     """
     plugin = loaded_plugin()
     if plugin is None:
@@ -43,7 +43,7 @@ def transfers() -> list[Transfer]:
 
 
 def reset_transfers() -> None:
-    """Empties the record."""
+    """Clears the record."""
     plugin = loaded_plugin()
     if plugin is not None:
         plugin.virtual_npu_reset_transfers()

@@ -1,7 +1,7 @@
-"""What paddle-custom-npu installs under this name, supplied for the virtual NPU: an emulation, not a card.
+"""The package that paddle-custom-npu installs, supplied for the virtual NPU: an emulation, not a card.
 
-It stands on ``sys.path`` only while the virtual NPU is active, and depends on nothing but Paddle and the
-environment that ``paddle_fused.virtual_npu`` sets, so that it works in every child process.
+It is on ``sys.path`` only while the virtual NPU is active. It depends only on Paddle and the environment that
+``paddle_fused.virtual_npu`` sets, so that it works in every child process.
 """
 
 from . import npu

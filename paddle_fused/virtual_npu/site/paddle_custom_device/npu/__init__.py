@@ -1,8 +1,7 @@
 """``paddle_custom_device.npu`` as the virtual NPU supplies it: the operators of its plugin, and its version.
 
-Attributes: ``full_version`` (the Paddle that the plugin belongs to, marked ``+virtual``), ``cann_version``
-(the CANN level that is emulated, VIRTUAL_NPU_CANN), ``git_commit_id`` and ``custom_op_git_commit_id`` (there
-are none to give).
+Attributes: ``full_version`` (that of the plugin's Paddle, with ``+virtual``), ``cann_version`` (the emulated
+CANN level, VIRTUAL_NPU_CANN), ``git_commit_id`` and ``custom_op_git_commit_id`` (not commits, but a text).
 """
 
 import os
@@ -21,10 +20,10 @@ __all__ = ["version", *ops.__all__]
 
 
 def version() -> dict[str, str]:
-    """Prints and returns version, commit, custom_op commit and cann, the keys that paddle-custom-npu gives.
+    """Prints and returns version, commit, custom_op commit and cann, with paddle-custom-npu's keys.
 
-    It says that this is the virtual NPU: the version ends in ``+virtual``, and the commits say so in words.
-    ``cann`` is the level that is emulated; no CANN is installed or used.
+    It identifies the virtual NPU: the version ends in ``+virtual``, and the commits are a text that says so.
+    ``cann`` is the emulated level; no CANN is installed or used.
     """
     fields = {
         "version": full_version,

@@ -1,7 +1,7 @@
-"""One Python function for each operator of the plugin, working in dygraph and in static graphs.
+"""One Python function for each operator of the plugin, for dygraph and static graphs.
 
-Paddle's own generator for custom operators writes them from what the plugin registered: names of inputs and
-attributes in lower case, in the order of the registration, outputs as one tensor or a list.
+Paddle's generator for custom operators writes them from the plugin's registrations: inputs and attributes in
+lower case, in the order of the registration; outputs as one tensor or a list.
 """
 
 import os
@@ -13,8 +13,7 @@ LIBRARY = "libpaddle-custom-npu.so"
 
 
 def _is_custom(operator: str) -> bool:
-    # Paddle has no list of custom operators. This look-up knows the forward operators among them and refuses
-    # the rest.
+    # Paddle has no list of custom operators. This look-up succeeds for forward custom operators only.
     try:
         core.eager._get_custom_operator_inplace_map(operator)
     except RuntimeError:
@@ -23,7 +22,7 @@ def _is_custom(operator: str) -> bool:
 
 
 def _register() -> list[str]:
-    """Registers the plugin's operators if nobody has, and returns the names of all custom operators."""
+    """Registers the plugin's operators, if necessary, and returns the names of all custom operators."""
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     if "npu" not in core.get_all_custom_device_type() or not os.path.isfile(os.path.join(root, LIBRARY)):
         raise ImportError(
@@ -31,7 +30,7 @@ def _register() -> list[str]:
             "paddle_fused.virtual_npu.activate() before importing paddle, or run the program through "
             "`python -m paddle_fused.virtual_npu`."
         )
-    # Paddle's answer leaves out what somebody, such as PaddleNLP, has registered already: hence the look-up.
+    # Paddle's result omits operators that others, such as PaddleNLP, registered before: hence the look-up.
     extension_utils.load_op_meta_info_and_register_op(os.path.join(root, LIBRARY))
     return sorted(filter(_is_custom, core.get_all_op_names()))
 

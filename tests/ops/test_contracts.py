@@ -1,4 +1,4 @@
-"""Every rule of ``paddle_fused.contracts`` is broken by a real call, which answers in the rule's words.
+"""Every rule of ``paddle_fused.contracts`` is broken by a real call, which raises the rule's message.
 
 And the rules' other forms: the sentences for dispatchers, the CANN level, the page of the documentation.
 """

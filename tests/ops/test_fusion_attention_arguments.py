@@ -1,4 +1,4 @@
-"""npu_fusion_attention's arguments: which forms they have, and errors in its own names."""
+"""npu_fusion_attention's arguments: accepted forms, and errors with its own names."""
 
 import numpy as np
 import paddle

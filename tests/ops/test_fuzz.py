@@ -1,4 +1,4 @@
-"""Random calls of every operator, in other processes than this one: no crash, nothing wrong."""
+"""Random calls of every operator, in separate processes: no crash, no wrong result."""
 
 import pytest
 

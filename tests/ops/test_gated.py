@@ -1,4 +1,4 @@
-"""Gated activations: what the cases of tests/ops/test_operator_cases.py leave out: views, bad input, dim."""
+"""Gated activations beyond the cases of tests/ops/test_operator_cases.py: views, bad input, dim."""
 
 import numpy as np
 import paddle

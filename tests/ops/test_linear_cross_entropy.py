@@ -165,7 +165,7 @@ def test_a_loss_of_one_statistic_alone_is_refused():
 
 
 def many_logits(transpose_weight=False):
-    """So many that their gradient is formed with the loss, in more than one piece."""
+    """Large enough that the gradient is computed with the loss, in more than one chunk."""
     hidden, weight, labels = inputs((321,), 35, 20000)
     if transpose_weight:
         weight = weight.detach().t().contiguous()
@@ -175,7 +175,7 @@ def many_logits(transpose_weight=False):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_graph_that_is_kept_gives_its_gradients_again(reduction):
-    """What a backward gives away is the caller's: it may be changed before the next one."""
+    """The gradients of a backward belong to the caller, who may change them before the next one."""
     hidden, weight, labels = many_logits()
     with use_backend("native", strict=True):
         loss = linear_cross_entropy(hidden, weight, labels, reduction=reduction)
@@ -272,7 +272,7 @@ def test_the_logits_are_never_held_as_a_whole(backend, share, run_program):
 
 @pytest.mark.slow
 def test_the_composition_for_a_card_consists_of_the_card_s_kernels(run_python, tmp_path):
-    """Every case, one of them in twenty chunks, where nothing runs on npu tensors that a card has not."""
+    """Every case, one of them in twenty chunks, with kernels that a card has only."""
     file = tmp_path / "parity.json"
     done = run_python(
         *("-m", "paddle_fused.parity", "linear_cross_entropy", "--json", file), VIRTUAL_NPU_STRICT="1"

@@ -1,4 +1,4 @@
-"""What holds for the host kernels of every operator, case by case and bit by bit."""
+"""Properties of the host kernels of every operator: case by case, bit by bit."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def _computed(case, **options):
-    """Outputs and gradients of the host kernels on the CPU place; skips a case that they refuse."""
+    """Outputs and gradients of the host kernels on the CPU place. Skips a case that they refuse."""
     dtype = case.dtypes[-1]
     try:
         return Case(case, dtype).compute("native", "cpu", dtype, **options)

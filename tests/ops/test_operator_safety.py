@@ -1,4 +1,4 @@
-"""No call of a host operator, however wrong, reads memory that is not its own or ends the process."""
+"""No invalid call of a host operator reads foreign memory or ends the process."""
 
 import numpy as np
 import paddle
@@ -28,7 +28,7 @@ def _nothing_for_none(argument):
 
 
 def host_calls(operator) -> dict[str, tuple[list, list]]:
-    """The host operators that the cases of ``operator`` call, by name: tensors and attributes of a call."""
+    """The host operators that the cases of ``operator`` call: tensors and attributes of a call, by name."""
     calls = {}
 
     def call(name, *arguments):
@@ -64,7 +64,7 @@ every_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda opera
 
 
 def _fresh(tensors):
-    """The same values, apart from what has computed them."""
+    """The same values, detached from the graph that computed them."""
     fresh = [tensor.detach().clone() for tensor in tensors]
     for tensor, like in zip(fresh, tensors, strict=True):
         tensor.stop_gradient = like.stop_gradient
@@ -164,7 +164,7 @@ print("{operator}", outcome(call), outcome(paddle.jit.to_static(call, full_graph
 
 @pytest.mark.slow
 def test_a_wrong_captured_program_is_refused_when_it_runs(run_program, on_cpu):
-    """As in dygraph. In a process of its own, which Paddle ends if shape inference throws."""
+    """As in dygraph, in a separate process, which Paddle ends if shape inference throws."""
     calls = {
         name: CAPTURED_CALL.format(operator=name, count=len(tensors), attributes=attributes)
         for operator in OPERATORS

@@ -1,4 +1,4 @@
-"""The bounds of ``paddle_fused.parity``: an error beyond the ceiling fails, whatever the yardstick is."""
+"""The bounds of ``paddle_fused.parity``: an error beyond the ceiling fails with any baseline."""
 
 import math
 
@@ -10,7 +10,7 @@ from paddle_fused.parity import CEILING, ROUNDING, Case
 
 
 def scaled(factor: float) -> OpCase:
-    """x * x whose every backend, and so the yardstick, is wrong by ``factor`` in the dtype under test."""
+    """x * x on backends that are all, like the baseline, wrong by ``factor`` in the dtype under test."""
 
     def call(tensors):
         x = tensors["x"]

@@ -1,4 +1,4 @@
-"""Every case of every operator in other processes: on narrower instructions, and on what a card has."""
+"""Every case of every operator in separate processes: narrower instruction sets, a card's kernels."""
 
 import json
 
@@ -12,7 +12,7 @@ OPERATORS = sorted(registry.operators())
 
 @pytest.fixture(scope="module")
 def parity(run_python, tmp_path_factory):
-    """A function that runs ``python -m paddle_fused.parity``: its results, all of which are accurate."""
+    """A function that runs ``python -m paddle_fused.parity`` and returns its results, all accurate."""
 
     def run(**variables):
         file = tmp_path_factory.mktemp("parity") / "parity.json"
@@ -31,7 +31,7 @@ def test_narrower_instruction_sets(isa, parity):
 
 
 def test_the_kernels_of_a_card_are_enough(parity):
-    """Nothing runs on npu tensors that a card with the public plugin has not."""
+    """Only kernels that a card with the public plugin has run on npu tensors."""
     results = parity(VIRTUAL_NPU_STRICT="1")
     for dtype in ("bfloat16", "float16"):  # float32 is not for attention
         ran = {row["operator"] for row in results if row["dtype"] == dtype and _ran(row, "ascend", "npu")}

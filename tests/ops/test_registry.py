@@ -1,4 +1,4 @@
-"""The registrations of the operators: complete, and what follows them agrees."""
+"""The registrations of the operators are complete, and everything derived from them agrees."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""rotary_mul and apply_rotary: what the cases of tests/ops/test_operator_cases.py leave out."""
+"""rotary_mul and apply_rotary, beyond the cases of tests/ops/test_operator_cases.py."""
 
 import numpy as np
 import paddle
@@ -17,7 +17,7 @@ def random(*shape, seed=0, gradient=True):
 
 
 def results(x, cos, sin, mode):
-    """The output and the gradients of the tensors that want one, as arrays."""
+    """The output and the requested gradients, as arrays."""
     out = rotary_mul(x, cos, sin, mode)
     inputs = [tensor for tensor in (x, cos, sin) if not tensor.stop_gradient]
     return [t.numpy() for t in (out, *paddle.grad([(out * out * out).sum()], inputs))]
@@ -62,7 +62,7 @@ def test_no_elements(shape):
 
 
 def test_the_sum_for_one_row_of_angles_does_not_lose_digits():
-    """Two million terms of one sign: in float32 one after the other they would be 1e-3 away."""
+    """Two million terms of one sign: added one by one in float32 they would be off by 1e-3."""
     x = paddle.full([1, 1 << 20, 1, 2], 0.1)
     cos, sin = (random(1, 1, 1, 2, seed=seed) for seed in (1, 2))
     with use_backend("native", strict=True):

@@ -1,4 +1,4 @@
-"""What follows from an operator's rule: which dimension of each tensor an axis of a mesh splits."""
+"""Layouts from sharding rules: which dimension of each tensor a mesh axis shards."""
 
 import math
 

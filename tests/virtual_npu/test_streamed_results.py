@@ -1,4 +1,4 @@
-"""Outputs too large for the last cache pass by it: their bits are those of small calls, whose outputs do not.
+"""Outputs too large for the last-level cache bypass it; their bits are those of small calls, which do not.
 
 The large call reads and writes a tensor at least, which together fill the largest cache that Linux knows of;
 no more is taken, since some servers' caches hold half a gigabyte. The small ones have its rows.
@@ -18,7 +18,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
 def last_cache() -> int:
-    """Bytes of the largest cache, 32 MiB where nobody knows; 16 MiB a core at most (kernels/cache.cc)."""
+    """Bytes of the largest cache: 32 MiB if unknown, at most 16 MiB per core (kernels/cache.cc)."""
     sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
     largest = max((int(size[:-1]) * UNITS[size[-1]] for size in sizes), default=32 << 20)
     return min(largest, (os.cpu_count() or 1) << 24)

@@ -1,4 +1,4 @@
-"""Calls of ``pf_flash_attention``, its truth in float64, and the same composed of plain Paddle operators.
+"""Calls of ``pf_flash_attention``, its float64 reference, and a composition of plain Paddle operators.
 
 Shapes: B batch, S sequence, T tokens, N heads, D head size, Dv value's; q query side, k key side. Tensors are
 written as [B, S, N, D] and turned into the operator's layouts. A key is visible where the enumerated ``keep``
@@ -78,7 +78,7 @@ def enumerated(mode: int, sq: int, skv: int, pre=FAR, next=FAR, prefix=0) -> np.
 
 @dataclass
 class Case:
-    """One call with [B, S, N, D] tensors. ``bias`` and ``mask`` are shapes, or None."""
+    """A call with [B, S, N, D] tensors. ``bias`` and ``mask`` are shapes, or None."""
 
     b: int
     sq: int
@@ -171,7 +171,7 @@ def truth(case: Case, arrays: dict, factor=1.0) -> list[np.ndarray]:
 
 
 def composed(case: Case, tensors: dict) -> list:
-    """The same by plain Paddle operators, each rounding to the tensors' precision."""
+    """The same with plain Paddle operators, each rounding to the tensors' precision."""
     differentiable = {name: x.detach() for name, x in tensors.items() if name not in ("mask", "out_grad")}
     for x in differentiable.values():
         x.stop_gradient = False
@@ -191,11 +191,11 @@ def composed(case: Case, tensors: dict) -> list:
 
 
 def lengths(*ends):
-    """Where sequences end, as the operator takes it."""
+    """The cumulative lengths in the form of the operator."""
     return paddle.to_tensor(ends, dtype="int64")
 
 
 def tensors(*shapes, dtype="float32", seed=0):
-    """Random ones on the device."""
+    """Random tensors on the device."""
     random = np.random.default_rng(seed)
     return [npu(random.standard_normal(shape), dtype) for shape in shapes]

@@ -1,4 +1,4 @@
-"""Random masks with the shapes they fit, for hypothesis, and what a plan computes by CANN's modes."""
+"""Hypothesis strategies for masks and their shapes, and what a plan computes by CANN's modes."""
 
 from itertools import pairwise
 
@@ -83,7 +83,7 @@ def packed_masks(draw):
 
 
 def block_diagonal(blocks, query_len, key_len):
-    """The matrices ``blocks``, True = hidden, along the diagonal; everything else is hidden."""
+    """A matrix with ``blocks`` (True = hidden) along the diagonal; everything else is hidden."""
     whole, row, column = np.ones((query_len, key_len), bool), 0, 0
     for block in blocks:
         whole[row : row + block.shape[0], column : column + block.shape[1]] = block
@@ -121,7 +121,7 @@ def hidden_by_plan(plan, shapes):
 
 
 def hidden_by_mask(mask, shapes):
-    """What the oracle hides, in the same form."""
+    """What the reference hides, in the same form."""
     if shapes.layout != "TND":
         hidden = mask.to_dense(shapes.query_len, shapes.key_len)
         heads = hidden.shape[1] if hidden.ndim == 4 else 1

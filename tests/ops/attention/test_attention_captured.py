@@ -1,4 +1,4 @@
-"""flash_attention inside captured programs: lengths that are not known, masks and lengths that are values."""
+"""flash_attention in captured programs: unknown lengths, and masks and lengths that are program values."""
 
 import numpy as np
 import paddle
@@ -82,7 +82,7 @@ def test_composed_needs_the_lengths_of_a_mask():
 
 @every_backend
 def test_a_mask_that_is_a_value(backend, device):
-    """Its values cannot be looked at, so that queries which see nothing give zeros."""
+    """Its values cannot be read, so queries that see no key give zeros."""
     hidden = np.random.default_rng(0).random((6, 9)) < 0.4
     hidden[2] = True
     program = captured_with(lambda q, k, v, hidden: flash_attention(q, k, v, masks.dense(hidden)))
@@ -147,7 +147,7 @@ def twice(q):
 
 @every_backend
 def test_equal_calls_drop_differently(backend, device):
-    """Paddle computes one of two equal operators, unless they draw from random numbers of their own."""
+    """Paddle merges two equal operators, unless each has its own random numbers."""
     (q,) = inputs(device, random_batch("BSND", (64, 64))[:1])
     q.stop_gradient = False
     results = []

@@ -1,4 +1,4 @@
-"""flash_attention where the device that is set is not the tensors', and what its statistics are to a loss."""
+"""flash_attention with a current device other than the tensors', and its statistics in a loss."""
 
 import numpy as np
 import paddle

@@ -1,4 +1,4 @@
-"""The attention kernels, through ``pf_flash_attention``: accurate in every form, the same on any threads."""
+"""The attention kernels, through ``pf_flash_attention``: accurate in every form, independent of threads."""
 
 from pathlib import Path
 
@@ -108,7 +108,7 @@ def test_threads_and_places_give_the_same_bits(name):
 
 
 def test_hidden_keys_leak_nothing():
-    """A key outside of the band changes no bit of what the queries give that do not see it."""
+    """A key outside of the band changes no bit of the outputs of queries that do not see it."""
     case = Case(1, 200, 200, 2, 2, 16, 16, mode=4, pre=30, next=0)
     tensors = tensors_of(case, "float32")
     before = case.run(tensors)
@@ -124,7 +124,7 @@ def test_hidden_keys_leak_nothing():
 
 
 def test_rows_whose_bias_hides_everything():
-    """-inf takes keys out as a band does; the lowest finite number hides them as a mask does."""
+    """-inf removes keys like a band; the lowest finite number hides them like a mask."""
     case = Case(1, 70, 70, 1, 1, 8, 8, bias=(1, 1, 70, 70), scale=1.0)
     tensors = tensors_of(case, "float32")
     bias = tensors["bias"].numpy()
@@ -165,7 +165,7 @@ def test_dropout_of_the_gradients_is_that_of_the_output():
 
 
 def test_tiles_outside_of_the_band_are_not_computed():
-    """Not a number times zero is not a number: had such a tile been computed, the results would show it."""
+    """NaN times zero is NaN: if such a tile were computed, the results would show it."""
     case = Case(1, 1024, 1024, 1, 1, 16, 16, mode=4, pre=60, next=0)
     clean = case.run(tensors_of(case, "float32"))
     near, far = slice(640, 1024), slice(0, 512)  # no query in `near` sees a key in `far`

@@ -1,4 +1,4 @@
-"""Nothing leaks: a hidden token changes nothing, bit for bit, and a visible one does; forward and gradients.
+"""No leaks: a hidden token changes no bit, a visible one does, in forward and gradients.
 
 One key and its value are replaced. Queries that do not see it must keep their output and their gradient;
 queries that see it must not. Then one query's loss is taken away: keys that it does not see keep their
@@ -46,7 +46,7 @@ def results(call, arrays, weight, dtype, device):
 
 
 def check_leakage(call, arrays, visible, dtype, device):
-    """``visible``: bool [B, Sq, Skv]; tensors [B, S, N, D]. Keys and queries are tried in turn."""
+    """``visible``: bool [B, Sq, Skv]; tensors [B, S, N, D]. Changes keys and queries one by one."""
     random = np.random.default_rng(7)
     weight = random.standard_normal(arrays[0].shape)
     before = results(call, arrays, weight, dtype, device)

@@ -1,4 +1,4 @@
-"""What ``pf_flash_attention`` may read: missing inputs, gradients of other shapes, seeds, huge scores."""
+"""The inputs of ``pf_flash_attention``: missing ones, gradients of other shapes, seeds, huge scores."""
 
 import numpy as np
 import paddle
@@ -94,7 +94,7 @@ def test_dropout_on_a_mesh_draws_a_seed_for_all():
 
 
 def test_scores_below_those_of_hidden_keys_still_count():
-    """Where every score is that far below zero the keys are averaged; where one is not it is chosen."""
+    """If all scores are that far below zero, the keys are averaged; if one is not, it is selected."""
     q, k, v = qkv()
     huge, tiny = paddle.full([2, 6, 4, 8], 1e19), paddle.full([2, 9, 4, 8], -1e19)
     out, _, softmax_sum, _ = attend(huge, tiny * 3, v, scale=1.0)

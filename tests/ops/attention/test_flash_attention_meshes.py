@@ -1,4 +1,4 @@
-"""``flash_attention`` on tensors that are split: which dimensions stay split, and how gradients lie.
+"""``flash_attention`` on distributed tensors: which dimensions stay sharded, and the placements of gradients.
 
 The mesh has one process, where every part is the whole: what is computed cannot depend on the split.
 """
@@ -41,7 +41,7 @@ SPLITS = {
 
 
 def split(x, *placements):
-    """``x``, a leaf of its own, on a mesh of one process with an axis for each placement."""
+    """``x`` as a leaf on a mesh of one process with an axis for each placement."""
     mesh = dist.ProcessMesh(
         np.zeros([1] * len(placements), int), [f"axis {i}" for i in range(len(placements))]
     )

@@ -53,7 +53,7 @@ def check(call, dense_call, arrays, what):
 
 
 def full_mask_of(mode, lengths, prefix):
-    """What goes with modes 0, 1 and 5, which take any mask; the mode hides more."""
+    """The mask of modes 0, 1 and 5, which accept any mask; the mode hides more."""
     if mode == 0:
         return own_mask(2, 1, *lengths)
     if mode == 1:
@@ -161,7 +161,7 @@ def test_all_that_torch_npu_returns():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_huge_scores_choose_one_key(dtype):
-    """Scores differ by more than exp holds: no NaN, and no gradient but that of the value."""
+    """Scores differ by more than exp's range: no NaN, and only value has a gradient."""
     huge = 1e4 if dtype == "float16" else 1e30
     random = np.random.default_rng(0)
     q, v = random.standard_normal((2, 1, 20, 2, 8))

@@ -1,4 +1,4 @@
-"""Mask intents, their oracle, and that every plan of the compiler means what the mask says and is legal."""
+"""Mask intents and their reference; every plan of the compiler is valid and equals the mask."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One step of AdamW, as npu_apply_fused_adamw_v2 answers."""
+"""A step of AdamW: npu_apply_fused_adamw_v2."""
 
 import paddle
 

@@ -31,7 +31,7 @@ def lists(x=((3, 4),), weight=((2, 4, 5),), groups=(1, 3), dtype="float32", **ke
 
 
 def double(*shape):
-    """In a dtype that the public functions have and CANN has not."""
+    """In a dtype that the public functions support, but not CANN."""
     return paddle.zeros(shape, "float64")
 
 

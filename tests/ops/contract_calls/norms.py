@@ -1,4 +1,4 @@
-"""Of rms_norm, add_rms_norm, dropout_add_layer_norm and dropout_add_rms_norm."""
+"""Calls of rms_norm, add_rms_norm, dropout_add_layer_norm and dropout_add_rms_norm."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The operators of the plugin, as the virtual NPU answers them."""
+"""Calls of the plugin's operators on the virtual NPU."""
 
 import functools
 import socket
@@ -35,7 +35,7 @@ def masked(*shape, dtype="bool", **keywords):
 
 
 def wide(heads=1, head_dim=1, tokens=1, batch=1):
-    """Too large in one respect; the tensor is a view of one number, so that it takes no memory."""
+    """Too large in one dimension; the tensor is an expanded number, which takes no memory."""
     return paddle.zeros([1, 1, 1, 1]).astype("bfloat16").expand([batch, tokens, heads, head_dim])
 
 
@@ -90,7 +90,7 @@ def fused_rope(query=(2, 8, 4, 64), angles=None, dtype="float32", angles_dtype=N
 
 @functools.cache
 def domain(number=0):
-    """The name of a communication domain of this process alone."""
+    """The name of a communication domain of this process only."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -106,7 +106,7 @@ kept = []  # a domain ends with its group
 
 
 def fused(operator, x1=(8, 256), x2=(256, 16), bias=None, dtype="bfloat16", x2_dtype=None, **settings):
-    """x1 and x2 are views of one number, so that they take no memory."""
+    """x1 and x2 are expanded numbers, which take no memory."""
     tensors = [
         paddle.zeros([1]).astype(each).expand(shape) for shape, each in ((x1, dtype), (x2, x2_dtype or dtype))
     ]

@@ -1,4 +1,4 @@
-"""Rotary position embedding, as the public functions answer."""
+"""Rotary position embedding: the public functions."""
 
 import paddle
 
@@ -7,7 +7,7 @@ from paddle_fused.compat import npu_rotary_mul
 
 
 def one(*shape, dtype="float32"):
-    """A tensor of one number, so that a large one takes no memory."""
+    """An expanded number: a large tensor that takes no memory."""
     return paddle.ones([1] * len(shape), dtype).expand(shape)
 
 

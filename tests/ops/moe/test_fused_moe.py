@@ -48,7 +48,7 @@ def test_wrong_arguments_of_the_layer(change, words):
 
 
 def _train(backend: str, dtype: str, steps: int = 30) -> list[float]:
-    """A layer with its router learns a fixed mapping; the loss of every step."""
+    """Trains a layer and its router on a fixed mapping; returns the loss of every step."""
     random = np.random.default_rng(0)
 
     def parameter(*shape):
@@ -91,7 +91,7 @@ def test_training_in_16_bits_reaches_the_loss_of_32():
 @pytest.mark.slow
 @pytest.mark.parametrize("instructions", ["SSE4_2", pytest.param("AVX2", marks=pytest.mark.slow)])
 def test_as_accurate_as_composed_however_mkl_sums(run_python, instructions):
-    """The yardstick sums with MKL, in another order on each kind of processor."""
+    """The baseline sums with MKL, whose order depends on the processor."""
     environment = {"PADDLE_FUSED_ISA": "baseline", "MKL_ENABLE_INSTRUCTIONS": instructions}
     result = run_python("-m", "paddle_fused.parity", "fused_moe", **environment)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""What mixtures of experts are made of, beyond the cases: documents, properties, wrong arguments."""
+"""The mixture-of-experts operators beyond their cases: documents, properties, wrong arguments."""
 
 import re
 
@@ -95,7 +95,7 @@ def test_a_dropped_row_is_nothing_even_if_its_weight_is_infinite(device):
 
 
 def test_rows_of_other_groups_do_not_matter_in_a_captured_composition():
-    """The sizes of groups are not known there, and every group multiplies all rows."""
+    """Group sizes are unknown there, and every group multiplies all rows."""
     paddle.set_device("cpu")
     x, weight = paddle.ones([4, 2]), paddle.ones([2, 2, 3])
     x[3] = float("nan")

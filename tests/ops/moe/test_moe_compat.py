@@ -1,4 +1,4 @@
-"""torch_npu's operators of mixtures of experts: every way to group lists of tensors."""
+"""torch_npu's mixture-of-experts operators: every way to group lists of tensors."""
 
 import inspect
 
@@ -73,7 +73,7 @@ def test_as_many_x_as_weights(split_item, group_list):
 
 @pytest.mark.parametrize(("group_list", "group_list_type"), [(ENDS, 0), (SIZES, 1)])
 def test_groups_of_depth_make_the_gradient_of_a_weight(group_list, group_list_type):
-    """As the functions for autograd in LLaMA-Factory and MindSpeed call it in their backward pass."""
+    """As the autograd functions of LLaMA-Factory and MindSpeed call it in their backward pass."""
     x, weight, dout = _random(5, 4), _random(3, 4, 6), _random(5, 6)
     groups = {"group_list": paddle.to_tensor(group_list), "group_list_type": group_list_type}
     (grouped_matmul(x, weight, *groups.values()) * dout).sum().backward()

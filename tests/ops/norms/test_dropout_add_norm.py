@@ -1,4 +1,4 @@
-"""The dropout of dropout_add_layer_norm and dropout_add_rms_norm, and what they return."""
+"""Dropout and return values of dropout_add_layer_norm and dropout_add_rms_norm."""
 
 import numpy as np
 import paddle
@@ -18,7 +18,7 @@ everywhere = pytest.mark.parametrize(("backend", "place"), WHERE)
 
 
 def mask_of(norm, shape, dropout, place="cpu", seed=None, **options):
-    """The mask of one call on ones."""
+    """The mask of a call with inputs of ones."""
     paddle.set_device("npu:0" if place == "npu" else "cpu")
     if seed is not None:
         paddle.seed(seed)
@@ -79,7 +79,7 @@ def test_nothing_is_dropped_at_0_nor_outside_of_training_and_everything_at_1(nor
 @every_norm
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_one_mask_in_both_passes(norm, backend, place, dtype):
-    """Outputs and gradients equal those without dropout of an x0 that the mask has been multiplied to."""
+    """Outputs and gradients equal those of a call without dropout on x0 times the mask."""
     t = tensors(norm, (6, 5, 41), dtype, place)
     is_rms, dropout = norm == "dropout_add_rms_norm", 0.3
     operator = getattr(paddle_fused, norm)

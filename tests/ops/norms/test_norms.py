@@ -1,4 +1,4 @@
-"""rms_norm, add_rms_norm, dropout_add_layer_norm and dropout_add_rms_norm: what their cases do not cover."""
+"""rms_norm, add_rms_norm, dropout_add_layer_norm and dropout_add_rms_norm, beyond their cases."""
 
 import numpy as np
 import paddle
@@ -125,7 +125,7 @@ def test_no_tensor():
 
 
 def test_host_operators_refuse_what_would_read_other_memory():
-    """Called by their own names, past the public functions' checks."""
+    """The host operators are called directly, without the public functions' checks."""
     run = native.call
     x, weight = paddle.ones([4, 8]), paddle.ones([8])
     names = ("x0", "residual", "weight", "bias", "rowscale", "layerscale", "seed")
@@ -144,7 +144,7 @@ def test_host_operators_refuse_what_would_read_other_memory():
 
 @pytest.mark.parametrize("operator", ["pf_rms_norm", "pf_add_rms_norm", "pf_dropout_add_norm"])
 def test_a_captured_host_operator_refuses_when_it_runs(operator):
-    """Paddle would end the process if the shape inference of the capture threw."""
+    """Paddle would end the process if shape inference threw during capture."""
 
     @paddle.jit.to_static(full_graph=True)
     def program(x, weight):

@@ -1,4 +1,4 @@
-"""What a card with the public plugin would run: strict mode refuses every kernel that it does not have."""
+"""What a card with the public plugin would run: strict mode refuses kernels that it lacks."""
 
 PROGRAM = """
     import paddle, paddle_fused

@@ -1,4 +1,4 @@
-"""Under auto-parallel Paddle's gradient of an operator with two outputs wants the gradients of both."""
+"""Under auto-parallel, Paddle's gradient of an operator with two outputs needs the gradients of both."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""How the tests of FusedAdamW train a parameter, and what is right."""
+"""Training of a parameter in the tests of FusedAdamW, and its reference."""
 
 import numpy as np
 import paddle
@@ -27,7 +27,7 @@ def in_float32(tensor):
 
 
 def weights_of(param, optimizer):
-    """The most exact form of the weights that there is."""
+    """The weights in their highest available precision."""
     return in_float32(optimizer._master_weights.get(param.name, param))
 
 

@@ -15,7 +15,7 @@ MASTER_TOLERANCE = (
 
 
 def exact(seed, scale=1.0):
-    """Random values that float16 and bfloat16 hold exactly."""
+    """Random values that float16 and bfloat16 represent exactly."""
     return np.round(np.random.RandomState(seed).randn(*SHAPE) * 16).clip(-64, 64) / 16 * scale
 
 

@@ -1,4 +1,4 @@
-"""FusedAdamW against the rule in float64 and against paddle.optimizer.AdamW, whose place it takes."""
+"""FusedAdamW against the float64 update rule and against paddle.optimizer.AdamW, which it replaces."""
 
 import numpy as np
 import paddle
@@ -27,14 +27,14 @@ def test_a_hundred_steps_are_nearer_to_float64_than_paddle_s(on_cpu, amsgrad):
 
 
 def test_the_first_step_is_as_exact_as_its_roundings(on_cpu):
-    """The held powers are rounded, and 1 - beta^t would lose digits here; what they stand for does not."""
+    """The stored powers are rounded, and 1 - beta^t would lose digits here; the step count does not."""
     expected = truth(steps=2)
     assert error(train(FusedAdamW, steps=2), expected) <= 4 * 2.0**-24 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("dtype", LOW)
 def test_a_hundred_steps_with_master_weights(device, dtype):
-    """The gradients are exact in 16 bits, so the master weights go the way of float32 weights."""
+    """The gradients are exact in 16 bits, so the master weights equal float32 weights."""
     param, optimizer = trained = train(FusedAdamW, dtype, multi_precision=True)
     bound = error(train(paddle.optimizer.AdamW), truth())
     assert error(trained, truth()) <= 2 * bound
@@ -51,7 +51,7 @@ def test_as_paddle_s_with_master_weights_on_npu(dtype, on_npu):
 @pytest.mark.parametrize("backend", ["native", "composed"])
 @pytest.mark.parametrize("dtype", LOW)
 def test_16_bits_without_master_weights_are_computed_in_float32(on_cpu, dtype, backend):
-    """One step: nothing but the weight itself is rounded to 16 bits."""
+    """One step: only the weight itself is rounded to 16 bits."""
     with use_backend(backend, strict=True):
         param, _ = train(FusedAdamW, dtype, steps=1)
     rounded = paddle.to_tensor(truth(steps=1).astype("float32")).astype(dtype)
@@ -165,7 +165,7 @@ def test_clipping(device, clip):
 
 
 def test_gradients_of_another_dtype(device):
-    """The gradients are exact in 16 bits, so it does not matter which dtype they come in."""
+    """The gradients are exact in 16 bits, so their dtype does not matter."""
     plain = train(FusedAdamW, steps=5)
     for dtype in LOW:
         np.testing.assert_array_equal(

@@ -1,4 +1,4 @@
-"""FusedAdamW's step of many parameters in one call of the host kernels: the same bits as a call for each."""
+"""FusedAdamW's batched step of many parameters: the same bits as one call for each."""
 
 import numpy as np
 import paddle
@@ -26,7 +26,7 @@ def parameters(dtypes):
 
 
 def train(dtypes, one_by_one, monkeypatch):
-    """The parameters' and moments' bits after three steps, and what ran."""
+    """The bits of parameters and moments after three steps, and what ran."""
     if one_by_one:
         monkeypatch.setattr(adamw, "_steps", lambda calls: [adamw.ADAMW(*call) for call in calls])
     params = parameters(dtypes)
@@ -68,7 +68,7 @@ def test_together_as_one_by_one(place, dtypes, monkeypatch):
 
 
 def test_parameters_of_several_backends_in_one_step():
-    """float64 is composed; the others go together."""
+    """float64 runs composed; the others are batched."""
     paddle.set_device("cpu")
     params = parameters(("float32", "float64", "float32", "float64", "float32"))
     before = [parameter.numpy().copy() for parameter in params]

@@ -91,7 +91,7 @@ def test_two_names_of_one_tensor_are_refused(alias, device):
 
 
 def test_neighbours_in_one_buffer_are_tensors_of_their_own(device):
-    """As optimizers that keep all states in one buffer hand them over."""
+    """As optimizers with one buffer for all states pass them."""
     param, grad, m, v = paddle.ones([4, 8]).unbind()
     npu_apply_fused_adamw_v2(param, grad, m, v, None, 1)
     assert (param < 1).all()

@@ -1,4 +1,4 @@
-"""FusedAdamW on parameters and states that are split over two ranks, by the plugin's operator alone."""
+"""FusedAdamW on parameters and states sharded over two ranks, with the plugin's operator only."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""FusedAdamW in a training program: state dicts, loss scaling, captured programs, what is refused."""
+"""FusedAdamW in training programs: state dicts, loss scaling, captured programs, refusals."""
 
 import numpy as np
 import paddle
@@ -51,7 +51,7 @@ def test_a_resumed_run_on_the_host_is_the_same_bit_for_bit(on_cpu):
 
 
 def test_a_changed_beta_is_not_taken_for_another_step(on_cpu):
-    """After 10 steps with beta2 0.99 the held power is no power of 0.95: it is used as it is."""
+    """After 10 steps with beta2 0.99 the stored power is not a power of 0.95: it is used unchanged."""
     param, optimizer = train(FusedAdamW, steps=10, beta2=0.99)
     trained = []
     for cls in (FusedAdamW, paddle.optimizer.AdamW):
@@ -159,7 +159,7 @@ def test_bad_arguments(on_cpu):
 
 
 def test_a_view_is_updated_in_place(on_cpu):
-    """Paddle hands a custom operator a copy of it, so that another backend must take the step."""
+    """Paddle passes a copy of it to a custom operator, so another backend must run the step."""
     moments = paddle.zeros([4, 2])
     param, grad = paddle.ones([4]), paddle.ones([4])
     reset_what_ran()

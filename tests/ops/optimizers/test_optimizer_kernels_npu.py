@@ -108,7 +108,7 @@ def test_sparse_gradients_equal_dense_ones(name, dtype):
 
 @pytest.mark.parametrize("dtype", ("float32", *LOW))
 def test_lazy_adam_leaves_rows_without_gradient_alone(dtype):
-    """Row 3 is looked up twice in the first step, then never: it must not move in the steps after."""
+    """Row 3 is looked up twice in the first step, then never: it must not change afterwards."""
     table = paddle.nn.Embedding(*SHAPE, sparse=True)
     table.weight.set_value(exact(0).astype("float32"))
     table.to(dtype=dtype)

@@ -65,7 +65,7 @@ def test_without_master_weights_one_step_is_rounded_once(name, dtype):
 
 @pytest.mark.parametrize("dtype", LOW)
 def test_float32_gradients_of_16_bit_parameters(dtype):
-    """As amp_master_grad keeps them: what 16 bits cannot hold still reaches the master weights."""
+    """As with amp_master_grad: digits beyond 16 bits still reach the master weights."""
     gradients = [gradient(step) * (1 + 2.0**-13) for step in range(STEPS)]
     param, optimizer = run(lambda p: adamw(p, multi_precision=True), dtype, STEPS, gradients, "float32")
     expected = golden(AdamRule(0.1), gradients)

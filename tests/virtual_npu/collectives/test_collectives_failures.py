@@ -1,4 +1,4 @@
-"""Ranks that do different things or go away: every rank that is left hears of it in time, and why."""
+"""Ranks with mismatched calls, and lost ranks: the remaining ranks get an error in time, with the reason."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def lines_of(function) -> set[int]:
 
 
 def calls_in(error: str) -> dict[int, tuple[str, int]]:
-    """What the error says that each rank called, and at which line of the program."""
+    """The call of each rank, and its line of the program, according to the error."""
     found = re.findall(r"rank (\d) \([^)]*\) called (.*?) at (\S+?):(\d+)[;. ]", error)
     assert {Path(file).name for _, _, file, _ in found} == {PROGRAM.name}
     return {int(rank): (call, int(line)) for rank, call, _, line in found}
@@ -86,7 +86,7 @@ QUICK = ("killed", "stopped")
 
 
 def shared_memory() -> set[str]:
-    """What bears the name of our groups; other programs may come and go there."""
+    """The files of our groups; other programs may create and remove files there."""
     return {name for name in os.listdir("/dev/shm") if "virtual_npu" in name}
 
 

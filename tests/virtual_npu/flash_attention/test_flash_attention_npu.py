@@ -15,7 +15,7 @@ from paddle_fused import virtual_npu
 
 @dataclass
 class Dense:
-    """One call with [B, S, N, D] tensors. ``mask`` names the mask's shape."""
+    """A call with [B, S, N, D] tensors. ``mask`` names the mask's shape."""
 
     b: int
     sq: int

@@ -1,4 +1,4 @@
-"""Averages over ranks, which llm_npu.patches makes possible: a check of values.py."""
+"""Averages over ranks, which llm_npu.patches enables: a check of values.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm_npu import patches
 
 
 def averages(group) -> None:
-    """Without llm_npu.patches there are none where Paddle is built without NCCL."""
+    """Without llm_npu.patches there are no averages if Paddle is built without NCCL."""
     average = dist.ReduceOp.AVG
     for call, problem in ((dist.all_reduce, "nccl_version"), (dist.stream.all_reduce, "Must be Min")):
         try:

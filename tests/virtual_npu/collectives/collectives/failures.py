@@ -1,4 +1,4 @@
-"""Ranks that do different things, or go away: what each rank hears of it.
+"""Ranks with mismatched calls, and lost ranks: the error on each rank.
 
 ``failures.py FOLDER CASE`` writes FOLDER/<rank>.json: the error of each rank, after how many seconds it came,
 and the error of the next call.
@@ -81,14 +81,14 @@ MISMATCHES = {
 
 
 def exchange(group, sent: int) -> None:
-    """Sends so many elements to each rank and expects one from each."""
+    """Sends this many elements to each rank and expects one from each."""
     n = group.nranks
     splits = {"in_split_sizes": [sent] * n, "out_split_sizes": [1] * n}
     dist.alltoall_single(vector(n), vector(sent * n), **splits, group=group)
 
 
 def transfer(group) -> None:
-    """Rank 0 sends other numbers than rank 1 expects; rank 2 is there at the next collective."""
+    """Rank 0 sends other numbers than rank 1 expects; rank 2 is already at the next collective."""
     if dist.get_rank() == 0:
         dist.send(vector(5), 1, group=group)
     elif dist.get_rank() == 1:
@@ -97,7 +97,7 @@ def transfer(group) -> None:
 
 
 def error_of(call) -> dict:
-    """The error of ``call``, the seconds until it came, and the processor's time in seconds."""
+    """The error of ``call``, the seconds until it was raised, and the CPU time in seconds."""
     started, computed = time.monotonic(), time.process_time()
     try:
         call()
@@ -129,7 +129,7 @@ def mismatches(every: list[int]) -> dict:
 
 
 def wait_for_ever(first, second) -> None:
-    """Each rank waits in a collective that another one has not come to."""
+    """Each rank waits in a collective that another rank has not reached."""
     dist.all_reduce(vector(), group=first if dist.get_rank() == 0 else second)
 
 

@@ -1,4 +1,4 @@
-"""What collectives must give, computed with numpy: the terms are added one rank after the other."""
+"""The expected results of collectives, computed with numpy: terms are added in rank order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def values(rank: int, size: int, dtype: str, seed: int = 0) -> np.ndarray:
 
 
 def computed_in(dtype: str) -> str:
-    """16-bit numbers are added in float32."""
+    """16-bit numbers are summed in float32."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
@@ -69,7 +69,7 @@ def array(tensor: paddle.Tensor) -> np.ndarray:
 
 
 def assert_equal(found: paddle.Tensor, expected: np.ndarray) -> None:
-    """Bit by bit, but for products of complex numbers, where numpy may round in another order."""
+    """Bit by bit, except for products of complex numbers, where numpy may round in another order."""
     if expected.dtype.kind == "c":
         np.testing.assert_allclose(array(found), expected, rtol=1e-5, atol=1e-6)
     else:

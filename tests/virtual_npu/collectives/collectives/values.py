@@ -34,7 +34,7 @@ LEAST = 0 if at_least(3, 1) else 1  # rows that all_to_all sends: 3.0 takes no s
 
 
 class Group:
-    """Some ranks, of which this process is one."""
+    """A group of ranks that includes this process."""
 
     def __init__(self, members: list[int]):
         self.members = members
@@ -194,7 +194,7 @@ def send_and_receive(group: Group) -> None:
 
 
 def many_sends(group: Group) -> None:
-    """More than may wait to be received."""
+    """More sends than may be pending."""
     after, before = neighbours(group)
     sent = [tensor(values(dist.get_rank(), 100 + i, "float32", i), "float32") for i in range(150)]
     received = [paddle.empty([100 + i]) for i in range(150)]
@@ -222,7 +222,7 @@ def batches(group: Group) -> None:
 
 
 def batches_in_any_order(group: Group) -> None:
-    """Two sends and two receives of every rank in one step, in an order that each rank has for itself."""
+    """Two sends and two receives of every rank in one step, in a different order on each rank."""
     for size in (3, 2 * CHUNK):
         for round_ in range(4):
             after, before = neighbours(group)
@@ -245,7 +245,7 @@ def batches_in_any_order(group: Group) -> None:
 
 
 def in_flight(group: Group) -> None:
-    """Many collectives under way at once, some on the compute stream; their outputs stay referenced."""
+    """Many concurrent collectives, some on the compute stream; their outputs stay referenced."""
     size = group.size * 50021
     tasks, found, expected = [], [], []
     for i in range(24):
@@ -275,7 +275,7 @@ def in_flight(group: Group) -> None:
 
 
 def empty_tensors(group: Group) -> None:
-    """Paddle itself refuses them, but for two collectives; the group stays as it was."""
+    """Paddle itself refuses them, except for two collectives; the group stays unchanged."""
     nothing = paddle.zeros([0, 4])
     for refused in (
         lambda: dist.all_reduce(nothing, group=group.group),
@@ -322,7 +322,7 @@ def names(group: Group) -> None:
 
 
 def timing_changes_nothing(group: Group) -> None:
-    """The same bits on every rank, whoever comes first: each time another rank has computed before."""
+    """The same bits on every rank, whichever arrives first: each time another rank computes before."""
     for dtype in ("float32", "bfloat16"):
         digests = set()
         for late in range(group.size):

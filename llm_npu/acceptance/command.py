@@ -112,7 +112,7 @@ def _finished(
 
 
 def _run(piece: Piece, job: Job, seconds: float) -> None:
-    """Runs the piece in a process; after each lost check, another process continues behind it."""
+    """Runs the piece in a process; after each lost check, another process continues after it."""
     until = time.monotonic() + seconds
     while True:
         end = process.run(

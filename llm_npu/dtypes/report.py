@@ -144,7 +144,7 @@ def _operator_fix(finding: Finding) -> str:
         narrow = NARROWER[finding.dtype]
         if finding.born:
             return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
-        return f"the float64 comes in from elsewhere: cast it to {narrow} where it is made"
+        return f"the float64 comes from elsewhere: cast it to {narrow} where it is made"
     registered = ", ".join(card_dtypes(finding.name))
     if finding.place == "aicpu":
         return f"cast {finding.dtype} to float32 before this operator"

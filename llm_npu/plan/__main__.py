@@ -92,7 +92,7 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     if options.search:
         for name in SEARCHED:
             if name in given:
-                raise UserError(f"--search looks for --{name} itself; leave one of the two out")
+                raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in given:
             raise UserError("--search needs --global_batch_size: how many samples a step has")
         given["tensor_parallel_degree"] = options.cards  # one replica, compatible with any number of samples

@@ -79,7 +79,7 @@ def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_coun
     """The device that ``name`` means on a machine with ``cards``; nothing is changed.
 
     ``virtual_is_active``: the environment has chosen the virtual NPU already, which is kept unless
-    ``npu:card`` is asked for. ValueError for an unknown name, for an id that no device has, and for
+    ``npu:card`` is asked for. UserError for an unknown name, for an id that no device has, and for
     ``npu:card`` with no card.
     """
     match = re.fullmatch(r"(cpu)|npu:(card)|(virtual_npu|npu)(?::(\d+))?", name, re.ASCII)
@@ -125,7 +125,7 @@ def select(name: str) -> Device:
     To be called before paddle is imported; afterwards only a choice that agrees with the one in force is
     accepted.
 
-    Raises ValueError for a name or an id that cannot be had (see ``decide``) and for a bad variable of the
+    Raises UserError for a name or an id that cannot be had (see ``decide``) and for a bad variable of the
     virtual NPU or of the host's kernels, and RuntimeError if the virtual NPU is not usable or paddle is
     imported with another choice.
     """

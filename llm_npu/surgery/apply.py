@@ -30,7 +30,7 @@ def apply_fused_kernels(
             ``use_fused_swiglu``, ``use_fused_moe``: False leaves the kernel out.
 
     Raises:
-        ValueError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
+        UserError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
     """
     if not isinstance(model, paddle.nn.Layer):
         raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")

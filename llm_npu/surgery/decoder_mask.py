@@ -26,7 +26,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
         start_rows: [B, 1, Skv] or [B, 1, Skv, 1]: the first query that does not see the key any more, on top
             of the causal mask; or None.
 
-    ValueError for anything else.
+    UserError for anything else.
     """
     if isinstance(attention_mask, masks.Mask):
         return attention_mask

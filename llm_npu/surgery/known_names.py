@@ -22,7 +22,7 @@ def scan_all_kernels() -> dict[str, Kernel]:
 def apply_kernel(name: str, model: paddle.nn.Layer) -> paddle.nn.Layer:
     """Adds one kernel, such as ``"npu_fused_rmsnorm"``, to those that ``model`` has; returns the model.
 
-    ValueError for an unknown name, and for a model without a layer that the kernel knows.
+    UserError for an unknown name, and for a model without a layer that the kernel knows.
     """
     apply_fused_kernels(model, [*applied_kernels(model), find(name).name])
     return model

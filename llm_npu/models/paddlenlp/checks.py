@@ -55,7 +55,7 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
 
 
 def check_sizes(family: Family, config, name: str) -> None:
-    """ValueError when the sizes of a ``LlamaConfig``, ``Qwen2Config``, ... do not make a model."""
+    """UserError when the sizes of a ``LlamaConfig``, ``Qwen2Config``, ... do not make a model."""
     for size in (*SIZES, *family.expert_fields):
         value = getattr(config, size)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -83,7 +83,7 @@ def check_sizes(family: Family, config, name: str) -> None:
 
 
 def check_memory(family: Family, config) -> None:
-    """ValueError when the weights are more than the machine's memory: it would be at a standstill first.
+    """UserError if the weights exceed this machine's memory, which would swap until it stands still.
 
     The allocator of a card reports its own, and the weights of a dry run take none.
     """

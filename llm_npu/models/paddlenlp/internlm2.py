@@ -76,7 +76,7 @@ class _View(Mapping):
 
 
 class AsLlama(_View):
-    """An InternLM2 checkpoint as a Llama's. ValueError for a ``wqkv`` whose rows do not divide into heads."""
+    """An InternLM2 checkpoint as a Llama's. UserError for a ``wqkv`` whose rows do not divide into heads."""
 
     def names_from(self, name):
         if FUSED in name:
@@ -100,7 +100,7 @@ class AsLlama(_View):
 
 
 class AsInternLM2(_View):
-    """A Llama checkpoint as an InternLM2's. ValueError for a layer without one of its three projections."""
+    """A Llama checkpoint as an InternLM2's. UserError for a layer without one of its three projections."""
 
     def names_from(self, name):
         query, key, value = PARTS
@@ -127,7 +127,7 @@ def to_llama(folder: str | Path, target: str | Path) -> None:
     """Write the InternLM2 checkpoint in ``folder`` as a Llama checkpoint into the new folder ``target``.
 
     Weights keep their dtype, their bits and their files; other files (the tokenizer) are copied. ``target``
-    appears complete or not at all. ValueError for a folder without such a checkpoint, and when ``target``
+    appears complete or not at all. UserError for a folder without such a checkpoint, and when ``target``
     exists.
     """
     folder = Path(folder)
@@ -146,7 +146,7 @@ def from_llama(folder: str | Path, target: str | Path) -> None:
 
 
 def llama_config(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a Llama's config.json for those of an InternLM2's. ValueError for one with biases."""
+    """The fields of a Llama's config.json for those of an InternLM2's. UserError for one with biases."""
     if fields.get("bias"):
         raise UserError("this InternLM2 has biases (bias true), which PaddleNLP's Llama does not have")
     kept = {name: value for name, value in fields.items() if name not in ("auto_map", "bias")}
@@ -154,7 +154,7 @@ def llama_config(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def internlm2_config(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an InternLM2's config.json for those of a Llama's. ValueError for one with biases."""
+    """The fields of an InternLM2's config.json for those of a Llama's. UserError for one with biases."""
     for name in ("attention_bias", "mlp_bias"):
         if fields.get(name):
             raise UserError(f"this Llama has biases ({name} true), which this conversion does not know")

@@ -75,7 +75,7 @@ class Patch(NamedTuple):
 def parameters(model) -> dict:
     """{name: parameter}, each once, with the prefix of the stock names; a pipeline stage has its own only.
 
-    Those of LoRA are left out. ValueError for a tied head that is not the embedding.
+    Those of LoRA are left out. UserError for a tied head that is not the embedding.
     """
     tied = model.config.tie_word_embeddings
     if not model.base_model_prefix:  # PaddleNLP's pipeline stages have none
@@ -103,7 +103,7 @@ def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
 
     ``tensor``: the parameter, or a state of the optimizer that is split like it, or an auto-parallel tensor
     with its own placements. ``config``: the model's, or None for names that are stored as they are (LoRA).
-    ValueError for placements that cannot be stored.
+    UserError for placements that cannot be stored.
     """
     if tensor.is_dist():
         whole, patches = _placed(name, tensor)

@@ -41,7 +41,7 @@ def wrap(model, arguments) -> LoRAModel:
     """``model`` with LoRA beside the projections that ``ModelArguments`` names; all other weights are frozen.
 
     Experts and routers of mixtures get no LoRA. A depends on the state of the random number generators.
-    ValueError for projections that the model does not have.
+    UserError for projections that the model does not have.
     """
     chosen = _chosen(model, arguments.lora_target)
     config = LoRAConfig(
@@ -82,7 +82,7 @@ def save(model: LoRAModel, folder: str | Path) -> None:
 def load(model: LoRAModel, folder: str | Path, trust: bool = False) -> None:
     """Set A and B from the files of ``save``, of this release or an earlier one, in the parameters' dtype.
 
-    ``trust``: unpickle an earlier release's file, whatever code it contains. ValueError for a folder without
+    ``trust``: unpickle an earlier release's file, whatever code it contains. UserError for a folder without
     them, for files that are damaged, and for those of other projections or of another rank.
     """
     file = Path(folder) / FILE

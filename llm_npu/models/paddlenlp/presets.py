@@ -30,7 +30,7 @@ def model_config(name_or_path: str, **overrides):
     """The configuration of a preset or of a local directory with a config.json; never a download.
 
     ``overrides`` replace fields (``None`` leaves the field as it is). Imports paddlenlp.
-    ValueError for an unknown name (naming the presets and the nearest), for a directory without a readable
+    UserError for an unknown name (naming the presets and the nearest), for a directory without a readable
     config.json, for a family or a field that PaddleNLP has no class for, and for sizes that do not fit each
     other.
     """
@@ -49,7 +49,7 @@ def model_config(name_or_path: str, **overrides):
 
 
 def model_type(name_or_path: str) -> str:
-    """The family, a key of ``families.FAMILIES``. ValueError as in ``model_config``."""
+    """The family, a key of ``families.FAMILIES``. UserError as in ``model_config``."""
     return fields_of(name_or_path)["model_type"]
 
 
@@ -66,7 +66,7 @@ def is_preset(name: str) -> bool:
 def fields_of(name_or_path: str) -> dict[str, object]:
     """The fields that a preset or a directory's config.json states, with its ``model_type``.
 
-    Imports no framework; what is not stated is the default of PaddleNLP's configuration class. ValueError as
+    Imports no framework; what is not stated is the default of PaddleNLP's configuration class. UserError as
     in ``model_config``, but for sizes that do not fit each other.
     """
     name = ALIASES.get(name_or_path, name_or_path)

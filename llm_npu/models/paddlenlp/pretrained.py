@@ -19,7 +19,7 @@ def load_model(folder: str | Path, dtype: str | None = None):
     ``folder`` holds a config.json and safetensors files in the Hugging Face layout: of this project's
     checkpoints, of transformers, of InternLM2. ``dtype``: float32, bfloat16 or float16; by default that of
     the checkpoint, or float32 on the CPU place, which computes no 16-bit products.
-    ValueError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
+    UserError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
     """
     if not Path(folder).is_dir():
         raise UserError(f"{folder} is no local directory, and nothing is downloaded")

@@ -42,7 +42,7 @@ def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields of a config.json as PaddleNLP's configurations take them; an InternLM2 becomes a Llama.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
-    ``torch_dtype``. ValueError for a model that cannot be converted.
+    ``torch_dtype``. UserError for a model that cannot be converted.
     """
     fields = dict(fields)
     named = fields.get("model_type")

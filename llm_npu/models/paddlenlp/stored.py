@@ -29,7 +29,7 @@ class Stored(Mapping[str, np.ndarray]):
 
     The index names the files; without it, ``model.safetensors`` counts alone; without either, all files but
     those of optimizers and LoRA.
-    ValueError for a folder without such files, and for files that cannot be read.
+    UserError for a folder without such files, and for files that cannot be read.
     """
 
     def __init__(self, folder: str | Path):

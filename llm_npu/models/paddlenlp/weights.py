@@ -39,7 +39,7 @@ def load(model, folder: str | Path) -> None:
     """Set the parameters of ``model`` from the safetensors files in ``folder``, in the parameters' own dtype.
 
     A process that holds a part of the model reads its part.
-    ValueError for files that cannot be read, and for weights that are missing, unknown or of another shape.
+    UserError for files that cannot be read, and for weights that are missing, unknown or of another shape.
     """
     stored = Stored(folder)
     if conversion := CONVERSIONS.get(stock_config.model_type(folder)):

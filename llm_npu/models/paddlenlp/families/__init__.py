@@ -39,7 +39,7 @@ def new_model(config):
     """PaddleNLP's model of ``config`` (``LlamaConfig``, ...) with random weights. Imports paddlenlp.
 
     Mistral's embedding would be zero, without a gradient, for the padding token, which may be the end-of-text
-    token: while the model is made, the configuration names none. ValueError for a model that this machine
+    token: while the model is made, the configuration names none. UserError for a model that this machine
     cannot hold.
     """
     checks.check_memory(FAMILIES[config.model_type], config)

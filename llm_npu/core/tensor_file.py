@@ -50,6 +50,9 @@ class TensorSpec(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
+
     @property
     def bytes(self) -> int:
         return math.prod(self.shape) * np.dtype(DTYPES[self.dtype][1]).itemsize

@@ -1,4 +1,4 @@
-"""Fused operators for Ascend NPUs and for the host, and the virtual NPU that stands in for a card.
+"""Fused operators for Ascend NPUs and for the host, and the virtual NPU, which emulates a card.
 
     import paddle_fused
 

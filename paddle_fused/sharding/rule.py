@@ -109,19 +109,19 @@ def layout_of(
     """
     chosen: list[str | None] = [None] * len(sizes)
     for axis in range(len(sizes)):
-        asked: dict[str, str] = {}  # name -> the first tensor that is split so
+        first_tensor: dict[str, str] = {}  # name -> the first tensor in which the axis shards it
         for tensor, placed in tensors.items():
             dim = placed.splits[axis]
             name = None if dim is None else _named(rule.inputs[tensor], placed.shape)[dim]
-            if name is not None and not (asked and tensor in rule.yielding):
-                asked.setdefault(name, tensor)
-        if len(asked) > 1:
-            (first, a), (second, b) = list(asked.items())[:2]
+            if name is not None and not (first_tensor and tensor in rule.yielding):
+                first_tensor.setdefault(name, tensor)
+        if len(first_tensor) > 1:
+            (first, a), (second, b) = list(first_tensor.items())[:2]
             raise ValueError(
                 f"{operator}: the mesh axis {axis_names[axis]!r} splits {first} of {a}, but {second} of {b}; "
                 "accepted: the same for all tensors. Reshard one of them with paddle.distributed.reshard."
             )
-        for name in asked:
+        for name in first_tensor:
             parts = (
                 math.prod(size for size, other in zip(sizes, chosen, strict=True) if other == name)
                 * sizes[axis]

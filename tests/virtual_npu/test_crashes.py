@@ -1,4 +1,4 @@
-"""A test that crashes the process leaves word of where it was, so that a run in one process can be mended."""
+"""A test that crashes the process reports its location, so that a run in one process can be debugged."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def test_that_crashes():
 
 
 def test_the_line_of_a_crash_is_shown(run_python, tmp_path):
-    """Paddle takes the signals when it is imported, and what it says then is captured and lost."""
+    """Paddle installs signal handlers when it is imported, and their output is captured and lost."""
     file = tmp_path / "test_crash.py"
     file.write_text(CRASH)
     command = ("-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "--rootdir", tmp_path, file)

@@ -1,4 +1,4 @@
-"""Each patch: the defect is there without it, gone with it, and machines without it are left alone."""
+"""Each patch: the defect exists without it, is gone with it, and unaffected machines are unchanged."""
 
 import pytest
 

@@ -65,7 +65,7 @@ glibc_only = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the s
 
 @pytest.fixture(scope="module")
 def settings():
-    """{setting: what a process with it has measured}."""
+    """{setting: the measurements of a process with it}."""
     command = [sys.executable, "-c", SMALL_PAGES, sys.executable, "-c", STEPS_OF_SWIGLU]
     command += map(str, (ROWS, WIDTH, STEPS))
     found = {}

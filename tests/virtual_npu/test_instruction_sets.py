@@ -1,4 +1,4 @@
-"""The host kernels on the instruction sets that this machine has beside the one it would choose."""
+"""The host kernels on the instruction sets of this machine other than the default."""
 
 import pytest
 from instruction_sets import NEEDS, available

@@ -40,7 +40,7 @@ def build(folder, *options):
 
 
 def test_every_instruction_set_of_this_processor(tmp_path):
-    """The very library that is installed, on two threads."""
+    """The installed library, on two threads."""
     program = build(tmp_path, f"-DKERNELS={KERNELS}", f"-DOPENMP={RUNTIME}")
     output = run(program, LD_LIBRARY_PATH=str(Path(RUNTIME).parent), OMP_NUM_THREADS="2")
     for isa in NEEDS:

@@ -1,4 +1,4 @@
-"""An installation's libraries serve the clone that hides it, if they were built from what the clone has."""
+"""A clone uses the libraries of an installation that it shadows, if built from the same sources."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def site(clone, tmp_path):
 
 @pytest.fixture
 def in_clone(run_python, clone, tmp_path):
-    """A function that runs Python in the clone; what is in the folder ``site`` is installed."""
+    """A function that runs Python in the clone; the folder ``site`` contains the installation."""
 
     def run(*arguments):
         return run_python(*arguments, cwd=clone, PYTHONPATH=str(tmp_path / "site"))

@@ -1,4 +1,4 @@
-"""Tensors of one call are on one device: every public function says so before a backend is asked."""
+"""All tensors of a call must be on one device: every public function checks it before dispatch."""
 
 import numpy as np
 import paddle
@@ -34,7 +34,7 @@ CALLS = {
 
 
 def assert_one_device(call, tensors):
-    """``call(*tensors)`` computes, and refuses any of the tensors from elsewhere."""
+    """``call(*tensors)`` runs, and refuses each tensor on another device."""
     call(*tensors)
     for number in range(len(tensors)):
         for place in PLACES:
@@ -56,7 +56,7 @@ OPERATORS = [operator for operator in registry.operators().values() if operator.
 @pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_tensors_of_two_devices_are_refused_by_an_operator(operator, on_npu):
-    """Of those that one of its cases has, the case with the most."""
+    """The case with the most tensors."""
     found = [(case, case.arrays(np.random.default_rng(0))) for case in operator.cases()]
     case, arrays = max(found, key=lambda pair: sum(array is not None for array in pair[1].values()))
     given = {name: array for name, array in arrays.items() if array is not None}

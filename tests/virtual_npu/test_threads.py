@@ -1,4 +1,4 @@
-"""One pool of threads for Paddle and the host kernels: OMP_NUM_THREADS and Paddle's setting hold for both.
+"""Paddle and the host kernels share a thread pool: OMP_NUM_THREADS and Paddle's setting apply to both.
 
 The threads of a process are counted in /proc. Two processes of one thread each therefore never run more
 threads than they were given, on whatever machine.

@@ -194,7 +194,7 @@ def test_paddle_imported_before_is_refused(run_python):
 
 @pytest.fixture
 def other_plugin(tmp_path):
-    """A copy of the built plugin's files, to be spoilt."""
+    """A copy of the built plugin's files, to be corrupted."""
     (tmp_path / "plugin").mkdir()
     shutil.copy2(PLUGIN_FOLDER / LIBRARY, tmp_path / "plugin")
     shutil.copy2(PLUGIN_FOLDER.parent / STAMP, tmp_path)

@@ -154,7 +154,7 @@ def test_plugin_says_which_setting_it_does_not_understand(run_python, name, valu
 
 
 def shared_files_of(process: int) -> list[str]:
-    """Files with a name that the process shares: those would stay when it is killed."""
+    """Files with a shared name, which would remain after the process is killed."""
     return [line for line in Path(f"/proc/{process}/maps").read_text().splitlines() if " /dev/shm/" in line]
 
 

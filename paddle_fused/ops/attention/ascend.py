@@ -79,7 +79,7 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
-    """The fraction of the scores computed: only blocks after the query are skipped, if it is told to."""
+    """The fraction of the scores computed: at most the blocks after the query are skipped."""
     request, shapes = _request(call), call.shapes
     high = 0 if request.causal or request.is_triangle else None
     whole = (Sequence(shapes.query_len, shapes.key_len),)

@@ -60,7 +60,7 @@ CASES = [
     _case((5,), 8, 1, "sum"),
     _case((6,), 8, 11, "mean", ignored=1),
     _case((1,), 1, 2),
-    _case((5000,), 4, 900),  # the host kernel's logits come in two pieces, and the last one is narrow
+    _case((5000,), 4, 900),  # the host kernel uses two chunks of logits, the last one narrow
     _case((min_tokens(),), 8, 11, "none"),
     _case((2, min_tokens()), 8, 11, "mean"),
 ]

@@ -40,7 +40,7 @@ def rotary_mul(x, cos, sin, mode: str = "half"):
         mode: ``"half"`` or ``"interleave"``.
 
     Returns:
-        x's shape and dtype. Gradients flow to x, and to cos and sin where these want one.
+        x's shape and dtype. Gradients flow to x, and to cos and sin if they require gradients.
 
     Raises:
         ValueError: for shapes, dtypes and modes other than these.

@@ -35,7 +35,7 @@ def _halves(*shape: int) -> OpCase:
 
 
 def _slices() -> OpCase:
-    """Gate and up are slices of one tensor, in the order up, gate: rows that lie apart."""
+    """Gate and up are slices of one tensor, in the order up, gate: strided rows."""
     return OpCase(
         operator="swiglu",
         name="x and y slices of [3, 5, 48]",

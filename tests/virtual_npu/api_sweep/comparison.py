@@ -1,4 +1,4 @@
-"""Compares the run of a case on npu with its run on the CPU place, and says in words where they part."""
+"""Compares the run of a case on npu with its run on the CPU place, and describes the first difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEVICE = "npu"
 
 
 def disagreement(case: Case) -> str:
-    """Empty when npu equals the CPU place, else one sentence; an error on the CPU place is raised."""
+    """Empty if npu equals the CPU place, otherwise a sentence. An error on the CPU place is raised."""
     expected = run(case, "cpu")
     try:
         found = run(case, DEVICE)

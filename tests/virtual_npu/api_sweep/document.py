@@ -1,4 +1,4 @@
-"""The page about the sweep, from the cases, the known differences and the measured placements."""
+"""The documentation page of the sweep, from the cases, the known differences and the measured placements."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _not_on_cpu() -> str:
 
 
 def _grouped() -> dict[str, dict[str, list[Case]]]:
-    """The cases by family and API; an API that occurs in several families stands in the first."""
+    """The cases by family and API; an API of several families is listed in the first."""
     home = {case.api: title for title, cases in reversed(FAMILIES.items()) for case in cases}
     grouped: dict[str, dict[str, list[Case]]] = {title: {} for title in FAMILIES}
     for case in CASES:

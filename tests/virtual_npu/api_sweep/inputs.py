@@ -145,11 +145,11 @@ def ordered(*shape: int) -> Draw:
 
 
 def exactly(values, dtype: str | None = None) -> Draw:
-    """These very values, contiguous; no gradient."""
+    """The given values, contiguous; no gradient."""
     array = numpy.asarray(values, dtype)
     return Draw(array.shape, lambda random, s: array, fixed=True)
 
 
 def constant(draw: Draw) -> Draw:
-    """The same input with no gradient asked for."""
+    """The same input without a gradient."""
     return replace(draw, differentiable=False)

@@ -1,4 +1,4 @@
-"""What of the sweep, which is of Paddle 3.3, an older release has."""
+"""The part of the sweep, made for Paddle 3.3, that an older release supports."""
 
 from __future__ import annotations
 

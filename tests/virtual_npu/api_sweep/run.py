@@ -31,7 +31,7 @@ class Result:
 
 
 def resolve(api: str) -> Callable[..., Any]:
-    """The object a dotted public name stands for."""
+    """The object with a dotted public name."""
     parts = api.split(".")
     for length in range(max(len(parts) - 1, 1), 0, -1):
         try:
@@ -114,7 +114,7 @@ def _tensor(draw: Draw, random: numpy.random.RandomState, backward: bool) -> tup
 
 
 def _callable(case: Case, random: numpy.random.RandomState) -> tuple[Callable[..., Any], list, list]:
-    """What to call, with the parameters and buffers that belong to it."""
+    """The callable, with its parameters and buffers."""
     api, parameters, buffers = resolve(case.api), [], []
     if case.build is not None:
         arguments, options = case.build
@@ -130,7 +130,7 @@ def _callable(case: Case, random: numpy.random.RandomState) -> tuple[Callable[..
 
 
 def _in_place(api: Callable[..., Any], x: paddle.Tensor, *args: Any, **kwargs: Any) -> list[paddle.Tensor]:
-    """In-place APIs change their first argument: a copy is given, and compared like what is returned."""
+    """In-place APIs change their first argument: they get a copy, which is compared like a return value."""
     target = x.clone()
     returned = api(target, *args, **kwargs)
     return [target] if returned is target else [target, returned]

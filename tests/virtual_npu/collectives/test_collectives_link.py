@@ -1,4 +1,4 @@
-"""The emulated link: transfers take their time, but none of the processor's, which computes meanwhile."""
+"""The emulated link: transfers take time, but no CPU time, so that computation overlaps."""
 
 from pathlib import Path
 

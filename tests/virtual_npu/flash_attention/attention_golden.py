@@ -1,4 +1,4 @@
-"""What the attention tests compare with: the formula in float64, and plain Paddle operators.
+"""References of the attention tests: the formula in float64, and plain Paddle operators.
 
 Tolerances are not chosen: the operator may be at most twice as far from the golden as plain Paddle operators
 (matmul, where, softmax) in the same precision are, plus one rounding of the largest value.

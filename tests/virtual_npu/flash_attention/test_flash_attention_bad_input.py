@@ -1,4 +1,4 @@
-"""What ``flash_attention_npu`` refuses: always a ValueError that says what came and what is accepted."""
+"""Refusals of ``flash_attention_npu``: a ValueError that says what came and what is accepted."""
 
 import paddle
 import pytest

@@ -1,4 +1,4 @@
-"""Dropout of ``flash_attention_npu``: one mask in both passes, its statistics, where its seed comes from."""
+"""Dropout of ``flash_attention_npu``: one mask in both passes, its statistics, its seed."""
 
 import attention_golden as golden
 import numpy as np

@@ -1,4 +1,4 @@
-"""``flash_attention_npu`` in processes of their own: threads, instruction sets, forms of the operator."""
+"""``flash_attention_npu`` in separate processes: threads, instruction sets, forms of the operator."""
 
 import numpy as np
 import paddle

@@ -1,4 +1,4 @@
-"""check_finite_and_unscale: how a loss scaler divides gradients and finds an Inf or NaN among them."""
+"""check_finite_and_unscale: a loss scaler divides gradients and finds an Inf or NaN among them."""
 
 import numpy as np
 import paddle

@@ -1,4 +1,4 @@
-"""Views made dense on npu: transposed ones, slices, and those that as_strided alone can make."""
+"""Views made contiguous on npu: transposed ones, slices, and those that only as_strided creates."""
 
 import numpy as np
 import paddle
@@ -25,7 +25,7 @@ VIEWS = {
 
 
 def numbers(dtype, *shape):
-    """Values that every dtype has, bfloat16 as float32."""
+    """Values that every dtype represents; bfloat16 as float32."""
     drawn = np.random.default_rng(0).integers(0, 100, shape)
     return drawn.astype("float32" if dtype == "bfloat16" else dtype)
 

@@ -1,4 +1,4 @@
-"""gelu on npu, exact and approximated by tanh: one pass over memory in the tensors' own dtype."""
+"""gelu on npu, exact and with the tanh approximation: one pass over memory in the tensors' own dtype."""
 
 from math import erf
 

@@ -173,7 +173,7 @@ def test_sums_do_not_stall_in_16_bits(dtype):
 @pytest.mark.parametrize("transpose_y", [False, True])
 @pytest.mark.parametrize(("depth", "dtype"), [(2100, "bfloat16"), (2100, "float16"), (13000, "float16")])
 def test_many_rows_have_the_bits_of_a_few(depth, dtype, transpose_y):
-    """What is packed of y stays for the rows that follow; of the deepest product some is packed again."""
+    """The packed part of y is reused for the following rows; in the deepest product some is packed again."""
     x, x64 = operand(0, (1200, depth), dtype)
     y, y64 = operand(1, (1100, depth) if transpose_y else (depth, 1100), dtype)
     y64 = y64.T if transpose_y else y64
@@ -246,7 +246,7 @@ def test_one_gradient_only(dtype):
 
 @pytest.mark.parametrize("dtype", LOW)
 def test_infinities_and_nan_stay_in_their_rows_and_columns(dtype):
-    """The shapes leave rows, columns and depth of the last block unfilled: what pads them may not leak."""
+    """The last block is partly filled in rows, columns and depth: its padding must not leak."""
     (x, x64), (y, y64) = operand(0, (69, 139), dtype), operand(1, (139, 205), dtype)
     for tensor, values, at, value in (
         (x, x64, (68, 138), np.inf),

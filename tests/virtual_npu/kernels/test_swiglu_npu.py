@@ -1,4 +1,4 @@
-"""swiglu(x, y) = silu(x) * y; without y, x's two halves along the last dimension take their places."""
+"""swiglu(x, y) = silu(x) * y; without y, of x's two halves along the last dimension."""
 
 import re
 

@@ -163,7 +163,7 @@ def rank_0_has_ended() -> bool:
 
 
 def be_slow(group, until) -> None:
-    """Rank 1 comes when ``until()`` is true."""
+    """Rank 1 arrives when ``until()`` is true."""
     if dist.get_rank() == 1:
         wait_until(until)
     dist.all_reduce(vector(), group=group)
@@ -217,7 +217,7 @@ def be_started_again(group, other) -> dict:
 
 
 def join(group: int, ranks_of_group: int) -> dict:
-    """What that other process hears. The store still says how the group is called."""
+    """The error in the other process. The store still has the group's name."""
     core = paddle.base.core
     host, port = os.environ["PADDLE_MASTER"].split(":")
     store = core.TCPStore(host, int(port), False, ranks_of_group, 60)
@@ -268,7 +268,7 @@ LOSSES = {
 
 
 def leave_in_flight(group) -> None:
-    """Rank 1 calls what nobody else does, and ends."""
+    """Rank 1 calls a collective that no other rank calls, and exits."""
     if dist.get_rank() == 1:
         dist.all_reduce(vector(), group=group, sync_op=False)
         ranks.write({})

@@ -31,7 +31,7 @@ def one_way(tensor) -> None:
 
 
 def collectives() -> dict:
-    """Calls that take SIZE bytes through the link of each of two ranks, one way or both."""
+    """Calls that send SIZE bytes through the link of each of two ranks, in one or both directions."""
     one, other, both = vector(SIZE), vector(SIZE), vector(2 * SIZE)
     return {
         "all_reduce": lambda: dist.all_reduce(one),
@@ -46,7 +46,7 @@ def collectives() -> dict:
 
 
 def measured(call) -> dict:
-    """Seconds, and the processor's."""
+    """Seconds of wall time and of CPU time."""
     started, computed = time.monotonic(), time.process_time()
     call()
     return {"seconds": time.monotonic() - started, "computed": time.process_time() - computed}
@@ -70,7 +70,7 @@ def overlapped() -> dict:
 
 
 def in_flight() -> None:
-    """IN_FLIGHT calls at once, which together take SIZE bytes through the link."""
+    """IN_FLIGHT concurrent calls that together send SIZE bytes through the link."""
     parts = [vector(SIZE // IN_FLIGHT) for _ in range(IN_FLIGHT)]
     for task in [dist.all_reduce(part, sync_op=False) for part in parts]:
         task.wait()

@@ -74,7 +74,7 @@ DROPOUTS = [
 
 
 def _replayed(set_rng_state):
-    """Two draws from one state are alike, and alike on both places."""
+    """Two draws from one state are equal, and equal on both places."""
     state = paddle.get_rng_state()
     first = paddle.rand([3])
     set_rng_state(state)
@@ -87,7 +87,7 @@ def _reseeded(seed, number):
 
 
 def _mixed(seed, number, weights):
-    """Draws of several kinds after each other, from one state."""
+    """Successive draws of several kinds from one state."""
     seed(number)
     draws = [paddle.rand([3]), paddle.multinomial(weights, 3), paddle.randperm(9), paddle.randn([3])]
     return [*draws, paddle.bernoulli(weights), paddle.multinomial(weights, 3), paddle.randint(0, 9, [3])]

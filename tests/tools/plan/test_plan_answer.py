@@ -240,7 +240,7 @@ def test_the_table_and_the_page_say_the_same(published, searched):
             ["--model_name_or_path", "qwen2.5-3b", "--cards", "4", "--tensor_parallel_degree", "4"],
             "num_key_value",
         ),
-        ([*PUBLISHED, "--search", "--tensor_parallel_degree", "8"], "leave one of the two out"),
+        ([*PUBLISHED, "--search", "--tensor_parallel_degree", "8"], "omit one of the two"),
         (["--model_name_or_path", "llama2-7b", "--cards", "8", "--search"], "needs --global_batch_size"),
         (
             ["--model_name_or_path", "llama2-70b", "--cards", "2", "--global_batch_size", "8", "--search"],

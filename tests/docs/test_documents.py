@@ -304,7 +304,8 @@ def test_what_needs_a_card_is_spelt_right(command):
     first, *arguments = words(command.text)
     if first == "pip":
         (wanted,) = (Requirement(word) for word in arguments if "==" in word)
-        assert (wanted.name, str(wanted.specifier)) == ("paddle-custom-npu", f"=={RELEASES['x86_64'][-1]}")
+        assert wanted.name == "paddle-custom-npu"  # not published for every release of Paddle
+        assert str(wanted.specifier).removeprefix("==") in RELEASES["x86_64"]
         return
     assert first == "python", command.text
     if arguments[0] == "-m":

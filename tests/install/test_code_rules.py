@@ -2,16 +2,22 @@
 
 No function takes more positional arguments than a reader keeps apart; what has more takes them by name.
 llm_npu raises UserError with a sentence for bad input, so that programs answer with it; a defect is an
-assert.
+assert. A file has one idea and a folder one room: both stay small.
 """
 
 import ast
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from places import ROOT
 from test_imports import Sources, below
 
 MOST = 7
+MOST_LINES = 400
+MOST_MODULES = 15  # side by side; a header and its source are one
+SOURCES = (".py", ".cc", ".h")
+ROOMS = ("paddle_fused", "llm_npu", "scripts", "benchmarks", "building", "tests")
 # Not paddle_fused: its functions have the signatures of the operators that they stand for.
 CHECKED = ("llm_npu", "scripts", "benchmarks")
 
@@ -36,6 +42,24 @@ def plain_value_errors(sources: Sources) -> list[str]:
         if below(module, "llm_npu")
         for node in ast.walk(tree)
         if isinstance(node, ast.Raise) and ast.unparse(node.exc or node).startswith("ValueError(")
+    ]
+
+
+def too_large(root: Path) -> list[str]:
+    """One line for each source file and each folder that has outgrown its room."""
+    lines, folders = [], defaultdict(set)
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*")):
+            if path.suffix in SOURCES:
+                count = len(path.read_text().splitlines())
+                if count > MOST_LINES:
+                    lines.append(f"{path.relative_to(root)} has {count} lines")
+                if path.name != "__init__.py":
+                    folders[path.parent].add(path.stem)
+    return lines + [
+        f"{folder.relative_to(root)} has {len(modules)} modules"
+        for folder, modules in folders.items()
+        if len(modules) > MOST_MODULES
     ]
 
 
@@ -65,3 +89,18 @@ def test_long_signatures_are_noticed(tmp_path):
     (tmp_path / "scripts/a.py").write_text(f"def at_most({parameters}, *, h): pass\n")
     (tmp_path / "scripts/b.py").write_text(f"class A:\n    def more({parameters}, h): pass\n")
     assert too_long(Sources(tmp_path)) == ["scripts.b, line 2: more has 8 positional parameters"]
+
+
+def test_sizes_of_the_project():
+    assert too_large(ROOT) == []
+
+
+def test_large_files_and_folders_are_noticed(tmp_path):
+    (tmp_path / "llm_npu").mkdir()
+    for number in range(MOST_MODULES):
+        (tmp_path / f"llm_npu/a{number}.py").write_text("\n" * MOST_LINES)
+    (tmp_path / "llm_npu/__init__.py").touch()
+    (tmp_path / "llm_npu/a0.cc").touch()
+    assert too_large(tmp_path) == []
+    (tmp_path / "llm_npu/b.h").write_text("\n" * (MOST_LINES + 1))
+    assert too_large(tmp_path) == ["llm_npu/b.h has 401 lines", "llm_npu has 16 modules"]

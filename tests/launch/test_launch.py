@@ -113,9 +113,9 @@ def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
             "npu:1 names one device, but 2 processes take one each",
         ),
         (["--nproc", "17"], "17 processes need a device each, but there are 8 virtual NPUs"),
-        (["--nproc", "two"], "--nproc is two; give the number of processes to start"),
-        (["--nproc", "0"], "--nproc is 0; give the number of processes to start"),
-        (["--nproc", "2", "--max_restarts", "-1"], "--max_restarts is -1; give how often"),
+        (["--nproc", "two"], "--nproc: invalid int value: 'two'"),
+        (["--nproc", "0"], "--nproc is 0, but must be 1 or more"),
+        (["--nproc", "2", "--max_restarts", "-1"], "--max_restarts is -1, but must be 0 or more"),
     ],
 )
 def test_what_cannot_be_started_is_refused(run_python, flags, sentence):

@@ -30,7 +30,7 @@ from llm_npu.data.text.corpus import standard_library
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
 STEPS = 40
 SEQUENCES, LENGTH = 4, 64  # of text
-DISTURBED = range(5)
+DISTURBED = range(8)
 # By default every model has all operators at once, in all places, and writes text; one of every row has each
 # operator alone on the device. The rest are slow tests.
 FIRST_OF_ROW = set({family.title: family for family in reversed(FAMILIES)}.values())

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import signal
-from pathlib import Path
 
 import paddle
 import pytest
@@ -15,7 +14,7 @@ from checkpoint_files import store
 from places import ROOT
 from run_inputs import losses
 
-from llm_npu.core import console, errors
+from llm_npu.core import console
 from llm_npu.models.paddlenlp.families import FAMILIES
 from llm_npu.training import checkpoint, metrics
 
@@ -332,20 +331,6 @@ def test_a_fault_in_training_keeps_its_traceback_and_gives_the_terminal_back(
     assert isinstance(error.value.__cause__, ValueError)
     assert signal.getsignal(signal.SIGINT) is before
     assert len(stops) == 1
-
-
-def test_errors_that_are_meant_for_the_user():
-    def is_for_the_user(action):
-        with pytest.raises((ValueError, OSError)) as error:
-            action()
-        return errors.is_for_the_user(error.value)
-
-    assert is_for_the_user(lambda: checkpoint.verify("/nowhere"))
-    assert is_for_the_user(lambda: Path("/nowhere").read_text())
-    assert not is_for_the_user(lambda: paddle.ones([2, 3]).reshape([5]))
-    with errors.caused_by_the_user():
-        pass
-    assert is_for_the_user(errors.caused_by_the_user()(lambda: paddle.ones([2, 3]).reshape([5])))
 
 
 def test_the_launches_that_are_reported_are_the_trainings(run_here, inputs, tmp_path, monkeypatch):

@@ -122,10 +122,8 @@ def test_one_mask_in_both_passes(norm, backend, place, dtype):
 
 @every_norm
 def test_recomputation_finds_the_same_mask(norm):
-    from paddle.distributed.fleet.meta_parallel import get_rng_state_tracker
     from paddle.distributed.fleet.utils import recompute
 
-    get_rng_state_tracker().reset()  # recompute would restore what a trainer has put there for another device
     paddle.set_device("cpu")
     t = tensors(norm, (4, 40))
 

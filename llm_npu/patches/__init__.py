@@ -29,7 +29,7 @@ def apply() -> None:
     pipeline.apply()
     sharding.apply()
     store.fix_store_at_exit()
-    if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
+    if installed_version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
             fix_mixtral_expert_weights()
         if paddle_release.at_least(3, 2):
@@ -38,6 +38,14 @@ def apply() -> None:
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()
+
+
+def installed_version(package: str) -> str:
+    """Of a library of models; empty if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""PaddleFormers' models, in the Hugging Face layout on disk."""

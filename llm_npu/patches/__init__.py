@@ -1,5 +1,7 @@
 """Patches for defects of stock Paddle and PaddleNLP, each with the defect's location and symptom.
 
+Those for PaddleFormers are in the folder of this name.
+
 A patch is applied only to the versions that have the defect. Its test, in ``tests/training/test_patches.py``
 or ``tests/parallel``, fails without it and so shows when it can be removed.
 """

@@ -18,7 +18,7 @@ import paddle
 from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
-from . import auto_parallel, layers, operators, pipeline, sharding, store
+from . import auto_parallel, layers, operators, paddleformers, pipeline, sharding, store
 
 
 def apply() -> None:
@@ -40,6 +40,8 @@ def apply() -> None:
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()
+    if installed_version("paddleformers"):
+        paddleformers.apply()
 
 
 def installed_version(package: str) -> str:

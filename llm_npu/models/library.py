@@ -14,7 +14,15 @@ from llm_npu.core.errors import UserError
 
 PADDLENLP, PADDLEFORMERS = LIBRARIES = ("paddlenlp", "paddleformers")
 # What each library's folder has, for the rest of llm_npu.
-PARTS = ("building", "data_tools", "families", "lora_classes", "stock_config", "tokenizers", "training_arguments")
+PARTS = (
+    "building",
+    "data_tools",
+    "families",
+    "lora_classes",
+    "stock_config",
+    "tokenizers",
+    "training_arguments",
+)
 
 
 def installed() -> str:

@@ -1,7 +1,7 @@
 """Patches for PaddleFormers, and stand-ins for what only its CUDA builds have.
 
 Each names the versions that need it and the symptom. It changes nothing where the missing part is installed.
-Tests in ``tests/formers/test_patches.py`` fail without them.
+Tests in ``tests/formers/test_formers_patches.py`` fail without them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from pathlib import Path
 from llm_npu import device
 from llm_npu.core import console
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.models import library
 
 DECODES = ("greedy", "sampling", "beam")
 
@@ -25,7 +24,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     prompts = arguments.prompt or lines_of(arguments.batch)
     chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
-    console.import_frameworks(library.installed())
+    console.import_frameworks()
     import paddle
 
     from llm_npu import patches, surgery

@@ -51,10 +51,10 @@ class PaddleLlama(Training):
         self.inputs, self.labels = (paddle.to_tensor(part) for part in (samples[:, :-1], samples[:, 1:]))
 
     def _build(self, dtype: str):
-        from llm_npu.models.paddlenlp import families
+        from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
         size = self.size
-        config = families.config_class("llama")(
+        config = LlamaConfig(
             vocab_size=size.vocabulary,
             hidden_size=size.hidden,
             intermediate_size=size.intermediate,
@@ -68,7 +68,7 @@ class PaddleLlama(Training):
             use_fused_rope=False,
             use_cache=False,
         )
-        model = families.model_class("llama")(config)
+        model = LlamaForCausalLM(config)
         initial = size.weights()
         for name, parameter in _named(model).items():
             parameter.set_value(initial.pop(name))

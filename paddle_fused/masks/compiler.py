@@ -9,12 +9,15 @@ Legend: B batch, Sq queries, Skv keys, d = Skv - Sq; i counts queries and j keys
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from .. import contracts
 from .explicit import SparseMode
 from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
 from .plan import SparsePlan, tokens
+from .row_indices import RowIndices
+from .rows_compiler import find
 from .sequences import Sequence, document_sequences
 from .shapes import Shapes
 from .unknown_lengths import unknown_lengths
@@ -30,6 +33,8 @@ def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> Sp
     parts = () if mask is None else mask.parts
     if any(isinstance(part, Dense) for part in parts):
         return _compile(parts, shapes, may_pack)  # the cache would keep the tensor alive
+    if any(isinstance(part, RowIndices) for part in parts):
+        return _compile_rows(parts, shapes, may_pack)
     return _compile_cached(parts, shapes, may_pack)
 
 
@@ -45,6 +50,9 @@ def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> SparseP
             )
         if isinstance(part, Dense):
             _check_tensor(part, shapes)
+    rows = [part for part in parts if isinstance(part, RowIndices)]
+    if rows:
+        return _rows_plan(rows[0], parts, shapes, may_pack)
     if shapes.layout == "TND":
         return compile_varlen(parts, shapes)
     return _compile_batch(parts, shapes, may_pack)
@@ -66,6 +74,7 @@ def _check_tensor(dense: Dense, shapes: Shapes) -> None:
 
 
 _compile_cached = lru_cache(maxsize=1024)(_compile)
+_compile_rows = lru_cache(maxsize=16)(_compile)  # O(S) each, and every batch has its own
 
 
 def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
@@ -139,12 +148,34 @@ def _documents_plan(documents: Documents, bands, shapes) -> SparsePlan | None:
     return packed_plan(sequences)
 
 
-def _full_plan(parts, s: Sequence, shapes) -> SparsePlan:
+def _rows_plan(mask: RowIndices, parts, shapes, may_pack) -> SparsePlan:
+    if shapes.layout == "TND" or not shapes.known:
+        raise ValueError(
+            f"{mask!r} in layout {shapes.layout} for {shapes.query_len} queries and {shapes.key_len} keys; "
+            "accepted: layouts BSND, BNSD, BSH and SBH, and lengths that are known. In a captured program "
+            "give the indices to paddle_fused.flashmask_attention."
+        )
+    query_len, key_len = shapes.query_len, shapes.key_len
+    causal = Band(None, 0, "bottom_right")
+    found = find(mask, query_len, key_len)
+    if all(part is mask or (mask.causal and part == causal) for part in parts):
+        if found.parts is not None:
+            return replace(_compile_batch(found.parts, shapes, may_pack), blind=found.blind)
+        if found.sequences and may_pack and len(found.sequences) <= contracts.limit("attention.sequences"):
+            why = "questions that answers share are repeated for each answer: mode 3 in layout TND"
+            plan = packed_plan(list(found.sequences))
+            return replace(plan, why=why, blind=found.blind, tokens=found.tokens, own=found.own)
+        s = Sequence(query_len, key_len, None, key_len - query_len if mask.causal else None)
+        return replace(_full_plan((mask,), s, shapes, True), zero_rows=False, blind=found.blind)
+    return _full_plan(parts, Sequence(query_len, key_len), shapes, True)
+
+
+def _full_plan(parts, s: Sequence, shapes, zero_rows: bool = False) -> SparsePlan:
     full = Intersection(parts)
     prefixes = [part for part in parts if isinstance(part, Prefix)]
     has_tensor = any(isinstance(part, Dense) for part in parts)
     shape = shapes.query_len, shapes.key_len
-    zero_rows = s.has_blind_query or any(getattr(part, "invalid_rows", False) for part in parts)
+    zero_rows |= s.has_blind_query or any(getattr(part, "invalid_rows", False) for part in parts)
     if not has_tensor and not zero_rows and full.to_dense(*shape).all(-1).any():
         contracts.refuse(
             "attention.hidden_rows_of_intents", OPERATOR, f"{full!r} leaves queries that see no key"

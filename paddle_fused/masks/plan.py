@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from .intents import Mask
 from .modes import UNBOUNDED
@@ -18,6 +20,11 @@ class SparsePlan:
     queries that see no key give zeros; without it there must be none, which ``check_rows`` checks if it
     depends on the values of a tensor. ``sequences``: what is computed, of all packed tokens or of one batch
     element.
+
+    ``blind``: bool [B, H, Sq], queries that the mask lets see some key though they are to see none: their
+    results are zeroed. ``tokens``: the packed tokens by their place in the batch [B * S], where sequences
+    share some; ``own``: the place of each token of the batch among the packed ones. ``constants``: what the
+    backends keep for the next call with this plan, such as tensors on a device.
     """
 
     packed: bool
@@ -31,6 +38,10 @@ class SparsePlan:
     full_shape: tuple[int, int] | None = None
     zero_rows: bool = False
     sequences: tuple[Sequence, ...] = ()
+    blind: np.ndarray | None = field(default=None, compare=False)
+    tokens: np.ndarray | None = field(default=None, compare=False)
+    own: np.ndarray | None = field(default=None, compare=False)
+    constants: dict = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def query_lens(self) -> tuple[int, ...]:

@@ -14,18 +14,19 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-import paddle
-
 from paddle_fused import ascend, contracts
 from paddle_fused.devices import is_captured
 from paddle_fused.masks.explain import computed_fraction
 from paddle_fused.masks.intents import Band, Mask
+from paddle_fused.masks.row_indices import RowIndices
 from paddle_fused.masks.sequences import Sequence
 from paddle_fused.masks.tensors import hidden_tensor
 
 from ..arguments import dtype_name
+from . import tiles
 from .call import AttentionCall
-from .layout import as_bsnd, as_tokens, from_bsnd
+from .layout import as_bsnd, from_bsnd
+from .packing import constant, packed, unpacked
 
 PLUGIN = "flash_attention_npu"
 
@@ -38,18 +39,20 @@ class _Request(NamedTuple):
     mask: Mask | None = None
     mask_shape: tuple[int, int] | None = None
     is_triangle: bool = False  # the mask hides all keys after the query: skip those blocks
+    tiled: bool = False  # a call for each tile of queries, with a mask of its own
 
 
 def run(query, key, value, bias, call: AttentionCall):
     request, heads, layout = _request(call), call.heads, call.layout
+    if request.tiled:
+        return _run_tiles(query, key, value, call)
     factor = _query_factor(call)
     query = query if factor == 1 else query * factor
     if layout == "TND":
         q, k, v = (query, key, value) if request.varlen else (x.unsqueeze(0) for x in (query, key, value))
     else:
         tensors = ((query, heads.query), (key, heads.key), (value, heads.key))
-        arrange = as_tokens if request.varlen else as_bsnd
-        q, k, v = (arrange(x, layout, n) for x, n in tensors)
+        q, k, v = (packed(x, n, call) if request.varlen else as_bsnd(x, layout, n) for x, n in tensors)
     mask = None if request.mask is None else _mask_tensor(request, call)
     flags = (
         0.0,
@@ -65,15 +68,36 @@ def run(query, key, value, bias, call: AttentionCall):
         out = out if request.varlen else out.squeeze(0)
     else:
         if request.varlen:
-            out = out.reshape([call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim])
+            out = unpacked(out, call).reshape(
+                [call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim]
+            )
         out = from_bsnd(out, layout)
     if not call.returns_statistics:  # in varlen their shape is not what the operator declares
         softmax_max = softmax_sum = None
     return out, softmax_max, softmax_sum, None
 
 
+def _run_tiles(query, key, value, call: AttentionCall):
+    factor, heads = _query_factor(call), call.heads
+    tensors = (query, heads.query), (key, heads.key), (value, heads.key)
+    q, k, v = (as_bsnd(x, call.layout, n) for x, n in tensors)
+
+    def one(q, k, v, hidden):
+        q = q if factor == 1 else q * factor
+        # No causal mask and no triangle of its own: dropout, causal, return_softmax, is_test, triangle.
+        arguments = _form_arguments(call, _Request(False), (0.0, False, True, True, False))
+        return ascend.call(PLUGIN, q, k, v, None, hidden, *arguments)[:3]
+
+    out, softmax_max, softmax_sum = tiles.attend(q, k, v, tiles.Tiles.of(call), one)
+    if not call.returns_statistics:
+        softmax_max = softmax_sum = None
+    return from_bsnd(out, call.layout), softmax_max, softmax_sum, None
+
+
 def mode(query, key, value, bias, call: AttentionCall) -> str:
     request = _request(call)
+    if request.tiled:
+        return f"{PLUGIN}, row indices in {len(tiles.Tiles.of(call).spans)} tiles of queries"
     kind = "causal" if request.causal else "no mask" if request.mask is None else "full mask"
     return f"{PLUGIN}, {kind}{', varlen' if request.varlen else ''}"
 
@@ -81,6 +105,8 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 def computed(query, key, value, bias, call: AttentionCall) -> float:
     """The fraction of the scores computed: at most the blocks after the query are skipped."""
     request, shapes = _request(call), call.shapes
+    if request.tiled:
+        return tiles.Tiles.of(call).computed
     high = 0 if request.causal or request.is_triangle else None
     whole = (Sequence(shapes.query_len, shapes.key_len),)
     sequences = call.plan.sequences if request.varlen else whole
@@ -127,7 +153,11 @@ def _refuses_scale(call) -> str | None:
 
 
 def _refuses_mask(query, call) -> str | None:
-    if call.plan.zero_rows:
+    if isinstance(call.mask, RowIndices) and is_captured(query) and _request(call).tiled:
+        return (
+            f"{PLUGIN} takes row indices in tiles of queries, which a captured program cannot compute again"
+        )
+    if call.plan.zero_rows and not isinstance(call.mask, RowIndices):
         return f"{PLUGIN} has no handling of queries that see no key"
     if is_captured(query) and not (call.shapes.known and (call.plan.sequences or not call.plan.packed)):
         return f"{PLUGIN} needs lengths that a captured program knows"
@@ -137,7 +167,9 @@ def _refuses_mask(query, call) -> str | None:
     if request is None:
         return f"{PLUGIN} shares one mask [longest Sq, longest Skv] among all sequences, and theirs differ"
     longest = max((max(s.query_len, s.key_len) for s in call.plan.sequences), default=0)
-    if (request.causal or request.mask is not None) and longest - 1 > contracts.limit("attention.band"):
+    if (request.causal or request.mask is not None or request.tiled) and longest - 1 > contracts.limit(
+        "attention.band"
+    ):
         return (
             f"{PLUGIN} lets a masked query see {contracts.limit('attention.band')} tokens before and after "
             "it only"
@@ -183,8 +215,10 @@ def _form_arguments(call, request: _Request, flags) -> tuple:
         return flags
     lengths = None, None
     if request.varlen:
-        ends = (list(accumulate(lens)) for lens in (call.plan.query_lens, call.plan.key_lens))
-        lengths = [paddle.to_tensor(each, dtype="int32") for each in ends]
+        lengths = [
+            constant(call.plan, name, list(accumulate(lens)), "int32")
+            for name, lens in (("query ends", call.plan.query_lens), ("key ends", call.plan.key_lens))
+        ]
     return (*lengths, *flags, request.varlen)
 
 
@@ -199,6 +233,16 @@ def _query_factor(call) -> float | None:
 
 def _request(call: AttentionCall) -> _Request | None:
     """The operator's arguments for this mask, or None if it cannot express it."""
+    request = _one_call(call)
+    if not isinstance(call.mask, RowIndices):
+        return request
+    is_large = request is None or (
+        request.mask is not None and (not request.varlen or max(request.mask_shape) > tiles.ROWS)
+    )
+    return _Request(False, tiled=True) if is_large else request
+
+
+def _one_call(call: AttentionCall) -> _Request | None:
     plan, shapes = call.plan, call.shapes
     active = [s for s in plan.sequences if s.query_len]
     if plan.packed and _form() != "v10":

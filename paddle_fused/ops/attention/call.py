@@ -10,6 +10,7 @@ from typing import Any
 
 from paddle_fused import contracts, masks
 from paddle_fused.masks.intents import Dense, Documents
+from paddle_fused.masks.row_indices import RowIndices
 from paddle_fused.masks.tensors import check_rows
 
 from ..arguments import check_one_device, check_tensor, dtype_name
@@ -31,6 +32,7 @@ class AttentionCall:
     cu_seqlens_k: Any
     returns_statistics: bool
     operator: str
+    seed: Any = None  # of dropout: int64 [2], or None to draw one
 
     def check(self, bias) -> None:
         """Checks sizes against CANN's limits, the shape of the bias, and that every query sees a key."""
@@ -49,7 +51,7 @@ class AttentionCall:
                 "attention.no_keys", self.operator, f"{shapes.query_len} queries came with no keys"
             )
         for part in () if self.mask is None else self.mask.parts:
-            if isinstance(part, Dense) and part.heads not in (1, -1, heads.query):
+            if isinstance(part, (Dense, RowIndices)) and part.heads not in (1, -1, heads.query):
                 contracts.refuse(
                     "attention.mask_shape", self.operator, f"{part!r} came for {heads.query} heads"
                 )

@@ -38,6 +38,8 @@ def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
             "composed attention cuts the tokens where cu_seqlens says, which this captured program does "
             "not know"
         )
+    if call.seed is not None:
+        return "Paddle's dropout draws from its generator and takes no seed"
     if not call.shapes.known and any(
         not isinstance(part, Dense) for part in (call.mask or Intersection(())).parts
     ):

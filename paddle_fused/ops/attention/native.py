@@ -16,7 +16,8 @@ from paddle_fused.masks.tensors import full_mask
 
 from ..arguments import dtype_name
 from .call import AttentionCall
-from .layout import as_tokens, from_bsnd, with_heads, without_heads
+from .layout import from_bsnd
+from .packing import packed, unpacked, zero_queries
 
 _SEEDS = 2**31 - 1  # randint takes no larger bound
 
@@ -32,13 +33,14 @@ def run(query, key, value, bias, call: AttentionCall):
         query_ends, key_ends = _ends(call)
         if layout != "TND":
             query, key, value = (
-                as_tokens(x, layout, n)
-                for x, n in ((query, heads.query), (key, heads.key), (value, heads.key))
+                packed(x, n, call) for x, n in ((query, heads.query), (key, heads.key), (value, heads.key))
             )
     elif layout == "TND":
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
     # Drawn here, not in the operator: a program would merge two equal calls into one.
-    seed = paddle.randint(0, _SEEDS, [2], dtype="int64") if call.dropout > 0 else None
+    seed = call.seed
+    if seed is None and call.dropout > 0:
+        seed = paddle.randint(0, _SEEDS, [2], dtype="int64")
     out, softmax_max, softmax_sum, seed_offset = native.call(
         "pf_flash_attention",
         *(query, key, value, bias, mask, query_ends, key_ends, prefix, seed),
@@ -51,9 +53,13 @@ def run(query, key, value, bias, call: AttentionCall):
         plan.next_tokens,
     )
     if plan.mask == "full" and not plan.packed and (plan.zero_rows or not paddle.in_dynamic_mode()):
-        out = _zero_blind_queries(out, mask, operator_layout, heads.query)
+        blind = mask.all(-1)
+        out = zero_queries(
+            out, blind if blind.ndim > 1 else blind.reshape([1, 1, -1]), operator_layout, heads.query
+        )
     if plan.packed and layout != "TND":
         batch, query_len = call.shapes.batch, call.shapes.query_len
+        out, softmax_max, softmax_sum = (unpacked(x, call) for x in (out, softmax_max, softmax_sum))
         out = from_bsnd(out.reshape([batch, query_len, heads.query, heads.value_dim]), layout)
         softmax_max, softmax_sum = (
             x.reshape([batch, query_len, heads.query, -1]).transpose([0, 2, 1, 3])
@@ -102,15 +108,3 @@ def _constant_ends(lengths: tuple[int, ...]):
 @lru_cache(maxsize=64)
 def _kept_ends(lengths: tuple[int, ...]):
     return paddle.to_tensor(list(accumulate(lengths)), dtype="int64", place=paddle.CPUPlace())
-
-
-def _zero_blind_queries(out, mask, layout: str, heads: int):
-    """Zeros where a mask hides all keys, as CANN's inner_precise 2; the kernels give the average value."""
-    blind = mask.all(-1)
-    if blind.ndim == 1:
-        blind = blind.reshape([1, 1, -1])
-    order = {"BSND": [0, 2, 1], "BSH": [0, 2, 1], "SBH": [2, 0, 1], "BNSD": [0, 1, 2]}[layout]
-    blind = blind.transpose(order).unsqueeze(-1)
-    wide = with_heads(out, layout, heads).astype("float32")  # Paddle has no 16-bit `where` on the CPU
-    zeroed = paddle.where(blind, paddle.zeros([], "float32"), wide).astype(out.dtype)
-    return without_heads(zeroed, layout)

@@ -16,6 +16,7 @@ from ..arguments import check_number
 from . import ascend, composed, native
 from .call import AttentionCall, check_lengths, check_tensors
 from .layout import heads_of
+from .packing import zeroing
 from .sharding import SHARDING, check_lengths_are_local
 
 OPERATOR = "flash_attention"
@@ -101,13 +102,15 @@ def attend(
     cu_seqlens_q,
     cu_seqlens_k,
     returns_statistics: bool,
+    seed=None,
     operator: str = OPERATOR,
     heads_name: str = "num_heads",
 ):
     """flash_attention with all results: out, softmax_max, softmax_sum, and seed and offset.
 
     The statistics are None unless requested. Seed and offset of dropout are int64 [2], or None from a backend
-    without them. ``operator`` and ``heads_name`` (for num_heads) are the names in error messages.
+    without them; ``seed`` (int64 [2]) sets them. ``operator`` and ``heads_name`` (for num_heads) are the
+    names in error messages.
     """
     dropout = check_number(operator, "dropout", dropout)
     scale = None if scale is None else check_number(operator, "scale", scale)
@@ -127,6 +130,7 @@ def attend(
         plan=plan,
         scale=heads.head_dim**-0.5 if scale is None else scale,
         dropout=dropout,
+        seed=seed,
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k,
         returns_statistics=returns_statistics,
@@ -142,8 +146,8 @@ def attend(
 
 FLASH_ATTENTION = FusedOp(
     OPERATOR,
-    ascend=Backend(ascend.run, ascend.refuses, ascend.mode, ascend.computed),
-    native=Backend(native.run, native.refuses, native.mode, native.computed),
+    ascend=Backend(zeroing(ascend.run), ascend.refuses, ascend.mode, ascend.computed),
+    native=Backend(zeroing(native.run), native.refuses, native.mode, native.computed),
     composed=Backend(composed.run, composed.refuses),
     sharding=SHARDING,
 )

@@ -9,7 +9,6 @@ place at random. ``allowed`` has the bound that follows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -17,9 +16,7 @@ from precision import ROUNDING
 from roundings import ADAM_EPSILON
 
 from fused_models.comparison import Batch, array, loss_and_logits, random_batch
-
-if TYPE_CHECKING:
-    from fused_models.families import Family
+from fused_models.families import Family
 
 LEARNING_RATE = 1e-3
 

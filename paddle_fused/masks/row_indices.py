@@ -1,0 +1,192 @@
+"""FlashMask's masks: for each key, the rows of queries that do not see it.
+
+Their size is O(S). What CANN's sparse modes can say of them is found by ``rows_compiler``.
+
+Legend: B batch, H 1 or the number of query heads, Sq queries, Skv keys; i counts queries and j keys.
+Source: paddle.nn.functional.flashmask_attention; arXiv 2410.01359.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+
+from .intents import Mask, diagonal
+
+COLUMNS = {True: (1, 2), False: (2, 4)}  # accepted, by ``causal``
+_CACHED = (
+    8  # index tensors whose masks are kept: those of a model's layers and of the micro-batches in flight
+)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RowIndices(Mask):
+    """Rows of queries hidden from each key. A query that sees no key gives zeros.
+
+    ``indices``: int32 [B, H, Skv, columns]. The columns are the first row and the row after the last of one
+    or two ranges: with ``causal`` (start) or (start, end) below the diagonal, else (lower start, upper end)
+    or (lower start, lower end, upper start, upper end). A range without an end reaches the last row, one
+    without a start begins at row 0.
+    """
+
+    indices: np.ndarray
+    causal: bool
+
+    def __repr__(self) -> str:
+        return f"row_indices(<int32 {list(self.indices.shape)}>{'' if self.causal else ', causal=False'})"
+
+    @property
+    def batch_size(self) -> int | None:
+        return None if len(self.indices) == 1 else len(self.indices)
+
+    @property
+    def heads(self) -> int:
+        return self.indices.shape[1]
+
+    def of_part(self, rows, heads):
+        indices = self.indices if self.batch_size is None else self.indices[rows]
+        return RowIndices(indices if self.heads == 1 else indices[:, heads], self.causal)
+
+    def ranges(self, query_len: int) -> np.ndarray:
+        """Hidden rows [range, first or end, B, H, Skv], within 0 ... Sq, without those that causal hides."""
+        columns = np.moveaxis(self.indices, -1, 0)
+        start, end = np.zeros_like(columns[0]), np.full_like(columns[0], query_len)
+        if self.causal:
+            pairs = [(columns[0], columns[1] if len(columns) == 2 else end)]
+        elif len(columns) == 2:
+            pairs = [(columns[0], end), (start, columns[1])]
+        else:
+            pairs = [(columns[0], columns[1]), (columns[2], columns[3])]
+        return np.clip(np.array(pairs), 0, query_len)
+
+    def visible(self, query_len: int) -> np.ndarray:
+        """The rows that see each key, up to four ranges: [range, first or end, B, H, Skv]."""
+        hidden = self.ranges(query_len)
+        key_len = hidden.shape[-1]
+        if self.causal:
+            before = np.arange(key_len) - diagonal("bottom_right", query_len, key_len)
+            before = np.broadcast_to(np.clip(before, 0, query_len), hidden.shape[2:])
+            hidden = np.concatenate([hidden, np.stack([np.zeros_like(before), before])[None]])
+        empty = hidden[:, 0] >= hidden[:, 1]
+        hidden = np.where(empty[:, None], query_len, hidden)
+        order = np.argsort(hidden[:, 0], axis=0)
+        first, end = (np.take_along_axis(hidden[:, side], order, axis=0) for side in (0, 1))
+        begin = np.concatenate([np.zeros_like(end[:1]), np.maximum.accumulate(end, axis=0)])
+        return np.stack([begin, np.concatenate([first, np.full_like(first[:1], query_len)])], axis=1)
+
+    def blind(self, query_len: int) -> np.ndarray:
+        """The queries that see no key: bool [B, H, Sq]."""
+        batch, heads = self.indices.shape[:2]
+        change = np.zeros((batch * heads, query_len + 1), np.int64)
+        row = np.arange(batch * heads)[:, None]
+        for first, end in self.visible(query_len).reshape(-1, 2, batch * heads, self.indices.shape[2]):
+            seen = first < end
+            np.add.at(change, (np.broadcast_to(row, seen.shape)[seen], first[seen]), 1)
+            np.add.at(change, (np.broadcast_to(row, seen.shape)[seen], end[seen]), -1)
+        return (change.cumsum(1)[:, :query_len] == 0).reshape(batch, heads, query_len)
+
+    def _hidden(self, i, j, query_len, key_len, b):
+        self.check_keys(key_len)
+        hidden = np.zeros((self.heads, *np.broadcast_shapes(i.shape, j.shape)), bool)
+        for first, end in self.ranges(query_len)[:, :, b]:
+            hidden |= (i >= first[:, None]) & (i < end[:, None])
+        if self.causal:
+            hidden |= j > i + diagonal("bottom_right", query_len, key_len)
+        return hidden[0] if self.heads == 1 else hidden
+
+    def check_keys(self, key_len: int) -> None:
+        """Raises ValueError unless there is an index for every key."""
+        if self.indices.shape[2] != key_len:
+            raise ValueError(f"{self!r}: it has rows for {self.indices.shape[2]} keys; there are {key_len}.")
+
+
+def row_indices(indices, causal: bool = True) -> Mask:
+    """The keys that FlashMask's row indices leave visible, with ``causal`` those up to the diagonal only.
+
+    Args:
+        indices: int32 tensor or array [B, H, Skv, columns], as ``startend_row_indices`` of
+            paddle.nn.functional.flashmask_attention; H is 1 or the number of query heads. A tensor is read
+            once until it changes: the layers of a model share the mask.
+        causal: the diagonal ends at the bottom right. It decides the columns: 1 or 2 with causal, else 2
+            or 4.
+
+    A query that sees no key gives zeros. Raises ValueError for another dtype, rank or number of columns. The
+    values of a captured program are not known: `row_indices_in_graph` computes its mask.
+    """
+    if not isinstance(indices, (paddle.Tensor, np.ndarray)):
+        raise ValueError(
+            f"row_indices() got {type(indices).__name__}; accepted: an int32 tensor or array. Make one with "
+            "paddle.to_tensor(rows, dtype='int32')."
+        )
+    check_form("row_indices", "indices", indices, causal)
+    if isinstance(indices, np.ndarray):
+        return RowIndices(indices.copy(), bool(causal))
+    return _of_tensor(indices, bool(causal))
+
+
+def check_form(operator: str, name: str, indices, causal: bool) -> None:
+    """Raises ValueError for another dtype, rank or number of columns than those of row indices."""
+    dtype = str(indices.dtype).rpartition(".")[2].lower()
+    if dtype != "int32":
+        raise ValueError(
+            f"{operator}: {name} is {dtype}; accepted: int32. Cast it with {name}.astype('int32')."
+        )
+    shape = list(indices.shape)
+    if len(shape) != 4:
+        raise ValueError(
+            f"{operator}: {name} has shape {shape}; accepted: [batch, 1 or heads, keys, columns]. Insert the "
+            "missing dimension with unsqueeze."
+        )
+    if shape[-1] not in COLUMNS[bool(causal)]:
+        raise ValueError(
+            f"{operator}: {name} has {shape[-1]} columns with causal={bool(causal)}; accepted: 1 or 2 with "
+            "causal=True, 2 or 4 with causal=False."
+        )
+
+
+_masks: OrderedDict[tuple, tuple[paddle.Tensor, RowIndices]] = OrderedDict()
+
+
+def _of_tensor(indices: paddle.Tensor, causal: bool) -> RowIndices:
+    """The mask of a tensor, read from its device once.
+
+    Views of one tensor share its memory and the count of its changes: layers that reshape their argument
+    find the same mask. The tensor is kept with it, so that no other takes its place in memory.
+    """
+    key = (str(indices.place), indices.data_ptr(), tuple(indices.shape), indices.inplace_version, causal)
+    if key in _masks:
+        _masks.move_to_end(key)
+        return _masks[key][1]
+    mask = RowIndices(_same_for_all_heads(indices.numpy()), causal)
+    _masks[key] = indices.detach(), mask
+    while len(_masks) > _CACHED:
+        _masks.popitem(last=False)
+    return mask
+
+
+def _same_for_all_heads(indices: np.ndarray) -> np.ndarray:
+    return indices[:, :1].copy() if (indices == indices[:, :1]).all() else indices
+
+
+def hidden_in_graph(indices, causal: bool, rows, columns, shift):
+    """Hidden positions as a bool tensor [B, H, rows, columns], computed on the device.
+
+    ``indices``: int32 tensor [B, H, columns, 1, 2 or 4] of these keys; ``rows`` and ``columns``: int32
+    tensors, the positions of queries and keys; ``shift``: Skv - Sq.
+    """
+    i = rows.unsqueeze(-1)
+    column = [each.unsqueeze(-2) for each in indices.unbind(-1)]
+    hidden = i >= column[0]
+    if len(column) == 4 or (causal and len(column) == 2):
+        hidden = paddle.logical_and(hidden, i < column[1])
+    if not causal:
+        above = i < column[-1]
+        if len(column) == 4:
+            above = paddle.logical_and(above, i >= column[2])
+        hidden = paddle.logical_or(hidden, above)
+    else:
+        hidden = paddle.logical_or(hidden, columns.unsqueeze(0) > i + shift)
+    return hidden

@@ -1,0 +1,151 @@
+"""Finds the intent behind FlashMask's row indices, so that CANN's sparse modes can express it.
+
+Queries that see no key, such as padding at the end of a packed row, give zeros whatever the mask lets them
+see. They are free: a run of such tokens becomes a document, and its rows are zeroed after the call.
+
+Legend: B batch, S tokens, as many queries as keys; i counts queries and j keys. The rows that see key j are
+first[j] <= i < end[j].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .intents import Band, Documents, Mask, Prefix
+from .row_indices import RowIndices
+from .sequences import Sequence
+
+REPEATED = 2  # shared questions: packed are at most this many times the tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What row indices mean. One of ``parts``, ``sequences``, or neither: no intent that CANN has.
+
+    ``parts``: masks whose intersection it is. ``sequences``: causal sequences whose tokens are ``tokens`` of
+    the batch [B * S]; ``own`` is where each token of the batch is among them (a shared question: in its first
+    sequence). ``blind``: bool [B, H, S], the queries that see no key, or None if there are none.
+    """
+
+    parts: tuple[Mask, ...] | None = None
+    sequences: tuple[Sequence, ...] | None = None
+    tokens: np.ndarray | None = None
+    own: np.ndarray | None = None
+    blind: np.ndarray | None = None
+
+
+def find(mask: RowIndices, query_len: int, key_len: int) -> Found:
+    """The intent of ``mask`` on these sizes."""
+    mask.check_keys(key_len)
+    blind = mask.blind(query_len)
+    blind = blind if blind.any() else None
+    ranges = mask.visible(query_len)
+    if mask.causal and not (mask.ranges(query_len)[:, 0] < query_len).any():
+        return Found(parts=(Band(None, 0, "bottom_right"),))
+    seen = ranges[:, 0] < ranges[:, 1]
+    if mask.heads > 1 or query_len != key_len or (seen.sum(0) > 1).any():
+        return Found(blind=blind)
+    first, end = np.where(seen, ranges[:, 0], 0).max(0)[:, 0], np.where(seen, ranges[:, 1], 0).max(0)[:, 0]
+    free = (first >= end) & (False if blind is None else blind[:, 0])
+    parts = _documents(first, end, free, mask.batch_size)
+    if parts is None and not free.any():
+        parts = _prefix(first, end, mask.batch_size)
+    if parts is not None:
+        return Found(parts=parts, blind=blind)
+    return _shared_questions(first, end, free, blind)
+
+
+def _documents(first, end, free, batch_size) -> tuple[Mask, ...] | None:
+    """Documents one after the other, and in them a band: [B, S] each."""
+    size = first.shape[1]
+    j = np.arange(size)
+    kept = ~free
+    if (kept & ((first > j) | (end <= j))).any():  # a token that does not see itself
+        return None
+    left, right = (end - j)[kept].max(initial=1) - 1, (j - first)[kept].max(initial=0)
+    rows, bounded_left, bounded_right = [], False, False
+    for first_, end_, free_ in zip(first, end, free, strict=True):
+        starts = np.zeros(size + 1, bool)
+        starts[[0, size]] = True
+        starts[1:size] |= (free_[1:] != free_[:-1]) | (
+            ~free_[1:] & (end_[:-1] == j[1:]) & (first_[1:] == j[1:])
+        )
+        cuts = np.flatnonzero(starts)
+        lengths = np.diff(cuts)
+        start, stop = np.repeat(cuts[:-1], lengths), np.repeat(cuts[1:], lengths)
+        inside = np.maximum(start, j - right), np.minimum(stop, j + left + 1)
+        if (~free_ & ((first_ != inside[0]) | (end_ != inside[1]))).any():
+            return None
+        bounded_left |= bool((~free_ & (end_ < stop)).any())
+        bounded_right |= bool((~free_ & (first_ > start)).any())
+        rows.append(tuple(lengths.tolist()))
+    causal = bool(right == 0)
+    band = Band(int(left) if bounded_left else None, int(right) if bounded_right else None, "bottom_right")
+    bands = () if (band.left, band.right) == (None, None) else (band,)
+    if all(len(row) == 1 for row in rows):
+        return bands
+    if causal and band.left is None:
+        bands = ()
+    rows = tuple(rows) if batch_size is not None else (rows[0],)
+    return (Documents(rows, rows, batch_size, causal, "bottom_right", None), *bands)
+
+
+def _prefix(first, end, batch_size) -> tuple[Mask, ...] | None:
+    size = first.shape[1]
+    j = np.arange(size)
+    lengths = (first == 0).cumprod(1).sum(1)
+    if (end != size).any() or (first != np.where(j < lengths[:, None], 0, j)).any():
+        return None
+    return (Prefix(tuple(lengths.tolist()), batch_size),)
+
+
+def _shared_questions(first, end, free, blind) -> Found:
+    """Causal sequences that begin with the same tokens: a question and its answers, in a tree.
+
+    Each path from a root to a leaf is a sequence of its own, with its own copy of what it shares.
+    """
+    size = first.shape[1]
+    sequences, tokens, own = [], [], np.empty(first.size, np.int64)
+    if (~free & (first != np.arange(size))).any():
+        return Found(blind=blind)
+    count = 0
+    for b, (end_, free_) in enumerate(zip(end, free, strict=True)):
+        paths = _paths(_ends(end_, free_))
+        if paths is None:
+            return Found(blind=blind)
+        for path in paths:
+            of_row = b * size + np.concatenate([np.arange(*segment) for segment in path])
+            tokens.append(of_row)
+            sequences.append(Sequence(len(of_row), len(of_row), None, 0, count, count))
+            count += len(of_row)
+    if count > REPEATED * first.size:
+        return Found(blind=blind)
+    tokens = np.concatenate(tokens)
+    own[tokens[::-1]] = np.arange(count)[::-1]  # the first place of each token is written last
+    return Found(sequences=tuple(sequences), tokens=tokens, own=own, blind=blind)
+
+
+def _ends(end, free) -> np.ndarray:
+    """``end``, where a run of free tokens has its own end."""
+    stops = np.flatnonzero(np.diff(free, append=False)) + 1  # of the runs, and of what lies between them
+    found = np.searchsorted(stops, np.arange(len(end)), side="right")
+    return np.where(free, np.append(stops, len(end))[found], end)
+
+
+def _paths(end) -> list[list[tuple[int, int]]] | None:
+    """The segments [start, stop) from each root to each of its leaves; None if the ends are not nested."""
+    starts = np.flatnonzero(np.diff(end, prepend=-1))
+    stack: list[tuple[int, int, int]] = []
+    paths = []
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(end)], strict=True):
+        reach = int(end[start])
+        while stack and stack[-1][2] <= start:
+            stack.pop()
+        if reach < stop or (stack and reach > stack[-1][2]):
+            return None
+        stack.append((start, stop, reach))
+        if reach == stop:
+            paths.append([segment[:2] for segment in stack])
+    return paths

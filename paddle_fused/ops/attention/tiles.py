@@ -1,0 +1,125 @@
+"""FlashMask's masks on an operator that takes full masks only: one tile of queries at a time.
+
+A tile is a call with some rows of queries and the keys that any of them sees. Its mask is computed on the
+device from the row indices and dropped after the call; the backward pass computes tile and mask again. So
+memory is O(S), and keys that no query of a tile sees cost nothing.
+
+Legend: B batch, H 1 or N heads, Sq queries, Skv keys, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import paddle
+from paddle.autograd import PyLayer
+
+from paddle_fused.masks.row_indices import RowIndices, hidden_in_graph
+
+from .call import AttentionCall
+from .packing import constant
+
+ROWS = 1024  # queries of a tile
+FEWEST_ROWS = 128
+MASK_BYTES = 1 << 25  # a tile has fewer rows where its mask would be larger
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of a call. ``spans``: (first row, last + 1, first key, last + 1) of each."""
+
+    mask: RowIndices
+    call: AttentionCall
+    spans: tuple[tuple[int, int, int, int], ...]
+
+    @classmethod
+    def of(cls, call: AttentionCall) -> Tiles:
+        """The tiles of a call whose mask is RowIndices; a plan keeps them for the calls of other layers."""
+        if "tiles" not in call.plan.constants:
+            call.plan.constants["tiles"] = tuple(_spans(call.mask, call))
+        return cls(call.mask, call, call.plan.constants["tiles"])
+
+    @property
+    def computed(self) -> float:
+        """The fraction of the scores that the tiles hold."""
+        total = self.call.shapes.query_len * self.call.shapes.key_len
+        return sum((b - a) * (d - c) for a, b, c, d in self.spans) / max(total, 1)
+
+    def hidden(self, span):
+        """The mask of a tile, bool [B or 1, H, rows, keys]. Queries that see no key at all see every one."""
+        first_row, end_row, first_key, end_key = span
+        mask, shapes = self.mask, self.call.shapes
+        indices = constant(self.call.plan, "indices", mask.indices, "int32")[:, :, first_key:end_key]
+        hidden = hidden_in_graph(
+            indices,
+            mask.causal,
+            paddle.arange(first_row, end_row, dtype="int32"),
+            paddle.arange(first_key, end_key, dtype="int32"),
+            shapes.key_len - shapes.query_len,
+        )
+        if self.call.plan.blind is not None:
+            blind = constant(self.call.plan, "blind", self.call.plan.blind, "bool")
+            sees = paddle.logical_not(blind[:, :, first_row:end_row]).unsqueeze(-1)
+            hidden = paddle.logical_and(hidden, sees)
+        if mask.heads > 1 and hidden.shape[0] != shapes.batch:
+            hidden = hidden.expand([shapes.batch, *hidden.shape[1:]])
+        return hidden
+
+
+def _spans(mask: RowIndices, call: AttentionCall):
+    query_len, key_len = call.shapes.query_len, call.shapes.key_len
+    per_row = len(mask.indices) * mask.heads * key_len
+    rows = max(FEWEST_ROWS, min(ROWS, MASK_BYTES // max(per_row, 1)))
+    first, end = mask.visible(query_len).transpose(1, 0, 2, 3, 4)
+    for start in range(0, query_len, rows):
+        stop = min(start + rows, query_len)
+        seen = ((first < stop) & (end > start) & (first < end)).any((0, 1, 2)).nonzero()[0]
+        yield (start, stop, int(seen[0]), int(seen[-1]) + 1) if len(seen) else (start, stop, 0, 1)
+
+
+def attend(query, key, value, tiles: Tiles, operator: Callable):
+    """out [B, Sq, N, D], softmax_max and softmax_sum [B, N, Sq, 8] of query, key and value [B, S, N, D].
+
+    ``operator(query, key, value, hidden)`` gives the three for a tile.
+    """
+    return _Tiled.apply(query, key, value, tiles, operator)
+
+
+class _Tiled(PyLayer):
+    @staticmethod
+    def forward(ctx, query, key, value, tiles, operator):
+        ctx.save_for_backward(query, key, value)
+        ctx.tiles, ctx.operator = tiles, operator
+        ctx.wanted = [not x.stop_gradient for x in (query, key, value)]
+        results = []
+        for span in tiles.spans:
+            a, b, c, d = span
+            results.append(operator(query[:, a:b], key[:, c:d], value[:, c:d], tiles.hidden(span)))
+        out, row_max, row_sum = (
+            paddle.concat(column, axis)
+            for column, axis in zip(zip(*results, strict=True), (1, 2, 2), strict=True)
+        )
+        ctx.mark_non_differentiable(row_max, row_sum)
+        return out, row_max, row_sum
+
+    @staticmethod
+    def backward(ctx, out_grad, *_):
+        query, key, value = ctx.saved_tensor()
+        query_grads = []
+        # Key and value get a share of every tile: in float32, so that 16 bits round once.
+        key_grad, value_grad = (paddle.zeros(x.shape, "float32") for x in (key, value))
+        for span in ctx.tiles.spans:
+            a, b, c, d = span
+            inputs = [x.detach() for x in (query[:, a:b], key[:, c:d], value[:, c:d])]
+            for x in inputs:
+                x.stop_gradient = False
+            with paddle.enable_grad():
+                out, *_ = ctx.operator(*inputs, ctx.tiles.hidden(span))
+            # Not paddle.grad, which cannot run inside of another paddle.grad.
+            paddle.autograd.backward([out], [out_grad[:, a:b]])
+            query_grads.append(inputs[0].grad)
+            key_grad[:, c:d] += inputs[1].grad.astype("float32")
+            value_grad[:, c:d] += inputs[2].grad.astype("float32")
+        gradients = paddle.concat(query_grads, 1), key_grad.astype(key.dtype), value_grad.astype(value.dtype)
+        return tuple(g if wanted else None for g, wanted in zip(gradients, ctx.wanted, strict=True))

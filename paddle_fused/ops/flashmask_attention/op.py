@@ -1,0 +1,234 @@
+"""paddle.nn.functional.flashmask_attention by the backends of flash_attention.
+
+Legend: B batch, Sq queries, Skv keys, N and Nkv heads of query and of key and value, D head size.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import paddle
+
+from paddle_fused import masks
+from paddle_fused.devices import default_device_of, is_captured
+from paddle_fused.masks.row_indices import RowIndices, check_form, hidden_in_graph
+from paddle_fused.sharding.local_map import is_split
+
+from ..arguments import check_int, check_is_tensor, dtype_name
+from ..attention.layout import check_rank
+from ..attention.op import OPERATOR as ATTENTION
+from ..attention.op import attend
+
+OPERATOR = "flashmask_attention"
+
+
+def flashmask_attention(
+    query,
+    key,
+    value,
+    startend_row_indices=None,
+    *,
+    dropout: float = 0.0,
+    causal: bool = False,
+    window_size: int | tuple | None = None,
+    return_softmax_lse: bool = False,
+    return_seed_offset: bool = False,
+    fixed_seed_offset=None,
+    rng_name: str = "",
+    training: bool = True,
+    name: str | None = None,
+    softmax_scale: float | None = None,
+    block_mask=None,
+):
+    """out = dropout(softmax(Q K^T / sqrt(D), over the keys that the row indices let a query see)) V.
+
+    The arguments of ``paddle.nn.functional.flashmask_attention``, in its order and with its defaults.
+
+    Args:
+        query, key, value: float32, bfloat16 or float16 [B, S, N, D], [B, S, Nkv, D]; N is a multiple of Nkv.
+        startend_row_indices: int32 [B, 1, Nkv or N, Skv, columns]; rows of queries hidden from each key.
+            With causal 1 column (from here to the last row) or 2 (from here until there), besides the keys
+            after the diagonal, which ends at the bottom right. Else 2 (from here to the last row, and from
+            the first row until there) or 4 (two ranges). None: no mask but ``causal``.
+        dropout: the dropout probability, ignored unless ``training``.
+        window_size: instead of indices: keys from i - w to i with causal, else to i + w; or both bounds.
+        return_softmax_lse: also return log(sum(exp(scores))), float32 [B, N, Sq], without gradient; -inf for
+            a query that sees no key.
+        return_seed_offset: also return dropout's seed and offset, int64 [2]; zeros without dropout.
+        fixed_seed_offset: int64 [2]: repeats the dropout of a call that returned it.
+        rng_name: draws the seed from the generator that paddle.framework.random registered by this name.
+        softmax_scale: default 1 / sqrt(D).
+        name, block_mask: accepted only as None.
+
+    A query that sees no key gives zeros, and no gradient. The indices are read from the device once, not
+    once a layer, until they change; a captured program computes a full mask from indices that it is given.
+
+    Returns:
+        out [B, Sq, N, D], or a list of out and what was asked for.
+
+    Raises:
+        ContractError or ValueError: in the name of `flash_attention`, whose rules they are.
+        ValueError: for indices of another form.
+    """
+    given = {"name": name, "block_mask": block_mask}
+    given = [each for each, value_ in given.items() if value_ is not None]
+    if given:
+        raise ValueError(f"{OPERATOR}: {', '.join(given)} came; no backend has it. Leave it out.")
+    for argument, tensor in (("query", query), ("key", key), ("value", value)):
+        check_is_tensor(OPERATOR, argument, tensor)
+    check_rank(ATTENTION, "BSND", {"query": query.shape, "key": key.shape, "value": value.shape})
+    drops = training and dropout > 0
+    seed = _seed(query, fixed_seed_offset, rng_name) if drops else None
+    if window_size is not None:
+        mask = _window(query, key, startend_row_indices, window_size, causal)
+    else:
+        mask = _mask(query, key, startend_row_indices, causal)
+    out, row_max, row_sum, seed_offset = attend(
+        query,
+        key,
+        value,
+        mask,
+        bias=None,
+        dropout=dropout if training else 0.0,
+        scale=softmax_scale,
+        layout="BSND",
+        num_heads=None,
+        cu_seqlens_q=None,
+        cu_seqlens_k=None,
+        returns_statistics=return_softmax_lse,
+        seed=seed,
+    )
+    results = [out]
+    with default_device_of(query):
+        if return_softmax_lse:
+            results.append(_log_sum_exp(row_max, row_sum, mask, query))
+        if return_seed_offset:
+            results.append(paddle.zeros([2], "int64") if seed_offset is None or not drops else seed_offset)
+    return results if len(results) > 1 else out
+
+
+def _mask(query, key, indices, causal: bool):
+    query_len, key_len = query.shape[1], key.shape[1]
+    if indices is None and (not causal or query_len == key_len or -1 in (query_len, key_len)):
+        return masks.causal() if causal else None
+    if indices is None:
+        return _rows_of_window(query_len, key_len, None, 0)
+    check_is_tensor(OPERATOR, "startend_row_indices", indices)
+    check_form(OPERATOR, "startend_row_indices", indices, causal)
+    _check_shape(query, key, indices)
+    if is_captured(indices):
+        return _in_graph(query, key, indices, causal)
+    if is_split(indices):
+        raise ValueError(
+            f"{OPERATOR}: startend_row_indices is a distributed tensor; accepted: a tensor of this process. "
+            "Pass its _local_value()."
+        )
+    mask = masks.row_indices(indices, causal)
+    if mask.heads in (1, query.shape[2]):
+        return mask
+    return _of_query_heads(mask, query.shape[2])
+
+
+def _check_shape(query, key, indices) -> None:
+    batch, heads, keys, _ = indices.shape
+    expected = key.shape[0], key.shape[1]
+    fits = all(-1 in pair or pair[0] == pair[1] for pair in zip((batch, keys), expected, strict=True))
+    if not fits or heads not in (1, key.shape[2], query.shape[2]):
+        accepted = sorted({1, key.shape[2], query.shape[2]})
+        raise ValueError(
+            f"{OPERATOR}: startend_row_indices has shape {list(indices.shape)}; accepted: [{expected[0]}, "
+            f"{' or '.join(map(str, accepted))}, {expected[1]}, columns], for a key of shape "
+            f"{list(key.shape)} and {query.shape[2]} query heads."
+        )
+
+
+@lru_cache(maxsize=16)
+def _of_query_heads(mask: RowIndices, heads: int) -> RowIndices:
+    """Rows for each key head, repeated for its query heads."""
+    return RowIndices(mask.indices.repeat(heads // mask.heads, 1), mask.causal)
+
+
+def _window(query, key, indices, window_size, causal: bool):
+    sizes = window_size if isinstance(window_size, (tuple, list)) else (window_size, window_size)
+    left, right = (check_int(OPERATOR, "window_size", size) for size in (*sizes, *sizes[-1:])[:2])
+    if indices is not None:
+        raise ValueError(
+            f"{OPERATOR}: window_size and startend_row_indices came; accepted: one of them. Hide the keys "
+            "outside of the window by the indices."
+        )
+    if query.shape[1] != key.shape[1] or min(left, right) < 0:
+        raise ValueError(
+            f"{OPERATOR}: window_size is {window_size} for {query.shape[1]} queries and {key.shape[1]} keys; "
+            "accepted: numbers of keys from 0 on, and as many queries as keys."
+        )
+    right = 0 if causal else right
+    return (
+        masks.band(left, right) if query.shape[1] < 0 else _rows_of_window(*query.shape[1:2] * 2, left, right)
+    )
+
+
+@lru_cache(maxsize=16)
+def _rows_of_window(query_len: int, key_len: int, left: int | None, right: int) -> RowIndices:
+    """The rows of a band, in the form of which no tensor Sq x Skv is ever made."""
+    j = np.arange(key_len, dtype=np.int32) - (key_len - query_len)
+    after = np.full_like(j, query_len) if left is None else np.clip(j + left + 1, 0, query_len)
+    columns = [after] if right == 0 else [after, np.clip(j - right, 0, query_len)]
+    return RowIndices(np.stack(columns, -1)[None, None].astype(np.int32), causal=right == 0)
+
+
+def _in_graph(query, key, indices, causal: bool):
+    """The mask of a captured program, which does not know the values of its indices."""
+    query_len, key_len = (
+        paddle.shape(x)[1] if x.shape[1] == -1 else paddle.to_tensor(x.shape[1]) for x in (query, key)
+    )
+    query_len, key_len = (x.astype("int32") for x in (query_len, key_len))
+    hidden = hidden_in_graph(
+        indices,
+        causal,
+        paddle.arange(0, query_len, 1, dtype="int32"),
+        paddle.arange(0, key_len, 1, dtype="int32"),
+        key_len - query_len,
+    )
+    heads = query.shape[2]
+    if hidden.shape[1] not in (1, heads):
+        hidden = paddle.repeat_interleave(hidden, heads // hidden.shape[1], 1)
+    return masks.dense(hidden, invalid_rows=True)
+
+
+def _seed(query, fixed, rng_name: str):
+    """The seed and offset that a caller chose, int64 [2], or None."""
+    if fixed is not None:
+        check_is_tensor(OPERATOR, "fixed_seed_offset", fixed)
+        if list(fixed.shape) != [2] or dtype_name(fixed) != "int64":
+            raise ValueError(
+                f"{OPERATOR}: fixed_seed_offset is {dtype_name(fixed)} {list(fixed.shape)}; accepted: int64 "
+                "[2], as return_seed_offset gives it."
+            )
+        return fixed
+    if not rng_name:
+        return None
+    try:
+        generator = paddle.base.core.get_random_seed_generator(rng_name)
+    except RuntimeError:
+        raise ValueError(
+            f"{OPERATOR}: rng_name is {rng_name!r}, and no generator has this name. Register it with "
+            "paddle.framework.random.set_random_seed_generator(name, seed)."
+        ) from None
+    with default_device_of(query):
+        return paddle.to_tensor([generator.random() % (2**31 - 1), 0], dtype="int64")
+
+
+def _log_sum_exp(row_max, row_sum, mask, query):
+    """[B, N, Sq] of the statistics [B, N, Sq, 8]."""
+    lse = (row_max + paddle.log(row_sum))[..., 0]
+    if isinstance(mask, RowIndices):
+        blind = mask.blind(query.shape[1])
+        if not blind.any():
+            return lse
+        blind = paddle.to_tensor(blind)
+    elif mask is not None and hasattr(mask, "hidden"):
+        blind = mask.hidden.all(-1)
+    else:
+        return lse
+    return paddle.where(blind, paddle.full([], float("-inf"), "float32"), lse)

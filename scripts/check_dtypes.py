@@ -22,6 +22,7 @@ from pathlib import Path
 from llm_npu import config, device
 from llm_npu.core import console
 from llm_npu.core.errors import UserError
+from llm_npu.models import library
 
 BATCH = 2
 FILES = (".yaml", ".yml", ".json")
@@ -30,7 +31,7 @@ FILES = (".yaml", ".yml", ".json")
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
     chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
-    console.import_frameworks()
+    console.import_frameworks(library.installed())
     import paddle
 
     from llm_npu import dtypes, patches

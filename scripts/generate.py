@@ -16,6 +16,7 @@ from pathlib import Path
 from llm_npu import device
 from llm_npu.core import console
 from llm_npu.core.errors import UserError, caused_by_the_user
+from llm_npu.models import library
 
 DECODES = ("greedy", "sampling", "beam")
 
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     prompts = arguments.prompt or lines_of(arguments.batch)
     chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
-    console.import_frameworks()
+    console.import_frameworks(library.installed())
     import paddle
 
     from llm_npu import patches, surgery

@@ -21,13 +21,14 @@ from llm_npu.data import documents
 from llm_npu.data.indexed import move_indexed, open_indexed, with_suffix, write_indexed
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_beside, trained_tokenizer
+from llm_npu.models import library
 
 
 def prepare(args):
     source = corpus(args.input_dir.expanduser())
     prefix = args.output_prefix.expanduser()
     folder = args.tokenizer_name_or_path or trained_tokenizer(source, args.vocab_size, args.data_cache)
-    console.import_frameworks()
+    console.import_frameworks(library.installed())
     tokenizer = load_tokenizer(folder)
     with unfinished(prefix) as new:
         write_indexed(new / "pair", documents(source, tokenizer), len(tokenizer))

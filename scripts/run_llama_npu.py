@@ -21,6 +21,7 @@ if __name__ == "__main__":
 from llm_npu import config, device, launch, profiling
 from llm_npu.core import console
 from llm_npu.doctor import explain
+from llm_npu.models import library
 from llm_npu.numerics import reproducible
 
 
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> int:
     if early.profile_dir:
         profiling.prepare(early.profile_dir)
 
-    console.import_frameworks()
+    console.import_frameworks(library.installed())
     from llm_npu import patches
     from llm_npu.training.run import Run
 

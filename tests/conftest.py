@@ -5,6 +5,7 @@ Tests that need another environment start a process of their own with the fixtur
 
 import contextlib
 import faulthandler
+import importlib.util
 import os
 import signal
 import site
@@ -17,12 +18,42 @@ from pathlib import Path
 import hypothesis
 import pytest
 import ranks
+from places import TESTS
 
 import paddle_fused
 from paddle_fused import paddle_release, virtual_npu
 
 THREADS = "2"
 _STDERR = pytest.StashKey()
+# An environment has PaddleNLP or PaddleFormers. {library: folders and files of tests that need it}.
+NEED_LIBRARY = {
+    "paddlenlp": (
+        "config",
+        "data/test_chat_template.py",
+        "data/test_data.py",
+        "data/test_indexed.py",
+        "data/test_packed_training.py",
+        "data/test_tokenizer.py",
+        "docs",
+        "inference",
+        "launch",
+        "models",
+        "parallel",
+        "tools/benchmarks",
+        "tools/doctor/test_doctor_process.py",
+        "tools/plan",
+        "tools/profiling/test_profile_argument.py",
+        "tools/test_acceptance_runs.py",
+        "tools/test_dtypes.py",
+        "tools/test_dtypes_scripts.py",
+        "tools/test_nan_inf.py",
+        "tools/test_numerics.py",
+        "training",
+        "virtual_npu/test_virtual_npu_face.py",
+    ),
+    "paddleformers": ("formers",),
+}
+MISSING = [name for name in NEED_LIBRARY if importlib.util.find_spec(name) is None]
 
 for _name in [name for name in os.environ if name.startswith("VIRTUAL_NPU_")]:
     del os.environ[_name]  # the tests are about the defaults, unless they say otherwise
@@ -54,6 +85,15 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config):
     config.stash[_STDERR] = os.fdopen(os.dup(2), "w")  # as it is before a test's output is captured
+
+
+def pytest_report_header(config):
+    return [f"{library} is not installed: tests that need it are not collected" for library in MISSING]
+
+
+def pytest_ignore_collect(collection_path, config):
+    needing = [TESTS / each for library in MISSING for each in NEED_LIBRARY[library]]
+    return True if collection_path in needing else None
 
 
 def pytest_collection_finish(session):

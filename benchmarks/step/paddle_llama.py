@@ -51,10 +51,10 @@ class PaddleLlama(Training):
         self.inputs, self.labels = (paddle.to_tensor(part) for part in (samples[:, :-1], samples[:, 1:]))
 
     def _build(self, dtype: str):
-        from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+        from llm_npu.models.paddlenlp import families
 
         size = self.size
-        config = LlamaConfig(
+        config = families.config_class("llama")(
             vocab_size=size.vocabulary,
             hidden_size=size.hidden,
             intermediate_size=size.intermediate,
@@ -68,7 +68,7 @@ class PaddleLlama(Training):
             use_fused_rope=False,
             use_cache=False,
         )
-        model = LlamaForCausalLM(config)
+        model = families.model_class("llama")(config)
         initial = size.weights()
         for name, parameter in _named(model).items():
             parameter.set_value(initial.pop(name))

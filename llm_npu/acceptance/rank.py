@@ -58,8 +58,9 @@ def main(argv: list[str]) -> None:
     launch.prepare_rank(Early(tuple(argv), nproc=int(options["--nproc"]), is_rank=True), chosen)
     from llm_npu import patches
     from llm_npu.core import console
+    from llm_npu.models import library
 
-    console.import_frameworks()
+    console.import_frameworks(library.installed())
     patches.apply()
     import paddle
     from paddle.distributed import fleet

@@ -2,7 +2,7 @@
 
     arguments = read(argv)     # every flag's value, checked; --help ends here. No framework is imported
     ...                        # choose arguments.early.device: it decides which plugin Paddle loads
-    run = arguments.build()    # imports paddlenlp
+    run = arguments.build()    # imports the library of models
     for name, why in run.ineffective:
         print(f"--{name} has no effect: {why}")
 
@@ -22,7 +22,7 @@ scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
     early              what must be known before paddle is imported
     device_flag        --device
     profile            --profile and --dump_tensors
-    build              values -> RunConfig; imports paddlenlp
+    build              values -> RunConfig; imports the library of models
     environment        environment variables that have no effect
 """
 

@@ -1,4 +1,4 @@
-"""Values of flags -> RunConfig, with PaddleNLP's training arguments. Importing it imports paddlenlp."""
+"""Values of flags -> RunConfig, with the library's training arguments. It imports the library."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import dataclasses
 import io
 from collections.abc import Mapping
 
-from paddlenlp.trainer import TrainingArguments
-from paddlenlp.transformers.configuration_utils import llmmetaclass
-
 from llm_npu.core.errors import UserError
+from llm_npu.models.library import training_arguments
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
 from .device_flag import paddle_name
@@ -21,8 +19,8 @@ OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_mod
 
 
 @dataclasses.dataclass
-@llmmetaclass  # adds what PaddleNLP's models read: use_fused_linear, recompute_granularity, ...
-class PretrainArguments(TrainingFlags, TrainingArguments):
+@training_arguments.with_fields_of_models  # use_fused_linear, recompute_granularity, ...
+class PretrainArguments(TrainingFlags, training_arguments.TrainingArguments):
     """PaddleNLP's ``TrainingArguments`` with this script's flags and defaults."""
 
     def __post_init__(self):

@@ -67,14 +67,14 @@ class Arguments:
         return tuple((name, why) for name, why in named.items() if why)
 
     def build(self) -> RunConfig:
-        """The dataclasses that PaddleNLP's Trainer and this package work with. Imports paddlenlp."""
+        """The dataclasses that the trainer and this package work with. Imports the library of models."""
         from .build import built
 
         return built(vars(self.values), self.early.device, self.given, self.ineffective(), self.notes)
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
-    """``read`` and ``build`` in one. Imports paddlenlp."""
+    """``read`` and ``build`` in one. Imports the library of models."""
     return read(argv).build()
 
 

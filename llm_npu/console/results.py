@@ -9,7 +9,7 @@ from llm_npu import data
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
 from llm_npu.inference import generate
-from llm_npu.models.paddlenlp import lora
+from llm_npu.models import lora
 from llm_npu.training import checkpoint, metrics
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.run import Feature, Run

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-from paddlenlp.trainer import TrainerCallback
-
 import paddle_fused
 from llm_npu.core import ranks
 from llm_npu.core.console import say
@@ -24,6 +22,7 @@ from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import Line, explain, grouped, table
 from llm_npu.surgery.names import ranges
 from llm_npu.training.run import Feature, Run
+from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import masks, virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
 

@@ -7,6 +7,7 @@ checkpoint. A file or a CI log gets a line every ``logging_steps`` instead of th
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -27,28 +28,26 @@ def say(text: str = "") -> None:
     SCREEN.print(text, markup=False)
 
 
-def import_frameworks() -> None:
-    """Import paddle and paddlenlp without their start-up messages, and use all cores of this process.
+def import_frameworks(library: str) -> None:
+    """Import paddle and ``library``, paddlenlp or paddleformers, without their start-up messages.
 
-    The ranks of a machine share its cores. Paddle answers SIGTERM with a C++ stack trace; here it ends the
-    program with a sentence (``stopping``). Paddle sets an unset OMP_NUM_THREADS to 1, and warns on stderr
-    about any other value. OMP_NUM_THREADS and GLOG_minloglevel stay as the user has set them. UserError if
-    Paddle says that the installation cannot work.
+    All cores of this process are used; the ranks of a machine share its cores. Paddle answers SIGTERM with a
+    C++ stack trace; here it ends the program with a sentence (``stopping``). Paddle sets an unset
+    OMP_NUM_THREADS to 1, and warns on stderr about any other value. OMP_NUM_THREADS and GLOG_minloglevel stay
+    as the user has set them. UserError if Paddle says that the installation cannot work.
     """
     sharing = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // sharing)))
     os.environ.setdefault("GLOG_minloglevel", "2")
-    # About ccache, setuptools and deprecated names in PaddleNLP: nothing that the reader could act on.
+    # About ccache, setuptools and deprecated names in the library: nothing that the reader could act on.
     for category in (UserWarning, DeprecationWarning, FutureWarning):
-        warnings.filterwarnings("ignore", category=category, module=r"(paddle|paddlenlp|_distutils_hack)\b")
+        warnings.filterwarnings("ignore", category=category, module=rf"(paddle|{library}|_distutils_hack)\b")
     stopping.shield()
     silent = contextlib.redirect_stderr(io.StringIO())
     with errors.caused_by_the_user(), silent, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import paddlenlp.transformers  # noqa: F401  (imports paddle)
-    from paddlenlp.utils.log import logger
-
-    logger.set_level("ERROR")
+        importlib.import_module(f"{library}.transformers")  # imports paddle
+    importlib.import_module(f"{library}.utils.log").logger.set_level("ERROR")
     stopping.unshield()
 
 

@@ -73,10 +73,10 @@ def load(
 ) -> Datasets:
     """Tokenise ``source`` (from ``find``), memory-map it, split it, and cut or pack it into samples.
 
-    ``vocab_size`` is the model's. Tokenised text is cached. Imports paddlenlp. With stage sft, ``tokenizer``
-    gets the chat template of ``data``, or the default one if it has none. ValueError for input that is empty,
-    unreadable or corrupt, for token ids of ``vocab_size`` or more, and for a needed part with too few tokens
-    for one sample.
+    ``vocab_size`` is the model's. Tokenised text is cached. Imports the library of models. With stage sft,
+    ``tokenizer`` gets the chat template of ``data``, or the default one if it has none. ValueError for input
+    that is empty, unreadable or corrupt, for token ids of ``vocab_size`` or more, and for a needed part with
+    too few tokens for one sample.
     """
     needed = (True, need_valid, need_test)
     if isinstance(source, conversations.Conversations):

@@ -113,9 +113,9 @@ def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int
     """Write each document (ids, int64) as one sentence, with 2 bytes per token if ``vocab_size`` allows.
 
     The pair appears complete or not at all: .bin is written first, then .idx, without which no reader accepts
-    it. ValueError if there are no documents; an OSError of the disk passes through. Imports paddlenlp.
+    it. ValueError if there are no documents; an OSError of the disk passes through. Imports the library.
     """
-    from paddlenlp.data.indexed_dataset import make_builder
+    from llm_npu.models.library import data_tools
 
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -123,7 +123,8 @@ def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int
         contextlib.redirect_stdout(io.StringIO()),
     ):  # finalize prints statistics
         part = folder / "part"
-        builder = make_builder(f"{part}.bin", "mmap", np.uint16 if vocab_size <= 1 << 16 else np.int32)
+        dtype = np.uint16 if vocab_size <= 1 << 16 else np.int32
+        builder = data_tools.make_builder(f"{part}.bin", "mmap", dtype)
         empty = True
         for document in documents:
             builder.add_item(document)

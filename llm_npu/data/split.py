@@ -20,11 +20,11 @@ def boundaries(
     part one sample of ``length`` tokens, the stream is cut by the weights instead, inside documents.
     ValueError if that is too little as well; ``name`` is the name of the data in the message.
     """
-    from paddlenlp.data.causal_dataset import get_train_valid_test_split_
+    from llm_npu.models.library import data_tools
 
     weights = split_weights(split)
     # With very few documents, PaddleNLP's rounding can fall below 0.
-    counts = [max(0, count) for count in get_train_valid_test_split_(split, len(ends))]
+    counts = [max(0, count) for count in data_tools.documents_of_parts(split, len(ends))]
     by_document = [int(ends[count - 1]) if count else 0 for count in counts]
     if not _lacking(by_document, length, needed):
         return by_document

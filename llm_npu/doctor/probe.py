@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 MARK = "@doctor "  # prefix of the process's messages; paddle prints other lines
 # The stages in order, under the process's names for them.
-PADDLE, DEVICE, OPERATORS, HOST_OPERATORS, PADDLENLP = STAGES = (
+PADDLE, DEVICE, OPERATORS, HOST_OPERATORS, LIBRARY = STAGES = (
     "import paddle",
     "a product on the device",
     "the plugin's operators",
     "the host operators",
-    "import paddlenlp",
+    "import the library of models",
 )
 SHOWN = 300  # characters of an error
 REASONS = re.compile(r"error|fatal|assert|terminate", re.IGNORECASE)

@@ -6,13 +6,16 @@ between.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
+from importlib import metadata
 
 from llm_npu.core.errors import UserError
+from llm_npu.models import library
 
-from .probe import DEVICE, HOST_OPERATORS, MARK, OPERATORS, PADDLE, PADDLENLP, SHOWN
+from .probe import DEVICE, HOST_OPERATORS, LIBRARY, MARK, OPERATORS, PADDLE, SHOWN
 
 
 def say(**what) -> None:
@@ -52,11 +55,11 @@ def host_operators() -> dict:
     return {}
 
 
-def import_paddlenlp() -> dict:
-    import paddlenlp
-    import paddlenlp.transformers  # the parts of it that the trainer needs
-
-    return {"paddlenlp": paddlenlp.__version__}
+def import_library() -> dict:
+    """PaddleNLP or PaddleFormers, with the parts of it that the trainer needs."""
+    name = library.installed()
+    importlib.import_module(f"{name}.transformers")
+    return {"library": f"{name} {metadata.version(name)}"}
 
 
 RUN: dict[str, Callable[[], dict]] = {
@@ -64,7 +67,7 @@ RUN: dict[str, Callable[[], dict]] = {
     DEVICE: compute,
     OPERATORS: plugin_operators,
     HOST_OPERATORS: host_operators,
-    PADDLENLP: import_paddlenlp,
+    LIBRARY: import_library,
 }
 
 

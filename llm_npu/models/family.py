@@ -21,12 +21,17 @@ Way = Literal[
     "decoder without mask",  # passes None to layers that are causal
     "inputs of all layers",  # makes positions and mask for all layers
     "first stage",  # the same, in the first stage of a pipeline
+    "interface",  # its forward looks attention up in ALL_ATTENTION_FUNCTIONS of its module
+    "makes masks",  # makes the masks of all layers by create_causal_mask_and_row_indices of its module
     # rotary
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
     "heads first",  # attention with tables [P, D] and queries [B, N, S, D]
     "decoder",  # makes positions 0, 1, 2, ... where none are given, and passes others on
+    "table of tokens",  # attention with a row for each token, [B, S, D], and queries [B, N, S, D]
+    "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
     # rms_norm
     "forward",  # its forward is the operator
+    "first of a tuple",  # the same, on a stage's inputs: a tensor, or a tuple that begins with it
     # swiglu
     "function",  # its forward calls swiglu of its module
     "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu

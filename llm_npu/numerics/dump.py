@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core import ranks
-from llm_npu.models.paddlenlp import stored
+from llm_npu.models import stored
+from llm_npu.training.stock_trainer import TrainerCallback
 
 from .dumped import ORDER
 from .recording import Recording, recording

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import paddle
-from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core.console import say
 from llm_npu.parallel.communication import collectives_sent
@@ -13,6 +12,7 @@ from llm_npu.parallel.mesh import Degrees
 from llm_npu.parallel.session import Session, Settings
 from llm_npu.patches.gradient_norm import GradientNorm
 from llm_npu.training.nonfinite import bad_numbers
+from llm_npu.training.stock_trainer import TrainerCallback
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused import virtual_npu
 

@@ -1,5 +1,7 @@
 """Patches for defects of stock Paddle and PaddleNLP, each with the defect's location and symptom.
 
+Those for PaddleFormers are in the folder of this name.
+
 A patch is applied only to the versions that have the defect. Its test, in ``tests/training/test_patches.py``
 or ``tests/parallel``, fails without it and so shows when it can be removed.
 """
@@ -16,7 +18,7 @@ import paddle
 from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
-from . import auto_parallel, layers, operators, pipeline, sharding, store
+from . import auto_parallel, layers, operators, paddleformers, pipeline, sharding, store
 
 
 def apply() -> None:
@@ -29,7 +31,7 @@ def apply() -> None:
     pipeline.apply()
     sharding.apply()
     store.fix_store_at_exit()
-    if importlib.metadata.version("paddlenlp").startswith("3.0.0b4"):
+    if installed_version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
             fix_mixtral_expert_weights()
         if paddle_release.at_least(3, 2):
@@ -38,6 +40,16 @@ def apply() -> None:
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()
+    if installed_version("paddleformers"):
+        paddleformers.apply()
+
+
+def installed_version(package: str) -> str:
+    """Of a library of models; empty if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 @functools.cache

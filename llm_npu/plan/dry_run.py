@@ -14,7 +14,6 @@ from pathlib import Path
 
 import paddle
 from paddle.distributed import fleet
-from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
@@ -23,6 +22,7 @@ from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
 from llm_npu.plan import journal
 from llm_npu.training.run import Feature, Run
+from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import paddle_release, virtual_npu
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"

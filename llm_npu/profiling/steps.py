@@ -6,13 +6,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from paddlenlp.trainer import TrainerCallback
-
 from llm_npu.config import ProfileWindow, profile_window
 from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.profiling.capture import Capture
 from llm_npu.training.run import Feature, Run
+from llm_npu.training.stock_trainer import TrainerCallback
 
 
 class Profile(Feature):

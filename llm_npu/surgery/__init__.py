@@ -1,11 +1,11 @@
-"""Puts fused operators into PaddleNLP's models without changing their code.
+"""Puts fused operators into the models of PaddleNLP and PaddleFormers without changing their code.
 
     report = apply_fused_kernels(model)      # model: LlamaForCausalLM, Qwen2ForCausalLM, ...
     print(report)                            # each layer: fused, or the reason why not
     remove_fused_kernels(model)
 
 Only the computation of stateless layers is replaced, on the instances of this model; parameters, names,
-sharding annotations, state_dict and pickles stay PaddleNLP's. ``paddle_fused`` chooses the backend of each
+sharding annotations, state_dict and pickles stay the library's. ``paddle_fused`` chooses the backend of each
 call from its tensors. The modules:
 
     apply           apply_fused_kernels and remove_fused_kernels
@@ -14,6 +14,7 @@ call from its tensors. The modules:
     sites           which layers compute an operator, from the families' records
     swap            installs replacements on layer instances, and removes them
     decoder_mask    the decoder's attention mask as an object with a meaning
+    attention_interface  PaddleFormers' attention functions and masks
     experts         the feed-forward layers of a mixture of experts
     report          each layer and operator, fused or not, and why not
     explain         the backend of each layer's operators before the first step

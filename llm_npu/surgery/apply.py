@@ -124,7 +124,7 @@ def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
         names = ", ".join(kernel.name for kernel in chosen)
         raise NoSite(
             f"{report.model} has no layer that the kernels ({names}) know. The nearest supported model is "
-            f"PaddleNLP's {nearest}; all: {', '.join(MODELS)}."
+            f"{nearest}; all: {', '.join(MODELS)}."
         )
     unfused = [row for row in report.rows if not row.fused]
     if strict and unfused:

@@ -44,6 +44,8 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
     if rank == 2:
         if _has_no_padding(attention_mask):
             return masks.causal()
+        if query_len == key_len and (lengths := _right_padded(attention_mask)):
+            return masks.documents(lengths)  # nobody reads what the queries of padding give
         hidden = (attention_mask.astype("int32") == 0).reshape([-1, 1, 1, key_len])
         hidden = hidden.expand([hidden.shape[0], 1, query_len, key_len])
         return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
@@ -73,18 +75,42 @@ def _has_no_padding(attention_mask) -> bool:
     return isinstance(attention_mask, paddle.Tensor) and bool((attention_mask != 0).all())
 
 
+def _right_padded(attention_mask) -> list[list[int]] | None:
+    """Of each row the lengths of its tokens and of the padding after them; None if any has padding elsewhere.
+
+    Known in dygraph only.
+    """
+    if not isinstance(attention_mask, paddle.Tensor):
+        return None
+    is_token = attention_mask.numpy() != 0
+    if (is_token[:, 1:] > is_token[:, :-1]).any() or not is_token[:, 0].all():
+        return None
+    width = is_token.shape[1]
+    return [[tokens, width - tokens] if tokens < width else [width] for tokens in is_token.sum(1).tolist()]
+
+
 def _from_start_rows(start_rows) -> masks.Mask:
     if not isinstance(start_rows, paddle.Tensor):
         raise UserError(
             "attn_mask_startend_row_indices is not known while a program is captured; give "
             "attention_mask=paddle_fused.masks.documents(lengths), made outside of the captured function."
         )
-    rows = start_rows.numpy().reshape([start_rows.shape[0], -1])  # [B, Skv]
+    rows = _with_tail(start_rows.numpy().reshape([start_rows.shape[0], -1]))  # [B, Skv]
     lengths = [_document_lengths(row) for row in rows]
     if None not in lengths:
         return masks.documents(lengths)
     i = np.arange(rows.shape[1])[None, None, :, None]
     return masks.causal() & masks.dense(paddle.to_tensor(i >= rows[:, None, None, :]), invalid_rows=True)
+
+
+def _with_tail(rows: np.ndarray) -> np.ndarray:
+    """``rows`` [B, Skv] with the padding after the last document as a document of its own.
+
+    PaddleFormers hides padding from itself, so that its queries see nothing; nobody reads what they give.
+    """
+    j = np.arange(rows.shape[1])
+    tail = np.logical_and.accumulate((rows <= j)[:, ::-1], axis=1)[:, ::-1]
+    return np.where(tail, rows.shape[1], rows)
 
 
 def _document_lengths(row: np.ndarray) -> list[int] | None:

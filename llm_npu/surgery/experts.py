@@ -12,9 +12,9 @@ from paddle_fused import paddle_release
 
 from .sites import RECORDS
 
-# (gate, up, down) of the families, and the projection that holds gate and up.
+# (gate, up, down) of the families, and the projections that hold gate and up.
 PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))
-BOTH = "gate_up_fused_proj"
+BOTH = ("gate_up_fused_proj", "up_gate_proj")
 
 
 def refuses(experts) -> str | None:
@@ -71,6 +71,6 @@ def feed_forward(self, x):
 def projections(layer) -> tuple:
     """The gate, up and down projections of a feed-forward layer; up is None where gate holds both."""
     gate, up, down = next(names for names in PROJECTIONS if hasattr(layer, names[2]))
-    if hasattr(layer, BOTH):
-        return getattr(layer, BOTH), None, getattr(layer, down)
+    if both := next((name for name in BOTH if hasattr(layer, name)), None):
+        return getattr(layer, both), None, getattr(layer, down)
     return getattr(layer, gate), getattr(layer, up), getattr(layer, down)

@@ -20,7 +20,7 @@ from .names import collapsed
 from .registry import NotFused, Replacement, find, scan
 from .report import Report
 
-STOCK = "PaddleNLP"  # the layer is not fused
+STOCK = "stock"  # the layer is not fused
 NOBODY, LATER = "none", "?"
 COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 
@@ -29,7 +29,7 @@ COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 class Line:
     """One operator of one layer, or of a group of layers.
 
-    ``backend``: ascend, native or composed; "PaddleNLP" where the layer is not fused; "none" where no backend
+    ``backend``: ascend, native or composed; "stock" where the layer is not fused; "none" where no backend
     accepts the call; "?" where it is not known yet. ``computed``: the share of the work in the operator's
     definition that is done, such as attention's scores; None without a backend of ours. ``reason``: why an
     earlier backend refused, or why the layer is not fused; empty for the first choice.

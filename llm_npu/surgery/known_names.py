@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import paddle
 
-from llm_npu.models.paddlenlp import building
+from llm_npu.models import library
 
 from .apply import NoSite, applied_kernels, apply_fused_kernels
 from .registry import Kernel, find, scan
@@ -55,7 +55,10 @@ def apply_fused_kernel(
     use_fused_swiglu: bool = True,
     use_fused_moe: bool = True,
 ) -> None:
-    """Fuse every supported model of PaddleNLP that is built from now on; all switches False ends this."""
+    """Fuse every supported model that is built from now on; all switches False ends this.
+
+    For front ends that build the model themselves, such as ``paddleformers-cli``.
+    """
     switches = dict(locals())
 
     def fuse(model):
@@ -63,4 +66,4 @@ def apply_fused_kernel(
             with contextlib.suppress(NoSite):  # such as a Llama with use_fused_moe alone
                 apply_fused_kernels(model, **switches)
 
-    building.after_each(fuse if any(switches.values()) else None)
+    library.building.after_each(fuse if any(switches.values()) else None)

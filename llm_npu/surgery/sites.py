@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from llm_npu.models.family import Family
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.paddleformers.families import FAMILIES as PADDLEFORMERS
+from llm_npu.models.paddlenlp.families import FAMILIES as PADDLENLP
 
-# {package of a library of models: its families}.
-LIBRARIES = {"paddlenlp.transformers": FAMILIES}
-RECORDS = [family for families in LIBRARIES.values() for family in families.values()]
-MODELS = sorted(name for family in RECORDS for name in family.models)  # classes of models with such layers
+
+class Library(NamedTuple):
+    """A library of models: its name in text, and its families."""
+
+    title: str
+    families: Mapping[str, Family]
+
+
+# By package.
+LIBRARIES = {
+    "paddlenlp.": Library("PaddleNLP", PADDLENLP),
+    "paddleformers.": Library("PaddleFormers", PADDLEFORMERS),
+}
+RECORDS = [family for library in LIBRARIES.values() for family in library.families.values()]
+MODELS = sorted({name for family in RECORDS for name in family.models})  # classes with such layers
 
 
 class Site(NamedTuple):
@@ -32,9 +45,13 @@ class Site(NamedTuple):
 def site(layer, operator: str) -> Site | None:
     """The site of ``operator`` that ``layer`` is; None for any other layer."""
     for kind in type(layer).__mro__:
-        for package, families in LIBRARIES.items():
-            if kind.__module__.startswith(package):
-                for family in families.values():
-                    if way := family.layers.get(operator, {}).get(kind.__name__):
-                        return Site(kind, way, family)
+        library = library_of(kind)
+        for family in library.families.values() if library else ():
+            if way := family.layers.get(operator, {}).get(kind.__name__):
+                return Site(kind, way, family)
     return None
+
+
+def library_of(kind: type) -> Library | None:
+    """The library that a class of layers comes from."""
+    return next((each for package, each in LIBRARIES.items() if kind.__module__.startswith(package)), None)

@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 
 import paddle
-from paddlenlp.trainer.trainer_utils import set_seed
-from paddlenlp.transformers.configuration_utils import LlmMetaConfig
 
 from llm_npu.config import RunConfig, check_model
 from llm_npu.core import ranks
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.models.paddlenlp import families, lora, presets, stored, weights
+from llm_npu.models import lora, stored
+from llm_npu.models.library import training_arguments
+from llm_npu.models.paddlenlp import families, presets, weights
+from llm_npu.training.stock_trainer import set_seed
 
 
 def config_for(run):
@@ -33,7 +34,7 @@ def config_for(run):
             "--model_type out, or give another --model_name_or_path"
         )
     check_model(run, config)
-    LlmMetaConfig.set_llm_config(config, run.training)
+    training_arguments.copy_to(config, run.training)
     fuses = families.FAMILIES[config.model_type].fuses_projections
     config.fuse_attention_qkv = fuses and run.model.fuse_attention_qkv
     config.fuse_attention_ffn = fuses and run.model.fuse_attention_ffn
@@ -49,7 +50,7 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     ``tokenizer``. Random weights depend on ``--seed`` alone, not on the number of ranks or the way they split
     the model. Without ``fill`` the caller loads the weights. UserError if the weights in the directory
     ``--model_name_or_path`` do not fit, or if Paddle runs on a device other than the requested one. With
-    ``--finetuning_type lora`` the model is wrapped (``llm_npu.models.paddlenlp.lora``).
+    ``--finetuning_type lora`` the model is wrapped (``llm_npu.models.lora``).
     """
     asked, found = run.training.device, paddle.device.get_device()
     if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP continues silently
@@ -97,7 +98,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
 
 def load_weights(model, folder: str | Path, trust: bool = False) -> None:
     """Load them from a checkpoint; ``trust`` and UserError as in `lora.load` and `weights.load`."""
-    if isinstance(model, lora.LoRAModel):
+    if lora.is_wrapped(model):
         lora.load(model, folder, trust)
     else:
         weights.load(model, folder)

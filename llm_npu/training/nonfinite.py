@@ -17,7 +17,7 @@ import paddle
 from llm_npu.core import ranks
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
-from llm_npu.models.paddlenlp import layout
+from llm_npu.models import layout
 
 
 class SkipStep(Exception):

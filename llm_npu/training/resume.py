@@ -16,8 +16,6 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from paddlenlp.trainer import TrainerState
-
 from llm_npu.config import ModelArguments, RunConfig
 from llm_npu.core.console import say
 from llm_npu.core.errors import UserError
@@ -29,6 +27,7 @@ from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import run_record
+from llm_npu.training.stock_trainer import TrainerState
 
 # The fields of config.json that decide the shapes and the order of the parameters.
 SHAPING_FIELDS = (

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core import ranks
 from llm_npu.training.step_clock import StepTimes
+from llm_npu.training.stock_trainer import TrainerCallback
 
 
 @dataclass(frozen=True)

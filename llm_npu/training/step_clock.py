@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from paddlenlp.trainer import TrainerCallback
-
+from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import virtual_npu
 
 

@@ -6,9 +6,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from paddlenlp.trainer import TrainerCallback
-
 from llm_npu.core import ranks, stopping
+from llm_npu.training.stock_trainer import TrainerCallback
 
 
 class StopOnSignal(TrainerCallback):

@@ -19,16 +19,12 @@ import time
 from pathlib import Path
 
 import paddle
-from paddlenlp.trainer import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
-from paddlenlp.trainer.trainer_utils import EvalLoopOutput
-from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
-from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 
 from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.core.errors import is_for_the_user
 from llm_npu.core.ranks import Ranks
-from llm_npu.models.paddlenlp import lora
+from llm_npu.models import lora
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.training import checkpoint, evaluation, metrics, resume
 from llm_npu.training.checkpoint import merged
@@ -37,6 +33,16 @@ from llm_npu.training.metrics import Recorder
 from llm_npu.training.nonfinite import Guard, bad_numbers
 from llm_npu.training.step import FinishedStep, StepSync
 from llm_npu.training.step_clock import StepClock
+from llm_npu.training.stock_trainer import (
+    CosineAnnealingWithWarmupDecay,
+    DistributedBatchSampler,
+    EvalLoopOutput,
+    LinearAnnealingWithWarmupDecay,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+)
 from llm_npu.training.stop_on_signal import StopOnSignal
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
@@ -100,7 +106,7 @@ class PretrainTrainer(Checkpointing, Trainer):
             self._save_checkpoint(self.model)
             self.wait_for_checkpoints()
         done = self.state.global_step >= self.state.max_steps and not self.stop.received
-        if isinstance(self.model, lora.LoRAModel) and done and ranks.is_first():
+        if lora.is_wrapped(self.model) and done and ranks.is_first():
             merged.export(self.model, self.tokenizer, Path(self.args.output_dir) / merged.MERGED)
 
     def _say_if_time_ran_out(self) -> None:

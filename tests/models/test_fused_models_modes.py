@@ -18,7 +18,8 @@ from fused_models.comparison import (
     unfused,
     unfused_results,
 )
-from fused_models.families import BY_NAME, fill, one_process_mesh
+from fused_models.families import BY_NAME, one_process_mesh
+from fused_models.weights import fill
 from paddlenlp.transformers.llama.modeling_pp import (
     LlamaDecoderLayerPipe,
     LlamaEmbeddingPipe,

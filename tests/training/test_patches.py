@@ -7,7 +7,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.paddle import save_file
 
-from llm_npu.models.paddlenlp import stored
+from llm_npu.models import stored
 from paddle_fused import paddle_release
 
 # A dataset of which a sample cannot be read, read to the end or to the first error; one for each such sample.

@@ -71,12 +71,12 @@ def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | No
 
 
 def load_tokenizer(path: str | Path):
-    """The PaddleNLP tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
+    """The tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
 
     The directory's chat template is attached if there is one.
 
     ValueError for a missing directory (nothing is downloaded), a missing or corrupt file, and a tokenizer
-    without an end-of-text token. Imports paddlenlp.
+    without an end-of-text token. Imports the library of models.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -84,18 +84,17 @@ def load_tokenizer(path: str | Path):
     roles = _roles(folder)
     models = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
     if (folder / TOKENIZER_FILE).is_file():
-        from paddlenlp.transformers import PretrainedTokenizerFast as Kind
-
         file = {"tokenizer_file": str(folder / TOKENIZER_FILE)}
     elif models:
-        from paddlenlp.transformers import LlamaTokenizer as Kind
-
         file = {"vocab_file": str(models[0])}
         roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | roles
     else:
         raise UserError(f"{folder} contains neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+    from llm_npu.models.library import tokenizers
+
+    kind = tokenizers.Fast if "tokenizer_file" in file else tokenizers.SentencePiece
     try:
-        tokenizer = Kind(**file, **roles)
+        tokenizer = kind(**file, **roles)
     except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
         raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from error
     except BaseException as error:  # Rust panics, which do not derive from Exception

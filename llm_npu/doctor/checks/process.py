@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paddle_fused import libraries
 
 from ..finding import Finding, error, ok
-from ..probe import DEVICE, HOST_OPERATORS, OPERATORS, PADDLE, PADDLENLP, STAGES, Probe, run_probe
+from ..probe import DEVICE, HOST_OPERATORS, LIBRARY, OPERATORS, PADDLE, STAGES, Probe, run_probe
 from ..setup import Setup
 from .packages import INSTALL
 
@@ -21,13 +21,13 @@ CURES = {
     DEVICE: PLUGIN_CURE,
     OPERATORS: PLUGIN_CURE,
     HOST_OPERATORS: libraries.how_to_build(),
-    PADDLENLP: f"Install PaddleNLP with the packages that it works with. {INSTALL}",
+    LIBRARY: f"Install PaddleNLP or PaddleFormers with the packages that it works with. {INSTALL}",
 }
 OF_CANN = ("libascend", "libacl", "libhccl", "libge_", "libopapi", "libnnopbase")
 
 
 def stages(setup: Setup) -> Iterator[Finding]:
-    """Paddle, a product on the device, the host operators and PaddleNLP, in a process of their own.
+    """Paddle, a product on the device, the host operators and the library of models, in another process.
 
     A problem: whatever fails, crashes or hangs; a plugin that Paddle did not load.
     """
@@ -44,8 +44,8 @@ def stages(setup: Setup) -> Iterator[Finding]:
     passed = [stage for stage in STAGES if probe.passed(stage)]
     facts = probe.facts
     versions = f"paddle {facts['paddle']}"
-    if "paddlenlp" in facts:
-        versions += f", paddlenlp {facts['paddlenlp']}"
+    if "library" in facts:
+        versions += f", {facts['library']}"
     computed = f"; a product was correct on {facts['computed_on']}" if DEVICE in passed else ""
     yield ok("process", f"imported {versions}{computed}")
     if DEVICE in passed and facts["computed_on"] == "cpu" and _has_plugin(setup):

@@ -1,4 +1,4 @@
-"""Attention of PaddleNLP's decoders, by ``paddle_fused.flash_attention``.
+"""Attention of decoders, by ``paddle_fused.flash_attention``.
 
 ``llm_npu.models.family.Way`` lists what its classes do, under ``attention``.
 
@@ -16,6 +16,7 @@ import paddle
 
 import paddle_fused
 from llm_npu.core.errors import UserError
+from llm_npu.surgery import attention_interface
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
@@ -236,4 +237,6 @@ WAYS = {
     "decoder without mask": _auto_decoder,
     "inputs of all layers": _global_layer,
     "first stage": _pipe_embedding,
+    "interface": attention_interface.layer,
+    "makes masks": attention_interface.model,
 }

@@ -1,4 +1,4 @@
-"""RMSNorm of PaddleNLP's decoders, by ``paddle_fused.rms_norm``."""
+"""RMSNorm of decoders, by ``paddle_fused.rms_norm``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def replace(layer) -> Replacement | NotFused | None:
     if found is None:
         return None
     reason = found.overridden(layer)
-    return NotFused(reason) if reason else Replacement(forward=forward)
+    return NotFused(reason) if reason else Replacement(forward=WAYS[found.way])
 
 
 def forward(self, hidden_states):
@@ -30,3 +30,11 @@ def forward(self, hidden_states):
     # weight's dtype, and multiply before they round. CANN knows no such combination.
     wide = paddle_fused.rms_norm(hidden_states.astype("float32"), weight.astype("float32"), epsilon)
     return wide.astype(weight.dtype)
+
+
+def forward_of_stage(self, inputs):
+    """``inputs`` of a stage: hidden states, or a tuple that begins with them."""
+    return forward(self, inputs[0] if isinstance(inputs, tuple) else inputs)
+
+
+WAYS = {"forward": forward, "first of a tuple": forward_of_stage}

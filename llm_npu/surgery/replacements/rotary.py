@@ -1,4 +1,4 @@
-"""Rotary position embedding of PaddleNLP's attention layers, by ``paddle_fused.apply_rotary``.
+"""Rotary position embedding of attention layers, by ``paddle_fused.apply_rotary`` and ``rotary_mul``.
 
 ``llm_npu.models.family.Way`` lists what its classes do, under ``rotary``.
 """
@@ -15,7 +15,12 @@ def example(layer, batch) -> list:
     rows, length, size = batch.rows, batch.length, layer.head_dim
     share = parts(getattr(layer, "q_proj", None))
     heads = layer.num_heads // share, layer.num_key_value_heads // share
-    if site(layer, "rotary").way == "heads first":
+    way = site(layer, "rotary").way
+    if way in TABLES_OF_TOKENS:
+        q, k = (batch.empty(rows, n, length, size) for n in heads)
+        cos, sin = (batch.table(rows, length, size) for _ in range(2))
+        return [lambda: TABLES_OF_TOKENS[way](q, k, cos, sin)]
+    if way == "heads first":
         q, k = (batch.empty(rows, n, length, size) for n in heads)
         cos, sin = (batch.table(length, size) for _ in range(2))
         return [lambda: rotate_heads_first(q, k, cos, sin, batch.positions())]
@@ -34,6 +39,8 @@ def replace(layer) -> Replacement | NotFused | None:
         return Replacement(arguments=name_positions, is_site=False)
     if reason := found.overridden(layer):
         return NotFused(reason)
+    if found.way in TABLES_OF_TOKENS:
+        return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[found.way]})
     if found.way == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})
     if not getattr(layer.config, "rope", True):
@@ -67,3 +74,37 @@ def rotate_heads_first(q, k, cos, sin, position_ids):
     """The same with q and k [B, N, S, D], cos and sin [P, D], position_ids [B, S]."""
     cos, sin = (table[position_ids].unsqueeze(1) for table in (cos, sin))  # [B, 1, S, D]
     return paddle_fused.rotary_mul(q, cos, sin), paddle_fused.rotary_mul(k, cos, sin)
+
+
+def rotate_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
+    """The same with q and k [B, N, S, D] and a row for each token in cos and sin [B, S, D].
+
+    All tokens are rotated as one sequence, [1, B * S, N, D]: ``fused_rope`` takes one table for a batch.
+    """
+    return tuple(_rotated(x, cos, sin, [0, 2, 1, 3]) for x in (q, k))
+
+
+def rotate_interleaved_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
+    """The same for the pairs (x[2 i], x[2 i + 1]), as pairs (x[i], x[i + D/2]) of reordered x.
+
+    ``fused_rope`` knows no other pairs. The results keep the new order: it is that of queries and keys alike,
+    so that their products are the same, and nothing else reads them.
+    """
+    pairs = [0, 0, 0, q.shape[-1] // 2, 2]
+    return tuple(_rotated(x.reshape(pairs), cos, sin, [0, 2, 1, 4, 3]) for x in (q, k))
+
+
+def _rotated(x, cos, sin, tokens_first):
+    """x [B, N, S, D], or [B, N, S, D/2, 2], which the permutation ``tokens_first`` makes [B, S, N, ...]."""
+    batch, heads, length = x.shape[:3]
+    cos, sin = (each.astype(x.dtype).expand([batch, -1, -1]) for each in (cos, sin))
+    cos, sin = (each.reshape([1, batch * length, 1, each.shape[-1]]) for each in (cos, sin))
+    tokens = x.transpose(tokens_first).reshape([1, batch * length, heads, cos.shape[-1]])
+    out = paddle_fused.rotary_mul(tokens, cos, sin)
+    return out.reshape([batch, length, heads, cos.shape[-1]]).transpose([0, 2, 1, 3])
+
+
+TABLES_OF_TOKENS = {
+    "table of tokens": rotate_tokens,
+    "interleaved table of tokens": rotate_interleaved_tokens,
+}

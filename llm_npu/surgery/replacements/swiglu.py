@@ -1,4 +1,4 @@
-"""SwiGLU of PaddleNLP's MLPs, by ``paddle_fused.swiglu``.
+"""SwiGLU of feed-forward layers, by ``paddle_fused.swiglu``.
 
 ``llm_npu.models.family.Way`` lists what its classes do, under ``swiglu``.
 """
@@ -10,6 +10,8 @@ from llm_npu.surgery.batch import parts
 from llm_npu.surgery.experts import feed_forward, projections
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import site
+
+SILU = ("SiLUActivation", "Silu")  # of PaddleNLP, of Paddle
 
 
 def example(layer, batch) -> list:
@@ -28,7 +30,7 @@ def replace(layer) -> Replacement | NotFused | None:
         return NotFused(reason)
     if found.way == "function":
         return Replacement(calls={"swiglu": paddle_fused.swiglu})
-    is_silu = layer.fuse_swiglu if found.way == "act_fn" else type(layer.act_fn).__name__ == "SiLUActivation"
+    is_silu = layer.fuse_swiglu if found.way == "act_fn" else type(layer.act_fn).__name__ in SILU
     if not is_silu:
         return NotFused("its activation is not silu")
     if found.way == "act_fn":

@@ -11,7 +11,7 @@
     training       the methods of PaddleNLP's Trainer that save and load
 
 ``llm_npu.core.tensor_file`` writes the safetensors files, ``llm_npu.core.atomic`` makes folders appear whole,
-and ``llm_npu.models.paddlenlp.layout`` knows where parts lie in whole tensors. docs/checkpoints.md describes
+and ``llm_npu.models.layout`` knows where parts lie in whole tensors. docs/checkpoints.md describes
 the files.
 """
 

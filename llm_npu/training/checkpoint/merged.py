@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import paddle
-from paddlenlp.peft import LoRAModel
 
 from llm_npu.core.atomic import replace, unfinished
 from llm_npu.data.text import chat_template
-from llm_npu.models.paddlenlp import lora, weights
+from llm_npu.models import lora
+from llm_npu.models.paddlenlp import weights
 
 MERGED = "merged"  # the folder in a run's output folder
 
 
-def export(model: LoRAModel, tokenizer, folder: Path) -> None:
-    """Write the merged model and its tokenizer in the Hugging Face layout; ``folder`` appears atomically."""
+def export(model, tokenizer, folder: Path) -> None:
+    """Write LoRA's merged model and its tokenizer in the Hugging Face layout; ``folder`` is atomic."""
     with unfinished(folder) as new:
         with paddle.no_grad(), lora.merged(model):
             weights.save(lora.unwrapped(model), new)

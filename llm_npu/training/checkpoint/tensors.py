@@ -29,8 +29,8 @@ from paddle.base.framework import EagerParamBase
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
-from llm_npu.models.paddlenlp import layout
-from llm_npu.models.paddlenlp.layout import Block, Shape
+from llm_npu.models import layout
+from llm_npu.models.layout import Block, Shape
 
 MASTER = "master"
 
@@ -89,7 +89,7 @@ class LocalTensor:
 
 
 def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[LocalTensor]:
-    """This rank's part of ``parameters``, named as in ``llm_npu.models.paddlenlp.layout.parameters``.
+    """This rank's part of ``parameters``, named as in ``llm_npu.models.layout.parameters``.
 
     ``config``: the model's, or None for parameters that are stored under their own names (LoRA).
     """

@@ -19,15 +19,15 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from paddlenlp.trainer import TrainerCallback
-
 from llm_npu.core.ranks import Ranks
 from llm_npu.data.text import chat_template
-from llm_npu.models.paddlenlp import layout, lora, weights
+from llm_npu.models import layout, lora
+from llm_npu.models.paddlenlp import weights
 from llm_npu.training.checkpoint import run_record, states
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
 from llm_npu.training.checkpoint.tensors import load, of_optimizer, of_parameters
+from llm_npu.training.stock_trainer import TrainerCallback
 
 OPTIMIZER = "optimizer"
 
@@ -55,7 +55,7 @@ class Checkpointing:
         ranks = Ranks.of_run()
         with ranks.together():
             held = {OPTIMIZER: of_optimizer(self.optimizer, *self._named())}
-            if not isinstance(self.model, lora.LoRAModel):
+            if not lora.is_wrapped(self.model):
                 held["model"] = of_parameters(*self._named())
             files = self._small_files()
             own = states.file_of(states.rng_name(ranks.rank))
@@ -70,7 +70,7 @@ class Checkpointing:
             chat_template.save(self.tokenizer, folder)
 
         def model(folder: Path) -> None:
-            if isinstance(self.model, lora.LoRAModel):
+            if lora.is_wrapped(self.model):
                 lora.save(self.model, folder)
             else:
                 weights.save_config(self.model, folder)
@@ -92,7 +92,7 @@ class Checkpointing:
     def _load_from_checkpoint(self, resume_from_checkpoint=None):
         if resume_from_checkpoint is None:
             return
-        if isinstance(self.model, lora.LoRAModel):
+        if lora.is_wrapped(self.model):
             lora.load(self.model, resume_from_checkpoint, self.args.trust_checkpoint)
         else:
             weights.load(self.model, resume_from_checkpoint)
@@ -126,7 +126,7 @@ class Checkpointing:
 
     def _named(self) -> tuple[dict, object]:
         """The trained parameters by name, and the configuration that their names belong to."""
-        if isinstance(self.model, lora.LoRAModel):
+        if lora.is_wrapped(self.model):
             return self.model.get_trainable_state_dict(), None
         return layout.parameters(self.model), self.model.config
 

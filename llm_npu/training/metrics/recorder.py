@@ -23,7 +23,6 @@ import statistics
 from pathlib import Path
 
 import paddle
-from paddlenlp.trainer import TrainerCallback
 
 from llm_npu.core import ranks
 from llm_npu.core.console import Display
@@ -31,6 +30,7 @@ from llm_npu.core.untrusted import plain_json
 from llm_npu.training.checkpoint.saving import Saved
 from llm_npu.training.metrics.flops import Utilization
 from llm_npu.training.step import FinishedStep
+from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import paddle_release, virtual_npu
 
 FILE = "metrics.jsonl"

@@ -1,7 +1,11 @@
-"""PaddleNLP's models with fused operators against the same without, for tests/models/test_fused_models*.py.
+"""Models with fused operators against the same without.
 
-families.py    the tiny models; their operators come from the families' records
-experts.py     mixtures of experts as a plain loop: what the unfused models compute there
+For tests/models/test_fused_models*.py (PaddleNLP) and tests/formers/test_formers_models*.py (PaddleFormers).
+
+families.py    PaddleNLP's tiny models; their operators come from the families' records
+formers.py     the same of PaddleFormers
+weights.py     the weights of both
+experts.py     PaddleNLP's mixtures of experts as a plain loop: what the unfused models compute there
 comparison.py  outputs and gradients, float64 truth, the rule of tests/shared/precision.py
 training.py    training steps, and how far two runs may diverge
 table.py       docs/fusing.md's table of models and operators

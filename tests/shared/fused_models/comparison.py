@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 from precision import ROUNDING
 
-from fused_models.experts import loop_over_experts
-from fused_models.families import VOCABULARY, Family
 from fused_models.rounding import round_otherwise
+from fused_models.weights import VOCABULARY
 from llm_npu.surgery import apply_fused_kernels
+
+if TYPE_CHECKING:
+    from fused_models.families import Family
 
 BATCH, LENGTH = 2, 16
 SHORTER = 11  # tokens of the last sequence of a padded batch
@@ -51,7 +54,7 @@ def built(family: Family, operator: str | None = None, dtype: str = "float32", *
     """The family's model on the current device with one ``operator`` fused, "all" of them, or none (None)."""
     model = family.build(dtype, **attributes)
     if operator not in ("moe", "all"):
-        loop_over_experts(model)
+        family.plain(model)
     if operator is not None:
         report = apply_fused_kernels(model, kernels="auto" if operator == "all" else [operator])
         assert set(report.operators()) == set(fused_by(family, operator))
@@ -147,7 +150,7 @@ def float64_results(family: Family, batch: Batch, **inputs) -> dict:
 
 @contextlib.contextmanager
 def float32_means_float64():
-    """PaddleNLP's layers name float32 where they compute in more than 16 bits. Here they stay in float64."""
+    """The libraries' layers name float32 where they compute in more than 16 bits: float64 stays float64."""
     tensor, softmax = paddle.Tensor, F.softmax
     casts = {name: getattr(tensor, name) for name in ("astype", "cast")}
 

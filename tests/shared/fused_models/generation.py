@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import paddle
 
 from fused_models.comparison import Batch, array, loss_and_logits, random_batch
-from fused_models.families import Family
+
+if TYPE_CHECKING:
+    from fused_models.families import Family
 
 PROMPT, NEW = 8, 8
 SHORTER_BY = 3

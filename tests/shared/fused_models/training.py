@@ -9,6 +9,7 @@ place at random. ``allowed`` has the bound that follows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -16,7 +17,9 @@ from precision import ROUNDING
 from roundings import ADAM_EPSILON
 
 from fused_models.comparison import Batch, array, loss_and_logits, random_batch
-from fused_models.families import Family
+
+if TYPE_CHECKING:
+    from fused_models.families import Family
 
 LEARNING_RATE = 1e-3
 

@@ -185,7 +185,9 @@ def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
     write(tmp_path / "site/paddlenlp/__init__.py", "raise ImportError('cannot import name download')")
     code, found = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))
     assert code == 1
-    assert found["process"] == ["import paddlenlp failed: ImportError: cannot import name download"]
+    assert found["process"] == [
+        "import the library of models failed: ImportError: cannot import name download"
+    ]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from paddlenlp.transformers import LlamaConfig
 from safetensors.numpy import load_file
 
 from llm_npu.core.tensor_file import Reader, TensorSpec, Writer, create, places
-from llm_npu.models.paddlenlp import layout
+from llm_npu.models import layout
 from llm_npu.training.checkpoint import complete, saving, tensors, write_plan
 from llm_npu.training.checkpoint import folder as folders
 
@@ -163,7 +163,7 @@ def test_large_models_are_several_files_with_an_index(tmp_path, monkeypatch):
         "model-00003-of-00003.safetensors",
         "model.safetensors.index.json",
     ]
-    from llm_npu.models.paddlenlp.stored import Stored
+    from llm_npu.models.stored import Stored
 
     stored = Stored(folder)
     assert {name: float(stored[name][0, 0]) for name in stored} == {"w0": 0.0, "w1": 1.0, "w2": 2.0}

@@ -21,8 +21,8 @@ from llm_npu.data import answers, indexed
 from llm_npu.data.text import chat_template, conversations, corpus
 from llm_npu.data.text.tokenizer import encode, load_tokenizer, trained_tokenizer
 from llm_npu.models.paddlenlp import internlm2, presets
-from llm_npu.models.paddlenlp.stored import Stored
-from llm_npu.models.paddlenlp.stored import write as write_weights
+from llm_npu.models.stored import Stored
+from llm_npu.models.stored import write as write_weights
 from llm_npu.numerics.dump import write
 from llm_npu.numerics.dumped import Dumped
 from llm_npu.plan import journal

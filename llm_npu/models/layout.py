@@ -1,6 +1,6 @@
-"""Where PaddleNLP's parameters, fused or sharded, lie in the tensors of the Hugging Face layout.
+"""Where a model's parameters, fused or sharded, lie in the tensors of the Hugging Face layout.
 
-PaddleNLP's models (here a Llama) differ from that layout, the stock layout, in three ways:
+The models (here PaddleNLP's Llama) differ from that layout, the stock layout, in three ways:
 
     here                                      in the file
     llama.layers.0...                         model.layers.0...
@@ -19,6 +19,7 @@ the placements say which box of the parameter it has. A pipeline stage has some 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -28,12 +29,9 @@ import paddle
 
 from llm_npu.core.errors import UserError
 
-from .families import FAMILIES
+from . import library
 
 Shape = tuple[int, ...]
-
-# {name of a fused projection: names in the stock layout}, of all families.
-FUSED = {name: parts for family in FAMILIES.values() for name, parts in family.fused_projections.items()}
 
 
 class Block(NamedTuple):
@@ -135,10 +133,17 @@ def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
 
 def parts(name: str) -> list[str]:
     """The names of the stock tensors in the parameter ``name``."""
-    for fused, stock in FUSED.items():
+    for fused, stock in _fused().items():
         if fused in name:
             return [name.replace(fused, part) for part in stock]
     return [name]
+
+
+@functools.cache
+def _fused() -> dict[str, tuple[str, ...]]:
+    """{name of a fused projection: names in the stock layout}, of all families."""
+    records = library.families.FAMILIES.values()
+    return {name: parts for family in records for name, parts in family.fused_projections.items()}
 
 
 def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list[Block]:

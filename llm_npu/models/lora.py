@@ -1,4 +1,4 @@
-"""PaddleNLP's LoRA: small matrices beside frozen projections, their files, and the merged model.
+"""LoRA of the installed library: small matrices beside frozen projections, their files, and the merged model.
 
     y = x W + alpha / rank * dropout(x) A B        W [in, out] frozen, A [in, rank] and B [rank, out] trained
 
@@ -23,50 +23,54 @@ from pathlib import Path
 
 import numpy as np
 import paddle
-from paddlenlp.peft import LoRAConfig, LoRAModel
-from paddlenlp.peft.lora import LoRALinear
 from safetensors.numpy import save_file
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_pickle
-from llm_npu.models.paddlenlp import layout, stock_config, stored
+from llm_npu.models import layout, library, stored
+from llm_npu.models.library import lora_classes
 
 FILE, INDEX = "peft_model.safetensors", "peft_model.safetensors.index.json"  # PaddleNLP's names
 EARLIER_FILE = "lora_model_state.pdparams"  # PaddleNLP's, too: a pickle
 PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
-def wrap(model, arguments) -> LoRAModel:
+def wrap(model, arguments) -> lora_classes.LoRAModel:
     """``model`` with LoRA beside the projections that ``ModelArguments`` names; all other weights are frozen.
 
     Experts and routers of mixtures get no LoRA. A depends on the state of the random number generators.
     UserError for projections that the model does not have.
     """
     chosen = _chosen(model, arguments.lora_target)
-    config = LoRAConfig(
+    config = lora_classes.LoRAConfig(
         r=arguments.lora_rank,
         lora_alpha=arguments.lora_alpha,
         lora_dropout=arguments.lora_dropout,
         target_modules=[rf"(?!.*\.experts\.).*\.({'|'.join(map(re.escape, chosen))})"],
         base_model_name_or_path=arguments.model_name_or_path,
-        tensor_parallel_degree=model.config.tensor_parallel_degree,
+        **lora_classes.tensor_parallel(model.config),
     )
-    return LoRAModel(model, config)
+    return lora_classes.LoRAModel(model, config)
+
+
+def is_wrapped(model) -> bool:
+    """Whether ``model`` is one that ``wrap`` returned."""
+    return isinstance(model, lora_classes.LoRAModel)
 
 
 def unwrapped(model):
     """The model itself, with its LoRA layers, if ``model`` is wrapped; else ``model``."""
-    return model.model if isinstance(model, LoRAModel) else model
+    return model.model if is_wrapped(model) else model
 
 
-def save(model: LoRAModel, folder: str | Path) -> None:
+def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
     """Write A and B for PaddleNLP's ``LoRAModel.from_pretrained`` and peft, and the model's config.json."""
     folder = Path(folder)
     dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
     model.lora_config.dtype = dtype  # mixed precision casts after the model was wrapped
     model.lora_config.save_pretrained(str(folder))
-    stock_config.save(model.config, folder, dtype)
+    library.stock_config.save(model.config, folder, dtype)
 
     arrays = {name: value.numpy() for name, value in model.get_trainable_state_dict().items()}
     save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as PaddleNLP has it
@@ -79,7 +83,7 @@ def save(model: LoRAModel, folder: str | Path) -> None:
     (folder / PEFT_CONFIG).write_text(json.dumps(_peft_config(model, adapter), indent=2) + "\n")
 
 
-def load(model: LoRAModel, folder: str | Path, trust: bool = False) -> None:
+def load(model: lora_classes.LoRAModel, folder: str | Path, trust: bool = False) -> None:
     """Set A and B from the files of ``save``, of this release or an earlier one, in the parameters' dtype.
 
     ``trust``: unpickle an earlier release's file, whatever code it contains. UserError for a folder without
@@ -106,7 +110,7 @@ def load(model: LoRAModel, folder: str | Path, trust: bool = False) -> None:
         raise UserError(f"{file} holds {next(iter(found))}, which has no LoRA in this run.")
 
 
-def to_peft(model: LoRAModel) -> dict[str, np.ndarray]:
+def to_peft(model: lora_classes.LoRAModel) -> dict[str, np.ndarray]:
     """A and B under peft's names, in its layout; bfloat16 as uint16."""
     inner, found = unwrapped(model), {}
     for name, value in model.get_trainable_state_dict().items():
@@ -125,7 +129,7 @@ def to_peft(model: LoRAModel) -> dict[str, np.ndarray]:
     return found
 
 
-def _peft_config(model: LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
+def _peft_config(model: lora_classes.LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
     """The fields that peft's ``LoraConfig`` requires, and those that describe the training."""
     config = model.lora_config
     places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
@@ -147,12 +151,12 @@ def _peft_config(model: LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, 
 
 
 @contextmanager
-def merged(model: LoRAModel) -> Iterator[None]:
+def merged(model: lora_classes.LoRAModel) -> Iterator[None]:
     """Inside, each W holds W + alpha / rank A B, computed in fp32 and rounded once; then W, bit for bit.
 
     PaddleNLP's ``merge`` and ``unmerge`` round in the weights' dtype, both ways.
     """
-    layers = [layer for layer in model.sublayers() if isinstance(layer, LoRALinear)]
+    layers = [layer for layer in model.sublayers() if isinstance(layer, lora_classes.LoRALinear)]
     before = [layer.weight.numpy() for layer in layers]
     try:
         for layer in layers:

@@ -1,0 +1,21 @@
+"""The layers that PaddleFormers' families share, and the ways in which they compute an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llm_npu.models.family import Way
+
+
+def layers(attention: str, model: str, rotary: Way = "table of tokens", **more) -> Mapping:
+    """Family.layers of a dense decoder: its own classes, and those of paddleformers.nn.
+
+    ``more``: {operator: {class: Way}} of the family's own.
+    """
+    found = {
+        "attention": {attention: "interface", model: "makes masks"},
+        "rms_norm": {"RMSNorm": "forward", "RMSNormPipe": "first of a tuple"},
+        "rotary": {attention: rotary},
+        "swiglu": {"MLP": "forward"},
+    }
+    return {operator: found.get(operator, {}) | more.get(operator, {}) for operator in (*found, *more)}

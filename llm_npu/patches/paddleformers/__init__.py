@@ -1,0 +1,28 @@
+"""Patches for PaddleFormers, and stand-ins for what only its CUDA builds have.
+
+Each names the versions that need it and the symptom. It changes nothing where the missing part is installed.
+Tests in ``tests/formers/test_formers_patches.py`` fail without them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from . import experts, gpu_packages, masks, norm
+
+VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
+
+
+def apply() -> None:
+    """Apply the patches that the installed PaddleFormers needs; a second call changes nothing.
+
+    Call it before the first import of a model of PaddleFormers.
+    """
+    major, minor = importlib.metadata.version("paddleformers").split(".")[:2]
+    first, end = VERSIONS
+    if not first <= (int(major), int(minor)) < end:
+        return
+    gpu_packages.apply()
+    norm.supply_rms_norm()
+    masks.fix_npu_masks()
+    experts.fix_qwen3_moe_gate_dtype()

@@ -1,0 +1,121 @@
+"""PaddleFormers' attention: one function for all names in its AttentionInterface.
+
+Its attention layers look the function up by ``config._attn_implementation``, and its models make the masks of
+all layers: dense ones, [B, 1, Sq, Skv], for the name "eager" and for padding. Here the models make mask
+objects, whatever the name.
+
+Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size, V head size of value.
+"""
+
+from __future__ import annotations
+
+import paddle
+
+import paddle_fused
+from llm_npu.core.errors import UserError
+from paddle_fused import masks
+
+from .decoder_mask import mask_of
+from .registry import NotFused, Replacement
+from .sites import Site
+
+
+def layer(layer, found: Site) -> Replacement | NotFused:
+    """An attention layer."""
+    reason = found.overridden(layer) or unsupported(layer.config)
+    return NotFused(reason) if reason else Replacement(calls={"ALL_ATTENTION_FUNCTIONS": ForEveryName()})
+
+
+def model(layer, found: Site) -> Replacement | None:
+    """The model that makes masks for all layers."""
+    if unsupported(layer.config):
+        return None
+    calls = {
+        "create_causal_mask_and_row_indices": causal_mask,
+        "create_sliding_window_causal_mask_and_row_indices": sliding_window_mask,
+    }
+    return Replacement(calls=calls, is_site=False)
+
+
+def unsupported(config) -> str | None:
+    if getattr(config, "context_parallel_size", 1) > 1:
+        return "context parallel attention exchanges keys and values between processes"
+    if getattr(config, "sep_parallel_size", 1) > 1:
+        return "its heads are exchanged between processes (sep_parallel_size > 1)"
+    return None
+
+
+class ForEveryName:
+    """In place of ``ALL_ATTENTION_FUNCTIONS``."""
+
+    def __getitem__(self, name):
+        return attention
+
+
+def attention(
+    module,
+    query,
+    key,
+    value,
+    *,
+    attention_mask=None,
+    attn_mask_startend_row_indices=None,
+    dropout=0.0,
+    sink=None,
+    scaling=None,
+    is_causal=None,
+    **_of_other_implementations,
+):
+    """query [B, N, Sq, D], key [B, Nkv, Skv, D], value [B, Nkv, Skv, V] -> [B, Sq, N * V], and no weights.
+
+    ``attention_mask``: None (causal), a mask object, or a tensor that a pipeline's first stage made: numbers
+    to add, [B, 1, Sq, Skv], or [B, 1, 1, Skv] for padding, on top of the causal mask.
+    """
+    if sink is not None:
+        raise UserError("The fused attention has no sinks; leave the attention of this model unfused.")
+    lengths = query.shape[2], key.shape[2]
+    if attn_mask_startend_row_indices is not None:
+        mask = mask_of(None, attn_mask_startend_row_indices, *lengths)
+    elif attention_mask is None:
+        mask = None if is_causal is False else masks.causal()
+    else:
+        mask = _of_tensor(attention_mask, *lengths)
+    out = paddle_fused.flash_attention(query, key, value, mask, layout="BNSD", dropout=dropout, scale=scaling)
+    out = out.transpose([0, 2, 1, 3])
+    return out.reshape([0, 0, out.shape[2] * out.shape[3]]), None
+
+
+def _of_tensor(attention_mask, query_len: int, key_len: int) -> masks.Mask:
+    if isinstance(attention_mask, masks.Mask):
+        return attention_mask
+    is_added = attention_mask.is_floating_point()
+    hidden = attention_mask < 0 if is_added else paddle.logical_not(attention_mask.astype("bool"))
+    hidden = hidden[..., :key_len]
+    if hidden.shape[2] == query_len:
+        return masks.dense(hidden, invalid_rows=True)
+    return masks.causal() & masks.dense(hidden.expand([-1, -1, query_len, -1]), invalid_rows=True)
+
+
+def causal_mask(
+    *,
+    config,
+    inputs_embeds,
+    batch_size,
+    seq_length,
+    cache_length,
+    attention_mask=None,
+    attn_mask_startend_row_indices=None,
+    prepare_decoder_attention_mask=None,
+    or_mask_function=None,
+):
+    """In place of ``create_causal_mask_and_row_indices``: the mask object, and no row indices."""
+    if or_mask_function is not None:
+        raise UserError("The fused attention takes no or_mask_function; leave attention unfused for it.")
+    rows, key_len = attn_mask_startend_row_indices, cache_length + seq_length
+    return mask_of(None if rows is not None else attention_mask, rows, seq_length, key_len), None
+
+
+def sliding_window_mask(*, config, **named):
+    """In place of ``create_sliding_window_causal_mask_and_row_indices``."""
+    mask, rows = causal_mask(config=config, **named)
+    return mask & masks.band(config.sliding_window - 1, None), rows

@@ -1,0 +1,160 @@
+"""Every model family of PaddleFormers with all fused operators, against the same model without."""
+
+import functools
+
+import numpy as np
+import paddle
+import pytest
+from fused_models.comparison import (
+    BATCH,
+    IGNORED,
+    LENGTH,
+    Batch,
+    assert_as_accurate,
+    built,
+    float64_results,
+    random_batch,
+    results,
+    truth,
+    unfused,
+    unfused_results,
+)
+from fused_models.formers import BY_NAME, FAMILIES
+from fused_models.generation import greedy
+from fused_models.rounding import round_otherwise
+from fused_models.training import assert_tracks, memorised, train
+
+import paddle_fused
+
+PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
+STEPS = 40
+DISTURBED = range(8)
+FIRST_OF_FAMILY = set({family.model_type: family for family in reversed(FAMILIES)}.values())
+CELLS = [
+    pytest.param(family, place, marks=[] if family in FIRST_OF_FAMILY else pytest.mark.slow)
+    for family in FAMILIES
+    for place in PLACES
+]
+everywhere = pytest.mark.parametrize(
+    ("family", "place"), CELLS, ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each)
+)
+by_default = pytest.mark.default_run(every=True)
+# Rows of documents, the last of which are padding that PaddleFormers hides from itself.
+PACKED, TAIL = [[5, 7, 4], [9, 7]], [4, 0]
+
+
+@by_default
+@everywhere
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+def test_outputs_and_gradients(family, place, padded):
+    device, dtype = place
+    composed = unfused(family, device, dtype, padded)
+    fused = results(family, built(family, "all", dtype), random_batch(padded))
+    assert_as_accurate(fused, composed, truth(family, padded), dtype)
+
+
+def packed_inputs(place=None):
+    """Start rows of the documents, and positions that begin again in each."""
+    rows = np.zeros((BATCH, 1, LENGTH), np.int32)
+    positions = np.zeros((BATCH, LENGTH), np.int64)
+    for row, lengths in enumerate(PACKED):
+        ends = np.cumsum(lengths)
+        rows[row, 0] = np.repeat(ends, lengths)
+        positions[row] = np.concatenate([np.arange(length) for length in lengths])
+        if TAIL[row]:
+            rows[row, 0, -TAIL[row] :] = 0
+    return {
+        "attn_mask_startend_row_indices": paddle.to_tensor(rows, place=place),
+        "position_ids": paddle.to_tensor(positions, place=place),
+    }
+
+
+def packed_batch():
+    """The tail is no label: what its queries give is read by nobody."""
+    whole = random_batch()
+    labels = whole.labels.copy()
+    for row, tail in enumerate(TAIL):
+        labels[row, LENGTH - tail :] = IGNORED
+    return Batch(whole.ids, labels)
+
+
+@by_default
+@everywhere
+def test_packed_documents(family, place):
+    device, dtype = place
+    paddle.set_device(device)
+    batch = packed_batch()
+    composed = unfused_results(family, batch, dtype, **packed_inputs())
+    exact = float64_results(family, batch, **packed_inputs(paddle.CPUPlace()))
+    paddle_fused.reset_what_ran()
+    fused = results(family, built(family, "all", dtype), batch, **packed_inputs())
+    if dtype == "bfloat16":
+        modes = {ran.mode for ran in paddle_fused.what_ran() if ran.operator == "flash_attention"}
+        assert modes == {"flash_attention_npu, causal, varlen"}
+    assert_as_accurate(fused, composed, exact, dtype)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_every_operator_runs_on_the_card(family):
+    """In bfloat16: the plugin's attention takes no float32."""
+    model = built(family, "all", "bfloat16")
+    paddle_fused.reset_what_ran()
+    results(family, model, random_batch())
+    ran = paddle_fused.what_ran()
+    assert {each.operator for each in ran} == OPERATORS[len(family.operators)]
+    assert {(each.operator, each.backend) for each in ran if each.backend != "ascend"} == set()
+
+
+# By number of the family's operators: those of a dense decoder, and with experts.
+DENSE = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
+OPERATORS = {4: DENSE, 5: DENSE | {"moe_token_permute", "moe_token_unpermute"}}
+
+
+@functools.cache
+def unfused_text(family, device):
+    return greedy(family, built(family))
+
+
+@by_default
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_greedy_generation(family, device):
+    expected = unfused_text(family, device)
+    assert greedy(family, built(family, "all")) == expected
+    assert len({token for row in expected for token in row}) > 2  # it is not one token over and over
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_training_tracks_the_unfused_model(family, dtype):
+    disturbed = [built(family, dtype=dtype) for _ in DISTURBED]
+    for seed, model in zip(DISTURBED, disturbed, strict=True):
+        round_otherwise(model, seed)
+    models = [built(family, dtype=dtype), *disturbed, built(family, "all", dtype)]
+    run, *runs, fused = (train(family, model, memorised(STEPS)) for model in models)
+    if dtype == "float32":
+        assert run.losses[-1] < 0.8 * run.losses[0]
+    assert_tracks(fused, run, runs, dtype)
+
+
+@pytest.mark.parametrize("granularity", ["full"])
+@pytest.mark.parametrize("name", [family.name for family in FIRST_OF_FAMILY])
+def test_recompute_keeps_every_bit(name, granularity):
+    family = BY_NAME[name]
+    plain = built(family, "all", "bfloat16")
+    plain.train()
+    expected = results(family, plain, random_batch(padded=True))
+    model = built(
+        family,
+        "all",
+        "bfloat16",
+        recompute_granularity=granularity,
+        recompute_method="uniform",
+        recompute_num_layers=1,
+        recompute_use_reentrant=False,
+    )
+    model.train()
+    found = results(family, model, random_batch(padded=True))
+    for parameter, values in expected.items():
+        np.testing.assert_array_equal(found[parameter], values, err_msg=parameter)

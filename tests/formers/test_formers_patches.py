@@ -1,0 +1,139 @@
+"""Each patch of PaddleFormers: the defect is there without it, and gone with it."""
+
+import json
+
+import pytest
+
+# A program that runs everything twice: what fails first, and what fails with the patches.
+PROGRAM = """
+import importlib
+import json
+
+import paddle
+from llm_npu.patches import paddleformers as patches
+from llm_npu.patches.paddleformers import gpu_packages
+
+SIZES = dict(
+    vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=1, max_position_embeddings=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+)
+TOKENS = paddle.to_tensor([[5, 6, 7, 8], [0, 9, 10, 11]])
+
+
+def modeling(family):
+    return importlib.import_module(f"paddleformers.transformers.{family}.modeling")
+
+
+def llama(**settings):
+    from paddleformers.transformers.llama.configuration import LlamaConfig
+
+    config = LlamaConfig(**SIZES)
+    config._attn_implementation = "eager"
+    for name, value in settings.items():
+        setattr(config, name, value)
+    model = modeling("llama").LlamaForCausalLM(config)
+    model.eval()
+    return model
+
+
+def norm():
+    llama()(input_ids=TOKENS)
+
+
+def masks():
+    model = llama(fuse_rms_norm=False)
+    mask = (TOKENS != 0).astype("int64")
+    model.generate(input_ids=TOKENS, attention_mask=mask, max_new_tokens=3, decode_strategy="greedy_search")
+
+
+def gate():
+    from paddleformers.transformers.qwen3_moe.configuration import Qwen3MoeConfig
+
+    config = Qwen3MoeConfig(
+        **SIZES, head_dim=32, moe_intermediate_size=32, num_experts=2, num_experts_per_tok=1
+    )
+    config._attn_implementation, config.fuse_rms_norm = "eager", False
+    paddle.set_default_dtype("bfloat16")
+    try:
+        modeling("qwen3_moe").Qwen3MoeForCausalLMDeprecated(config)(input_ids=TOKENS)
+    finally:
+        paddle.set_default_dtype("float32")
+
+
+def plain_classes():
+    from paddleformers.transformers import AutoModelForCausalLM
+    from paddleformers.transformers.qwen3.configuration import Qwen3Config
+
+    config = Qwen3Config(**SIZES, head_dim=32, architectures=["Qwen3ForCausalLM"])
+    model = AutoModelForCausalLM.from_config(config)
+    assert type(model).__name__ == "Qwen3ForCausalLM", type(model)
+
+
+def failures(**probes):
+    found = {}
+    for name, probe in probes.items():
+        try:
+            probe()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+IMPORTS = {
+    "provider": lambda: modeling("qwen3"),
+    "ops": lambda: importlib.import_module("paddleformers.transformers.fused_a2a"),
+}
+first = failures(**IMPORTS)
+gpu_packages.supply_paddlefleet_ops()
+gpu_packages.supply_gpt_provider()
+others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
+first |= failures(**others)
+patches.apply()
+print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
+"""
+SYMPTOMS = {
+    "provider": "paddlefleet is required for gpt_provider",
+    "ops": "No module named 'paddlefleet_ops'",
+    "norm": "fused_rms_norm_ext` is not registered",
+    "masks": "isn't consistent, the first tensor is bool, but 1th tensor is int32",
+    "gate": "data we are trying to retrieve (float32) does not match the type of data",
+    "plain_classes": "with paddlefleet, which is not installed",
+}
+
+
+@pytest.fixture(scope="module")
+def found(run_python, tmp_path_factory):
+    program = tmp_path_factory.mktemp("patches") / "program.py"
+    program.write_text(PROGRAM)
+    done = run_python("-m", "paddle_fused.virtual_npu", program)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    return json.loads(line.removeprefix("FOUND "))
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("name", SYMPTOMS)
+def test_without_its_patch_it_fails_and_with_it_it_works(found, name):
+    before, after = found
+    assert SYMPTOMS[name] in before[name]
+    assert name not in after
+
+
+def test_installed_packages_are_left_alone(run_program, tmp_path):
+    """Packages of these names, empty, stand for the real ones."""
+    for name in ("paddlefleet", "paddlefleet_ops"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    done = run_program(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from llm_npu.patches.paddleformers import gpu_packages
+        gpu_packages.apply()
+        import paddlefleet_ops
+        assert paddlefleet_ops.__file__ is not None
+        assert not hasattr(paddlefleet_ops, "is_deep_ep_available")
+        assert gpu_packages.PROVIDER not in sys.modules
+        """
+    )
+    assert done.returncode == 0, done.stderr

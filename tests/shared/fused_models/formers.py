@@ -1,0 +1,94 @@
+"""The models of PaddleFormers that are fused, at tiny size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import paddle
+
+from fused_models.weights import VOCABULARY, fill
+from llm_npu.models.paddleformers import families
+
+POSITIONS = 64
+
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": POSITIONS,
+    "rms_norm_eps": 1e-6,
+    "use_cache": False,
+    "tie_word_embeddings": False,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+# Fields that no constructor takes: the library's own definition, which runs on every device.
+UNFUSED = {"_attn_implementation": "eager", "fuse_rms_norm": False, "fuse_swiglu": False}
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
+@dataclass(frozen=True, eq=False)  # so that it is a key of caches
+class Family:
+    """A row of tests: a model of a family, and ``settings`` of its configuration."""
+
+    name: str
+    model_type: str
+    settings: Mapping[str, object]
+
+    criterion = None  # its forward returns the loss
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(families.FAMILIES[self.model_type].layers)
+
+    @property
+    def title(self) -> str:
+        """Its row in the table of docs/fusing.md."""
+        return families.FAMILIES[self.model_type].title
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def truth(self) -> Family:
+        """The family whose model computes the same function and runs in float64."""
+        return self
+
+    def plain(self, model) -> None:
+        """Its own modules are the definition."""
+
+    def build(self, dtype: str = "float32", **attributes):
+        """The model on the current device, in evaluation mode; ``attributes`` of its configuration."""
+        config = families.config_class(self.model_type)(**{**SIZES, **self.settings})
+        for name, value in {**UNFUSED, **attributes}.items():
+            setattr(config, name, value)
+        # Not model.to(dtype), which rounds the frequencies of the rotary embedding, too.
+        before = paddle.get_default_dtype()
+        paddle.set_default_dtype(dtype)
+        try:
+            model = families.model_class(self.model_type)(config)
+        finally:
+            paddle.set_default_dtype(before)
+        fill(model)
+        model.eval()
+        return model
+
+
+FAMILIES = (
+    Family("llama", "llama", {}),
+    Family("llama-gqa", "llama", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+    Family("llama-tied", "llama", {"tie_word_embeddings": True}),
+    Family("llama-llama3", "llama", {"rope_scaling": LLAMA3_SCALING}),
+)
+BY_NAME = {family.name: family for family in FAMILIES}

@@ -90,8 +90,9 @@ class Family:
     transformers requires and the library does not write.
 
     Weights: ``fused_projections``, {name: names in the Hugging Face layout}: three are query, key and value,
-    grouped by key/value head; two are side by side. ``projections``: gate, up and down of a feed-forward
-    layer or expert. ``attention_bias``: query, key and value have biases. ``logits_in_float32``: under mixed
+    grouped by key/value head; two are side by side. ``projections_on_request``: the configuration chooses
+    between them and separate ones; False: they are always fused. ``projections``: gate, up and down of a
+    feed-forward layer or expert. ``attention_bias``: query, key and value have biases. ``logits_in_float32``: under mixed
     precision the forward returns float32 logits. ``exported_as``: the family whose classes export the model.
 
     Presets: ``presets``, {name: fields that differ from ``defaults``}, the first one tiny; ``aliases``, their
@@ -111,6 +112,7 @@ class Family:
     required_by_transformers: Mapping[str, object] = field(default_factory=dict)
     experts: Experts | None = None
     fused_projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    projections_on_request: bool = True
     projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     attention_bias: bool = False
     logits_in_float32: bool = False
@@ -129,7 +131,7 @@ class Family:
     @property
     def fuses_projections(self) -> bool:
         """Whether it reads ``fuse_attention_qkv`` and ``fuse_attention_ffn``."""
-        return bool(self.fused_projections)
+        return bool(self.fused_projections) and self.projections_on_request
 
     @property
     def has_attention_dropout(self) -> bool:

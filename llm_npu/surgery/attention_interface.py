@@ -115,7 +115,14 @@ def causal_mask(
     return mask_of(None if rows is not None else attention_mask, rows, seq_length, key_len), None
 
 
-def sliding_window_mask(*, config, **named):
-    """In place of ``create_sliding_window_causal_mask_and_row_indices``."""
-    mask, rows = causal_mask(config=config, **named)
-    return mask & masks.band(config.sliding_window - 1, None), rows
+def sliding_window_mask(*, config, cache_length, attention_mask=None, **named):
+    """In place of ``create_sliding_window_causal_mask_and_row_indices``.
+
+    The cache of such a layer holds the last keys of the window only.
+    """
+    window = config.sliding_window - 1  # keys before the query's own
+    cache_length = min(cache_length, window)
+    if attention_mask is not None:
+        attention_mask = attention_mask[..., -(cache_length + named["seq_length"]) :]
+    mask, rows = causal_mask(config=config, cache_length=cache_length, attention_mask=attention_mask, **named)
+    return mask & masks.band(window, None), rows

@@ -55,14 +55,13 @@ def test_outputs_and_gradients(family, place, padded):
 
 def packed_inputs(place=None):
     """Start rows of the documents, and positions that begin again in each."""
-    rows = np.zeros((BATCH, 1, LENGTH), np.int32)
+    rows = np.zeros((BATCH, 1, LENGTH, 1), np.int32)
     positions = np.zeros((BATCH, LENGTH), np.int64)
     for row, lengths in enumerate(PACKED):
         ends = np.cumsum(lengths)
-        rows[row, 0] = np.repeat(ends, lengths)
+        rows[row, 0, :, 0] = np.repeat(ends, lengths)
         positions[row] = np.concatenate([np.arange(length) for length in lengths])
-        if TAIL[row]:
-            rows[row, 0, -TAIL[row] :] = 0
+        rows[row, 0, LENGTH - TAIL[row] :] = 0
     return {
         "attn_mask_startend_row_indices": paddle.to_tensor(rows, place=place),
         "position_ids": paddle.to_tensor(positions, place=place),
@@ -88,7 +87,7 @@ def test_packed_documents(family, place):
     exact = float64_results(family, batch, **packed_inputs(paddle.CPUPlace()))
     paddle_fused.reset_what_ran()
     fused = results(family, built(family, "all", dtype), batch, **packed_inputs())
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" and "sliding_window" not in family.settings:
         modes = {ran.mode for ran in paddle_fused.what_ran() if ran.operator == "flash_attention"}
         assert modes == {"flash_attention_npu, causal, varlen"}
     assert_as_accurate(fused, composed, exact, dtype)
@@ -120,7 +119,7 @@ def unfused_text(family, device):
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_greedy_generation(family, device):
     expected = unfused_text(family, device)
-    assert greedy(family, built(family, "all")) == expected
+    assert greedy(family, built(family, "all"), "all") == expected
     assert len({token for row in expected for token in row}) > 2  # it is not one token over and over
 
 

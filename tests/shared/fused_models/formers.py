@@ -36,6 +36,13 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+YARN_SCALING = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+GROUPED_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+SLIDING_WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}  # the second layer
 
 
 @dataclass(frozen=True, eq=False)  # so that it is a key of caches
@@ -47,6 +54,11 @@ class Family:
     settings: Mapping[str, object]
 
     criterion = None  # its forward returns the loss
+
+    @property
+    def cached(self) -> bool:
+        """Where the cache holds a window of keys, PaddleFormers hides those of the mask's first columns."""
+        return "sliding_window" not in self.settings
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -87,8 +99,14 @@ class Family:
 
 FAMILIES = (
     Family("llama", "llama", {}),
-    Family("llama-gqa", "llama", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+    Family("llama-gqa", "llama", GROUPED_HEADS),
     Family("llama-tied", "llama", {"tie_word_embeddings": True}),
     Family("llama-llama3", "llama", {"rope_scaling": LLAMA3_SCALING}),
+    Family("qwen2", "qwen2", GROUPED_HEADS),
+    Family("qwen2-window", "qwen2", SLIDING_WINDOW),
+    Family("qwen3", "qwen3", {**GROUPED_HEADS, "head_dim": 64}),
+    Family("qwen3-tied", "qwen3", {"head_dim": 128, "tie_word_embeddings": True}),
+    Family("qwen3-yarn", "qwen3", {"head_dim": 64, "rope_scaling": YARN_SCALING}),
+    Family("qwen3-window", "qwen3", {**SLIDING_WINDOW, "head_dim": 64}),
 )
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from llm_npu.models.family import Family
 
-from . import llama
+from . import llama, qwen2, qwen3
 
-FAMILIES: Mapping[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in (llama,)}
+FAMILIES: Mapping[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in (llama, qwen2, qwen3)}
 
 
 def config_class(model_type: str) -> type:

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from llm_npu.models.paddlenlp.families import llama
 
-from .shared import layers
+from .shared import ROPE_SCALINGS, layers
 
 FAMILY = replace(
     llama.FAMILY,
     models=("LlamaForCausalLM", "LlamaForCausalLMPipe"),
     layers=layers("LLamaAttention", "LlamaModel"),
     unsupported_fields=(),
-    rope_scalings=dict.fromkeys(("linear", "dynamic", "yarn", "llama3")),
+    rope_scalings=ROPE_SCALINGS,
     required_by_transformers={},
     fused_projections={},
 )

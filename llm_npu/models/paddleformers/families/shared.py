@@ -6,6 +6,15 @@ from collections.abc import Mapping
 
 from llm_npu.models.family import Way
 
+# Always in one matrix, in all families but Llama and DeepSeek-V3.
+JOINED_PROJECTIONS = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "up_gate_proj": ("gate_proj", "up_proj"),
+}
+ROPE_SCALINGS = dict.fromkeys(
+    ("linear", "dynamic", "yarn", "longrope", "llama3")
+)  # rope_scaling is read itself
+
 
 def layers(attention: str, model: str, rotary: Way = "table of tokens", **more) -> Mapping:
     """Family.layers of a dense decoder: its own classes, and those of paddleformers.nn.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 
 import paddle
 
+import paddle_fused
 from paddle_fused import paddle_release
 
 
@@ -13,6 +16,8 @@ def apply() -> None:
     """Apply those that the installed version needs; a second call changes nothing."""
     if paddle_release.before(3, 2):
         fix_where_default_dtype()
+    if paddle_release.before(3, 4):
+        fix_flashmask_attention()
 
 
 @functools.cache
@@ -33,3 +38,31 @@ def fix_where_default_dtype() -> None:
 
 def _in_default_dtype(choice):
     return paddle.full([1], choice, paddle.get_default_dtype()) if isinstance(choice, float) else choice
+
+
+@functools.cache
+def fix_flashmask_attention() -> None:
+    """Paddle 3.0 to 3.3: ``flashmask_attention`` fails on npu ("kernel `flash_attn` is not registered"; with
+    row indices it asks for a flag of CUDA builds, "FLAGS_cudnn_deterministic cannot get its value").
+
+    PaddleFormers' attention calls it by default, and ERNIE's with start row indices. With the patch tensors
+    on npu run `paddle_fused.flashmask_attention`; on other devices nothing changes. Modules that imported the
+    function before get the new one.
+    """
+    name = "flashmask_attention"
+    stock = getattr(importlib.import_module("paddle.nn.functional.flash_attention"), name)
+
+    @functools.wraps(stock)
+    def by_device(query, *arguments, **named):
+        return (paddle_fused.flashmask_attention if _is_on_npu(query) else stock)(query, *arguments, **named)
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(name) is stock:
+            setattr(module, name, by_device)
+
+
+def _is_on_npu(tensor) -> bool:
+    """Values of a captured program have no place yet: they run on the current device."""
+    if not isinstance(tensor, paddle.Tensor):
+        return paddle.device.get_device().startswith("npu")
+    return tensor.place.is_custom_place() and tensor.place.custom_device_type() == "npu"

@@ -9,7 +9,6 @@ B batch, Sq queries, Skv keys: those of the key/value cache and the new ones.
 
 from __future__ import annotations
 
-import numpy as np
 import paddle
 
 from llm_npu.core.errors import UserError
@@ -23,15 +22,15 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
         attention_mask: None or a 2-D mask of tokens [B, Skv] (non-zero: a token, not padding), both causal;
             [B, Sq, Skv] or [B, 1, Sq, Skv], non-zero where a query sees a key, taken as it is; or a
             `paddle_fused.masks.Mask`.
-        start_rows: [B, 1, Skv] or [B, 1, Skv, 1]: the first query that does not see the key any more, on top
-            of the causal mask; or None.
+        start_rows: [B, 1, Skv] or [B, 1, Skv, columns]: the rows of queries that do not see the key, as in
+            `paddle_fused.flashmask_attention`, with 1 or 2 columns on top of the causal mask; or None.
 
     UserError for anything else.
     """
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
     if start_rows is not None:
-        return _from_start_rows(start_rows)
+        return _from_rows(start_rows)
     if attention_mask is None:
         return masks.causal()
     rank = len(attention_mask.shape)
@@ -89,37 +88,15 @@ def _right_padded(attention_mask) -> list[list[int]] | None:
     return [[tokens, width - tokens] if tokens < width else [width] for tokens in is_token.sum(1).tolist()]
 
 
-def _from_start_rows(start_rows) -> masks.Mask:
-    if not isinstance(start_rows, paddle.Tensor):
+def _from_rows(rows) -> masks.Mask:
+    if not isinstance(rows, paddle.Tensor):
         raise UserError(
             "attn_mask_startend_row_indices is not known while a program is captured; give "
             "attention_mask=paddle_fused.masks.documents(lengths), made outside of the captured function."
         )
-    rows = _with_tail(start_rows.numpy().reshape([start_rows.shape[0], -1]))  # [B, Skv]
-    lengths = [_document_lengths(row) for row in rows]
-    if None not in lengths:
-        return masks.documents(lengths)
-    i = np.arange(rows.shape[1])[None, None, :, None]
-    return masks.causal() & masks.dense(paddle.to_tensor(i >= rows[:, None, None, :]), invalid_rows=True)
-
-
-def _with_tail(rows: np.ndarray) -> np.ndarray:
-    """``rows`` [B, Skv] with the padding after the last document as a document of its own.
-
-    PaddleFormers hides padding from itself, so that its queries see nothing; nobody reads what they give.
-    """
-    j = np.arange(rows.shape[1])
-    tail = np.logical_and.accumulate((rows <= j)[:, ::-1], axis=1)[:, ::-1]
-    return np.where(tail, rows.shape[1], rows)
-
-
-def _document_lengths(row: np.ndarray) -> list[int] | None:
-    """The lengths of documents one after the other, if the first blind queries are their ends; else None."""
-    ends = np.unique(row)
-    lengths = np.diff(ends, prepend=0)
-    if (lengths <= 0).any() or ends[-1] != len(row) or not np.array_equal(np.repeat(ends, lengths), row):
-        return None
-    return lengths.tolist()
+    rows = rows.unsqueeze(-1) if rows.ndim == 3 else rows
+    rows = rows if rows.dtype == paddle.int32 else rows.astype("int32")
+    return masks.row_indices(rows, causal=rows.shape[-1] != 4)
 
 
 def additive(mask: masks.Mask, batch: int, query_len: int, key_len: int, dtype):

@@ -16,7 +16,7 @@ from .explain import explain as _explain
 from .intents import Mask, band, causal, dense, documents, prefix
 from .modes import hidden_matrix, hidden_sequences
 from .plan import SparsePlan
-from .row_indices import row_indices
+from .row_indices import row_indices, within_bands
 from .shapes import Shapes, shapes_of
 from .tensors import compressed
 
@@ -24,4 +24,12 @@ from .tensors import compressed
 Mask.explain = _explain
 
 __all__ = ["Mask", "Shapes", "SparsePlan", "band", "causal", "compile_mask", "compressed", "dense"]
-__all__ += ["documents", "hidden_matrix", "hidden_sequences", "prefix", "row_indices", "shapes_of"]
+__all__ += [
+    "documents",
+    "hidden_matrix",
+    "hidden_sequences",
+    "prefix",
+    "row_indices",
+    "shapes_of",
+    "within_bands",
+]

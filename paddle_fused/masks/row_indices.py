@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import paddle
 
-from .intents import Mask, diagonal
+from .intents import Band, Mask, diagonal
 
 COLUMNS = {True: (1, 2), False: (2, 4)}  # accepted, by ``causal``
 _CACHED = (
@@ -101,6 +102,31 @@ class RowIndices(Mask):
         """Raises ValueError unless there is an index for every key."""
         if self.indices.shape[2] != key_len:
             raise ValueError(f"{self!r}: it has rows for {self.indices.shape[2]} keys; there are {key_len}.")
+
+
+def within_bands(mask: Mask, query_len: int, key_len: int) -> Mask:
+    """``mask`` as row indices alone, if it is causal ones without ends inside of bands; else itself."""
+    rows = [part for part in mask.parts if isinstance(part, RowIndices)]
+    bands = tuple(part for part in mask.parts if isinstance(part, Band))
+    if len(rows) != 1 or not bands or 1 + len(bands) != len(mask.parts):
+        return mask
+    if not rows[0].causal or rows[0].indices.shape[-1] != 1:
+        return mask
+    return _within(rows[0], bands, query_len, key_len) or mask
+
+
+@lru_cache(maxsize=16)
+def _within(rows: RowIndices, bands: tuple[Band, ...], query_len: int, key_len: int) -> RowIndices | None:
+    """None if a band hides more than the causal mask does above the diagonal."""
+    first = rows.indices
+    for band in bands:
+        at = diagonal(band.align, query_len, key_len)
+        if band.right is not None and at + band.right < key_len - query_len:
+            return None
+        if band.left is not None:
+            after = np.clip(np.arange(key_len) - at + band.left + 1, 0, query_len)
+            first = np.minimum(first, after[:, None].astype(np.int32))
+    return RowIndices(first, causal=True)
 
 
 def row_indices(indices, causal: bool = True) -> Mask:

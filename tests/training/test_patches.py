@@ -172,3 +172,50 @@ def test_numbers_of_where_are_in_single_precision(run_python):
     assert run_python("-c", WHERE, "patched").stdout == "paddle.float32 [0.5, -1.0]\n"
     stock = run_python("-c", WHERE, "stock").stdout
     assert stock == f"paddle.float{64 if paddle_release.before(3, 2) else 32} [0.5, -1.0]\n"
+
+
+FLASHMASK = """
+import sys
+import paddle
+import paddle.nn.functional as F
+sys.path.insert(0, sys.argv[2])
+import library
+from llm_npu.patches import operators
+if sys.argv[1] == "patched":
+    operators.apply()
+from paddle.nn.functional.flash_attention import flashmask_attention as imported_later
+functions = [F.flashmask_attention, F.flash_attention.flashmask_attention]
+functions += [library.flashmask_attention, imported_later]
+rows = paddle.to_tensor([2, 2, 5, 5, 5], dtype="int32").reshape([1, 1, 5, 1])
+for device in ("cpu", "npu"):
+    paddle.set_device(device)
+    x = paddle.ones([1, 5, 1, 8])
+    for arguments in ({}, {"startend_row_indices": rows}):
+        for function in functions:
+            try:
+                out = function(query=x, key=x, value=x * paddle.arange(5.0).reshape([1, 5, 1, 1]),
+                    causal=True, **arguments)
+                print(device, [round(value, 2) for value in out[0, :, 0, 0].tolist()])
+            except (RuntimeError, ValueError) as error:
+                print(device, any(words in str(error) for words in ("is not registered", "FLAGS_cudnn")))
+"""
+
+
+def test_flashmask_attention_by_its_stock_name(run_python, tmp_path):
+    file = tmp_path / "flashmask.py"
+    file.write_text(FLASHMASK)
+    # As PaddleFormers has it.
+    (tmp_path / "library.py").write_text(
+        "from paddle.nn.functional.flash_attention import flashmask_attention\n"
+    )
+
+    def printed(patch):
+        done = run_python("-m", "paddle_fused.virtual_npu", file, patch, tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout.splitlines()
+
+    assert printed("stock") == ["cpu True"] * 8 + ["npu True"] * 8
+    causal, packed = [0.0, 0.5, 1.0, 1.5, 2.0], [0.0, 0.5, 2.0, 2.5, 3.0]
+    patched = printed("patched")
+    assert patched[:8] == ["cpu True"] * 8
+    assert patched[8:] == [f"npu {causal}"] * 4 + [f"npu {packed}"] * 4

@@ -121,6 +121,8 @@ def attend(
     shapes = masks.shapes_of(layout, query.shape, key.shape, cu_seqlens_q, cu_seqlens_k)
     heads = heads_of(layout, query.shape, key.shape, value.shape, num_heads, operator, heads_name)
     check_lengths(mask, layout, cu_seqlens_q, operator)
+    if shapes.known and mask is not None and layout != "TND":
+        mask = masks.within_bands(mask, shapes.query_len, shapes.key_len)
     plan = masks.compile_mask(mask, shapes, may_pack=bias is None)
     call = AttentionCall(
         layout=layout,

@@ -30,7 +30,10 @@ from llm_npu.data.text.corpus import standard_library
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
 STEPS = 40
 SEQUENCES, LENGTH = 4, 64  # of text
-DISTURBED = range(8)
+# Seeds. Of equal models, disturbed with another one, 3 in 100 are beyond the bound of 5; none in 512 beyond
+# that of 15.
+DISTURBED = range(16)
+DISTURBED_ON_TEXT = DISTURBED[:8]  # longer runs, which part less
 # By default every model has all operators at once, in all places, and writes text; one of every row has each
 # operator alone on the device. The rest are slow tests.
 FIRST_OF_ROW = set({family.title: family for family in reversed(FAMILIES)}.values())
@@ -88,10 +91,10 @@ def test_outputs_and_gradients_with_padding(cell, place):
     assert_as_accurate(fused, composed, exact, dtype)
 
 
-def unfused_runs(family, batches, dtype="float32"):
-    """The run of the unfused model, and those of the disturbed models."""
-    disturbed = [built(family, dtype=dtype) for _ in DISTURBED]
-    for seed, model in zip(DISTURBED, disturbed, strict=True):
+def unfused_runs(family, batches, seeds, dtype="float32"):
+    """The run of the unfused model, and those of models disturbed with ``seeds``."""
+    disturbed = [built(family, dtype=dtype) for _ in seeds]
+    for seed, model in zip(seeds, disturbed, strict=True):
         round_otherwise(model, seed)
     run, *runs = (train(family, model, batches) for model in [built(family, dtype=dtype), *disturbed])
     return run, runs
@@ -99,7 +102,7 @@ def unfused_runs(family, batches, dtype="float32"):
 
 @functools.cache
 def unfused_training(family, dtype):
-    return unfused_runs(family, memorised(STEPS), dtype)
+    return unfused_runs(family, memorised(STEPS), DISTURBED, dtype)
 
 
 @pytest.mark.slow
@@ -129,7 +132,7 @@ def test_training_on_text_tracks_the_unfused_model(name, steps):
     """How far the runs may part is measured, not chosen: see tests/shared/fused_models/training.py."""
     settings = {**BY_NAME[name].settings, "vocab_size": 256, "max_position_embeddings": LENGTH}
     family, batches = dataclasses.replace(BY_NAME[name], settings=settings), text(steps)
-    run, disturbed = unfused_runs(family, batches)
+    run, disturbed = unfused_runs(family, batches, DISTURBED_ON_TEXT)
     fused = train(family, built(family, "all"), batches, "all")
     assert run.losses[-5:].mean() < run.losses[:5].mean() - 0.5  # it does learn
     assert_tracks(fused, run, disturbed, "float32")

@@ -76,15 +76,8 @@ def requirements(with_native: bool) -> list[str]:
         paddle = f"paddlepaddle>={'.'.join(map(str, paddle_release.OLDEST))},<3.4"
     needed = [
         paddle,
-        # PaddleNLP 3.0.0b4 does not import with newer releases of the next four.
-        "paddlenlp==3.0.0b4",
-        "aistudio-sdk<0.3",
-        "pyarrow<20",
-        "datasets<4",
-        "pandas<3",
         "numpy>=1.24,<2",
         "setuptools",  # paddle.utils.cpp_extension imports it
-        "tokenizers>=0.21,<0.22",
         "safetensors",
         "matplotlib",
         "pyyaml",

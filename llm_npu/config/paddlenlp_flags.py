@@ -13,6 +13,8 @@ import importlib.util
 import typing
 from pathlib import Path
 
+from llm_npu.models import library
+
 from . import no_effect
 from .flag import Flag, NoEffect, flag_metadata, flags_of
 from .training import TrainingFlags
@@ -125,10 +127,8 @@ def paddlenlp_flags() -> dict[str, Flag]:
 
 def _definition(file: str, name: str) -> ast.ClassDef:
     """The class ``name`` in PaddleNLP's ``file``."""
-    library = importlib.util.find_spec("paddlenlp")
-    if library is None:
-        raise ModuleNotFoundError("No module named 'paddlenlp'", name="paddlenlp")
-    tree = ast.parse((Path(library.origin).parent / file).read_text(encoding="utf-8"))
+    origin = importlib.util.find_spec(library.installed()).origin
+    tree = ast.parse((Path(origin).parent / file).read_text(encoding="utf-8"))
     [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     return found
 

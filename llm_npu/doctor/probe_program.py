@@ -56,8 +56,10 @@ def host_operators() -> dict:
 
 
 def import_library() -> dict:
-    """PaddleNLP or PaddleFormers, with the parts of it that the trainer needs."""
-    name = library.installed()
+    """PaddleNLP or PaddleFormers, with the parts of it that the trainer needs; nothing without either."""
+    name = library.found()
+    if name is None:
+        return {}  # the check of the packages says so
     importlib.import_module(f"{name}.transformers")
     return {"library": f"{name} {metadata.version(name)}"}
 

@@ -25,11 +25,15 @@ PARTS = (
 )
 
 
+def found() -> str | None:
+    """``paddlenlp`` or ``paddleformers``; None if neither is installed."""
+    return next((name for name in LIBRARIES if importlib.util.find_spec(name) is not None), None)
+
+
 def installed() -> str:
     """``paddlenlp`` or ``paddleformers``; UserError if neither is installed."""
-    for name in LIBRARIES:
-        if importlib.util.find_spec(name) is not None:
-            return name
+    if name := found():
+        return name
     raise UserError(
         "neither paddlenlp nor paddleformers is installed; in the project's folder, run "
         'pip install ".[paddlenlp]" or pip install ".[paddleformers]"'

@@ -113,9 +113,9 @@ def install(environment: Environment, release: str, sources: Path) -> Outcome:
     if done.code != 0:
         raise CannotStart(f"paddlepaddle {release} cannot be installed ({done.how}): {done.last_line}")
     before = environment.packages()
-    done = environment.pip("project", "install", f"{sources}[test]", limit=7200)
+    done = environment.pip("project", "install", f"{sources}[paddlenlp,test]", limit=7200)
     if done.code != 0:
-        raise CannotStart(f"pip install . fails beside paddlepaddle {release} ({done.how}): {done.last_line}")
+        raise CannotStart(f"pip fails beside paddlepaddle {release} ({done.how}): {done.last_line}")
     return kept(before, environment.packages())
 
 

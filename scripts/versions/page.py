@@ -12,9 +12,9 @@ NOT_RUN = "not run"
 BEGINNING = """# Releases of Paddle
 
 `scripts/run_versions.py` writes this page from its results; nothing here ran on a card. On each release the
-project is installed as a user would (`pip install paddlepaddle==3.0.0`, then `pip install ".[test]"` in a
-clone). Each row is tried with the command of the guide, or with the tests of the feature. A cell says yes,
-with the result, or no, with the sentence that refuses or the failure.
+project is installed as a user would: `pip install paddlepaddle==3.0.0`, then, in a clone,
+`pip install ".[paddlenlp,test]"`. Each row is tried with the command of the guide, or with the tests of the
+feature. A cell says yes, with the result, or no, with the sentence that refuses or the failure.
 """
 HOW = """
 The rows of the operators and of the virtual NPU's runtime are tests, part of the suite. The other rows are

@@ -206,3 +206,14 @@ def test_tools_of_an_earlier_build_may_be_gone(source, tmp_path):
     done = build(source, compiler)
     assert "this compiler is broken" in done.stderr and "/gone/ninja" not in done.stderr
     assert compiled.exists()
+
+
+def test_the_libraries_of_models_are_extras(source):
+    """A plain installation has neither: their requirements exclude each other."""
+    done = run(source, "setup.py", "-q", "egg_info")
+    assert done.returncode == 0, done.stderr
+    text = (source / "paddle_ascend_llm.egg-info" / "requires.txt").read_text()
+    always, *extras = re.split(r"^\[", text, flags=re.MULTILINE)
+    assert "paddlenlp" not in always and "paddleformers" not in always
+    of = {name: lines.split() for name, _, lines in (extra.partition("]") for extra in extras)}
+    assert "paddlenlp==3.0.0b4" in of["paddlenlp"] and "paddleformers==1.2.0" in of["paddleformers"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from llm_npu.models import library
 from paddle_fused import libraries
 
 from ..finding import Finding, error, ok, warning
@@ -15,8 +16,8 @@ from ..setup import Setup
 
 PROJECT = "paddle-ascend-llm"
 PACKAGES = ("paddle_fused", "llm_npu")
-FRAMEWORKS = ("paddlepaddle", "paddlenlp")  # other versions have their private names elsewhere
-INSTALL = "Run `pip install .` in the project's folder."
+FRAMEWORKS = ("paddlepaddle", *library.LIBRARIES)  # other versions have their private names elsewhere
+INSTALL = "Run `pip install '.[paddlenlp]'` or `pip install '.[paddleformers]'` in the project's folder."
 
 
 def python(setup: Setup) -> Iterator[Finding]:
@@ -81,7 +82,9 @@ def _same(file: Path, other: Path) -> bool:
 def pins(setup: Setup) -> Iterator[Finding]:
     """The installed packages against the project's requirements, by their metadata.
 
-    A problem: a missing package; paddlepaddle or paddlenlp in another version (a warning for others).
+    Those of the extra count, too, whose library of models is installed.
+    A problem: a missing package; paddlepaddle, paddlenlp or paddleformers in another version (a warning for
+    others); neither library of models, without which nothing trains (a warning: the operators work).
     """
     project = _installed()
     if project is None:
@@ -91,11 +94,14 @@ def pins(setup: Setup) -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     requirements = [Requirement(line) for line in project.requires or ()]
-    needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+    models = library.found()
+    needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": models or ""})]
     findings = [finding for requirement in needed if (finding := _judged(requirement))]
+    if models is None:
+        findings.append(warning("packages", "neither paddlenlp nor paddleformers is installed", INSTALL))
     yield from findings
     if not findings:
-        versions = ", ".join(f"{name} {metadata.version(name)}" for name in FRAMEWORKS)
+        versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("paddlepaddle", models))
         yield ok("packages", f"{versions}; all {len(needed)} requirements are met")
 
 

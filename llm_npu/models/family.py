@@ -92,8 +92,9 @@ class Family:
     Weights: ``fused_projections``, {name: names in the Hugging Face layout}: three are query, key and value,
     grouped by key/value head; two are side by side. ``projections_on_request``: the configuration chooses
     between them and separate ones; False: they are always fused. ``projections``: gate, up and down of a
-    feed-forward layer or expert. ``attention_bias``: query, key and value have biases. ``logits_in_float32``: under mixed
-    precision the forward returns float32 logits. ``exported_as``: the family whose classes export the model.
+    feed-forward layer or expert. ``attention_bias``: query, key and value have biases.
+    ``logits_in_float32``: under mixed precision the forward returns float32 logits. ``exported_as``: the
+    family whose classes export the model.
 
     Presets: ``presets``, {name: fields that differ from ``defaults``}, the first one tiny; ``aliases``, their
     names in the library's scripts.

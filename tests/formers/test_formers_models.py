@@ -61,7 +61,8 @@ def packed_inputs(place=None):
         ends = np.cumsum(lengths)
         rows[row, 0, :, 0] = np.repeat(ends, lengths)
         positions[row] = np.concatenate([np.arange(length) for length in lengths])
-        rows[row, 0, LENGTH - TAIL[row] :] = 0
+        tail = np.arange(LENGTH - TAIL[row], LENGTH)
+        rows[row, 0, tail, 0] = tail
     return {
         "attn_mask_startend_row_indices": paddle.to_tensor(rows, place=place),
         "position_ids": paddle.to_tensor(positions, place=place),

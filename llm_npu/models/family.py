@@ -38,6 +38,8 @@ Way = Literal[
     "forward",  # its forward multiplies self.act_fn of one projection by another
     # moe
     "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
+    "softmax router",  # gate is a linear layer in float32 (Qwen3-MoE)
+    "sigmoid router",  # gate gives indices and weights, and moe(tokens, indices, weights) the routed experts
     "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
 ]
 

@@ -15,6 +15,7 @@ call from its tensors. The modules:
     swap            installs replacements on layer instances, and removes them
     decoder_mask    the decoder's attention mask as an object with a meaning
     attention_interface  PaddleFormers' attention functions and masks
+    moe_blocks      PaddleFormers' sparse blocks
     experts         the feed-forward layers of a mixture of experts
     report          each layer and operator, fused or not, and why not
     explain         the backend of each layer's operators before the first step

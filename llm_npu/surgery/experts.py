@@ -56,7 +56,10 @@ def mixture(experts, tokens, probs, indices):
         learns = True
     made = []
     for expert, part in zip(experts, paddle.split(rows, sizes)):  # noqa: B905 (to_static knows no strict)
-        if learns or part.shape[0] > 0:
+        if part.shape[0] == 0 and getattr(expert, "tensor_parallel", False):
+            # Its processes meet in collectives, which need a row; its gradient is zero.
+            made.append(feed_forward(expert, paddle.zeros([1, part.shape[1]], part.dtype))[:0])
+        elif learns or part.shape[0] > 0:
             made.append(feed_forward(expert, part))
     return paddle_fused.moe_token_unpermute(paddle.concat(made), sorted_indices, probs)
 

@@ -1,4 +1,4 @@
-"""The mixtures of experts of Mixtral and Qwen2-MoE, by ``paddle_fused``'s operators for them and its swiglu.
+"""Mixtures of experts, by ``paddle_fused``'s operators for them and its swiglu.
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
@@ -13,7 +13,7 @@ import paddle
 import paddle.nn.functional as F
 
 import paddle_fused
-from llm_npu.surgery import experts
+from llm_npu.surgery import experts, moe_blocks
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import site
 
@@ -36,7 +36,7 @@ def example(block, batch) -> list:
 
 @kernel("moe", known_as="npu_fused_moe", operator="fused_moe", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    """The sparse block of Mixtral or Qwen2-MoE, with the same arguments and results.
+    """The sparse block of a family, with the same arguments and results.
 
     Not fused: experts that are spread over processes or have another activation than SiLU, and gates that
     drop tokens or choose experts otherwise than by probability.
@@ -44,6 +44,8 @@ def replace(layer) -> Replacement | NotFused | None:
     found = site(layer, "moe")
     if found is None:
         return None
+    if found.way in BLOCKS:
+        return BLOCKS[found.way](layer, found)
     forward, refuses = WAYS[found.way]
     reason = found.overridden(layer) or experts.refuses(layer.experts) or refuses(layer)
     return NotFused(reason) if reason else Replacement(forward=forward)
@@ -105,6 +107,7 @@ def gated(self, hidden_states):
 
 
 WAYS = {"router": (routed, _refuses_routed), "gate and shared expert": (gated, _refuses_gated)}
+BLOCKS = {"softmax router": moe_blocks.softmax_router, "sigmoid router": moe_blocks.sigmoid_router}
 
 
 def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:

@@ -40,6 +40,8 @@ def replace(layer) -> Replacement | NotFused | None:
     if reason := found.overridden(layer):
         return NotFused(reason)
     if found.way in TABLES_OF_TOKENS:
+        if "apply_fused_rope" in type(layer).forward.__code__.co_names and layer.config.apply_rope_fusion:
+            return NotFused("with apply_rope_fusion it rotates by a CUDA kernel, which ignores positions")
         return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[found.way]})
     if found.way == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})

@@ -43,6 +43,7 @@ YARN_SCALING = {
 }
 GROUPED_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 SLIDING_WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}  # the second layer
+QWEN3_MOE = {"head_dim": 64, "moe_intermediate_size": 96, "num_experts": 4, "num_experts_per_tok": 2}
 
 
 @dataclass(frozen=True, eq=False)  # so that it is a key of caches
@@ -92,6 +93,8 @@ class Family:
             model = families.model_class(self.model_type)(config)
         finally:
             paddle.set_default_dtype(before)
+        if dtype == "float64":
+            model.to(dtype=dtype)  # routers are float32 whatever the default
         fill(model)
         model.eval()
         return model
@@ -108,5 +111,9 @@ FAMILIES = (
     Family("qwen3-tied", "qwen3", {"head_dim": 128, "tie_word_embeddings": True}),
     Family("qwen3-yarn", "qwen3", {"head_dim": 64, "rope_scaling": YARN_SCALING}),
     Family("qwen3-window", "qwen3", {**SLIDING_WINDOW, "head_dim": 64}),
+    Family("qwen3-moe", "qwen3_moe", {**GROUPED_HEADS, **QWEN3_MOE}),
+    Family("qwen3-moe-normed", "qwen3_moe", {**QWEN3_MOE, "norm_topk_prob": True}),
+    Family("ernie4.5", "ernie4_5", {**GROUPED_HEADS, "head_dim": 64}),
+    Family("ernie4.5-tied", "ernie4_5", {"head_dim": 128, "tie_word_embeddings": True}),
 )
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -43,7 +43,7 @@ def find(mask: RowIndices, query_len: int, key_len: int) -> Found:
     blind = blind if blind.any() else None
     ranges = mask.visible(query_len)
     if mask.causal and not (mask.ranges(query_len)[:, 0] < query_len).any():
-        return Found(parts=(Band(None, 0, "bottom_right"),))
+        return Found(parts=(Band(None, 0, "bottom_right"),), blind=blind)
     seen = ranges[:, 0] < ranges[:, 1]
     if mask.heads > 1 or query_len != key_len or (seen.sum(0) > 1).any():
         return Found(blind=blind)

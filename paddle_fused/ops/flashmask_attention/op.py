@@ -183,6 +183,9 @@ def _in_graph(query, key, indices, causal: bool):
         paddle.shape(x)[1] if x.shape[1] == -1 else paddle.to_tensor(x.shape[1]) for x in (query, key)
     )
     query_len, key_len = (x.astype("int32") for x in (query_len, key_len))
+    heads, of_indices = query.shape[2], indices.shape[1]
+    if of_indices not in (1, heads):
+        indices = paddle.repeat_interleave(indices, heads // of_indices, 1)
     hidden = hidden_in_graph(
         indices,
         causal,
@@ -190,9 +193,6 @@ def _in_graph(query, key, indices, causal: bool):
         paddle.arange(0, key_len, 1, dtype="int32"),
         key_len - query_len,
     )
-    heads = query.shape[2]
-    if hidden.shape[1] not in (1, heads):
-        hidden = paddle.repeat_interleave(hidden, heads // hidden.shape[1], 1)
     return masks.dense(hidden, invalid_rows=True)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE = ROOT / "build/pages"
-SOURCES = [ROOT, ROOT / "tests/shared", ROOT / "tests/virtual_npu"]
+SOURCES = [ROOT, *(ROOT / "tests" / name for name in ("shared", "virtual_npu", "upstream"))]
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 CHINESE_LINE_END = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-\u9fff\uff00-\uffef])")
 
@@ -183,6 +183,13 @@ def upstream_failures() -> str:
     return "\n".join(lines)
 
 
+def upstream_defects() -> str:
+    """The reports of defects in Paddle and its libraries."""
+    from defects.page import page
+
+    return page()
+
+
 PAGES = {
     "reference/flags.md": flags,
     "rules.md": rules,
@@ -191,5 +198,6 @@ PAGES = {
     "images/planning_validation.png": planner_chart,
 }
 TABLES = {
-    each.__name__: each for each in (operators, backends, checks, settings, card_variables, upstream_failures)
+    each.__name__: each
+    for each in (operators, backends, checks, settings, card_variables, upstream_failures, upstream_defects)
 }

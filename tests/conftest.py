@@ -196,12 +196,12 @@ def start_python():
     """As ``run_python``, without waiting: a function that returns the process, which the test's end kills."""
     with contextlib.ExitStack() as stack:
 
-        def start(*arguments) -> subprocess.Popen:
+        def start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **variables):
             process = subprocess.Popen(
                 [sys.executable, *map(str, arguments)],
-                env=_child_environment({}),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                env=_child_environment(variables),
+                stdout=stdout,
+                stderr=stderr,
                 text=True,
             )
             stack.enter_context(process)

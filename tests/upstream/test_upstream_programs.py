@@ -1,0 +1,24 @@
+"""Every report's program shows its defect with the installed release; one that is fixed fails the test."""
+
+import importlib.metadata
+
+import pytest
+from defects import outcome
+from defects.report import numbers, reports
+
+
+def applies(report) -> bool:
+    """Whether the library is installed, in a release that may have the defect."""
+    try:
+        installed = importlib.metadata.version(report.distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return numbers(installed) >= report.oldest
+
+
+@pytest.mark.default_run(sample=3)
+@pytest.mark.parametrize("report", [pytest.param(each, id=each.name) for each in reports() if applies(each)])
+def test_the_defect_is_there(report, start_python, tmp_path):
+    found = outcome.run(report, tmp_path, start_python)
+    problem = outcome.problem(report, found)
+    assert problem is None, f"{problem}\n{found.text}\n{found.errors}"

@@ -79,9 +79,10 @@ def _end(process, report: Report, log: Path) -> str:
 def problem(report: Report, found: Outcome) -> str | None:
     """Why the outcome is not the defect; None if it is."""
     if found.ends == "exit 0" and found.printed(report.fields["should print"]):
+        workarounds = ", ".join(report.workarounds) or "(there is none)"
         return (
-            f"{report.name} is fixed: remove the workaround {', '.join(report.workarounds)}, or limit it to "
-            "the releases before this one, and move the report to defects/fixed.py."
+            f"{report.name} is fixed: remove the workaround {workarounds}, or limit it to releases before "
+            "this one, and move the report to defects/fixed.py."
         )
     if found.ends != report.ends:
         return f"{report.name}: the program ends with {found.ends}, and the report says {report.ends}."

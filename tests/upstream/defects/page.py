@@ -59,7 +59,7 @@ def _section(report: Report) -> str:
             f"and should print\n\n```text\n{fields['should print']}\n```",
             "Where: " + ", ".join(map(_place, report.locations)) + ".",
             "Proposed change: " + _flowing(fields["change"]),
-            "Workaround here: " + ", ".join(f"`{name}`" for name in report.workarounds) + ".",
+            f"Workaround here: {', '.join(f'`{name}`' for name in report.workarounds) or 'none'}.",
         ]
     )
 

@@ -1,20 +1,17 @@
 """A report: the docstring of a program in tests/upstream/programs, and the rest of the file.
 
-'''Title, a sentence.
+The docstring is a title, a sentence; the symptom and its cause; and these fields::
 
-The symptom and its cause.
-
-:versions: paddlepaddle 3.1.0 to 3.3.1            the first number is the oldest release that has the defect
-:device: cpu                                      cpu, npu (the virtual NPU), or npu with 2 processes
-:environment: FLAGS_a=1                           optional
-:at: paddle/a.py:12 `the line's text`             a line of the installed package; of C++ `the function`
-:prints:                                          what the program prints; optional
-:error: ValueError: ...                           optional: a line on stderr; "..." is any text
-:ends: SIGSEGV                                    optional: a signal, ``hangs``, or exit 1 (default: exit 0)
-:should print:
-:change: ...                                      what to change
-:workaround: llm_npu.patches.fix_a                functions and files of this project, separated by commas
-'''
+    :versions: paddlepaddle 3.1.0 to 3.3.1     first the oldest release that is known to have the defect
+    :device: cpu                               cpu, npu (the virtual NPU), or "npu, 2 processes"
+    :environment: FLAGS_a=1                    optional
+    :at: paddle/a.py:12 `the line's text`      lines of the installed package; of C++ files `the function`
+    :prints: ...                               optional: what the program prints, the defect
+    :error: ValueError: ...                    optional: a line on stderr; "..." is any text
+    :ends: SIGSEGV                             optional: a signal, or "hangs"
+    :should print: ...                         what it prints without the defect
+    :change: ...                               the proposed change
+    :workaround: llm_npu.patches.fix_a         functions and files of this project, or "none"
 """
 
 from __future__ import annotations
@@ -89,7 +86,9 @@ class Report:
 
     @property
     def workarounds(self) -> list[str]:
-        return [part for line in self.fields["workaround"].split(",") if (part := line.strip())]
+        """Empty where the field says "none"."""
+        parts = (part.strip() for part in self.fields["workaround"].split(","))
+        return [part for part in parts if part and part != "none"]
 
     @property
     def locations(self) -> list[Location]:

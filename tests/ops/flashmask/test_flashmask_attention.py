@@ -149,3 +149,21 @@ def test_without_indices(lengths, small_tiles):
         errors = Errors()
         errors.add(ours, composed, exact, backend)
         errors.check()
+
+
+def test_tiles_under_recompute(small_tiles):
+    """Recompute runs the tiles' backward, which runs the tiles again, inside of its own."""
+    from paddle.distributed.fleet.utils import recompute
+
+    indices = np.stack([np.arange(24) + 3, np.arange(24) + 9], -1).clip(max=24)[None, None].astype(np.int32)
+    arrays = tensors(np.random.default_rng(0), indices, 24)
+    rows, found = paddle.to_tensor(indices), []
+    for again in (False, True):
+        *inputs, out_grad = given(arrays, "bfloat16", "npu:0")
+        call = (lambda f, *x: recompute(f, *x)) if again else (lambda f, *x: f(*x))
+        with use_backend("ascend", strict=True):
+            out = call(lambda q, k, v: flashmask_attention(q, k, v, rows, causal=True), *inputs)
+            (out * out_grad).sum().backward()
+        found.append([values(x) for x in (out, *(x.grad for x in inputs))])
+    for plain, same in zip(*found, strict=True):
+        np.testing.assert_array_equal(plain, same)

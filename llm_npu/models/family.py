@@ -22,6 +22,7 @@ Way = Literal[
     "inputs of all layers",  # makes positions and mask for all layers
     "first stage",  # the same, in the first stage of a pipeline
     "interface",  # its forward looks attention up in ALL_ATTENTION_FUNCTIONS of its module
+    "latent",  # its forward calls self.attn_func, with queries wider than values (DeepSeek-V3)
     "makes masks",  # makes the masks of all layers by create_causal_mask_and_row_indices of its module
     # rotary
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
@@ -29,6 +30,7 @@ Way = Literal[
     "decoder",  # makes positions 0, 1, 2, ... where none are given, and passes others on
     "table of tokens",  # attention with a row for each token, [B, S, D], and queries [B, N, S, D]
     "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
+    "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
     # rms_norm
     "forward",  # its forward is the operator
     "first of a tuple",  # the same, on a stage's inputs: a tensor, or a tuple that begins with it

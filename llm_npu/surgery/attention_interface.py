@@ -26,6 +26,12 @@ def layer(layer, found: Site) -> Replacement | NotFused:
     return NotFused(reason) if reason else Replacement(calls={"ALL_ATTENTION_FUNCTIONS": ForEveryName()})
 
 
+def latent_layer(layer, found: Site) -> Replacement | NotFused:
+    """An attention layer of DeepSeek-V3, whose forward calls ``attn_func``."""
+    reason = found.overridden(layer) or unsupported(layer.config)
+    return NotFused(reason) if reason else Replacement(attributes={"attn_func": latent_attention})
+
+
 def model(layer, found: Site) -> Replacement | None:
     """The model that makes masks for all layers."""
     if unsupported(layer.config):
@@ -33,6 +39,7 @@ def model(layer, found: Site) -> Replacement | None:
     calls = {
         "create_causal_mask_and_row_indices": causal_mask,
         "create_sliding_window_causal_mask_and_row_indices": sliding_window_mask,
+        "create_causal_masks_and_row_indices": causal_mask_of_all_layers,
     }
     return Replacement(calls=calls, is_site=False)
 
@@ -43,6 +50,9 @@ def unsupported(config) -> str | None:
     if getattr(config, "sep_parallel_size", 1) > 1:
         return "its heads are exchanged between processes (sep_parallel_size > 1)"
     return None
+
+
+ROUNDING = 2.0**-24  # of float32, in which the operators scale
 
 
 class ForEveryName:
@@ -85,6 +95,48 @@ def attention(
     return out.reshape([0, 0, out.shape[2] * out.shape[3]]), None
 
 
+def latent_attention(
+    query,
+    config,
+    key,
+    value,
+    attention_mask,
+    output_attentions,
+    *,
+    attn_mask_startend_row_indices=None,
+    softmax_scale=1.0,
+    training=True,
+    sequence_parallel=False,
+):
+    """In place of DeepSeek-V3's ``scaled_dot_product_attention``.
+
+    query and key [B, N, S, D], value [B, N, S, V]. The softmax's scale is 1 / sqrt(D) times YaRN's factor. An
+    operator that has the scale 1 / sqrt(D) only gets the factor with the query, as in PaddleFormers.
+    """
+    if output_attentions:
+        raise UserError("output_attentions: the fused attention keeps no weights to return; leave it out.")
+    factor = softmax_scale * query.shape[-1] ** 0.5
+    if abs(factor - 1) > ROUNDING:
+        query = (query.astype("float32") * factor).astype(query.dtype)
+    out, _ = attention(
+        None,
+        query,
+        key,
+        value,
+        attention_mask=attention_mask,
+        attn_mask_startend_row_indices=attn_mask_startend_row_indices,
+        dropout=config.attention_dropout if training else 0.0,
+    )
+    return out.reshape([-1, out.shape[-1]]) if sequence_parallel else out
+
+
+def latent_example(layer, batch) -> list:
+    heads = batch.rows, layer.num_local_heads, batch.length
+    query, value = batch.empty(*heads, layer.q_head_dim), batch.empty(*heads, layer.v_head_dim)
+    mask = masks.causal() if batch.mask is None else batch.mask
+    return [lambda: paddle_fused.flash_attention(query, query, value, mask, layout="BNSD")]
+
+
 def _of_tensor(attention_mask, query_len: int, key_len: int) -> masks.Mask:
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
@@ -113,6 +165,12 @@ def causal_mask(
         raise UserError("The fused attention takes no or_mask_function; leave attention unfused for it.")
     rows, key_len = attn_mask_startend_row_indices, cache_length + seq_length
     return mask_of(None if rows is not None else attention_mask, rows, seq_length, key_len), None
+
+
+def causal_mask_of_all_layers(*, return_mapping=True, **named):
+    """In place of ``create_causal_masks_and_row_indices`` of models without sliding windows."""
+    assert not return_mapping, "no family's model asks for a mask by the kind of layer"
+    return causal_mask(**named)
 
 
 def sliding_window_mask(*, config, cache_length, attention_mask=None, **named):

@@ -26,6 +26,8 @@ from paddle_fused import masks
 
 
 def example(layer, batch) -> list:
+    if site(layer, "attention").way == "latent":
+        return attention_interface.latent_example(layer, batch)
     share = parts(getattr(layer, "q_proj", None))
     query, key = (
         batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
@@ -238,5 +240,6 @@ WAYS = {
     "inputs of all layers": _global_layer,
     "first stage": _pipe_embedding,
     "interface": attention_interface.layer,
+    "latent": attention_interface.latent_layer,
     "makes masks": attention_interface.model,
 }

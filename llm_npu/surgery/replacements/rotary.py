@@ -12,7 +12,13 @@ from llm_npu.surgery.sites import site
 
 
 def example(layer, batch) -> list:
-    rows, length, size = batch.rows, batch.length, layer.head_dim
+    rows, length = batch.rows, batch.length
+    if site(layer, "rotary").way == "part of a head":
+        size = layer.qk_rope_head_dim
+        q = batch.empty(rows, length, layer.num_local_heads, size)
+        cos, sin = (batch.table(1, rows, 1, length, size) for _ in range(2))
+        return [lambda: rotate_part_of_heads(q, q, cos, sin, None)]
+    size = layer.head_dim
     share = parts(getattr(layer, "q_proj", None))
     heads = layer.num_heads // share, layer.num_key_value_heads // share
     way = site(layer, "rotary").way
@@ -79,11 +85,8 @@ def rotate_heads_first(q, k, cos, sin, position_ids):
 
 
 def rotate_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
-    """The same with q and k [B, N, S, D] and a row for each token in cos and sin [B, S, D].
-
-    All tokens are rotated as one sequence, [1, B * S, N, D]: ``fused_rope`` takes one table for a batch.
-    """
-    return tuple(_rotated(x, cos, sin, [0, 2, 1, 3]) for x in (q, k))
+    """The same with q and k [B, N, S, D] and a row for each token in cos and sin [B, S, D]."""
+    return tuple(_heads_first(_rotated(x.transpose([0, 2, 1, 3]), cos, sin)) for x in (q, k))
 
 
 def rotate_interleaved_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
@@ -93,20 +96,38 @@ def rotate_interleaved_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1
     so that their products are the same, and nothing else reads them.
     """
     pairs = [0, 0, 0, q.shape[-1] // 2, 2]
-    return tuple(_rotated(x.reshape(pairs), cos, sin, [0, 2, 1, 4, 3]) for x in (q, k))
+    tokens = (x.reshape(pairs).transpose([0, 2, 1, 4, 3]).flatten(-2) for x in (q, k))
+    return tuple(_heads_first(_rotated(x, cos, sin)) for x in tokens)
 
 
-def _rotated(x, cos, sin, tokens_first):
-    """x [B, N, S, D], or [B, N, S, D/2, 2], which the permutation ``tokens_first`` makes [B, S, N, ...]."""
-    batch, heads, length = x.shape[:3]
+def rotate_part_of_heads(q, k, cos, sin, position_ids, apply_rope_fusion=False):
+    """The same with q and k [B, S, N, D], cos and sin [1, B, 1, S, D], and one key for all heads."""
+    heads = k.shape[2]
+    pairs = [0, 0, 0, q.shape[-1] // 2, 2]
+    cos, sin = (each.reshape([*q.shape[:2], q.shape[-1]]) for each in (cos, sin))
+    q, k = (
+        _rotated(x.reshape(pairs).transpose([0, 1, 2, 4, 3]).flatten(-2), cos, sin) for x in (q, k[:, :, :1])
+    )
+    return q, k.expand([-1, -1, heads, -1])
+
+
+def _rotated(x, cos, sin):
+    """x [B, S, N, D] by a row for each token in cos and sin [B, S, D].
+
+    All tokens are rotated as one sequence, [1, B * S, N, D]: ``fused_rope`` takes one table for a batch.
+    """
+    batch, length, heads, size = x.shape
     cos, sin = (each.astype(x.dtype).expand([batch, -1, -1]) for each in (cos, sin))
-    cos, sin = (each.reshape([1, batch * length, 1, each.shape[-1]]) for each in (cos, sin))
-    tokens = x.transpose(tokens_first).reshape([1, batch * length, heads, cos.shape[-1]])
-    out = paddle_fused.rotary_mul(tokens, cos, sin)
-    return out.reshape([batch, length, heads, cos.shape[-1]]).transpose([0, 2, 1, 3])
+    cos, sin = (each.reshape([1, batch * length, 1, size]) for each in (cos, sin))
+    return paddle_fused.rotary_mul(x.reshape([1, batch * length, heads, size]), cos, sin).reshape(x.shape)
+
+
+def _heads_first(x):
+    return x.transpose([0, 2, 1, 3])
 
 
 TABLES_OF_TOKENS = {
     "table of tokens": rotate_tokens,
     "interleaved table of tokens": rotate_interleaved_tokens,
+    "part of a head": rotate_part_of_heads,
 }

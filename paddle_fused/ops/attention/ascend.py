@@ -2,6 +2,8 @@
 
 The operator has only CANN's mode 0: no mask, its own causal mask from the top left, or a full mask, whose
 band it limits to 65536 tokens. Its scale is 1 / sqrt(D).
+It takes value of key's head size: a
+smaller one is padded with zeros, and the result is cut.
 
 Source: PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc. Legend: Sq and Skv queries and keys
 of one sequence, T tokens, D and Dv head sizes.
@@ -14,6 +16,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
+import paddle.nn.functional as F
+
 from paddle_fused import ascend, contracts
 from paddle_fused.devices import is_captured
 from paddle_fused.masks.explain import computed_fraction
@@ -25,7 +29,7 @@ from paddle_fused.masks.tensors import hidden_tensor
 from ..arguments import dtype_name
 from . import tiles
 from .call import AttentionCall
-from .layout import as_bsnd, from_bsnd
+from .layout import as_bsnd, from_bsnd, with_heads, without_heads
 from .packing import constant, packed, unpacked
 
 PLUGIN = "flash_attention_npu"
@@ -43,6 +47,19 @@ class _Request(NamedTuple):
 
 
 def run(query, key, value, bias, call: AttentionCall):
+    heads, layout = call.heads, call.layout
+    missing = heads.head_dim - heads.value_dim
+    if not missing:
+        return _run(query, key, value, call)
+    value = with_heads(value, layout, heads.key)
+    value = F.pad(value, [0] * (2 * value.ndim - 1) + [missing])
+    padded = replace(call, heads=heads._replace(value_dim=heads.head_dim))
+    out, *others = _run(query, key, without_heads(value, layout), padded)
+    out = with_heads(out, layout, heads.query)[..., : heads.value_dim]
+    return without_heads(out, layout), *others
+
+
+def _run(query, key, value, call: AttentionCall):
     request, heads, layout = _request(call), call.heads, call.layout
     if request.tiled:
         return _run_tiles(query, key, value, call)
@@ -96,10 +113,11 @@ def _run_tiles(query, key, value, call: AttentionCall):
 
 def mode(query, key, value, bias, call: AttentionCall) -> str:
     request = _request(call)
+    pads = "" if call.heads.value_dim == call.heads.head_dim else ", value padded"
     if request.tiled:
-        return f"{PLUGIN}, row indices in {len(tiles.Tiles.of(call).spans)} tiles of queries"
+        return f"{PLUGIN}, row indices in {len(tiles.Tiles.of(call).spans)} tiles of queries{pads}"
     kind = "causal" if request.causal else "no mask" if request.mask is None else "full mask"
-    return f"{PLUGIN}, {kind}{', varlen' if request.varlen else ''}"
+    return f"{PLUGIN}, {kind}{', varlen' if request.varlen else ''}{pads}"
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
@@ -127,7 +145,6 @@ def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
 
 
 def _refuses_tensors(query, bias, call) -> str | None:
-    heads = call.heads
     if dtype_name(query) not in contracts.dtypes("attention.plugin_dtype"):
         return contracts.reason("attention.plugin_dtype", PLUGIN, f"query is {dtype_name(query)}")
     if bias is not None:
@@ -137,9 +154,6 @@ def _refuses_tensors(query, bias, call) -> str | None:
             f"{PLUGIN} applies dropout in its backward pass but not in its forward pass, so that gradients "
             "are wrong"
         )
-    if heads.value_dim != heads.head_dim:
-        came = f"the head sizes are {heads.head_dim} of key and {heads.value_dim} of value"
-        return contracts.reason("attention.plugin_value", PLUGIN, came)
     return None
 
 

@@ -38,6 +38,8 @@ CASES = {
     "other scale": batch_case(masks.causal(), dims=D, scale=0.2),
     "bias": batch_case(masks.causal(), dims=D, bias=(2, 4, 33, 33)),
     "Dv below D": batch_case(masks.causal(), dims=(64, 32)),
+    "Dv below D, BSH, own mask": batch_case(masks.dense(own), "BSH", lengths=(20, 30), dims=(64, 24)),
+    "latent attention, documents": batch_case(masks.documents([10, 23]), "BNSD", dims=(192, 128)),
     "TND, no mask": packed_case(None, [7, 0, 1, 20], [9, 3, 1, 20]),
     "TND, causal": packed_case(masks.causal(), [7, 0, 1, 20], [7, 0, 1, 20]),
     "TND, causal top left": packed_case(masks.causal("top_left"), [7, 0, 1, 20], [9, 3, 1, 22]),
@@ -60,6 +62,7 @@ for name, case in CASES.items():
 json.dump(found, open(sys.argv[1], "w"))
 """
 FULL, CAUSAL, NONE = (f"flash_attention_npu, {kind}" for kind in ("full mask", "causal", "no mask"))
+PADDED = ", value padded"
 DIFFER = "refused: flash_attention_npu shares one mask"
 EXPECTED = {
     "no mask": NONE,
@@ -77,7 +80,9 @@ EXPECTED = {
     "twice the scale": CAUSAL,
     "other scale": "refused: flash_attention_npu has the scale 1 / sqrt(D) only; 0.2",
     "bias": "refused: flash_attention_npu has no position bias",
-    "Dv below D": "refused: flash_attention_npu: the head sizes are 64 of key and 32 of value",
+    "Dv below D": CAUSAL + PADDED,
+    "Dv below D, BSH, own mask": FULL + PADDED,
+    "latent attention, documents": CAUSAL + ", varlen" + PADDED,
     "TND, no mask": NONE + ", varlen",
     "TND, causal": CAUSAL + ", varlen",
     "TND, causal top left": CAUSAL + ", varlen",
@@ -89,6 +94,7 @@ EXPECTED_V10 = {
     **{name: NO_VARLEN if name.startswith("TND") else answer for name, answer in EXPECTED.items()},
     "documents": FULL,
     "documents, not causal": FULL,
+    "latent attention, documents": FULL + PADDED,
 }
 
 

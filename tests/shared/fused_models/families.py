@@ -81,6 +81,10 @@ class Family:
         """The family whose model computes the same function and runs in float64."""
         return self if self.criterion is None else BY_NAME["llama-gqa"]
 
+    def caches(self, operator: str | None) -> bool:
+        """Whether its model, with ``operator`` fused, generates text with a cache."""
+        return True
+
     def plain(self, model) -> None:
         """Its own mixtures of experts stop with an error on Paddle 3.3.1."""
         loop_over_experts(model)

@@ -44,6 +44,19 @@ YARN_SCALING = {
 GROUPED_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 SLIDING_WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}  # the second layer
 QWEN3_MOE = {"head_dim": 64, "moe_intermediate_size": 96, "num_experts": 4, "num_experts_per_tok": 2}
+DEEPSEEK_V3 = {
+    "num_key_value_heads": 2,
+    "q_lora_rank": 64,
+    "kv_lora_rank": 32,
+    "moe_intermediate_size": 96,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "rope_scaling": YARN_SCALING | {"beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+}
 
 
 @dataclass(frozen=True, eq=False)  # so that it is a key of caches
@@ -56,10 +69,15 @@ class Family:
 
     criterion = None  # its forward returns the loss
 
-    @property
-    def cached(self) -> bool:
-        """Where the cache holds a window of keys, PaddleFormers hides those of the mask's first columns."""
-        return "sliding_window" not in self.settings
+    def caches(self, operator: str | None) -> bool:
+        """Whether its model, with ``operator`` fused, generates text with a cache.
+
+        Where the cache holds a window of keys, the unfused model hides those of the mask's first columns.
+        That of DeepSeek-V3 joins heads instead of tokens.
+        """
+        if self.model_type == "deepseek_v3":
+            return False
+        return operator is not None or "sliding_window" not in self.settings
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -113,6 +131,8 @@ FAMILIES = (
     Family("qwen3-window", "qwen3", {**SLIDING_WINDOW, "head_dim": 64}),
     Family("qwen3-moe", "qwen3_moe", {**GROUPED_HEADS, **QWEN3_MOE}),
     Family("qwen3-moe-normed", "qwen3_moe", {**QWEN3_MOE, "norm_topk_prob": True}),
+    Family("deepseek-v3", "deepseek_v3", DEEPSEEK_V3),
+    Family("deepseek-v3-normed", "deepseek_v3", {**DEEPSEEK_V3, "norm_topk_prob": True, "n_group": 1}),
     Family("ernie4.5", "ernie4_5", {**GROUPED_HEADS, "head_dim": 64}),
     Family("ernie4.5-tied", "ernie4_5", {"head_dim": 128, "tie_word_embeddings": True}),
 )

@@ -17,34 +17,34 @@ SHORTER_BY = 3
 
 
 def greedy(family: Family, model, operator: str | None = None) -> list[list[int]]:
-    """The tokens that follow two prompts.
-
-    A family that is not ``cached`` gives wrong tokens with a cache as long as it is not fused.
-    """
+    """The tokens that follow two prompts."""
     ids = np.concatenate([random_batch(seed=seed).ids[:1, :PROMPT] for seed in (1, 2)])
     if family.criterion is not None:
         return _without_cache(family, model, ids, operator)
     mask = np.ones_like(ids)
     ids[1, SHORTER_BY:] = ids[1, :-SHORTER_BY].copy()
     ids[1, :SHORTER_BY], mask[1, :SHORTER_BY] = 0, 0
+    if not family.caches(operator):
+        return _without_cache(family, model, ids, operator, mask)
     with paddle.no_grad():
         tokens, _ = model.generate(
             input_ids=paddle.to_tensor(ids),
             attention_mask=paddle.to_tensor(mask),
             max_new_tokens=NEW,
             decode_strategy="greedy_search",
-            use_cache=operator is not None or getattr(family, "cached", True),
+            use_cache=True,
             eos_token_id=2,
             pad_token_id=0,
         )
     return tokens.tolist()
 
 
-def _without_cache(family: Family, model, ids: np.ndarray, operator: str | None) -> list[list[int]]:
-    """The models for auto-parallel training: the whole text again for every token."""
+def _without_cache(family: Family, model, ids, operator: str | None, mask=None) -> list[list[int]]:
+    """The whole text again for every token, as in the models for auto-parallel training."""
     for _ in range(NEW):
         with paddle.no_grad():
-            _, logits = loss_and_logits(family, model, Batch(ids, labels=ids), operator)
+            _, logits = loss_and_logits(family, model, Batch(ids, ids, mask), operator)
         following = array(logits)[:, -1].argmax(-1)
         ids = np.concatenate([ids, following[:, None]], axis=1)
+        mask = None if mask is None else np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
     return ids[:, PROMPT:].tolist()

@@ -83,6 +83,7 @@ def pins(setup: Setup) -> Iterator[Finding]:
     """The installed packages against the project's requirements, by their metadata.
 
     Those of the extra count, too, whose library of models is installed.
+
     A problem: a missing package; paddlepaddle, paddlenlp or paddleformers in another version (a warning for
     others); neither library of models, without which nothing trains (a warning: the operators work).
     """

@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
+import paddle
 import paddle.nn.functional as F
 
 from paddle_fused import ascend, contracts
@@ -247,13 +248,14 @@ def _query_factor(call) -> float | None:
 
 def _request(call: AttentionCall) -> _Request | None:
     """The operator's arguments for this mask, or None if it cannot express it."""
-    request = _one_call(call)
-    if not isinstance(call.mask, RowIndices):
-        return request
-    is_large = request is None or (
-        request.mask is not None and (not request.varlen or max(request.mask_shape) > tiles.ROWS)
-    )
-    return _Request(False, tiled=True) if is_large else request
+    request, has_rows = _one_call(call), isinstance(call.mask, RowIndices)
+    if request is not None:
+        is_small = request.mask is None or max(request.mask_shape) <= tiles.ROWS
+        if is_small and (request.mask is None or request.varlen or not has_rows):
+            return request
+    if has_rows or (paddle.in_dynamic_mode() and tiles.rows_of_call(call) is not None):
+        return _Request(False, tiled=True)
+    return request
 
 
 def _one_call(call: AttentionCall) -> _Request | None:

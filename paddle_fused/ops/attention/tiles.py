@@ -1,4 +1,4 @@
-"""FlashMask's masks on an operator that takes full masks only: one tile of queries at a time.
+"""Masks of row indices on an operator that takes full masks only: one tile of queries at a time.
 
 A tile is a call with some rows of queries and the keys that any of them sees. Its mask is computed on the
 device from the row indices and dropped after the call; the backward pass computes tile and mask again. So
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import paddle
 from paddle.autograd import PyLayer
 
+from paddle_fused.masks.intent_rows import rows_of
 from paddle_fused.masks.row_indices import RowIndices, hidden_in_graph
 
 from .call import AttentionCall
@@ -35,10 +36,11 @@ class Tiles:
 
     @classmethod
     def of(cls, call: AttentionCall) -> Tiles:
-        """The tiles of a call whose mask is RowIndices; a plan keeps them for the calls of other layers."""
+        """The tiles of a call with row indices; a plan keeps them for the calls of other layers."""
+        mask = rows_of_call(call)
         if "tiles" not in call.plan.constants:
-            call.plan.constants["tiles"] = tuple(_spans(call.mask, call))
-        return cls(call.mask, call, call.plan.constants["tiles"])
+            call.plan.constants["tiles"] = tuple(_spans(mask, call))
+        return cls(mask, call, call.plan.constants["tiles"])
 
     @property
     def computed(self) -> float:
@@ -65,6 +67,15 @@ class Tiles:
         if mask.heads > 1 and hidden.shape[0] != shapes.batch:
             hidden = hidden.expand([shapes.batch, *hidden.shape[1:]])
         return hidden
+
+
+def rows_of_call(call: AttentionCall) -> RowIndices | None:
+    """The mask of a call as row indices; None if it has none."""
+    if isinstance(call.mask, RowIndices):
+        return call.mask
+    if call.mask is None or call.layout == "TND" or not call.shapes.known:
+        return None
+    return rows_of(call.mask, call.shapes.query_len, call.shapes.key_len)
 
 
 def _spans(mask: RowIndices, call: AttentionCall):

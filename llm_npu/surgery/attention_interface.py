@@ -85,7 +85,7 @@ def attention(
         raise UserError("The fused attention has no sinks; leave the attention of this model unfused.")
     lengths = query.shape[2], key.shape[2]
     if attn_mask_startend_row_indices is not None:
-        mask = mask_of(None, attn_mask_startend_row_indices, *lengths)
+        mask = mask_of(None, attn_mask_startend_row_indices, *lengths, causal=is_causal is not False)
     elif attention_mask is None:
         mask = None if is_causal is False else masks.causal()
     else:

@@ -15,7 +15,7 @@ from llm_npu.core.errors import UserError
 from paddle_fused import masks
 
 
-def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.Mask:
+def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bool = True) -> masks.Mask:
     """The meaning of PaddleNLP's arguments ``attention_mask`` and ``attn_mask_startend_row_indices``.
 
     Args:
@@ -23,14 +23,15 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int) -> masks.M
             [B, Sq, Skv] or [B, 1, Sq, Skv], non-zero where a query sees a key, taken as it is; or a
             `paddle_fused.masks.Mask`.
         start_rows: [B, 1, Skv] or [B, 1, Skv, columns]: the rows of queries that do not see the key, as in
-            `paddle_fused.flashmask_attention`, with 1 or 2 columns on top of the causal mask; or None.
+            `paddle_fused.flashmask_attention`, on top of the causal mask with 1 column, and with 2 if
+            ``causal``; or None.
 
     UserError for anything else.
     """
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
     if start_rows is not None:
-        return _from_rows(start_rows)
+        return _from_rows(start_rows, causal)
     if attention_mask is None:
         return masks.causal()
     rank = len(attention_mask.shape)
@@ -88,7 +89,7 @@ def _right_padded(attention_mask) -> list[list[int]] | None:
     return [[tokens, width - tokens] if tokens < width else [width] for tokens in is_token.sum(1).tolist()]
 
 
-def _from_rows(rows) -> masks.Mask:
+def _from_rows(rows, causal: bool) -> masks.Mask:
     if not isinstance(rows, paddle.Tensor):
         raise UserError(
             "attn_mask_startend_row_indices is not known while a program is captured; give "
@@ -96,7 +97,7 @@ def _from_rows(rows) -> masks.Mask:
         )
     rows = rows.unsqueeze(-1) if rows.ndim == 3 else rows
     rows = rows if rows.dtype == paddle.int32 else rows.astype("int32")
-    return masks.row_indices(rows, causal=rows.shape[-1] != 4)
+    return masks.row_indices(rows, causal={1: True, 4: False}.get(rows.shape[-1], causal))
 
 
 def additive(mask: masks.Mask, batch: int, query_len: int, key_len: int, dtype):

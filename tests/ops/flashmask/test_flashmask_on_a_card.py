@@ -107,7 +107,7 @@ def test_reasons(run_program):
 MEMORY = """
 import numpy as np
 import paddle
-from paddle_fused import flashmask_attention, use_backend
+from paddle_fused import flash_attention, flashmask_attention, masks, use_backend
 from paddle_fused.ops.flashmask_attention.cases import documents, prefix, shared_question, sliding_window
 
 def hole(s):
@@ -121,14 +121,17 @@ KINDS = {{
     "prefix": (lambda s: prefix(s, s // 8), False),
     "hole": (hole, True),
 }}
-rows, causal = KINDS["{kind}"]
+rows, causal = KINDS.get("{kind}", (None, True))
 
 def attention(s):
-    indices = paddle.to_tensor(np.asarray(rows(s), np.int32)[None, None])
     q, k, v = (paddle.randn([1, s, n, 16]).astype("bfloat16") for n in (2, 1, 1))
     for x in (q, k, v):
         x.stop_gradient = False
-    out = flashmask_attention(q, k, v, indices, causal=causal)
+    if rows is None:
+        out = flash_attention(q, k, v, masks.causal() & masks.band(511, None))
+    else:
+        indices = paddle.to_tensor(np.asarray(rows(s), np.int32)[None, None])
+        out = flashmask_attention(q, k, v, indices, causal=causal)
     out.sum().backward()
 
 with use_backend("ascend", strict=True):
@@ -141,7 +144,7 @@ with use_backend("ascend", strict=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["window", "documents", "shared question", "prefix", "hole"])
+@pytest.mark.parametrize("kind", ["window", "documents", "shared question", "prefix", "hole", "intent"])
 def test_no_mask_of_all_queries_and_keys_is_made(kind, run_program):
     """All that attention takes is less than a third of a bool mask [S, S], and grows as S."""
     s = 16384

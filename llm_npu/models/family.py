@@ -42,6 +42,7 @@ Way = Literal[
     "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
     "softmax router",  # gate is a linear layer in float32 (Qwen3-MoE)
     "sigmoid router",  # gate gives indices and weights, and moe(tokens, indices, weights) the routed experts
+    "router with statistics",  # gate gives logits, and the block their loss; shared experts (ERNIE-4.5-MoE)
     "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
 ]
 

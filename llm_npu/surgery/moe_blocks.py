@@ -13,6 +13,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp, ScatterOp
 
+from paddle_fused import paddle_release
+
 from . import experts
 from .registry import NotFused, Replacement
 from .sites import Site
@@ -30,8 +32,25 @@ def sigmoid_router(block, found: Site) -> Replacement | NotFused:
     return NotFused(reason) if reason else Replacement(attributes={"moe": partial(routed, block)})
 
 
+def router_with_statistics(block, found: Site) -> Replacement | NotFused:
+    """ERNIE-4.5-MoE: a bias of each expert corrects the choice by scores, and ``moe_statics`` counts."""
+    reason = found.overridden(block) or _refuses_ernie(block) or _refuses(block)
+    return NotFused(reason) if reason else Replacement(forward=ernie4_5_moe)
+
+
+def _refuses_ernie(block) -> str | None:
+    config = block.config
+    if config.moe_world_size > 1:
+        return f"tokens go to experts in other processes (moe_group, {config.moe_world_size})"
+    if min(config.moe_capacity) < block.gate.num_experts_tensor:
+        return f"the gate drops tokens beyond an expert's capacity (moe_capacity {config.moe_capacity})"
+    if block.group_experts or block.gate.use_multimodel_experts or block.all_to_all_dropout:
+        return "experts are chosen in groups (moe_group_experts), by kinds of tokens, or dropped out"
+    return None
+
+
 def _refuses(block) -> str | None:
-    if block.fd_fallback:
+    if getattr(block, "fd_fallback", False):
         return "its experts are one parameter, as FastDeploy reads them (fd_fallback)"
     for number, expert in enumerate(block.experts):
         activation = type(expert.act_fn).__name__
@@ -59,3 +78,31 @@ def qwen3_moe(self, hidden_states):
 def routed(block, tokens, indices, weights):
     """tokens [T, H], indices and weights [T, K] -> [T, H] of tokens' dtype, without shared experts."""
     return experts.mixture(block.experts, tokens, weights, indices).astype(tokens.dtype)
+
+
+def ernie4_5_moe(self, input, token_type_ids=None):
+    """input [B, S, H] or [T, H] -> the same, the weights [T, K], the router's loss, and its logits.
+
+    The result is PaddleFormers', whose kernels for it are for CUDA.
+    """
+    tokens = input.reshape([-1, input.shape[-1]])
+    logits, _, router_loss = self.gate(tokens, transform_weight=False)
+    with paddle.amp.auto_cast(False):
+        scores = self.gate.act(logits)
+        choice = scores.detach()
+        if self.use_correction_bias:
+            choice = choice + self.moe_statics.e_score_correction_bias[0].detach()
+        _, indices = paddle.topk(choice, self.k, axis=-1)
+        weights = paddle.take_along_axis(scores, indices, 1, broadcast=False)
+        if self.gate.norm_gate_logits:
+            weights = weights / weights.sum(-1, keepdim=True).clip(min=1e-12)
+        counts = paddle_release.counts_of(indices, scores.shape[-1]).astype("int64")
+        if self.use_correction_bias:
+            self.moe_statics.expert_usage[0] += counts
+        router_loss = self.calc_router_loss_and_logging(
+            router_loss, logits, scores, None, None, weights, counts, None, None
+        )
+    out = routed(self, tokens, indices, weights)
+    if self.shared_experts is not None:
+        out = out + self.shared_experts(tokens)
+    return out.reshape(input.shape), weights, router_loss, (logits, scores)

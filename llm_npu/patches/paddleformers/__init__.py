@@ -24,5 +24,6 @@ def apply() -> None:
         return
     gpu_packages.apply()
     norm.supply_rms_norm()
+    experts.supply_router_losses()
     masks.fix_npu_masks()
     experts.fix_qwen3_moe_gate_dtype()

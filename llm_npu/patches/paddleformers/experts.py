@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import functools
 
+import paddle
+
+from .gpu_packages import supply
+
+NPU_OPERATORS = "paddleformers.nn.moe.npu_fusion_ops"
+
 
 @functools.cache
 def fix_qwen3_moe_gate_dtype() -> None:
@@ -27,3 +33,58 @@ def fix_qwen3_moe_gate_dtype() -> None:
 def in_dtype_of_weight(layer, inputs):
     """The inputs of a linear layer in the dtype of its weight."""
     return tuple(each.astype(layer.weight.dtype) for each in inputs)
+
+
+@functools.cache
+def supply_router_losses() -> None:
+    """PaddleFormers 1.1 and 1.2 without CUDA: ERNIE-4.5-MoE fails on import where Paddle has an npu ("No
+    module named 'paddleformers.nn.moe.npu_fusion_ops'"), and its router's loss elsewhere ("The kernel
+    `cal_aux_loss` is not registered").
+
+    No release contains that module, and ``int_bincount`` and ``cal_aux_loss`` are kernels of CUDA builds.
+    With the patch they are composed of Paddle's operators.
+    """
+    if paddle.is_compiled_with_cuda():
+        return
+    supply(NPU_OPERATORS, npu_cal_aux_loss_func=cal_aux_loss)
+    from paddleformers.nn.moe import topk_gate
+
+    topk_gate.int_bincount, topk_gate.cal_aux_loss = int_bincount, cal_aux_loss
+
+
+def int_bincount(x, low, high, dtype):
+    """How often each of low, ..., high - 1 is in the integers ``x``."""
+    return paddle.bincount(x.flatten() - low, minlength=high - low).astype(dtype)
+
+
+def cal_aux_loss(
+    gate_prob,
+    dispatch_mask,
+    tokens_mask,
+    dispatch_tokens_mask,
+    num_experts,
+    use_group,
+    moe_k,
+    *,
+    clip_min=1e-6,
+):
+    """num_experts * sum over experts e of (share of the tokens that chose e) * (mean probability of e).
+
+    gate_prob [T, E]; dispatch_mask [E], how many tokens chose each; the masks [T] are 0 for tokens that
+    do not count. Returns the loss, the number of tokens and the shares.
+    """
+    masks = [mask for mask in (dispatch_tokens_mask, tokens_mask) if mask is not None]
+    count = (
+        masks[0].astype(gate_prob.dtype).sum()
+        if masks
+        else paddle.full([], gate_prob.shape[0], gate_prob.dtype)
+    )
+    count = paddle.clip(count, min=clip_min)
+    shares = dispatch_mask.astype(gate_prob.dtype).detach() / count
+    loss = (gate_prob.sum(0) / count * shares).sum() * num_experts
+    if use_group:
+        loss = loss / moe_k
+    if len(masks) == 2:  # of all processes and of this one: the value is this one's, the gradient everybody's
+        own = count / paddle.clip(masks[1].astype(gate_prob.dtype).sum(), min=clip_min)
+        loss = loss + (own - 1) * loss.detach()
+    return loss, count, shares

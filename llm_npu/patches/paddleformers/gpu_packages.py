@@ -33,7 +33,7 @@ def supply_paddlefleet_ops() -> None:
 
     ``transformers/fused_a2a.py`` imports it to ask whether DeepEP is there. The stand-in says that it is not.
     """
-    _supply("paddlefleet_ops", is_deep_ep_available=lambda: False)
+    supply("paddlefleet_ops", is_deep_ep_available=lambda: False)
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def supply_gpt_provider() -> None:
     Their modules define a model provider for paddlefleet beside their classes in plain Paddle. The stand-in
     lets the providers be defined, and refuses to build a model.
     """
-    _supply(PROVIDER, GPTModelProvider=GPTModelProvider, GPTModel=GPTModel)
+    supply(PROVIDER, GPTModelProvider=GPTModelProvider, GPTModel=GPTModel)
 
 
 @dataclasses.dataclass
@@ -79,7 +79,8 @@ def use_plain_classes() -> None:
             setattr(module, plain.__name__, plain)
 
 
-def _supply(name: str, **attributes) -> None:
+def supply(name: str, **attributes) -> None:
+    """A module ``name`` with these attributes."""
     module = types.ModuleType(name)
     module.__spec__ = ModuleSpec(name, loader=None)
     vars(module).update(attributes)

@@ -107,7 +107,11 @@ def gated(self, hidden_states):
 
 
 WAYS = {"router": (routed, _refuses_routed), "gate and shared expert": (gated, _refuses_gated)}
-BLOCKS = {"softmax router": moe_blocks.softmax_router, "sigmoid router": moe_blocks.sigmoid_router}
+BLOCKS = {
+    "softmax router": moe_blocks.softmax_router,
+    "sigmoid router": moe_blocks.sigmoid_router,
+    "router with statistics": moe_blocks.router_with_statistics,
+}
 
 
 def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:

@@ -33,6 +33,8 @@ def replace(layer) -> Replacement | NotFused | None:
     is_silu = layer.fuse_swiglu if found.way == "act_fn" else type(layer.act_fn).__name__ in SILU
     if not is_silu:
         return NotFused("its activation is not silu")
+    if getattr(layer, "moe_dropout_prob", 0) > 0:
+        return NotFused("it drops activations out (moe_dropout_prob)")
     if found.way == "act_fn":
         return Replacement(attributes={"act_fn": paddle_fused.swiglu})
     return Replacement(forward=feed_forward)

@@ -4,6 +4,7 @@ For tests/models/test_fused_models*.py (PaddleNLP) and tests/formers/test_former
 
 families.py    PaddleNLP's tiny models; their operators come from the families' records
 formers.py     the same of PaddleFormers
+ernie_experts.py  ERNIE's mixtures of experts as a plain loop
 weights.py     the weights of both
 experts.py     PaddleNLP's mixtures of experts as a plain loop: what the unfused models compute there
 comparison.py  outputs and gradients, float64 truth, the rule of tests/shared/precision.py

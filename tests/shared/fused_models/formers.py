@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import paddle
 
+from fused_models.ernie_experts import loop_over_ernies_experts
 from fused_models.weights import VOCABULARY, fill
 from llm_npu.models.paddleformers import families
 
@@ -57,6 +59,15 @@ DEEPSEEK_V3 = {
     "first_k_dense_replace": 1,
     "rope_scaling": YARN_SCALING | {"beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
 }
+ERNIE_MOE = {
+    "head_dim": 64,
+    "moe_intermediate_size": 96,
+    "moe_num_experts": 4,
+    "moe_k": 2,
+    "moe_num_shared_experts": 1,
+    "moe_group": "dummy",
+    "num_nextn_predict_layers": 0,
+}
 
 
 @dataclass(frozen=True, eq=False)  # so that it is a key of caches
@@ -97,7 +108,8 @@ class Family:
         return self
 
     def plain(self, model) -> None:
-        """Its own modules are the definition."""
+        """ERNIE's own mixtures of experts are made of kernels for CUDA."""
+        loop_over_ernies_experts(model)
 
     def build(self, dtype: str = "float32", **attributes):
         """The model on the current device, in evaluation mode; ``attributes`` of its configuration."""
@@ -134,6 +146,16 @@ FAMILIES = (
     Family("deepseek-v3", "deepseek_v3", DEEPSEEK_V3),
     Family("deepseek-v3-normed", "deepseek_v3", {**DEEPSEEK_V3, "norm_topk_prob": True, "n_group": 1}),
     Family("ernie4.5", "ernie4_5", {**GROUPED_HEADS, "head_dim": 64}),
+    Family("ernie4.5-moe", "ernie4_5_moe", {**GROUPED_HEADS, **ERNIE_MOE}),
     Family("ernie4.5-tied", "ernie4_5", {"head_dim": 128, "tie_word_embeddings": True}),
 )
 BY_NAME = {family.name: family for family in FAMILIES}
+
+
+@functools.cache
+def without_router_losses(family: Family) -> Family:
+    """ERNIE's count the tokens of padding, whose hidden states nobody defines; other families have none."""
+    if family.model_type != "ernie4_5_moe":
+        return family
+    losses = ("router_aux_loss_coef", "router_z_loss_coef", "moe_orthogonal_loss_lambda")
+    return replace(family, settings={**family.settings, **dict.fromkeys(losses, 0.0)})

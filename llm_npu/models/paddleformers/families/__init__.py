@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from llm_npu.models.family import Family
 
-from . import deepseek_v3, ernie4_5, llama, qwen2, qwen3, qwen3_moe
+from . import deepseek_v3, ernie4_5, ernie4_5_moe, llama, qwen2, qwen3, qwen3_moe
 
 FAMILIES: Mapping[str, Family] = {
     module.FAMILY.model_type: module.FAMILY
-    for module in (llama, qwen2, qwen3, qwen3_moe, ernie4_5, deepseek_v3)
+    for module in (llama, qwen2, qwen3, qwen3_moe, ernie4_5, ernie4_5_moe, deepseek_v3)
 }
 
 

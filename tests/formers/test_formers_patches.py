@@ -10,6 +10,7 @@ import importlib
 import json
 
 import paddle
+from llm_npu.patches import operators
 from llm_npu.patches import paddleformers as patches
 from llm_npu.patches.paddleformers import gpu_packages
 
@@ -69,6 +70,31 @@ def plain_classes():
     assert type(model).__name__ == "Qwen3ForCausalLM", type(model)
 
 
+def padding():
+    operators.fix_flashmask_attention()
+    mask = (TOKENS != 0).astype("int64")
+    models = [llama(fuse_rms_norm=False, _attn_implementation=name) for name in ("flashmask", "eager")]
+    models[0].set_state_dict(models[1].state_dict())
+    found = [model(input_ids=TOKENS, attention_mask=mask)[0][1, 1:] for model in models]
+    assert paddle.allclose(*found, atol=1e-5), "padding is seen"
+
+
+def sliding_rows():
+    from paddleformers.transformers import masking_utils
+
+    writes, stock = [], paddle.Tensor.__setitem__
+    paddle.Tensor.__setitem__ = lambda *arguments: (writes.append(1), stock(*arguments))
+    try:
+        for rows in ([[8], [3], [8], [8], [5]], [[8, 8], [3, 6], [8, 8], [8, 8], [5, 7]]):
+            rows = paddle.to_tensor(rows, dtype="int32").reshape([1, 1, 5, -1])
+            window = masking_utils.prepare_sliding_window_startend_row_indices(rows, 2)
+            assert window[..., 0].tolist() == [[[2, 3, 4, 5, 5]]] and window.dtype == paddle.int32
+            assert (window[..., 1:] == rows[..., 1:]).all()
+    finally:
+        paddle.Tensor.__setitem__ = stock
+    assert not writes, f"{len(writes)} elements are written one by one"
+
+
 def failures(**probes):
     found = {}
     for name, probe in probes.items():
@@ -88,6 +114,7 @@ first = failures(**IMPORTS)
 gpu_packages.supply_paddlefleet_ops()
 gpu_packages.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
+others |= dict(padding=padding, sliding_rows=sliding_rows)
 first |= failures(**others)
 patches.apply()
 print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
@@ -100,6 +127,8 @@ SYMPTOMS = {
     "masks": "isn't consistent, the first tensor is bool, but 1th tensor is int32",
     "gate": "data we are trying to retrieve (float32) does not match the type of data",
     "plain_classes": "with paddlefleet, which is not installed",
+    "padding": "padding is seen",
+    "sliding_rows": "10 elements are written one by one",
 }
 
 

@@ -26,4 +26,6 @@ def apply() -> None:
     norm.supply_rms_norm()
     experts.supply_router_losses()
     masks.fix_npu_masks()
+    masks.fix_flashmask_padding()
+    masks.fix_sliding_window_rows()
     experts.fix_qwen3_moe_gate_dtype()

@@ -1,8 +1,10 @@
-"""PaddleFormers' attention masks on npu."""
+"""PaddleFormers' attention masks."""
 
 from __future__ import annotations
 
 import functools
+
+import paddle
 
 
 @functools.cache
@@ -16,3 +18,46 @@ def fix_npu_masks() -> None:
     from paddleformers.utils import masking_utils
 
     masking_utils.get_env_device = lambda: "cpu"
+
+
+@functools.cache
+def fix_flashmask_padding() -> None:
+    """PaddleFormers 1.1 and 1.2: the attention "flashmask", the default, ignores padding in silence.
+
+    ``flashmask_attention_forward`` has no argument for the mask that the model makes of padding; its
+    ``**kwargs`` take it. With padding on the left, as in generation, logits are wrong. With the patch a call
+    with such a mask runs the attention "eager"; one with row indices is unchanged.
+    """
+    from paddleformers.nn.attention.interface import AttentionInterface
+
+    stock, eager = (AttentionInterface()[name] for name in ("flashmask", "eager"))
+
+    @functools.wraps(stock)
+    def attention(module, query, key, value, attention_mask=None, **named):
+        rows = named.setdefault("attn_mask_startend_row_indices", None)
+        tensors = {"query": query, "key": key, "value": value}
+        if attention_mask is None or rows is not None:
+            return stock(module, **tensors, **named)
+        return eager(module, **tensors, attention_mask=attention_mask, **named)
+
+    AttentionInterface.register("flashmask", attention)
+
+
+@functools.cache
+def fix_sliding_window_rows() -> None:
+    """PaddleFormers 1.1 and 1.2: layers with a sliding window change their row indices one by one.
+
+    ``prepare_sliding_window_startend_row_indices`` reads and writes every element by itself: on a device
+    that is thousands of copies to the host in each step. With the patch it is one operation.
+    """
+    from paddleformers.transformers import masking_utils
+
+    def prepare_sliding_window_startend_row_indices(startend_row_indices, window_size=5):
+        if startend_row_indices is None:
+            return None
+        rows = startend_row_indices
+        last = paddle.arange(rows.shape[2], dtype=rows.dtype) + window_size
+        first = paddle.minimum(rows[..., :1], last.unsqueeze(-1))
+        return paddle.concat([first, rows[..., 1:]], -1) if rows.shape[-1] > 1 else first
+
+    masking_utils.prepare_sliding_window_startend_row_indices = prepare_sliding_window_startend_row_indices

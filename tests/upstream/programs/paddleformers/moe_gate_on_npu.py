@@ -10,7 +10,7 @@
 :should print:
     imported
 :change: Add the module, or compute the auxiliary loss with plain operators where its kernel is missing.
-:workaround: none
+:workaround: llm_npu.patches.paddleformers.experts.supply_router_losses
 """
 
 import paddleformers.nn.moe.topk_gate  # noqa: F401

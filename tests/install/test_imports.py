@@ -76,7 +76,8 @@ LIBRARIES_OF_MODELS = ("paddlenlp", "paddleformers")
 KNOW_THE_LIBRARY = ("llm_npu.patches", "llm_npu.training.stock_trainer")
 # What scripts and users call, and the scripts attach to a run: imported by no layer.
 TOOLS = tuple(
-    f"llm_npu.{name}" for name in ("plan", "profiling", "doctor", "dtypes", "numerics", "acceptance")
+    f"llm_npu.{name}"
+    for name in ("plan", "profiling", "doctor", "dtypes", "numerics", "acceptance", "formers")
 )
 BEFORE_PADDLE = (
     "paddle_fused",

@@ -1,0 +1,96 @@
+"""Runs PaddleFormers' command line, or any program of its users, on npu with fused operators.
+
+This process chooses the device and replaces itself by the program in a new environment, which the processes
+that the program starts inherit (see ``site/sitecustomize.py``).
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from llm_npu import device
+from llm_npu.core import refusal
+from llm_npu.core.errors import UserError
+from llm_npu.formers import switches
+
+USAGE = """usage: python -m llm_npu.formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
+       python -m llm_npu.formers SCRIPT [ARGS ...]
+       python -m llm_npu.formers -m MODULE [ARGS ...]    such as -m paddle.distributed.launch ... train.py ...
+       python -m llm_npu.formers --env
+
+Runs the program as it is on an Ascend card, or without one on the virtual NPU, with the fused operators of
+paddle_fused in every process of the job.
+  --env    print the environment as shell commands: eval "$(python -m llm_npu.formers --env)"
+"""
+COMMANDS = ("train", "export")  # of paddleformers-cli, which start processes
+COMMAND_LINE = ("-m", "paddleformers.cli.cli")
+SITE_FOLDER = Path(__file__).resolve().parent / "site"
+
+
+def environment() -> dict[str, str]:
+    """The variables to set besides those of ``device.select``. Raises UserError."""
+    hiding = importlib.machinery.PathFinder.find_spec("sitecustomize", [sysconfig.get_path("purelib")])
+    if hiding is not None:
+        raise UserError(
+            f"{hiding.origin} would run instead of the sitecustomize that fuses the operators; accepted: an "
+            "environment without one. Move its content to a .pth file."
+        )
+    given = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
+    sources = str(SITE_FOLDER.parents[2])  # the programs of the ranks are in other folders
+    return {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *given, sources])),
+        # paddleformers-cli starts "python", which need not be this one.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+    }
+
+
+def check(arguments: list[str]) -> None:
+    """Raises UserError if paddleformers-cli cannot run with these arguments."""
+    if importlib.util.find_spec("paddleformers") is None:
+        raise UserError(
+            f"{arguments[0]} is a command of PaddleFormers, which is not installed here; accepted: an "
+            'environment of its own. Run pip install ".[paddleformers]" in the project\'s folder.'
+        )
+    if len(arguments) < 2 or (
+        arguments[1].endswith((".yaml", ".yml", ".json")) and not Path(arguments[1]).is_file()
+    ):
+        came = f"there is no file {arguments[1]}" if len(arguments) > 1 else "no file was given"
+        raise UserError(f"{arguments[0]}: {came}; accepted: a YAML or JSON file. Name one.")
+
+
+def main(arguments: list[str]) -> int:
+    """Replaces this process by the program. Returns an exit code only if there is nothing to run."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, file=sys.stdout if arguments else sys.stderr, end="")
+        return 0 if arguments else 2
+    before = dict(os.environ)
+    if arguments[0] in COMMANDS:
+        check(arguments)
+    device.select("npu")
+    os.environ.update(environment())
+    if arguments == ["--env"]:
+        changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in changed.items()))
+        return 0
+    if arguments[0] in COMMANDS:
+        for sentence in switches.without_effect(arguments[1:]):
+            print(f"llm_npu.formers: {sentence}", file=sys.stderr, flush=True)
+        arguments = [*COMMAND_LINE, *arguments]
+    # The options of this interpreter, such as -O, -W and -X, as in paddle_fused.virtual_npu.
+    options = subprocess._args_from_interpreter_flags()
+    os.execv(sys.executable, [sys.executable, *options, *arguments])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (UserError, RuntimeError) as error:  # bad input, or a device that cannot be used
+        refusal.say(str(error))
+        sys.exit(2)

@@ -1,0 +1,43 @@
+"""What a process of a job of PaddleFormers does before and after it imports paddleformers."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.metadata
+import os
+import sys
+
+import paddle_fused
+from llm_npu import patches, surgery
+from llm_npu.patches import incubate
+
+FAMILIES_SINCE = (1, 1)  # of paddleformers; earlier ones are for ERNIE, whose models are its own
+
+
+def before_library() -> None:
+    """Fused operators under the names of Paddle's own functions, which modules import by name."""
+    incubate.apply()
+    atexit.register(report)
+
+
+def after_library() -> None:
+    """Patches, and every model of PaddleFormers that is built from now on has fused operators."""
+    patches.apply()
+    version = importlib.metadata.version("paddleformers")
+    if tuple(map(int, version.split(".")[:2])) >= FAMILIES_SINCE:
+        surgery.apply_fused_kernel()
+
+
+def report() -> None:
+    """Print to stderr, in a rank's log, which fused operators this process ran."""
+    calls = paddle_fused.what_ran()
+    for call in calls:
+        refused = "".join(f"; not {backend}: {why}" for backend, why in call.refused.items())
+        how = f"{call.count} calls, {call.backend}, {call.mode}{refused}"
+        print(f"llm_npu.formers: {call.operator}, {call.dtype}: {how}", file=sys.stderr)
+    if not calls and "PADDLE_TRAINER_ID" in os.environ:
+        print(
+            "llm_npu.formers: no fused operator ran. The model's family is none that can be fused, or the "
+            "job ended before its first step.",
+            file=sys.stderr,
+        )

@@ -1,0 +1,67 @@
+"""Writes a tiny Llama of PaddleFormers and conversations: ``python make_tiny_llama.py FOLDER``."""
+
+import sys
+from pathlib import Path
+
+import docstrings
+import paddle
+from paddleformers.transformers.llama import LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+VOCABULARY = 512
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ '<s>User: ' + message['content'] + '\nAssistant: ' }}"
+    "{% else %}{{ message['content'] + '</s>' }}{% endif %}"
+    "{% endfor %}"
+)
+
+
+def write_tokenizer(folder: Path) -> None:
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<pad>", "<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(docstrings.texts(), trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+
+
+def write_model(folder: Path) -> None:
+    paddle.set_device("cpu")
+    paddle.seed(1)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=256,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    docstrings.write(folder)
+    write_tokenizer(folder)
+    write_model(folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,92 @@
+"""``paddleformers-cli train`` on two virtual ranks: unmodified, and by ``python -m llm_npu.formers``."""
+
+import sys
+from pathlib import Path
+
+import front_ends
+import pytest
+from front_ends import assert_tracks, configuration, finished, train
+
+pytestmark = pytest.mark.slow
+
+UNMODIFIED = ("-m", "paddle_fused.virtual_npu", Path(sys.executable).with_name("paddleformers-cli"))
+FUSED = ("-m", "llm_npu.formers")
+# What runs of PaddleFormers 1.2.0 without CUDA; see with_own_norm for the RMSNorm.
+UNFUSED = {"device": "npu", "_attn_implementation": "eager"}
+FLOAT32 = {"compute_type": "float32", "fp16_opt_level": "O1", "amp_master_grad": False, "sharding": ""}
+OPERATORS = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
+
+
+@pytest.fixture(scope="module")
+def model(run_python, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    done = run_python(front_ends.HERE / "make_tiny_llama.py", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("stage", ["SFT", "PT", "DPO"])
+def test_unmodified_then_fused(run_python, model, tmp_path, stage):
+    plain = front_ends.with_own_norm(model, tmp_path / "plain")
+    unfused = finished(
+        *train(run_python, UNMODIFIED, tmp_path / "unfused", configuration(stage, plain, **UNFUSED))
+    )
+    reference = finished(
+        *train(
+            run_python,
+            UNMODIFIED,
+            tmp_path / "float32",
+            configuration(stage, plain, **FLOAT32, **UNFUSED),
+        )
+    )
+    fused = finished(*train(run_python, FUSED, tmp_path / "fused", configuration(stage, model, device="npu")))
+    assert_tracks(fused.losses, unfused.losses, reference.losses)
+    assert fused.losses[-1] < 0.9 * fused.losses[0]
+    assert unfused.ran == [{}, {}]
+    for rank in fused.ran:
+        assert {operator for operator, _ in rank} == OPERATORS
+        assert rank["rms_norm", "bfloat16"] == "ascend, rms_norm_npu"
+        assert rank["rotary_mul", "bfloat16"] == "ascend, fused_rope"
+        assert rank["flash_attention", "bfloat16"] == "ascend, flash_attention_npu, causal, varlen"
+
+
+def test_tensor_parallel(run_python, model, tmp_path):
+    """examples/config/sft/full_tp_pp.yaml, without the pipeline."""
+    split = {"tensor_model_parallel_size": 2, "sequence_parallel": True, "device": "npu"}
+    whole = finished(
+        *train(
+            run_python,
+            FUSED,
+            tmp_path / "whole",
+            configuration("SFT", model, device="npu", gradient_accumulation_steps=8),
+            ASCEND_RT_VISIBLE_DEVICES="0",
+        )
+    )
+    fused = finished(
+        *train(
+            run_python,
+            FUSED,
+            tmp_path / "split",
+            configuration("SFT", model, gradient_accumulation_steps=8, **split),
+        )
+    )
+    assert front_ends.distance(fused.losses, whole.losses) < front_ends.CEILING
+    assert all({operator for operator, _ in rank} == OPERATORS for rank in fused.ran)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize(
+    ("changes", "own_norm", "symptom"),
+    [
+        ({}, False, "The device should not be 'gpu'"),
+        ({"device": "npu"}, False, "fused_rms_norm_ext` is not registered"),
+        ({"device": "npu"}, True, "FLAGS_cudnn_deterministic"),
+    ],
+)
+def test_what_the_published_file_needs(run_python, model, tmp_path, changes, own_norm, symptom):
+    """Why the page says ``device: npu``, and why the published file runs with the prefix only."""
+    if own_norm:
+        model = front_ends.with_own_norm(model, tmp_path / "plain")
+    done, _ = train(run_python, UNMODIFIED, tmp_path / "job", configuration("SFT", model, **changes))
+    assert done.returncode != 0 and symptom in done.stdout + done.stderr

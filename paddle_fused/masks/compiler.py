@@ -159,9 +159,11 @@ def _rows_plan(mask: RowIndices, parts, shapes, may_pack) -> SparsePlan:
     causal = Band(None, 0, "bottom_right")
     found = find(mask, query_len, key_len)
     if all(part is mask or (mask.causal and part == causal) for part in parts):
-        if found.parts is not None:
+        count = found.count_sequences(shapes.batch)
+        fits = count == 0 or (may_pack and count <= contracts.limit("attention.sequences"))
+        if found.parts is not None and fits:
             return replace(_compile_batch(found.parts, shapes, may_pack), blind=found.blind)
-        if found.sequences and may_pack and len(found.sequences) <= contracts.limit("attention.sequences"):
+        if found.sequences and fits:
             why = "questions that answers share are repeated for each answer: mode 3 in layout TND"
             plan = packed_plan(list(found.sequences))
             return replace(plan, why=why, blind=found.blind, tokens=found.tokens, own=found.own)

@@ -81,13 +81,14 @@ class RowIndices(Mask):
     def blind(self, query_len: int) -> np.ndarray:
         """The queries that see no key: bool [B, H, Sq]."""
         batch, heads = self.indices.shape[:2]
-        change = np.zeros((batch * heads, query_len + 1), np.int64)
-        row = np.arange(batch * heads)[:, None]
-        for first, end in self.visible(query_len).reshape(-1, 2, batch * heads, self.indices.shape[2]):
+        width = query_len + 1
+        row = width * np.arange(batch * heads).reshape(batch, heads, 1)
+        change = np.zeros(batch * heads * width, np.int64)
+        for first, end in self.visible(query_len):
             seen = first < end
-            np.add.at(change, (np.broadcast_to(row, seen.shape)[seen], first[seen]), 1)
-            np.add.at(change, (np.broadcast_to(row, seen.shape)[seen], end[seen]), -1)
-        return (change.cumsum(1)[:, :query_len] == 0).reshape(batch, heads, query_len)
+            change += np.bincount((first + row)[seen], minlength=change.size)
+            change -= np.bincount((end + row)[seen], minlength=change.size)
+        return change.reshape(batch, heads, width).cumsum(-1)[..., :query_len] == 0
 
     def _hidden(self, i, j, query_len, key_len, b):
         self.check_keys(key_len)

@@ -35,6 +35,15 @@ class Found:
     own: np.ndarray | None = None
     blind: np.ndarray | None = None
 
+    def count_sequences(self, batch: int) -> int:
+        """The sequences of the packed batch; 0 if nothing is to be packed."""
+        if self.sequences is not None:
+            return len(self.sequences)
+        for part in self.parts or ():
+            if isinstance(part, Documents):
+                return sum(map(len, part.rows)) * (batch if part.batch_size is None else 1)
+        return 0
+
 
 def find(mask: RowIndices, query_len: int, key_len: int) -> Found:
     """The intent of ``mask`` on these sizes."""

@@ -125,9 +125,10 @@ def _mask(query, key, indices, causal: bool):
             "Pass its _local_value()."
         )
     mask = masks.row_indices(indices, causal)
-    if mask.heads in (1, query.shape[2]):
+    heads = query.shape[2]
+    if mask.heads in (1, heads) or heads == 0 or heads % mask.heads:  # attend refuses such numbers
         return mask
-    return _of_query_heads(mask, query.shape[2])
+    return _of_query_heads(mask, heads)
 
 
 def _check_shape(query, key, indices) -> None:

@@ -84,6 +84,16 @@ def test_shared_tokens_are_copied_for_each_answer():
     assert (many.sparse_mode, many.mask, many.tokens) == (0, "full", None)
 
 
+def test_more_documents_than_cann_has_sequences(monkeypatch):
+    """They stay row indices: nothing of all queries and keys is made to find that out."""
+    mask = mask_of(documents(*[2] * 2049))
+    monkeypatch.setattr(type(mask), "to_dense", None)
+    plan = plan_of(mask)
+    assert (plan.packed, plan.full.parts, plan.zero_rows) == (False, (mask,), False)
+    without_packing = compile_mask(mask_of(documents(3, 5)), shapes_of("BSND", *[(1, 8, 2, 8)] * 2), False)
+    assert (without_packing.packed, without_packing.mask) == (False, "full")
+
+
 @pytest.mark.parametrize(("causal", "columns"), FORMS)
 def test_the_reference_is_the_definition(causal, columns):
     random = np.random.default_rng(columns)

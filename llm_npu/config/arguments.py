@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llm_npu.models import other_library
 from llm_npu.models.paddlenlp.families import FAMILIES, titles_of
 
 from . import no_effect
@@ -27,6 +28,7 @@ class ModelArguments:
         "Model family. By default that of --model_name_or_path; given alone, it selects the family's tiny "
         "preset.",
         choices=tuple(FAMILIES),
+        hint=other_library.hint,
     )
     model_name_or_path: str = flag(
         "llama-tiny",

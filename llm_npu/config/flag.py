@@ -37,6 +37,7 @@ class Flag:
 
     ``kind`` is bool, int, float, str or a list of them, never Optional. ``value_if_bare`` is the value of
     ``--name`` without one. ``aliases`` are other launchers' names for the same flag with the same values.
+    ``hint`` gives what the refusal of a value that is no choice also says.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Flag:
     value_if_bare: str | None = None
     no_effect: tuple[NoEffect, ...] = ()
     aliases: tuple[str, ...] = ()
+    hint: Callable[[object], str] = lambda value: ""
 
     @property
     def limits(self) -> str:
@@ -67,7 +69,8 @@ class Flag:
         if value == self.default or not self.limits:
             return
         if self.choices and value not in self.choices:
-            raise UserError(f"--{self.name} is {value!r}, but must be {self.limits}")
+            hint = self.hint(value)
+            raise UserError(f"--{self.name} is {value!r}, but must be {self.limits}{hint and '.'}{hint}")
         if self.at_least is not None and not (
             self.at_least <= value < (math.inf if self.below is None else self.below)
         ):
@@ -102,11 +105,12 @@ def flag_metadata(
     value_if_bare: str | None = None,
     no_effect: NoEffect | tuple[NoEffect, ...] = (),
     aliases: tuple[str, ...] = (),
+    hint: Callable[[object], str] = lambda value: "",
 ) -> dict[str, object]:
     """The metadata of a flag's field besides its help: the arguments of ``Flag`` with the same names."""
     reasons = (no_effect,) if isinstance(no_effect, NoEffect) else no_effect
     limits = {"choices": choices, "at_least": at_least, "below": below}
-    return limits | {"value_if_bare": value_if_bare, "no_effect": reasons, "aliases": aliases}
+    return limits | {"value_if_bare": value_if_bare, "no_effect": reasons, "aliases": aliases, "hint": hint}
 
 
 def flags_of(

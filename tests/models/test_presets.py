@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from llm_npu import config
+from llm_npu.config.arguments import ModelArguments
+from llm_npu.config.flag import flags_of
 from llm_npu.models.family import Way
 from llm_npu.models.flops import flops_per_token
 from llm_npu.models.paddlenlp.families import FAMILIES, model_class, new_model
 from llm_npu.models.paddlenlp.presets import (
     ALIASES,
     PRESETS,
+    fields_of,
     has_weights,
     is_preset,
     model_config,
@@ -253,3 +256,13 @@ def test_the_run_decides_fused_projections_and_length(tmp_path):
         config_for(config.parse([*argv[:2], "--max_seq_length", "65"]))
     mistral = config_for(config.parse(["--model_type", "mistral"]))
     assert not (mistral.fuse_attention_qkv or mistral.fuse_attention_ffn)
+
+
+def test_a_family_of_the_other_library_is_refused_with_its_extra(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    extra = r'Qwen3 is trained with PaddleFormers: .*pip install "\.\[paddleformers\]"\.$'
+    for name in ("qwen3-8b", "Qwen/Qwen3-8B", str(tmp_path)):
+        with pytest.raises(ValueError, match=extra):
+            fields_of(name)
+    with pytest.raises(ValueError, match=extra):
+        flags_of(ModelArguments, "model")["model_type"].check("qwen3")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
+from llm_npu.models import other_library
 
 from . import stock_config
 from .checks import check_file, check_sizes
@@ -89,7 +90,8 @@ def _read(directory: Path) -> dict[str, object]:
     kind = fields.get("model_type") or "one that names no model_type"
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(
-            f"{file} describes {kind}, but this script trains the model_type {', '.join(FAMILIES)}"
+            f"{file} describes {kind}, but this script trains the model_type {', '.join(FAMILIES)}."
+            f"{other_library.hint(kind)}"
         )
     check_file(FAMILIES[kind], fields, file)
     return fields
@@ -97,7 +99,7 @@ def _read(directory: Path) -> dict[str, object]:
 
 def _unknown(name: str) -> str:
     nearest = difflib.get_close_matches(name.rsplit("/", 1)[-1].lower(), PRESETS, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    hint = other_library.hint(name) or (f" Did you mean {nearest[0]}?" if nearest else "")
     return (
         f"{name!r} is neither a preset ({', '.join(PRESETS)}) nor a local directory with a {CONFIG_FILE}, "
         f"and nothing is downloaded.{hint}"

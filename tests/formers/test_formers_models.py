@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import paddle
 import pytest
+from fused_models import table
 from fused_models.comparison import (
     BATCH,
     IGNORED,
@@ -116,6 +117,10 @@ def test_every_operator_runs_on_the_card(family):
 # By number of the family's operators: those of a dense decoder, and with experts.
 DENSE = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
 OPERATORS = {4: DENSE, 5: DENSE | {"moe_token_permute", "moe_token_unpermute"}}
+
+
+def test_the_page_has_the_table():
+    assert table.written() == table.markdown(), "run: python tests/shared/fused_models/table.py"
 
 
 @functools.cache

@@ -8,16 +8,16 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
+from places import SHARED
 from tiny_models import FIELDS, VOCABULARY, build, fields_of, logits_of
 
 from llm_npu.models.paddlenlp import pretrained, weights
 
-PROGRAM = Path(__file__).with_name("hugging_face.py")
+PROGRAM = SHARED / "fused_models" / "hugging_face.py"
 PYTHON = os.environ.get("LLM_NPU_HF_PYTHON", sys.executable)
 FIND = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
 IDS = np.random.default_rng(3).integers(3, VOCABULARY, (2, 24))

@@ -9,5 +9,6 @@ weights.py     the weights of both
 experts.py     PaddleNLP's mixtures of experts as a plain loop: what the unfused models compute there
 comparison.py  outputs and gradients, float64 truth, the rule of tests/shared/precision.py
 training.py    training steps, and how far two runs may diverge
+hugging_face.py  a program: the logits of checkpoints in transformers
 table.py       docs/fusing.md's table of models and operators
 """

@@ -91,6 +91,10 @@ class Family:
         return operator is not None or "sliding_window" not in self.settings
 
     @property
+    def model(self) -> type:
+        return families.model_class(self.model_type)
+
+    @property
     def operators(self) -> tuple[str, ...]:
         return tuple(families.FAMILIES[self.model_type].layers)
 
@@ -120,7 +124,7 @@ class Family:
         before = paddle.get_default_dtype()
         paddle.set_default_dtype(dtype)
         try:
-            model = families.model_class(self.model_type)(config)
+            model = self.model(config)
         finally:
             paddle.set_default_dtype(before)
         if dtype == "float64":

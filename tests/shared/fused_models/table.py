@@ -1,13 +1,14 @@
-"""The table of models and operators in docs/fusing.md.
+"""The tables of models and operators in docs/fusing.md, one for each library of models.
 
-``python tests/shared/fused_models/table.py`` writes it.
+``python tests/shared/fused_models/table.py`` writes that of the installed library.
 
 A cell is what ``apply_fused_kernels`` reports for the models of the row; tests/models/test_fused_models.py
-checks every cell that says yes.
+and tests/formers/test_formers_models.py check every cell that says yes.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -16,14 +17,27 @@ SHARED = Path(__file__).resolve().parents[1]
 ROOT = SHARED.parents[1]
 sys.path[:0] = [str(SHARED), str(ROOT)]  # it is a program, too
 
+from llm_npu.models import library  # noqa: E402
+
 PAGE = ROOT / "docs/fusing.md"
-BEGIN, END = "<!-- models x operators: python tests/shared/fused_models/table.py -->\n", "<!-- end -->"
+END = "<!-- end -->"
+
+
+def title() -> str:
+    """The name of the installed library."""
+    return {"paddlenlp": "PaddleNLP", "paddleformers": "PaddleFormers"}[library.installed()]
+
+
+def begin() -> str:
+    """The line before its table."""
+    return f"<!-- models of {title()} x operators: python tests/shared/fused_models/table.py -->\n"
 
 
 def markdown() -> str:
     """One row for each model, one column for each operator: yes, or - where it has no such part."""
+    module = {"PaddleNLP": "families", "PaddleFormers": "formers"}[title()]
+    FAMILIES = importlib.import_module(f"fused_models.{module}").FAMILIES
     from fused_models.comparison import built
-    from fused_models.families import FAMILIES
 
     operators = dict.fromkeys(operator for family in FAMILIES for operator in family.operators)
     rows: dict[str, set[str]] = {}
@@ -31,17 +45,15 @@ def markdown() -> str:
         for operator in family.operators:
             built(family, operator)  # which asserts that every site of the operator is fused
             rows.setdefault(family.title, set()).add(operator)
-    lines = ["| model of PaddleNLP | " + " | ".join(operators) + " |", "|---|" + "---|" * len(operators)]
-    for title, found in rows.items():
-        lines.append(
-            f"| {title} | " + " | ".join("yes" if each in found else "-" for each in operators) + " |"
-        )
+    lines = [f"| model of {title()} | " + " | ".join(operators) + " |", "|---|" + "---|" * len(operators)]
+    for row, found in rows.items():
+        lines.append(f"| {row} | " + " | ".join("yes" if each in found else "-" for each in operators) + " |")
     return "\n".join(lines) + "\n"
 
 
 def written() -> str:
     """The table in the page."""
-    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    return PAGE.read_text().partition(begin())[2].partition(END)[0]
 
 
 def main() -> int:
@@ -49,8 +61,8 @@ def main() -> int:
 
     virtual_npu.activate()  # before anything imports paddle
     text = PAGE.read_text()
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    PAGE.write_text(re.sub(pattern, lambda _: BEGIN + markdown() + END, text, flags=re.DOTALL))
+    pattern = re.escape(begin()) + ".*?" + re.escape(END)
+    PAGE.write_text(re.sub(pattern, lambda _: begin() + markdown() + END, text, flags=re.DOTALL))
     return 0
 
 

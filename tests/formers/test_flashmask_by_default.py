@@ -23,7 +23,7 @@ from fused_models.formers import BY_NAME
 import paddle_fused
 from llm_npu import patches
 
-NAMES = ["llama-gqa", "qwen3", "qwen3-window", "ernie4.5"]
+NAMES = ["llama-gqa", "qwen3", "qwen3-window", "ernie4.5", "qwen3-moe", "deepseek-v3"]
 
 
 def shared(question: int, *answers: int) -> np.ndarray:
@@ -73,3 +73,19 @@ def test_a_stock_model_runs_packed(name, kind, on_npu):
     assert ran == {("flash_attention", "ascend")}
     if name != "qwen3-window":
         assert {call.mode for call in paddle_fused.what_ran()} == {"flash_attention_npu, causal, varlen"}
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_on_the_left_is_hidden(name, on_npu):
+    """The stock function drops the mask of padding in silence."""
+    family = BY_NAME[name]
+    ids, mask = paddle.to_tensor(random_batch().ids), np.ones((BATCH, LENGTH), np.int64)
+    mask[0, :5] = 0
+    logits = {}
+    for attention in ("flashmask", "eager"):
+        model = family.build(_attn_implementation=attention)
+        with paddle.no_grad():
+            out = model(input_ids=ids, attention_mask=paddle.to_tensor(mask))
+        logits[attention] = (out if isinstance(out, paddle.Tensor) else out[0]).numpy()[mask == 1]
+    np.testing.assert_allclose(*logits.values(), atol=2e-4)

@@ -38,6 +38,7 @@ def fix_flashmask_padding() -> None:
         tensors = {"query": query, "key": key, "value": value}
         if attention_mask is None or rows is not None:
             return stock(module, **tensors, **named)
+        named["scaling"] = query.shape[-1] ** -0.5  # the only one of flashmask: DeepSeek-V3 gives another
         return eager(module, **tensors, attention_mask=attention_mask, **named)
 
     AttentionInterface.register("flashmask", attention)

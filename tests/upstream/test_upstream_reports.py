@@ -102,6 +102,15 @@ def test_the_lines_are_those_of_the_installed_release(report):
         assert location.quote in line, f"{location.path}:{location.line} is {line.strip()!r}"
 
 
+def test_workarounds_on_the_page_itself_are_there():
+    text = (ROOT / "docs/upstream_defects.md").read_text()
+    named = re.findall(r"`((?:llm_npu|paddle_fused|scripts)/[\w/.]+)`", text)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    functions_named = re.findall(r"`(llm_npu\.patches\.[\w.]+)`", text)
+    assert all(name in patches() for name in functions_named)
+
+
 def test_the_page_has_every_report():
     text = page()
     for report in reports():

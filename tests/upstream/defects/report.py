@@ -2,7 +2,7 @@
 
 The docstring is a title, a sentence; the symptom and its cause; and these fields::
 
-    :versions: paddlepaddle 3.1.0 to 3.3.1     first the oldest release that is known to have the defect
+    :versions: paddlepaddle 3.1.0 to 3.3.1     the oldest release on which it was run comes first
     :device: cpu                               cpu, npu (the virtual NPU), or "npu, 2 processes"
     :environment: FLAGS_a=1                    optional
     :at: paddle/a.py:12 `the line's text`      lines of the installed package; of C++ files `the function`

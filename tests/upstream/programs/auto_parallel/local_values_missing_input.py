@@ -6,7 +6,7 @@ layer_norm's bias, for its producer. A local parameter that is trained fails in 
 optimizer's missing master weight. With that mended, a layer's local tensors stay without a mesh ("no
 attribute 'process_mesh'").
 
-:versions: paddlepaddle 3.3.1
+:versions: paddlepaddle 3.0.0 to 3.3.1
 :device: cpu
 :at:
     paddle/distributed/auto_parallel/static/utils.py:1131 `tmp_op_dist_attr = operand.get_defining_op().`

@@ -6,7 +6,7 @@ for each other's events, for which custom devices have no waiter ("event_waiter_
 nullptr"). The two workarounds at the top are those of the report about the rings of a program, which
 fails before.
 
-:versions: paddlepaddle 3.1.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/distributed/auto_parallel/static/reshard_funcs/same_status_reshard_func.py:100 `paddle._C_ops`

@@ -4,7 +4,7 @@ The functions that move data take a CPUContext, or a GPUContext where Paddle is 
 refuse any other. (VIRTUAL_NPU_BRIDGE=0 takes out the virtual NPU's own functions, which its plugin puts
 before Paddle's.)
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :environment: VIRTUAL_NPU_BRIDGE=0
 :at:

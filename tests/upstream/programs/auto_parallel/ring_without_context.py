@@ -6,7 +6,7 @@ that makes the communicator makes that context, too. For custom devices it stays
 ``CommContextManager.set_device_id``, and ``ParseDeviceContext`` uses the null pointer. The program makes
 its ring as CUDA does, which is proposed in the report about rings.
 
-:versions: paddlepaddle 3.1.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/phi/core/distributed/comm_context_manager.cc `CommContextManager::CreateXCCLCommContext`

@@ -5,7 +5,7 @@ any more, and then calls ``_legacy_C_ops.barrier``, which finds no communicator 
 ``CommContextManager``: an error on the virtual NPU, which checks it; Paddle's own kernels read the null
 pointer. CUDA and XPU take another branch.
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/distributed/auto_parallel/static/process_group.py:201 `core.XCCLParallelContext(strategy, pla`

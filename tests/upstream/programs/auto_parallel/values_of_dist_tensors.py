@@ -3,7 +3,7 @@
 The methods cast the tensor's implementation to a dense tensor for custom places, and handle DistTensors
 for the CPU and CUDA only.
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/fluid/pybind/eager_method.cc `tensor_method_numpy`

@@ -4,7 +4,7 @@ SOT represents the object by ``DataClassInstanceVariable``, which knows its fiel
 ``__post_init__`` and no other attribute, although the class is there. It raises an InnerError, which
 reaches the user, instead of breaking the graph.
 
-:versions: paddlepaddle 3.3.0 to 3.3.1
+:versions: paddlepaddle 3.1.1 to 3.3.1
 :device: cpu
 :at:
     paddle/jit/sot/opcode_translator/executor/variables/basic.py:2427 `def getattr(self, name: str, defa`

@@ -3,9 +3,10 @@
 The parameters and in-place results of a program are recorded under the program's address, and removed
 only when its capture has succeeded. A later program at the same address takes the failed one's for its
 own: parameters of another layer, whose Values are freed memory. Here every program has the same key, as
-it happens by chance with addresses.
+it happens by chance with addresses. (Before 3.3 the records are in pir_dy2static and stay behind as
+well.)
 
-:versions: paddlepaddle 3.3.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: cpu
 :at:
     paddle/jit/dy2static/utils.py:1149 `def graph_tracing_guard(main_program: paddle.static.Program):`

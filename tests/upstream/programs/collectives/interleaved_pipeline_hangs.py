@@ -6,7 +6,7 @@ from the stage before it, before it sends to the next one. Custom devices have n
 compute stream, one after the other. The stages of the ring wait for each other. (The virtual NPU detects
 it, and says so; a card hangs.)
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 4 processes
 :environment: VIRTUAL_NPU_COLLECTIVE_TIMEOUT=2 VIRTUAL_NPU_SYNC_SENDS=1
 :at:

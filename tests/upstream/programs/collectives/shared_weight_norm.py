@@ -5,7 +5,7 @@ one, which ``is_firstly_shared`` says. ``_synchronize_shared_weights`` looks for
 parameter ("embedding_0.w_0") in a list of names of attributes ("weight"), finds none, and so every stage
 counts it.
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/distributed/fleet/meta_parallel/parallel_layers/pp_layers.py:759 `if param.name in comm[`

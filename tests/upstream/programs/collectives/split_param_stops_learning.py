@@ -4,7 +4,7 @@ Gradients of the parameters' own dtype are views of a buffer, which is reduced b
 ``clear_grad`` marks them as empty; the next backward pass gives each parameter a new gradient of its
 own, and the buffer keeps its zeros. Main gradients (``amp_master_grad``) are not concerned.
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/distributed/fleet/meta_optimizers/dygraph_optimizer/dygraph_sharding_optimizer.py:988 `p.clea`

@@ -5,7 +5,7 @@ device has no ``core.nccl_version``. With that name supplied, groups of custom d
 ("Must be Min | Max | Prod | Sum"), and ``reduce_scatter`` divides its output, which it is about to
 overwrite, instead of its input.
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
     paddle/distributed/communication/all_reduce.py:74 `if op == ReduceOp.AVG and paddle.base.core.nccl_v`

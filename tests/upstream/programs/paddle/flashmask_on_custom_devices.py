@@ -2,9 +2,9 @@
 
 With row indices it asks for a flag that only CUDA builds define, before it calls anything; without them
 it calls the kernel ``flash_attn``, which has no CPU and no composed form. PaddleFormers' attention calls
-it by default.
+it by default. Before 3.2 row indices fail at that kernel, too.
 
-:versions: paddlepaddle 3.0.0 to 3.3.1
+:versions: paddlepaddle 3.2.2 to 3.3.1
 :device: cpu
 :at:
     paddle/nn/functional/flash_attention.py:1990 `and paddle.get_flags(["FLAGS_cudnn_deterministic"])[`

@@ -4,7 +4,7 @@ ERNIE and PaddleFormers call ``fused_rms_norm_ext`` and ``fused_rotary_position_
 of the configuration. On the CPU and on custom devices whose plugins lack the kernels, such as npu, they
 fail.
 
-:versions: paddlepaddle 3.1.0 to 3.3.1
+:versions: paddlepaddle 3.1.1 to 3.3.1
 :device: cpu
 :at:
     paddle/incubate/nn/functional/fused_rms_norm_ext.py:37 `return _C_ops.fused_rms_norm_ext(x, scale, e`

@@ -4,7 +4,7 @@ read.
 PaddleNLP's scripts for NPUs set this flag. Safetensors views the bytes of its file as numbers.
 ``view_dtype`` is registered as a strided kernel only, and without strides nothing takes its place.
 
-:versions: paddlepaddle 3.1.0 to 3.3.1
+:versions: paddlepaddle 3.0.0 to 3.3.1
 :device: cpu
 :environment: FLAGS_use_stride_kernel=0
 :at:

@@ -3,7 +3,7 @@
 Examples that are too long or malformed are left out. If nothing remains, ``InfiniteDataset`` repeats an
 empty list for ever.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/datasets/reader/multi_source_datasets.py:55 `while True:`

@@ -4,7 +4,7 @@ The model makes a dense mask where a batch has padding, and hands it down as ``a
 ``flashmask_attention_forward`` has no such argument; its ``**kwargs`` take it. With padding on the left,
 as in generation, logits differ from those of the attention "eager".
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/nn/attention/flashmask_attention.py:24 `def flashmask_attention_forward(`

@@ -2,7 +2,7 @@
 
 ``topk_gate.py`` imports ``npu_fusion_ops`` where Paddle has a device npu, and there is no such file.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: npu
 :at:
     paddleformers/nn/moe/topk_gate.py:33 `from .npu_fusion_ops import npu_cal_aux_loss_func as cal_aux_l`

@@ -4,7 +4,7 @@
 tokens. ``_expand_2d_mask`` makes the padding's mask floating-point there. PaddleFormers' own attention
 takes bool masks.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: npu
 :at:
     paddleformers/utils/masking_utils.py:153 `mask = paddle.tril(paddle.ones((target_length, target_leng`

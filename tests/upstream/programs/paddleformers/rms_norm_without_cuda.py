@@ -3,7 +3,7 @@
 ``RMSNorm.forward`` calls ``fused_rms_norm_ext``, a kernel of CUDA builds only, on every device but
 "iluvatar_gpu".
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/nn/norm.py:72 `return fused_rms_norm_ext(hidden_states, self.weight, self.variance_eps`

@@ -3,7 +3,7 @@
 ``int_bincount`` and ``cal_aux_loss`` of ``paddle.incubate.nn.functional`` have no kernel for the CPU and
 no composed form, and the router calls them on every device.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/nn/moe/topk_gate.py:35 `from paddle.incubate.nn.functional import cal_aux_loss`

@@ -4,7 +4,7 @@
 columns of the mask for them. As soon as the text is longer than the window, all of these are hidden, and
 every key has the same weight. Here the query may see the last of three keys, whose value is 3.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/nn/attention/eager_attention.py:63 `attention_mask = attention_mask[:, :, :, : key.sha`

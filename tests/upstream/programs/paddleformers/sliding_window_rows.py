@@ -3,7 +3,7 @@
 Each element of a tensor on the device is read by the host and written back: with 8,192 tokens that is
 16,384 waits for the device in each step.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/transformers/masking_utils.py:48 `sliding_window_startend_row_indices[bi, hi, j, 0] =`

@@ -3,7 +3,7 @@
 ``fused_a2a.py`` imports that package to ask whether DeepEP is there, without asking whether the package
 is.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/transformers/fused_a2a.py:17 `from paddlefleet_ops import is_deep_ep_available`

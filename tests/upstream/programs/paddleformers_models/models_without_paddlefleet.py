@@ -5,7 +5,7 @@ Their modules define a provider for paddlefleet beside classes in plain Paddle, 
 that paddlefleet builds, and the plain one is called ``Qwen3ForCausalLMDeprecated``, so
 ``AutoModelForCausalLM`` does not find it. paddlefleet is not on PyPI.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: cpu
 :at:
     paddleformers/transformers/gpt_provider.py:32 `raise ImportError(`

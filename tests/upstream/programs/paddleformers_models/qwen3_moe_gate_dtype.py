@@ -3,7 +3,7 @@
 The router's weight is float32 (``dtype_guard("float32")``), and ``F.linear`` does not multiply bfloat16
 by it.
 
-:versions: paddleformers 1.1.0 to 1.2.0
+:versions: paddleformers 1.2.0
 :device: npu
 :at:
     paddleformers/transformers/qwen3_moe/modeling.py:339 `router_logits = self.gate(hidden_states)`

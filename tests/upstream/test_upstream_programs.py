@@ -15,12 +15,13 @@ QUICK = (
 
 
 def applies(report) -> bool:
-    """Whether the library is installed, in a release that may have the defect."""
+    """Whether its libraries are installed, in releases that may have the defect."""
     try:
-        installed = importlib.metadata.version(report.distribution)
+        return all(
+            numbers(importlib.metadata.version(name)) >= oldest for name, oldest in report.oldest.items()
+        )
     except importlib.metadata.PackageNotFoundError:
         return False
-    return numbers(installed) >= report.oldest
 
 
 @pytest.mark.default_run(every=True)

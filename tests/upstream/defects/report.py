@@ -68,9 +68,10 @@ class Report:
         return self.fields["versions"].split()[0]
 
     @property
-    def oldest(self) -> tuple[int, ...]:
-        """The oldest release that is known to have the defect."""
-        return numbers(self.fields["versions"].split()[1])
+    def oldest(self) -> dict[str, tuple[int, ...]]:
+        """The oldest release of each library with which the program was run."""
+        named = re.findall(r"(paddle\w+) (\d\S*)", self.fields["versions"])
+        return {distribution: numbers(version) for distribution, version in named}
 
     @property
     def processes(self) -> int:

@@ -3,6 +3,7 @@
 import numpy as np
 import paddle
 import pytest
+from paddle.static import InputSpec
 from row_index_kinds import FORMS
 
 from paddle_fused import contracts, flashmask_attention, masks, use_backend
@@ -133,6 +134,27 @@ def test_captured_program_whose_input_the_indices_are(causal, columns, heads, le
 
 def captured_body(causal):
     return lambda query, key, value, rows: flashmask_attention(query, key, value, rows, causal=causal)
+
+
+def test_captured_program_of_unknown_lengths(device):
+    query = InputSpec([-1, -1, 2, 8], "float32")
+
+    def packed(x, rows):
+        return flashmask_attention(x, x, x, rows, causal=True)
+
+    def window(x):
+        return flashmask_attention(x, x, x, causal=True, window_size=3)
+
+    specs = [query, InputSpec([-1, 1, -1, 1], "int32")]
+    programs = [
+        paddle.jit.to_static(function, input_spec=specs[:count], full_graph=True)
+        for function, count in ((packed, 2), (window, 1))
+    ]
+    for length in (8, 11):
+        x = paddle.randn([2, length, 2, 8])
+        rows = paddle.to_tensor([[[[5]] * 5 + [[length]] * (length - 5)]] * 2, dtype="int32")
+        np.testing.assert_allclose(programs[0](x, rows).numpy(), packed(x, rows).numpy(), atol=2e-6)
+        np.testing.assert_allclose(programs[1](x).numpy(), window(x).numpy(), atol=2e-6)
 
 
 ROWS = paddle.full([1, 1, 24, 1], 24, "int32")

@@ -48,8 +48,7 @@ class RowIndices(Mask):
         return self.indices.shape[1]
 
     def of_part(self, rows, heads):
-        indices = self.indices if self.batch_size is None else self.indices[rows]
-        return RowIndices(indices if self.heads == 1 else indices[:, heads], self.causal)
+        return _part(self, (rows.start, rows.stop), (heads.start, heads.stop))
 
     def ranges(self, query_len: int) -> np.ndarray:
         """Hidden rows [range, first or end, B, H, Skv], within 0 ... Sq, without those that causal hides."""
@@ -105,6 +104,12 @@ class RowIndices(Mask):
             raise ValueError(f"{self!r}: it has rows for {self.indices.shape[2]} keys; there are {key_len}.")
 
 
+@lru_cache(maxsize=16)  # the layers of a process share its part
+def _part(mask: RowIndices, rows: tuple[int, int], heads: tuple[int, int]) -> RowIndices:
+    indices = mask.indices if mask.batch_size is None else mask.indices[slice(*rows)]
+    return RowIndices(indices if mask.heads == 1 else indices[:, slice(*heads)], mask.causal)
+
+
 def within_bands(mask: Mask, query_len: int, key_len: int) -> Mask:
     """``mask`` as row indices alone, if it is causal ones without ends inside of bands; else itself."""
     rows = [part for part in mask.parts if isinstance(part, RowIndices)]
@@ -140,8 +145,8 @@ def row_indices(indices, causal: bool = True) -> Mask:
         causal: the diagonal ends at the bottom right. It decides the columns: 1 or 2 with causal, else 2
             or 4.
 
-    A query that sees no key gives zeros. Raises ValueError for another dtype, rank or number of columns. The
-    values of a captured program are not known: `row_indices_in_graph` computes its mask.
+    A query that sees no key gives zeros. Raises ValueError for another dtype, rank or number of columns, and
+    for the value of a captured program, which `paddle_fused.flashmask_attention` takes.
     """
     if not isinstance(indices, (paddle.Tensor, np.ndarray)):
         raise ValueError(
@@ -183,7 +188,8 @@ def _of_tensor(indices: paddle.Tensor, causal: bool) -> RowIndices:
     Views of one tensor share its memory and the count of its changes: layers that reshape their argument
     find the same mask. The tensor is kept with it, so that no other takes its place in memory.
     """
-    key = (str(indices.place), indices.data_ptr(), tuple(indices.shape), indices.inplace_version, causal)
+    layout = indices.data_ptr(), tuple(indices.shape), tuple(indices.get_strides())
+    key = (str(indices.place), *layout, indices.inplace_version, causal)
     if key in _masks:
         _masks.move_to_end(key)
         return _masks[key][1]

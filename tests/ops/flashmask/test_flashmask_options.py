@@ -118,6 +118,23 @@ def captured(**options):
     return paddle.jit.to_static(program, full_graph=True)
 
 
+def test_views_of_one_tensor_are_told_apart(device):
+    values = np.arange(16, dtype=np.int32).reshape(2, 2, 4, 1)
+    rows = paddle.to_tensor(values)
+    views = {
+        "whole": (rows, values),
+        "first": (rows[:1], values[:1]),
+        "second": (rows[1:], values[1:]),
+        "transposed": (rows.transpose([1, 0, 2, 3]), values.transpose(1, 0, 2, 3)),
+        "reshaped": (rows.reshape([2, 1, 4, 2]), values.reshape(2, 1, 4, 2)),
+    }
+    for name, (view, expected) in views.items():
+        causal = expected.shape[-1] == 1
+        np.testing.assert_array_equal(masks.row_indices(view, causal).indices, expected, err_msg=name)
+    pairs = rows.reshape([2, 1, 4, 2])
+    assert masks.row_indices(pairs, True).causal and not masks.row_indices(pairs, False).causal
+
+
 @pytest.mark.parametrize(("causal", "columns"), FORMS)
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("lengths", [(24, 24), (16, 24)])

@@ -126,7 +126,9 @@ def test_bands_around_row_indices_are_row_indices(lengths, band):
 
 def test_a_part_of_batch_and_heads():
     indices = np.random.default_rng(0).integers(0, 11, (4, 6, 10, 2)).astype(np.int32)
-    part = masks.row_indices(indices, False).of_part(slice(1, 3), slice(2, 4))
+    whole, wanted = masks.row_indices(indices, False), (slice(1, 3), slice(2, 4))
+    part = whole.of_part(*wanted)
+    assert whole.of_part(*wanted) is part  # one plan for the layers of a process
     np.testing.assert_array_equal(part.to_dense(10), hidden_by(indices[1:3, 2:4], False, 10))
     assert repr(part) == "row_indices(<int32 [2, 2, 10, 2]>, causal=False)"
 

@@ -15,7 +15,8 @@ from llm_npu.formers import switches
 
 # What a rank of any job does: it imports the library, then modules that take Paddle's functions by name.
 RANK = """
-import subprocess, sys
+import importlib.util, subprocess, sys
+assert importlib.util.find_spec("paddleformers")  # which somebody may ask before
 import paddleformers
 from paddle.incubate.nn.functional import fused_rms_norm_ext
 from paddle.nn.functional.flash_attention import flashmask_attention

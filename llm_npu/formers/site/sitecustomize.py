@@ -19,8 +19,8 @@ class Prepared:
     def find_spec(cls, name, path=None, target=None):
         if name != LIBRARY:
             return None
-        sys.meta_path.remove(cls)
-        spec = importlib.util.find_spec(name)
+        others = (finder for finder in sys.meta_path if finder is not cls)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is not None:
             spec.loader = Loader(spec.loader)
         return spec

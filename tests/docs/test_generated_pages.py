@@ -44,7 +44,7 @@ def test_variables_named_by_hand_are_read_somewhere():
     written = (DOCS / "reference/environment.md").read_text()
     sources = "".join(
         file.read_text(encoding="utf-8")
-        for folder in ("building", "llm_npu", "paddle_fused", "tests/models")
+        for folder in ("building", "llm_npu", "paddle_fused", "tests/formers", "tests/models")
         for file in (ROOT / folder).rglob("*.py")
     )
     names = NAMED.findall(written)

@@ -3,16 +3,20 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import document_commands
 import yaml
+from places import ROOT
 
 HERE = Path(__file__).resolve().parent
 STEPS = 10
+PAGE = ROOT / "docs" / "formers.md"  # whose commands and YAML the tests run
 CEILING = 0.02  # between losses of two bfloat16 runs: they differ by thousandths
 LOSS = re.compile(r" loss: ([\d.]+), learning_rate: \S+, global_step: (\d+)")
 RAN = re.compile(r"llm_npu\.formers: (\w+), (\w+): (\d+) calls, (.*)")
@@ -66,6 +70,18 @@ OF_STAGE = {
     "PT": {"packing": True},
     "DPO": {"loss_type": "sigmoid", "reference_free": False, "learning_rate": 1.0e-4},
 }
+
+
+def of_page(program: str) -> list[str]:
+    """The words behind ``python`` of the page's command with this word."""
+    texts = [command.text for command in document_commands.commands(PAGE)]
+    (found,) = [text for text in texts if program in text.split() and "llm_npu.formers" in text]
+    return shlex.split(found.partition("python ")[2])
+
+
+def yaml_of_page() -> dict:
+    (block,) = [block for block in document_commands.blocks(PAGE) if block.language == "yaml"]
+    return yaml.safe_load(block.text)
 
 
 @dataclass(frozen=True)

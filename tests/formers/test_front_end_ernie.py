@@ -53,7 +53,9 @@ VARIABLES = {
     "FLAGS_npu_jit_compile": "0",
 }
 FLOAT32 = ["--bf16", "0", "--amp_master_grad", "0"]
-FUSED = ["--fuse_rms_norm", "True", "--fuse_rope", "1", "--use_sparse_flash_attn", "True"]
+SCRIPT = "examples/post-training/sft/train.py"
+WORDS = front_ends.of_page(SCRIPT)
+PREFIX, FUSED = WORDS[: WORDS.index("paddle.distributed.launch") - 1], WORDS[WORDS.index(SCRIPT) + 1 :]
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +75,7 @@ def run(run_python, checkout, tmp_path_factory):
     made = run_python("-c", ELSEWHERE, PYTHON, HERE / "make_tiny_ernie.py", model, cwd=checkout)
     assert made.returncode == 0, made.stderr
     # Later versions of ERNIE say startend.
-    start_rows = (
-        "use_attn_mask_start_row_indices" in (checkout / "examples/post-training/sft/train.py").read_text()
-    )
+    start_rows = "use_attn_mask_start_row_indices" in (checkout / SCRIPT).read_text()
 
     def run(folder, prefix, *changes):
         sizes = {
@@ -91,7 +91,7 @@ def run(run_python, checkout, tmp_path_factory):
         done = run_python(
             *("-c", ELSEWHERE, PYTHON, *prefix, "-m", "paddle.distributed.launch"),
             *("--log_dir", logs, "--npus", "0,1", "--master", f"127.0.0.1:{front_ends.free_port()}"),
-            *("--nnodes", 1, "examples/post-training/sft/train.py", *shlex.split(command), *changes),
+            *("--nnodes", 1, SCRIPT, *shlex.split(command), *changes),
             cwd=checkout,
             **VARIABLES,
             **front_ends.variables(logs, PYTHON),
@@ -105,7 +105,7 @@ def test_as_published_then_fused(run, tmp_path):
     unmodified = ("-m", "paddle_fused.virtual_npu")
     unfused = run(tmp_path / "unfused", unmodified)
     reference = run(tmp_path / "float32", unmodified, *FLOAT32)
-    fused = run(tmp_path / "fused", ("-m", "llm_npu.formers"), *FUSED)
+    fused = run(tmp_path / "fused", PREFIX, *FUSED)
     front_ends.assert_tracks(fused.losses, unfused.losses, reference.losses)
     assert fused.losses[-1] < 0.9 * fused.losses[0]
     assert unfused.ran == [{}, {}]

@@ -82,7 +82,7 @@ def of_run(arguments: argparse.Namespace):
     import paddle
 
     from llm_npu import surgery
-    from llm_npu.models.paddlenlp import families
+    from llm_npu.models import families
     from llm_npu.training.model import config_for
 
     flags = ["--num_hidden_layers", str(arguments.layers), "--continue_training", "false"]

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     from llm_npu import patches, surgery
     from llm_npu.data.text import chat_template, tokenizer
     from llm_npu.inference.generate import continuations
-    from llm_npu.models.paddlenlp import pretrained
+    from llm_npu.models import pretrained
 
     patches.apply()
     paddle.set_device(chosen.name)

@@ -11,7 +11,7 @@ scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
 
     arguments          the flags of the model, the data and the fused operators; RunConfig
     training           the flags of training, evaluation and checkpoints
-    paddlenlp_flags    PaddleNLP's remaining flags, with limits and aliases
+    library_flags      the library's remaining flags, with limits and aliases
     flag               the metadata of a flag's field: help, limits, aliases, when it has no effect
     no_effect          the reasons for "has no effect" that flags share
     read               command line and file -> checked values, without a framework

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llm_npu.models import other_library
-from llm_npu.models.paddlenlp.families import FAMILIES, titles_of
+from llm_npu.models.families import FAMILIES, titles_of
 
 from . import no_effect
 from .flag import NoEffect, flag

@@ -8,7 +8,7 @@ import io
 from collections.abc import Mapping
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.library import training_arguments
+from llm_npu.models.library import names, training_arguments
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
 from .device_flag import paddle_name
@@ -47,22 +47,25 @@ def built(
     ineffective: tuple[tuple[str, str], ...],
     notes: tuple[str, ...],
 ) -> RunConfig:
-    """The run of ``values``, flag -> value. UserError for what PaddleNLP refuses."""
+    """The run of ``values``, flag -> value. UserError for what the library refuses."""
     values = dict(values, device=paddle_name(device))
-    # PaddleNLP would act on these flags, which have no effect here:
+    # The library would act on these flags, which have no effect here:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would need a group
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
+    values |= {own: values[flag] for own, flag in names.RENAMED.items()}
+    values |= training_arguments.translated(values)
     kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)
     model, fused, data, training = (_made(kind, values) for kind in kinds)
     return RunConfig(model, fused, data, training, device, given, ineffective, notes)
 
 
 def _made(kind: type, values: Mapping[str, object]) -> object:
-    arguments = {field.name: values[field.name] for field in dataclasses.fields(kind) if field.init}
+    fields = [field.name for field in dataclasses.fields(kind) if field.init]
+    arguments = {name: values[name] for name in fields if name in values}
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Paddle lists its flags when it sets up groups
             return kind(**arguments)
-    except (AssertionError, ValueError) as error:  # PaddleNLP asserts some of its users' choices
-        raise UserError(str(error) or "PaddleNLP refuses this combination of arguments") from error
+    except (AssertionError, ValueError) as error:  # the libraries assert some of their users' choices
+        raise UserError(str(error) or f"{names.TITLE} refuses this combination of arguments") from error

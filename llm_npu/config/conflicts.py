@@ -11,6 +11,7 @@ from argparse import Namespace
 
 from llm_npu.core import peak_flops
 from llm_npu.core.errors import UserError
+from llm_npu.models import library
 from paddle_fused import paddle_release
 
 from .arguments import FusedArguments
@@ -30,6 +31,12 @@ DEGREES = (
     "sharding_degree",
     "sharding_parallel_degree",
 )
+# {flag: what to give with PaddleFormers}.
+ONLY_PADDLENLP = {
+    "enable_auto_parallel": "give --tensor_parallel_degree, --pipeline_parallel_degree or --sharding",
+    "to_static": "leave it out",
+    "overlap": "leave it out",
+}
 TRACKERS = ("visualdl", "tensorboard", "wandb", "autonlp")  # PaddleNLP's
 
 
@@ -48,6 +55,7 @@ def check(run: Namespace, device: str) -> None:
             f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
             "--resume_from_checkpoint auto; give both"
         )
+    _check_library(run)
     if run.enable_auto_parallel:
         _check_auto_parallel(run)
     _check_samples(run)
@@ -57,6 +65,18 @@ def check(run: Namespace, device: str) -> None:
     _check_steps(run)
     _check_schedule(run)
     check_parallel(run)
+
+
+def _check_library(run: Namespace) -> None:
+    """What this script has for PaddleNLP's models only."""
+    if library.found() != library.PADDLEFORMERS:
+        return
+    for name, instead in ONLY_PADDLENLP.items():
+        if getattr(run, name):
+            raise UserError(
+                f"--{name} works with PaddleNLP's models, and this environment has PaddleFormers; {instead}, "
+                "or use an environment with the extra paddlenlp"
+            )
 
 
 def check_strategies(run: Namespace) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp.families import FAMILIES, titles_of
+from llm_npu.models.families import FAMILIES, titles_of
 
 from .arguments import RunConfig
 

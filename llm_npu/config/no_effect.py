@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from llm_npu.models.paddlenlp.families import FAMILIES, Family
-from llm_npu.models.paddlenlp.presets import model_type
+from llm_npu.models.families import FAMILIES, Family
+from llm_npu.models.presets import model_type
 
 from .flag import NoEffect
 

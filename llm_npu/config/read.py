@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp.families import FAMILIES
-from llm_npu.models.paddlenlp.presets import has_weights, is_preset, model_type
+from llm_npu.models.families import FAMILIES
+from llm_npu.models.presets import has_weights, is_preset, model_type
 
 from . import conflicts
 from .aliases import translate
@@ -30,7 +30,7 @@ from .arguments import (
 from .device_flag import checked
 from .early import Early, process_count
 from .flag import Flag, any_of, flags_of
-from .paddlenlp_flags import paddlenlp_flags
+from .library_flags import library_flags
 from .training import TrainingFlags
 
 COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
@@ -120,7 +120,7 @@ def flags() -> Mapping[str, Flag]:
         **flags_of(DataArguments, "Data"),
         **flags_of(FusedArguments, "Fused operators"),
         **flags_of(TrainingFlags, "Training"),
-        **paddlenlp_flags(),
+        **library_flags(),
     }
 
 

@@ -1,7 +1,7 @@
 """This script's own training flags, and those of PaddleNLP that have another default or help here.
 
 ``build.PretrainArguments`` joins them with PaddleNLP's ``TrainingArguments``; importing this module imports
-no framework. ``paddlenlp_flags`` has PaddleNLP's remaining flags.
+no framework. ``library_flags`` has the library's remaining flags.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import TypeVar
 import paddle_fused
 from llm_npu.core import ranks
 from llm_npu.core.console import say
+from llm_npu.data.collate import ROWS
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import Line, explain, grouped, table
 from llm_npu.surgery.names import ranges
@@ -95,6 +96,8 @@ def batch_of(trainer) -> Batch:
     samples = [trainer.train_dataset[i] for i in range(args.per_device_train_batch_size)]
     batch = trainer.data_collator(samples)
     mask = batch.get("attention_mask")
+    if ROWS in batch:
+        mask = masks.row_indices(batch[ROWS])
     rows, length = batch["input_ids"].shape
     return Batch(
         rows,

@@ -46,7 +46,7 @@ def import_frameworks(library: str) -> None:
     silent = contextlib.redirect_stderr(io.StringIO())
     with errors.caused_by_the_user(), silent, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        importlib.import_module(f"{library}.transformers")  # imports paddle
+        importlib.import_module(f"{library}.trainer.trainer")  # imports paddle
     importlib.import_module(f"{library}.utils.log").logger.set_level("ERROR")
     stopping.unshield()
 

@@ -25,7 +25,8 @@ from paddle_fused import masks
 from .rows import IGNORED
 
 PADDINGS = ("none", "longest", "max_length")
-MASKS = ("object", "dense")
+MASKS = ("object", "dense", "rows")
+ROWS = "attn_mask_startend_row_indices"
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,10 @@ class Collator:
 
         position_ids     int64 [B, T], from 0 in each document
         attention_mask   a ``masks.documents(...)``, which treats padding as a separate document; with
-        ``mask``
-                         "dense" the same as bool [B, 1, T, T], **True = seen**, which PaddleNLP's own
-                         attention takes
+                         ``mask`` "dense" the same as bool [B, 1, T, T], **True = seen**, which PaddleNLP's
+                         own attention takes
+        attn_mask_startend_row_indices      in its place, with ``mask`` "rows": int32 [B, 1, T, 1], the end
+                         of each token's document, which PaddleFormers' attention takes
 
     Without them, plain causal attention is equivalent.
 
@@ -48,7 +50,8 @@ class Collator:
         padding: "none": the samples are concatenated in one row. "longest": one row per sample, padded to
             the longest. "max_length": one row of ``length`` tokens per sample.
         pad_token_id: What ``input_ids`` hold in padding, where the labels are -100.
-        mask: "object" for a model with fused attention, "dense" for others.
+        mask: "rows" for a model of PaddleFormers; "object" for one of PaddleNLP with fused attention, "dense"
+            for others.
         cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths from 0 on over all rows:
             for attention in layout TND.
 
@@ -92,7 +95,12 @@ class Collator:
         }
         if any(len(row) > 1 for row in documents):
             batch["position_ids"] = np.stack([np.concatenate([*map(np.arange, row)]) for row in documents])
-            batch["attention_mask"] = self._mask(documents, width)
+            if self.mask == "rows":
+                ends = [np.repeat(np.cumsum(row), row) for row in documents]
+                batch[ROWS] = np.stack(ends).astype(np.int32)[:, None, :, None]
+            else:
+                mask = masks.documents(documents)
+                batch["attention_mask"] = mask if self.mask == "object" else ~mask.to_dense(width)
         if self.cu_seqlens:
             ends = np.cumsum([length for row in documents for length in row])
             batch["cu_seqlens"] = np.concatenate([[0], ends]).astype(np.int32)
@@ -106,10 +114,6 @@ class Collator:
         if self.padding == "none":
             return np.concatenate(rows)[None]
         return np.stack([np.pad(row, (0, width - len(row)), constant_values=filler) for row in rows])
-
-    def _mask(self, documents: list[list[int]], width: int):
-        mask = masks.documents(documents)
-        return mask if self.mask == "object" else ~mask.to_dense(width)
 
 
 def _documents(number: int, sample: Mapping) -> list[int]:

@@ -26,8 +26,8 @@ from llm_npu import device as devices
 from llm_npu.core.atomic import publish, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
-from llm_npu.models.paddlenlp import families
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models import families
+from llm_npu.models.families import FAMILIES
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
 
@@ -57,7 +57,7 @@ def export(
             model lacks the backend for its dtypes and shapes.
     """
     from llm_npu import surgery
-    from llm_npu.models.paddlenlp.pretrained import load_model
+    from llm_npu.models.pretrained import load_model
     from llm_npu.surgery.apply import applied_kernels
 
     from .generate import inference
@@ -216,8 +216,8 @@ def _tables(self, x, seq_len=None):
 
 def _as(family: str, model):
     """``model`` in the equivalent classes of another family."""
-    from llm_npu.models.paddlenlp import weights
-    from llm_npu.models.paddlenlp.stock_config import SHARED_FIELDS
+    from llm_npu.models import weights
+    from llm_npu.models.stock_config import SHARED_FIELDS
 
     if any(".lora_" in name for name in model.state_dict()):
         name = FAMILIES[model.config.model_type].name

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import paddle
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.families import FAMILIES
 
 # Strategy -> its name in PaddleNLP's ``generate``.
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
@@ -181,7 +181,7 @@ class _Clock:
 
     def _passed(self, layer, inputs, outputs) -> None:
         if self._first is None:
-            logits = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+            logits = outputs if isinstance(outputs, paddle.Tensor) else outputs[0]
             logits[0, -1, 0].item()  # waits for the device
             self._first = time.perf_counter()
 
@@ -203,9 +203,9 @@ def inference(model) -> Iterator[None]:
 
     PaddleNLP's fused rotary embedding takes no positions, and so refuses a key/value cache. Its call of
     flash_attention_npu cannot handle one new token against a cache. The replacements of ``llm_npu.surgery``
-    stay: they read neither flag.
+    stay: they read neither flag. PaddleFormers has neither.
     """
-    training, flash = model.training, model.config.use_flash_attention
+    training, flash = model.training, getattr(model.config, "use_flash_attention", False)
     attentions = [layer for layer in model.sublayers() if hasattr(layer, "use_fused_rope")]
     rope = [layer.use_fused_rope for layer in attentions]
     model.eval()

@@ -10,7 +10,7 @@ Source: PaLM, arXiv 2204.02311, appendix B.
 
 from __future__ import annotations
 
-from .paddlenlp.families import FAMILIES
+from .families import FAMILIES
 
 
 def flops_per_token(config, length: int, trained: int | None = None) -> float:

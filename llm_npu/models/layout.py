@@ -19,7 +19,6 @@ the placements say which box of the parameter it has. A pipeline stage has some 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -29,9 +28,13 @@ import paddle
 
 from llm_npu.core.errors import UserError
 
-from . import library
+from .families import FAMILIES
+from .library import names as library_names
 
 Shape = tuple[int, ...]
+
+# {name of a fused projection: names in the stock layout}, of all families.
+FUSED = {name: parts for family in FAMILIES.values() for name, parts in family.fused_projections.items()}
 
 
 class Block(NamedTuple):
@@ -133,17 +136,10 @@ def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
 
 def parts(name: str) -> list[str]:
     """The names of the stock tensors in the parameter ``name``."""
-    for fused, stock in _fused().items():
+    for fused, stock in FUSED.items():
         if fused in name:
             return [name.replace(fused, part) for part in stock]
     return [name]
-
-
-@functools.cache
-def _fused() -> dict[str, tuple[str, ...]]:
-    """{name of a fused projection: names in the stock layout}, of all families."""
-    records = library.families.FAMILIES.values()
-    return {name: parts for family in records for name, parts in family.fused_projections.items()}
 
 
 def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list[Block]:
@@ -213,8 +209,9 @@ def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Blo
 
 
 def is_linear(stock_name: str, dimensions: int) -> bool:
-    """Every matrix but the embedding belongs to a linear layer."""
-    return dimensions == 2 and not stock_name.endswith("embed_tokens.weight")
+    """Whether ``stock_name`` is the matrix of a linear layer, which the library stores transposed."""
+    is_matrix = dimensions == 2 and stock_name.endswith(".weight")
+    return is_matrix and not stock_name.endswith(library_names.UNTRANSPOSED)
 
 
 def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:

@@ -18,8 +18,9 @@ PARTS = (
     "building",
     "data_tools",
     "families",
+    "initial_weights",
     "lora_classes",
-    "stock_config",
+    "names",
     "tokenizers",
     "training_arguments",
 )
@@ -42,5 +43,6 @@ def installed() -> str:
 
 def __getattr__(name: str) -> ModuleType:
     if name in PARTS:
-        return importlib.import_module(f"llm_npu.models.{installed()}.{name}")
+        # Without either, PaddleNLP's records still describe models for the planner.
+        return importlib.import_module(f"llm_npu.models.{found() or PADDLENLP}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,8 +28,8 @@ from safetensors.numpy import save_file
 from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_pickle
-from llm_npu.models import layout, library, stored
-from llm_npu.models.library import lora_classes
+from llm_npu.models import degrees, layout, stock_config, stored
+from llm_npu.models.library import lora_classes, names
 
 FILE, INDEX = "peft_model.safetensors", "peft_model.safetensors.index.json"  # PaddleNLP's names
 EARLIER_FILE = "lora_model_state.pdparams"  # PaddleNLP's, too: a pickle
@@ -49,7 +49,7 @@ def wrap(model, arguments) -> lora_classes.LoRAModel:
         lora_dropout=arguments.lora_dropout,
         target_modules=[rf"(?!.*\.experts\.).*\.({'|'.join(map(re.escape, chosen))})"],
         base_model_name_or_path=arguments.model_name_or_path,
-        **lora_classes.tensor_parallel(model.config),
+        **{names.TENSOR_PARALLEL: degrees.tensor_parallel(model.config)},
     )
     return lora_classes.LoRAModel(model, config)
 
@@ -70,7 +70,7 @@ def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
     dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
     model.lora_config.dtype = dtype  # mixed precision casts after the model was wrapped
     model.lora_config.save_pretrained(str(folder))
-    library.stock_config.save(model.config, folder, dtype)
+    stock_config.save(model.config, folder, dtype)
 
     arrays = {name: value.numpy() for name, value in model.get_trainable_state_dict().items()}
     save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as PaddleNLP has it

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.families import FAMILIES
 
 from . import cost
 from .layout import MASKS, OVERLAPS, Layout

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from llm_npu.config import check_model
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.families import FAMILIES
 from paddle_fused import registry
 
 from .shape import ModelShape

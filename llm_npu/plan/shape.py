@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from types import SimpleNamespace
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.paddlenlp import presets
-from llm_npu.models.paddlenlp.checks import check_sizes
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models import presets
+from llm_npu.models.checks import check_sizes
+from llm_npu.models.families import FAMILIES
 
 
 @dataclass(frozen=True)

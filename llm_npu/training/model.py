@@ -1,8 +1,7 @@
-"""The model of a run: PaddleNLP's class for its family, with random weights or those of a local directory."""
+"""The model of a run: the library's class for its family, with random weights or those of a directory."""
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 from pathlib import Path
@@ -12,16 +11,15 @@ import paddle
 from llm_npu.config import RunConfig, check_model
 from llm_npu.core import ranks
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.models import lora, stored
-from llm_npu.models.library import training_arguments
-from llm_npu.models.paddlenlp import families, presets, weights
+from llm_npu.models import degrees, families, lora, presets, stored, weights
+from llm_npu.models.library import names, training_arguments
 from llm_npu.training.stock_trainer import set_seed
 
 
 def config_for(run):
     """The ``LlamaConfig``, ``Qwen2Config``, ... of a ``RunConfig``, with the run's sequence length.
 
-    PaddleNLP's own fused paths stay off: ``llm_npu.surgery`` inserts the fused operators.
+    The library's own fused paths stay off: ``llm_npu.surgery`` inserts the fused operators.
     UserError as in ``presets.model_config``, for a family other than ``--model_type``, and for a run that the
     model does not support (``config.check_model``).
     """
@@ -39,7 +37,7 @@ def config_for(run):
     config.fuse_attention_qkv = fuses and run.model.fuse_attention_qkv
     config.fuse_attention_ffn = fuses and run.model.fuse_attention_ffn
     config.use_fast_layer_norm = run.model.use_fast_layer_norm
-    config.seq_length = run.data.max_seq_length
+    setattr(config, names.LENGTH, run.data.max_seq_length)
     return config
 
 
@@ -53,16 +51,16 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     ``--finetuning_type lora`` the model is wrapped (``llm_npu.models.lora``).
     """
     asked, found = run.training.device, paddle.device.get_device()
-    if found.partition(":")[0] != asked.partition(":")[0]:  # PaddleNLP continues silently
+    if found.partition(":")[0] != asked.partition(":")[0]:  # the library continues silently
         raise UserError(f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin.")
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     set_seed(run.training.seed)
     with caused_by_the_user():  # the sizes in the configuration are
-        if max(config.tensor_parallel_degree, config.pipeline_parallel_degree) > 1:
+        if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config)) > 1:
             model = _part_of_model(run, config, fill)
         else:
-            paddle.seed(run.training.seed)  # PaddleNLP gives data-parallel processes seeds of their own
+            paddle.seed(run.training.seed)  # the library gives data-parallel processes seeds of their own
             model = families.new_model(config)
     if run.model.continue_training:
         weights.load(model, run.model.model_name_or_path)
@@ -80,12 +78,9 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
     folder = Path(run.training.output_dir) / f".initial-weights-{machine}"
     if local == 0:
-        whole = copy.deepcopy(config)
-        whole.tensor_parallel_degree = whole.pipeline_parallel_degree = 1
-        whole.sequence_parallel = False
         folder.mkdir(parents=True, exist_ok=True)
         paddle.seed(run.training.seed)
-        stored.write(weights.to_stock(families.new_model(whole)), folder)
+        stored.write(weights.to_stock(families.new_model(degrees.undivided(config))), folder)
     ranks.wait()
     set_seed(run.training.seed)
     model = families.new_model(config)

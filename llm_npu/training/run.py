@@ -18,6 +18,7 @@ from llm_npu.core.console import Display, say
 from llm_npu.data.collate import Collator
 from llm_npu.data.text.tokenizer import tokenizer_for
 from llm_npu.device import Device
+from llm_npu.models.library import names
 from llm_npu.training import evaluation, metrics, model, resume
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused import virtual_npu
@@ -148,13 +149,13 @@ class Run:
         )
 
     def _collator(self) -> Collator:
-        """The collator; fused attention takes masks as objects, PaddleNLP's as tensors."""
+        """The collator. Of PaddleNLP's, fused attention takes masks as objects, the stock one as tensors."""
         asked, pad = self.arguments.data, self.tokenizer.pad_token_id
         return Collator(
             padding=asked.padding,
             length=asked.max_seq_length if asked.padding == "max_length" else None,
             pad_token_id=self.tokenizer.eos_token_id if pad is None else pad,
-            mask="object" if self.fused and self.fused.count("attention") else "dense",
+            mask=names.PACKED or ("object" if self.fused and self.fused.count("attention") else "dense"),
         )
 
 

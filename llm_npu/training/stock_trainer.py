@@ -18,20 +18,41 @@ if library.installed() == library.PADDLENLP:
     from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
     from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 else:
+    from paddle.distributed import fleet
     from paddleformers.trainer import (
         PrinterCallback,
         ProgressCallback,
-        Trainer,
         TrainerCallback,
         TrainerState,
         set_seed,
     )
+    from paddleformers.trainer import Trainer as Stock
     from paddleformers.trainer.trainer_utils import EvalLoopOutput
     from paddleformers.transformers.optimization import (
         CosineAnnealingWithWarmupDecay,
         LinearAnnealingWithWarmupDecay,
     )
     from paddleformers.utils.batch_sampler import DistributedBatchSampler
+
+    class Trainer(Stock):
+        """PaddleFormers' trainer, where it trains in float32 on several processes, too."""
+
+        def _wrap_distributed_optimizer(self, optimizer):
+            """The stock method logs the gradient norm by an attribute that only mixed precision's has."""
+            return fleet.distributed_optimizer(optimizer)
+
+        def prediction_pipeline_step(self, model, inputs, *args, **kwargs):
+            """The stock method returns a loss for the last of ``gradient_accumulation_steps`` calls only.
+
+            ``inputs`` has the rows of all of them.
+            """
+            parts = self.args.gradient_accumulation_steps
+            ids, labels = (inputs[name].split(parts) for name in ("input_ids", "labels"))
+            for one in zip(ids, labels, strict=True):
+                batch = dict(zip(("input_ids", "labels"), one, strict=True))
+                found = super().prediction_pipeline_step(model, batch, *args, **kwargs)
+            return found
+
 
 __all__ = [
     "CosineAnnealingWithWarmupDecay",

@@ -6,7 +6,7 @@ import pytest
 
 from llm_npu import config
 from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM
-from llm_npu.config.paddlenlp_flags import FLAG_METADATA
+from llm_npu.config.library_flags import FLAG_METADATA
 from llm_npu.training.model import config_for
 
 

@@ -25,7 +25,7 @@ from building.installed_paddle import RELEASES
 from llm_npu import config
 from llm_npu.acceptance import command as acceptance
 from llm_npu.doctor.__main__ import _parser as doctor_parser
-from llm_npu.models.paddlenlp import presets
+from llm_npu.models import presets
 
 NAMES = ("README.md", "docs/guide.md", "docs/numerics.md", "docs/virtual_npu.md", "docs/performance.md")
 DOCUMENTS = [ROOT / name for name in NAMES]

@@ -7,7 +7,7 @@ import pytest
 from tiny_models import FAMILIES, POSITIONS, VOCABULARY, build, logits_of, prompts
 
 from llm_npu.inference import export
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import weights
 from llm_npu.surgery import apply_fused_kernels
 from llm_npu.surgery.apply import applied_kernels
 

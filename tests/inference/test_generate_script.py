@@ -9,7 +9,7 @@ from tiny_models import build
 
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import trained_tokenizer
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import weights
 
 pytestmark = pytest.mark.slow
 

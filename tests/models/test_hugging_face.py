@@ -15,7 +15,7 @@ import pytest
 from places import SHARED
 from tiny_models import FIELDS, VOCABULARY, build, fields_of, logits_of
 
-from llm_npu.models.paddlenlp import pretrained, weights
+from llm_npu.models import pretrained, weights
 
 PROGRAM = SHARED / "fused_models" / "hugging_face.py"
 PYTHON = os.environ.get("LLM_NPU_HF_PYTHON", sys.executable)

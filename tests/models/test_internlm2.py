@@ -6,8 +6,8 @@ import numpy as np
 import paddle
 import pytest
 
-from llm_npu.models import stored
-from llm_npu.models.paddlenlp import internlm2, pretrained, weights
+from llm_npu.models import pretrained, stored, weights
+from llm_npu.models.paddlenlp import internlm2
 from llm_npu.models.stored import Stored
 from llm_npu.surgery import apply_fused_kernels
 from paddle_fused import reset_what_ran, what_ran

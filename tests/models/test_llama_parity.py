@@ -15,7 +15,7 @@ from fused_models.comparison import random_batch
 from fused_models.families import Family
 from fused_models.training import train
 
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import weights
 
 pytestmark = pytest.mark.slow
 

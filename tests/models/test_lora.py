@@ -16,8 +16,7 @@ from llm_npu.config import ModelArguments
 from llm_npu.core import atomic
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
-from llm_npu.models import lora
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import lora, weights
 from llm_npu.models.paddlenlp.families import config_class, model_class
 from llm_npu.training.checkpoint import merged
 

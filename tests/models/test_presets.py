@@ -12,10 +12,10 @@ import pytest
 from llm_npu import config
 from llm_npu.config.arguments import ModelArguments
 from llm_npu.config.flag import flags_of
+from llm_npu.models.families import FAMILIES, model_class, new_model
 from llm_npu.models.family import Way
 from llm_npu.models.flops import flops_per_token
-from llm_npu.models.paddlenlp.families import FAMILIES, model_class, new_model
-from llm_npu.models.paddlenlp.presets import (
+from llm_npu.models.presets import (
     ALIASES,
     PRESETS,
     fields_of,

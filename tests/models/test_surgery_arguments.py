@@ -5,7 +5,7 @@ import paddle
 import pytest
 from tiny_models import build, prompts
 
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import weights
 from llm_npu.surgery import NotFused, apply_fused_kernels, kernel, registry, remove_fused_kernels
 from llm_npu.surgery.known_names import apply_fused_kernel
 from paddle_fused import masks

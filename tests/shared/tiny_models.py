@@ -3,7 +3,7 @@
 import numpy as np
 import paddle
 
-from llm_npu.models.paddlenlp import stock_config
+from llm_npu.models import stock_config
 from llm_npu.models.paddlenlp.families import config_class, model_class
 
 VOCABULARY, POSITIONS = 128, 64

@@ -17,8 +17,7 @@ from llm_npu.core import console
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
-from llm_npu.models import lora
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import lora, weights
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import merged as merged_model
 

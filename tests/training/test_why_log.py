@@ -12,8 +12,7 @@ from places import ROOT
 import paddle_fused
 from llm_npu.config import ModelArguments
 from llm_npu.console import why
-from llm_npu.models import lora
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import lora, weights
 from llm_npu.surgery import apply_fused_kernels
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import STOCK, Line, explain, grouped, table

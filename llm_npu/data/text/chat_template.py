@@ -78,12 +78,19 @@ def read(file: str | Path) -> str | dict:
 
 def attach(tokenizer, source: str | dict) -> None:
     """Make ``source`` the tokenizer's template; `save` writes it. ValueError if it is not a template."""
-    if isinstance(source, dict):
+    of_paddlenlp = hasattr(tokenizer, "init_chat_template")
+    if not isinstance(source, dict):
+        compiled = _compiled(source)
+        tokenizer.chat_template = compiled if of_paddlenlp else source
+        tokenizer.init_kwargs["chat_template"] = source
+    elif of_paddlenlp:
         tokenizer.init_chat_template(source)
         tokenizer.init_kwargs.pop("chat_template", None)
     else:
-        tokenizer.chat_template = _compiled(source)
-        tokenizer.init_kwargs["chat_template"] = source
+        raise UserError(
+            f"{JSON_FILE} with a conversation is PaddleNLP's, and PaddleFormers' tokenizers take Jinja; give "
+            f"a {JINJA_FILE} with --chat_template"
+        )
 
 
 def source_of(tokenizer) -> str | dict | None:
@@ -108,19 +115,10 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
     with an answer. ValueError if the template rejects them, or if the text before an answer depends on that
     answer or on later messages.
     """
-    from jinja2 import Template
-
-    template = tokenizer.chat_template
-    if not isinstance(template, Template):
+    if isinstance(source_of(tokenizer), dict):
         with _rendering():
-            return list(_turns(template, messages))
-
-    def render(some: Messages, prompt: bool) -> str:
-        with _rendering():
-            return template.render(
-                messages=list(some), add_generation_prompt=prompt, **tokenizer.special_tokens_map
-            )
-
+            return list(_turns(tokenizer.chat_template, messages))
+    render = functools.partial(_rendered, tokenizer)
     found, text = [], ""
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
@@ -134,6 +132,15 @@ def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
         found += [(before[len(text) :], False), (after[len(before) :], True)]
         text = after
     return found
+
+
+def _rendered(tokenizer, messages: Messages, prompt: bool) -> str:
+    """The text of ``messages`` by the tokenizer's Jinja template; with ``prompt`` an answer may follow."""
+    template = _compiled(source_of(tokenizer))
+    with _rendering():
+        return template.render(
+            messages=list(messages), add_generation_prompt=prompt, **tokenizer.special_tokens_map
+        )
 
 
 @contextlib.contextmanager
@@ -177,10 +184,10 @@ def question(tokenizer, text: str) -> list[int]:
     """The token ids of a prompt with a single user message. ValueError if there is no template."""
     if source_of(tokenizer) is None:
         raise UserError("the tokenizer has no chat template; pass the prompts verbatim, without --chat")
-    as_pairs = isinstance(source_of(tokenizer), dict)
-    conversation = [[text]] if as_pairs else [{"role": "user", "content": text}]
-    with _rendering():
-        return tokenizer.apply_chat_template(conversation)["input_ids"]
+    if isinstance(source_of(tokenizer), dict):
+        with _rendering():
+            return tokenizer.apply_chat_template([[text]])["input_ids"]
+    return _ids(tokenizer, [_rendered(tokenizer, [{"role": "user", "content": text}], True)])[0]
 
 
 def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:

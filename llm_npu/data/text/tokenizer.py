@@ -14,7 +14,7 @@ import numpy as np
 from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
-from llm_npu.models.paddlenlp.presets import is_preset
+from llm_npu.models.presets import is_preset
 
 from . import chat_template
 from .corpus import Corpus

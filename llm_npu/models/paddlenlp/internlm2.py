@@ -180,7 +180,7 @@ def _read_config(folder: Path, model_type: str) -> dict[str, object]:
 
 
 def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: type[_View]) -> None:
-    from .stored import Stored, write  # they import paddle
+    from llm_npu.models.stored import Stored, write  # they import paddle
 
     if target.exists():
         raise UserError(f"{target} exists already; name a folder that does not")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.families import FAMILIES
 
 from ..layout import Layout
 from ..shape import ModelShape

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llm_npu.models.paddlenlp.families import FAMILIES
+from llm_npu.models.families import FAMILIES
 
 from ..layout import Layout
 from ..shape import ModelShape

@@ -8,8 +8,7 @@ import paddle
 
 from llm_npu.core.atomic import replace, unfinished
 from llm_npu.data.text import chat_template
-from llm_npu.models import lora
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import lora, weights
 
 MERGED = "merged"  # the folder in a run's output folder
 

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from llm_npu.core.ranks import Ranks
 from llm_npu.data.text import chat_template
-from llm_npu.models import layout, lora
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import layout, lora, weights
 from llm_npu.training.checkpoint import run_record, states
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
@@ -113,7 +112,7 @@ class Checkpointing:
         self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
         if self.do_grad_scaling:
             self.scaler.load_state_dict(self._state(folder, states.SCALER, self.scaler))
-        if self.args.offload_optim:
+        if getattr(self.args, "offload_optim", False):  # PaddleNLP's
             self._offload_optimizer()
 
     def _state(self, folder: Path, name: str, holder):

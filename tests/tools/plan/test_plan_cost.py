@@ -6,7 +6,7 @@ import pytest
 
 from llm_npu.core import cards
 from llm_npu.models.flops import flops_per_token
-from llm_npu.models.paddlenlp.presets import model_config
+from llm_npu.models.presets import model_config
 from llm_npu.plan import cost
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.memory_model import memory

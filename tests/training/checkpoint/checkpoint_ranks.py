@@ -31,7 +31,7 @@ from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, LlamaForCausal
 from llm_npu import patches, surgery  # noqa: E402
 from llm_npu.core.ranks import Ranks, mesh  # noqa: E402
 from llm_npu.core.tensor_file import Reader  # noqa: E402
-from llm_npu.models.paddlenlp import layout, weights  # noqa: E402
+from llm_npu.models import layout, weights  # noqa: E402
 from llm_npu.training.checkpoint import path_of, saving, tensors  # noqa: E402
 from llm_npu.training.checkpoint.training import export_model  # noqa: E402
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from llm_npu.config import parse
 from llm_npu.core import atomic
-from llm_npu.models.paddlenlp import weights
+from llm_npu.models import weights
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint.saving import Checkpoints
 from llm_npu.training.model import build

@@ -20,7 +20,8 @@ from llm_npu.core import tensor_file
 from llm_npu.data import answers, indexed
 from llm_npu.data.text import chat_template, conversations, corpus
 from llm_npu.data.text.tokenizer import encode, load_tokenizer, trained_tokenizer
-from llm_npu.models.paddlenlp import internlm2, presets
+from llm_npu.models import presets
+from llm_npu.models.paddlenlp import internlm2
 from llm_npu.models.stored import Stored
 from llm_npu.models.stored import write as write_weights
 from llm_npu.numerics.dump import write

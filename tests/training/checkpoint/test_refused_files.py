@@ -21,7 +21,7 @@ from llm_npu.core import tensor_file
 from llm_npu.core.untrusted import memory, plain_json
 from llm_npu.data import answers
 from llm_npu.data.text import chat_template
-from llm_npu.models.paddlenlp import checks, families, presets
+from llm_npu.models import checks, families, presets
 from llm_npu.models.stored import Stored
 from llm_npu.profiling.report.reading import chrome_trace
 from llm_npu.training import checkpoint, resume

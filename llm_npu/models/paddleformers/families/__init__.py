@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from llm_npu.models.family import Family
+from llm_npu.models.family import Conversion, Family
 
 from . import deepseek_v3, ernie4_5, ernie4_5_moe, llama, qwen2, qwen3, qwen3_moe
 
@@ -16,6 +16,8 @@ FAMILIES: Mapping[str, Family] = {
     module.FAMILY.model_type: module.FAMILY
     for module in (llama, qwen2, qwen3, qwen3_moe, ernie4_5, ernie4_5_moe, deepseek_v3)
 }
+
+CONVERSIONS: Mapping[str, Conversion] = {}
 
 
 def config_class(model_type: str) -> type:

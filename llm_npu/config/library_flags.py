@@ -1,6 +1,6 @@
-"""PaddleNLP's own training flags, with the limits and aliases that this script adds.
+"""The library's own training flags, with the limits and aliases that this script adds.
 
-Importing paddlenlp takes seconds, so its installed source is parsed instead: ``TrainingArguments`` is a
+Importing the library takes seconds, so its installed source is parsed instead: ``TrainingArguments`` is a
 dataclass whose fields are plain expressions, and ``LlmMetaConfig`` lists the flags that its models add.
 """
 
@@ -14,19 +14,21 @@ import typing
 from pathlib import Path
 
 from llm_npu.models import library
+from llm_npu.models.library import names
 
 from . import no_effect
-from .flag import Flag, NoEffect, flag_metadata, flags_of
+from .flag import Flag, NoEffect, flag, flag_metadata, flags_of
 from .training import TrainingFlags
 
-SECTION = "PaddleNLP"
+SECTION = names.TITLE
+Interval = type("Interval", (str,), {"NO": "no", "STEPS": "steps"})  # in place of its IntervalStrategy
 
 
 def _without_effect(reason: NoEffect | tuple[NoEffect, ...], *names: str) -> dict[str, dict[str, object]]:
     return dict.fromkeys(names, flag_metadata(no_effect=reason))
 
 
-# PaddleNLP's flags that have limits, aliases or reasons for no effect here, and no field in TrainingFlags.
+# The libraries' flags that have limits, aliases or reasons for no effect here, and no field in TrainingFlags.
 FLAG_METADATA: dict[str, dict[str, object]] = {
     "adam_beta1": flag_metadata(at_least=0, below=1),
     "adam_epsilon": flag_metadata(at_least=0),
@@ -102,31 +104,53 @@ FLAG_METADATA: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
+@dataclasses.dataclass
+class Absent:
+    """Flags without a training argument in one of the libraries; ``training_arguments`` translates them."""
+
+    recompute: bool = flag(False, "Compute each decoder layer again in the backward pass, to save memory.")
+
+
 @functools.cache
-def paddlenlp_flags() -> dict[str, Flag]:
-    """PaddleNLP's training flags by name, without those that ``TrainingFlags`` declares or turns off."""
-    names = {"dataclass": dataclasses.dataclass, "field": dataclasses.field, "IntervalStrategy": str}
+def library_flags() -> dict[str, Flag]:
+    """The library's training flags by name, without those that ``TrainingFlags`` declares or turns off."""
+    kinds = {"dataclass": dataclasses.dataclass, "field": dataclasses.field, "IntervalStrategy": Interval}
     training = _definition("trainer/training_args.py", "TrainingArguments")
     methods = {node.name for node in training.body if isinstance(node, ast.FunctionDef)}
-    arguments = _class(training, ast.AnnAssign, names)
+    arguments = _class(training, ast.AnnAssign, kinds)
     models = _class(_definition("transformers/configuration_utils.py", "LlmMetaConfig"), ast.Assign, {})
-    added = dataclasses.make_dataclass(
-        "ModelFlags",
-        [
-            (name, kind, dataclasses.field(default=default, metadata={"help": help}))
-            for attributes in vars(models).values()
-            if isinstance(attributes, list)
-            for name, kind, default, help in attributes
-            if name not in methods
-        ],
-    )
-    found = flags_of(added, SECTION, FLAG_METADATA) | flags_of(arguments, SECTION, FLAG_METADATA)
+    fields = {  # some are listed twice
+        name: (name, kind, dataclasses.field(default=default, metadata={"help": help}))
+        for attributes in vars(models).values()
+        if isinstance(attributes, list)
+        for name, kind, default, help in attributes
+        if name not in methods
+    }
+    added = dataclasses.make_dataclass("ModelFlags", fields.values())
+    found = {}
+    for kind in (Absent, added, arguments):
+        found |= {each.name: each for each in map(_named_here, flags_of(kind, SECTION).values()) if each}
     own = {field.name for field in dataclasses.fields(TrainingFlags)} | vars(TrainingFlags).keys()
     return {name: each for name, each in sorted(found.items()) if name not in own}
 
 
+def _named_here(each: Flag) -> Flag | None:
+    """The library's flag under this script's name, with what is known about it here; None if it is none."""
+    if names.FLAGS is not None and each.name not in names.FLAGS:
+        return None
+    name = names.RENAMED.get(each.name, each.name)
+    known = FLAG_METADATA.get(name, {}) | {"name": name}
+    if each.kind is Interval:
+        known["kind"] = str
+    if name != each.name:
+        known["aliases"] = (each.name,)
+    if name in names.DEFAULTS:
+        known["default"] = names.DEFAULTS[name]
+    return dataclasses.replace(each, **known)
+
+
 def _definition(file: str, name: str) -> ast.ClassDef:
-    """The class ``name`` in PaddleNLP's ``file``."""
+    """The class ``name`` in the library's ``file``."""
     origin = importlib.util.find_spec(library.installed()).origin
     tree = ast.parse((Path(origin).parent / file).read_text(encoding="utf-8"))
     [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
@@ -137,5 +161,5 @@ def _class(definition: ast.ClassDef, kept: type[ast.stmt], names: dict[str, obje
     """The class ``definition``, reduced to its statements of the type ``kept``."""
     definition.body = [node for node in definition.body if isinstance(node, kept)]
     names = {"__name__": f"{__name__}.{definition.name}", **vars(typing), **names}
-    exec(compile(ast.Module([definition], []), "<paddlenlp>", "exec", dont_inherit=True), names)
+    exec(compile(ast.Module([definition], []), "<library>", "exec", dont_inherit=True), names)
     return names[definition.name]

@@ -23,22 +23,23 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
     for model_type, family in FAMILIES.items()
     for name, fields in family.presets.items()
 }
-# The names of the same shapes in PaddleNLP's scripts.
+# The names of the same shapes in the library's scripts.
 ALIASES = {alias: name for family in FAMILIES.values() for alias, name in family.aliases.items()}
 
 
 def model_config(name_or_path: str, **overrides):
     """The configuration of a preset or of a local directory with a config.json; never a download.
 
-    ``overrides`` replace fields (``None`` leaves the field as it is). Imports paddlenlp.
+    ``overrides`` replace fields (``None`` leaves the field as it is). Imports the library.
     UserError for an unknown name (naming the presets and the nearest), for a directory without a readable
-    config.json, for a family or a field that PaddleNLP has no class for, and for sizes that do not fit each
+    config.json, for a family or a field that the library has no class for, and for sizes that do not fit each
     other.
     """
     fields = fields_of(name_or_path)
     fields |= {field: value for field, value in overrides.items() if value is not None}
     family = FAMILIES[fields["model_type"]]
-    fields = {"architectures": [f"{family.name}ForCausalLM"]} | fields
+    # A library's default may be another than that of transformers: PaddleFormers ties a Llama's embedding.
+    fields = {"architectures": [f"{family.name}ForCausalLM"]} | family.defaults | fields
     try:
         config = config_class(family.model_type).from_dict(fields)
     except (TypeError, ValueError, KeyError) as error:
@@ -60,14 +61,14 @@ def has_weights(path: str) -> bool:
 
 
 def is_preset(name: str) -> bool:
-    """Whether ``name`` is a preset, or its name in PaddleNLP's scripts."""
+    """Whether ``name`` is a preset, or its name in the library's scripts."""
     return name in PRESETS or name in ALIASES
 
 
 def fields_of(name_or_path: str) -> dict[str, object]:
     """The fields that a preset or a directory's config.json states, with its ``model_type``.
 
-    Imports no framework; what is not stated is the default of PaddleNLP's configuration class. UserError as
+    Imports no framework; what is not stated is the default of the library's configuration class. UserError as
     in ``model_config``, but for sizes that do not fit each other.
     """
     name = ALIASES.get(name_or_path, name_or_path)

@@ -1,4 +1,4 @@
-"""config.json of Hugging Face's transformers and of PaddleNLP: the fields in which they differ.
+"""config.json of Hugging Face's transformers and of the library: the fields in which they differ.
 
 Importing it imports no framework.
 """
@@ -13,10 +13,11 @@ from llm_npu.core.untrusted import plain_json
 
 from .checks import SIZES
 from .families import CONVERSIONS, FAMILIES, model_class
+from .library import names
 
 FILE = "config.json"
 
-# Fields that mean the same to both readers; PaddleNLP leaves out those at its own defaults.
+# Fields that mean the same to both readers; the library leaves out those at its own defaults.
 SHARED_FIELDS = (
     *SIZES,
     "rms_norm_eps",
@@ -39,7 +40,7 @@ def model_type(folder: str | Path) -> str | None:
 
 
 def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a config.json as PaddleNLP's configurations take them; an InternLM2 becomes a Llama.
+    """The fields of a config.json as the library's configurations take them; an InternLM2 becomes a Llama.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
     ``torch_dtype``. UserError for a model that cannot be converted.
@@ -66,11 +67,12 @@ def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def save(config, folder: Path, dtype: str) -> None:
-    """Write config.json with what Hugging Face's reader needs and PaddleNLP omits or names otherwise.
+    """Write config.json with what Hugging Face's reader needs and the library omits or names otherwise.
 
     ``config``: a ``LlamaConfig``, ``Qwen2Config``, ...; ``dtype``: of the weights.
     """
     config.save_pretrained(str(folder))
+    family = FAMILIES[config.model_type]
     file = folder / FILE
     written = json.loads(file.read_text())
     written.update(
@@ -78,9 +80,11 @@ def save(config, folder: Path, dtype: str) -> None:
         model_type=config.model_type,
         torch_dtype=dtype,
         hidden_act="silu",
-        **{field: getattr(config, field) for field in SHARED_FIELDS},
-        **FAMILIES[config.model_type].required_by_transformers,
+        **{field: getattr(config, field) for field in (*SHARED_FIELDS, *family.defaults)},
+        **family.required_by_transformers,
     )
+    for name in names.UNSAVED:
+        written.pop(name, None)
     kinds = {own: stock for stock, own in _scalings(config.model_type).items() if own}
     if kind := kinds.get(getattr(config, "rope_scaling_type", None)):
         written["rope_scaling"] = {"rope_type": kind, "factor": config.rope_scaling_factor}

@@ -1,4 +1,4 @@
-"""The weights of PaddleNLP's language models in the Hugging Face layout, in ``model.safetensors``.
+"""The weights of language models in the Hugging Face layout, in ``model.safetensors``.
 
 The files hold the stock layout, however the model is fused or split (``llm_npu.models.layout``):
 any reader of the family takes them, and ``load`` takes any checkpoint of the family. InternLM2's checkpoints
@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from llm_npu.core.errors import UserError
-from llm_npu.models import layout
-from llm_npu.models.stored import FILE, Stored, write
 
-from . import stock_config
+from . import layout, stock_config
 from .families import CONVERSIONS
+from .stored import FILE, Stored, write
 
 __all__ = ["FILE", "from_stock", "load", "save", "to_stock"]
 

@@ -1,6 +1,6 @@
-"""Refuses configurations that make no model, or one that PaddleNLP's classes would compute wrongly.
+"""Refuses configurations that make no model, or one that the library's classes would compute wrongly.
 
-PaddleNLP's classes read some fields of config.json and ignore others. A field that requests what its class
+They read some fields of config.json and ignore others. A field that requests what its class
 does not implement is refused here by name.
 """
 
@@ -13,6 +13,9 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.models.family import Family
+
+from . import degrees
+from .library import names
 
 SIZES = (
     "vocab_size",
@@ -28,12 +31,12 @@ LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, what
 
 
 def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None:
-    """UserError if fields of ``file``, a config.json, require what PaddleNLP's class does not implement."""
-    library = f"PaddleNLP's {family.name}"
+    """UserError if fields of ``file``, a config.json, require what the library's class does not implement."""
+    library = f"{names.TITLE}'s {family.name}"
     for name in family.unsupported_fields:
         if fields.get(name):
             raise UserError(f"{file} sets {name}, which {library} does not have")
-    if fields.get("decoder_sparse_step", 1) != 1:
+    if "decoder_sparse_step" not in family.defaults and fields.get("decoder_sparse_step", 1) != 1:
         raise UserError(
             f"{file} has decoder_sparse_step {fields['decoder_sparse_step']}, but {library} has experts in "
             "every layer"
@@ -47,7 +50,8 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
         accepted = f"reads {', '.join(family.rope_scalings)} only" if family.rope_scalings else "has none"
         raise UserError(f"{file} asks for rope_scaling {rule}, but {library} {accepted}")
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
-    if head_dim and hidden and heads and head_dim * heads != hidden:
+    apart = "head_dim" in family.defaults
+    if not apart and head_dim and hidden and heads and head_dim * heads != hidden:
         raise UserError(
             f"{file} has head_dim {head_dim}, but {library} has hidden_size / num_attention_heads = "
             f"{hidden} / {heads}"
@@ -64,15 +68,16 @@ def check_sizes(family: Family, config, name: str) -> None:
         value = getattr(config, field, 1.0)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
             raise UserError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
-    for whole, part in (
-        ("hidden_size", "num_attention_heads"),
-        ("num_attention_heads", "num_key_value_heads"),
-    ):
+    pairs = [("num_attention_heads", "num_key_value_heads")]
+    if "head_dim" not in family.defaults:
+        pairs.insert(0, ("hidden_size", "num_attention_heads"))
+    for whole, part in pairs:
         if getattr(config, whole) % getattr(config, part):
             raise UserError(
                 f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
             )
-    if config.hidden_size // config.num_attention_heads % 2:
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if head_dim % 2:
         raise UserError(f"{name}: the head size must be even, because the rotary embedding rotates pairs")
     if family.experts:
         chosen, number = (
@@ -94,7 +99,7 @@ def check_memory(family: Family, config) -> None:
     on_host = virtual_npu.is_active() or paddle.device.get_device() == "cpu"
     if virtual_npu.is_dry() or not on_host:
         return
-    parts = max(config.tensor_parallel_degree, 1) * max(config.pipeline_parallel_degree, 1)
+    parts = degrees.tensor_parallel(config) * degrees.pipeline_parallel(config)
     needed = least_bytes(family, config) // parts
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > has:

@@ -1,0 +1,22 @@
+"""PaddleNLP's names where those of the libraries differ. Importing it imports no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TITLE = "PaddleNLP"
+# Fields of a model's configuration.
+TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_parallel_degree", "pipeline_parallel_degree"
+LENGTH = "seq_length"  # of the rows of a batch
+# Those that are no part of a config.json.
+UNSAVED: tuple[str, ...] = ()
+# Matrices whose parameters have the layout of the Hugging Face files; all others are transposed.
+UNTRANSPOSED = ("embed_tokens.weight",)
+# How a batch gives its documents to the model (``Collator.mask``); None: that depends on what is fused.
+PACKED: str | None = None
+# {a training argument of the library: the flag}, where the names differ.
+RENAMED: Mapping[str, str] = {}
+# {flag: its default, where it is not the library's}.
+DEFAULTS: Mapping[str, object] = {}
+# The training arguments that are flags; None: all.
+FLAGS: tuple[str, ...] | None = None

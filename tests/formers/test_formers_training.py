@@ -1,0 +1,228 @@
+"""scripts/run_llama_npu.py with PaddleFormers: every family, packing, LoRA, resuming, and what is refused."""
+
+import functools
+import json
+import math
+
+import pytest
+import run_inputs
+from places import ROOT
+from run_inputs import losses
+from safetensors import safe_open
+
+from llm_npu.models.families import FAMILIES
+from llm_npu.training import checkpoint
+
+SCRIPT = ROOT / "scripts/run_llama_npu.py"
+STEPS = 12
+SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 2, "num_key_value_heads": 1}
+# Families beside the dense ones: fields of their smallest models.
+MORE = {
+    "qwen3": {"head_dim": 64},
+    "qwen3_moe": {"head_dim": 64, "moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2},
+    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64},
+}
+TRAINED = [
+    "llama",
+    "qwen3",
+    *(pytest.param(f, marks=pytest.mark.slow) for f in ("qwen2", "ernie4_5", *MORE) if f != "qwen3"),
+]
+RUN = {
+    "split": "50,50,0",
+    "max_seq_length": 32,
+    "max_steps": STEPS,
+    "per_device_train_batch_size": 4,
+    "logging_steps": 1,
+    "save_steps": 6,
+    "eval_steps": STEPS,
+    "max_evaluate_steps": 2,
+    "learning_rate": "5e-3",
+}
+SOURCES = ("bisect.py", "copy.py", "heapq.py", "random.py")
+by_default = pytest.mark.default_run(every=True)
+
+
+def fields(family: str) -> dict[str, object]:
+    """Of the smallest model."""
+    tiny = FAMILIES[family].presets[FAMILIES[family].tiny]
+    kept = {name: value for name, value in tiny.items() if name not in run_inputs.LLAMA}
+    return {**kept, **SIZES, **MORE.get(family, {}), "model_type": family}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A function: the arguments of a run of a very small model of a family on a little text."""
+
+    @functools.cache
+    def of(family: str) -> list[str]:
+        folder = tmp_path_factory.mktemp(family)
+        return run_inputs.words(run_inputs.inputs(folder, SOURCES, **fields(family)) | RUN)
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def finished(run_python, inputs, tmp_path_factory):
+    """A function that runs a family to its end with more arguments, once: the process and its folder."""
+
+    @functools.cache
+    def run(family: str, *more: str):
+        folder = tmp_path_factory.mktemp("finished") / "out"
+        done = run_python(SCRIPT, *inputs(family), *more, "--output_dir", folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done, folder
+
+    return run
+
+
+@by_default
+@pytest.mark.parametrize("precision", ["--bf16", pytest.param("--no_bf16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", TRAINED)
+def test_a_family_learns_with_fused_operators(finished, family, precision):
+    done, out = finished(family, precision)
+    assert done.stderr.startswith("VIRTUAL NPU: ") and done.stderr.count("\n") == 1  # a calm screen
+    lines = done.stdout.splitlines()
+    (fused,) = (line for line in lines if line.startswith("fused "))
+    for part in fused.removeprefix("fused").split(","):
+        _, count, _, of = part.split()
+        assert count == of, fused
+    dtype = "bfloat16" if precision == "--bf16" else "float32"
+    for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu"):
+        assert any(line.startswith(f"ran      {operator} {dtype}: ") for line in lines), operator
+    assert any(line.startswith("why      the first step was as the table says") for line in lines)
+    train, evaluation = losses(out)
+    guess = math.log(run_inputs.LLAMA["vocab_size"])
+    assert abs(train[1] - guess) < 0.3
+    assert train[STEPS] < train[1] - 0.3 and evaluation[STEPS] < guess
+    assert checkpoint.verify(out / f"checkpoint-{STEPS}") == STEPS
+
+
+@by_default
+@pytest.mark.parametrize("family", TRAINED)
+def test_a_continued_run_is_the_same_bit_for_bit(run_python, inputs, finished, tmp_path, family):
+    _, whole = finished(family, "--bf16")
+    half, out = whole / "checkpoint-6", tmp_path / "out"
+    done = run_python(
+        SCRIPT, *inputs(family), "--bf16", "--output_dir", out, "--resume_from_checkpoint", half
+    )
+    assert done.returncode == 0, done.stderr
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (out / f"checkpoint-{STEPS}" / name).read_bytes() == (
+            whole / f"checkpoint-{STEPS}" / name
+        ).read_bytes()
+    assert [losses(out)[0][step] for step in (7, STEPS)] == [losses(whole)[0][step] for step in (7, STEPS)]
+
+
+def test_a_checkpoint_has_the_layout_of_hugging_face(finished):
+    _, out = finished("llama", "--bf16")
+    with safe_open(out / f"checkpoint-{STEPS}/model.safetensors", "np") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    size, inner, words = 128, 192, run_inputs.LLAMA["vocab_size"]
+    assert shapes["model.embed_tokens.weight"] == shapes["lm_head.weight"] == [words, size]
+    assert shapes["model.layers.0.self_attn.k_proj.weight"] == [size // 2, size]
+    assert shapes["model.layers.1.mlp.down_proj.weight"] == [size, inner]
+    config = json.loads((out / f"checkpoint-{STEPS}/config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"] and config["tie_word_embeddings"] is False
+    assert "tensor_model_parallel_size" not in config
+
+
+TWO = [
+    ("--tensor_parallel_degree", "2"),
+    ("--tensor_parallel_degree", "2", "--sequence_parallel", "true"),
+    ("--pipeline_parallel_degree", "2", "--gradient_accumulation_steps", "2"),
+    *(("--sharding", stage) for stage in ("stage1", "stage2", "stage3")),
+    ("--tensor_parallel_degree", "2", "--sharding", "stage1"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llama", "qwen3", "ernie4_5"])
+@pytest.mark.parametrize("method", TWO, ids=" ".join)
+def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_path, family, method):
+    more = ("--no_bf16", "--num_key_value_heads", "2")[:1]
+    _, alone = finished(family, *more, "--max_grad_norm", "1.0")
+    ranks = 4 if {"--tensor_parallel_degree", "--sharding"} <= set(method) else 2
+    shared = 1 if ranks == 2 and "--tensor_parallel_degree" in method else 2
+    arguments = [*inputs(family), *more, *method, "--per_device_train_batch_size", str(4 // shared)]
+    done = run_python(SCRIPT, *arguments, "--nproc", str(ranks), "--output_dir", tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the first step was as the table says" in done.stdout
+    found, expected = losses(tmp_path / "out")[0], losses(alone)[0]
+    assert [found[step] for step in (1, 2, 3)] == pytest.approx(
+        [expected[step] for step in (1, 2, 3)], rel=2e-5
+    )
+
+
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory):
+    """A file of short conversations."""
+    file = tmp_path_factory.mktemp("conversations") / "chat.jsonl"
+    turns = [
+        ("Who are you?", "A test."),
+        ("What is 2+2?", "4."),
+        ("A color?", "Blue, or red, or green."),
+    ] * 20
+    file.write_text(
+        "".join(
+            json.dumps({"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]})
+            + "\n"
+            for q, a in turns
+        )
+    )
+    return file
+
+
+def tuned(run_python, finished, conversations, out, *more):
+    _, base = finished("qwen3", "--no_bf16")
+    arguments = RUN | {
+        "stage": "sft",
+        "input_dir": conversations,
+        "model_name_or_path": base / f"checkpoint-{STEPS}",
+        "max_seq_length": 64,
+        "learning_rate": "1e-3",
+        "output_dir": out,
+    }
+    done = run_python(SCRIPT, *run_inputs.words(arguments), "--no_bf16", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return losses(out)[0]
+
+
+@pytest.mark.slow
+def test_packed_conversations_train_as_without_fused_operators(run_python, finished, conversations, tmp_path):
+    run = functools.partial(tuned, run_python, finished, conversations)
+    fused = run(tmp_path / "fused", "--packing", "first_fit")
+    stock = run(tmp_path / "stock", "--packing", "first_fit", "--disable_fused_options", "--padding", "none")
+    assert fused[STEPS] < fused[1] - 0.3
+    assert [fused[step] for step in (1, 2, 3)] == pytest.approx([stock[step] for step in (1, 2, 3)], rel=2e-5)
+
+
+@pytest.mark.slow
+def test_lora_trains_and_its_merged_model_generates(run_python, finished, conversations, tmp_path):
+    trained = tuned(run_python, finished, conversations, tmp_path / "out", "--finetuning_type", "lora")
+    assert trained[STEPS] < trained[1] - 0.1
+    merged = tmp_path / "out" / "merged"
+    done = run_python(
+        ROOT / "scripts/generate.py", merged, "--prompt", "Who are you?", "--chat", "--max_new_tokens", "4"
+    )
+    assert done.returncode == 0 and "fused operators: attention 2 of 2" in done.stdout, done.stderr
+
+
+@by_default
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--model_type", "mistral"), "--model_type is 'mistral', but must be llama, "),
+        (
+            ("--enable_auto_parallel", "true"),
+            "works with PaddleNLP's models, and this environment has PaddleFormers",
+        ),
+        (("--overlap", "auto"), "leave it out, or use an environment with the extra paddlenlp"),
+        (("--recompute_granularity", "full"), "--recompute_granularity is no argument of this script"),
+        (("--nproc", "2", "--context_parallel_degree", "2"), "this script does not have that parallelism"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_a_sentence(run_python, tmp_path, arguments, sentence):
+    done = run_python(SCRIPT, *arguments, "--output_dir", tmp_path / "out")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert sentence in line

@@ -4,7 +4,7 @@ From Paddle 3.1 on ``paddle.where(condition)`` returns indices of shape [n], bef
 The block multiplies an expert's rows [n, H] by weights of shape [n]. Where n equals H it computes
 something wrong instead.
 
-:versions: paddlenlp 3.0.0b4 with paddlepaddle 3.1.1 to 3.3.1
+:versions: paddlenlp 3.0.0b4 with paddlepaddle 3.3.1
 :device: cpu
 :at:
     paddlenlp/transformers/mixtral/modeling.py:532 `current_hidden_states = expert_layer(current_state)`

@@ -3,7 +3,7 @@
 From Paddle 3.2 on two integer types are not promoted. ``paddle.cumsum`` of an int32 tensor is int64, and
 ``PretrainedMoEGate._priority`` multiplies it by the int32 tensor.
 
-:versions: paddlenlp 3.0.0b4 with paddlepaddle 3.2.2 to 3.3.1
+:versions: paddlenlp 3.0.0b4 with paddlepaddle 3.3.1
 :device: cpu
 :at:
     paddlenlp/transformers/moe_gate.py:239 `token_priority = paddle.cumsum(expert_mask, axis=0) * expert`

@@ -1,6 +1,6 @@
 """Models with fused operators against the same without.
 
-For tests/models/test_fused_models*.py (PaddleNLP) and tests/formers/test_formers_models*.py (PaddleFormers).
+For tests/models/test_fused_models*.py (PaddleNLP) and tests/formers/fused (PaddleFormers).
 
 families.py    PaddleNLP's tiny models; their operators come from the families' records
 formers.py     the same of PaddleFormers

@@ -46,6 +46,14 @@ YARN_SCALING = {
 GROUPED_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 SLIDING_WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}  # the second layer
 QWEN3_MOE = {"head_dim": 64, "moe_intermediate_size": 96, "num_experts": 4, "num_experts_per_tok": 2}
+# More than a batch has choices, so that some get no token.
+MANY_EXPERTS = {
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "moe_intermediate_size": 32,
+    "num_experts": 40,
+    "num_experts_per_tok": 1,
+}
 DEEPSEEK_V3 = {
     "num_key_value_heads": 2,
     "q_lora_rank": 64,

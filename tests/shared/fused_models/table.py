@@ -3,7 +3,7 @@
 ``python tests/shared/fused_models/table.py`` writes that of the installed library.
 
 A cell is what ``apply_fused_kernels`` reports for the models of the row; tests/models/test_fused_models.py
-and tests/formers/test_formers_models.py check every cell that says yes.
+and tests/formers/fused/test_formers_models.py check every cell that says yes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,38 @@
+"""Fused models of PaddleFormers whose layers two ranks share, with sequence parallelism or without."""
+
+from pathlib import Path
+
+import paddle
+import pytest
+import ranks
+from fused_models.formers import BY_NAME
+from paddleformers.nn.pp_model import RMSNormPipe
+
+from llm_npu.surgery import apply_fused_kernels
+
+PROGRAM = Path(__file__).with_name("tensor_parallel_program.py")
+NAMES = ("qwen3", "llama-gqa", "qwen2", "qwen3-moe", "ernie4.5", "many experts")
+CASES = [(name, kind) for name in NAMES for kind in ("parallel", "sequence")]
+# DeepSeek-V3's layer reshapes to all heads, unless it is sequence parallel.
+CASES += [("deepseek-v3", "sequence")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_two_ranks_give_what_the_unfused_model_gives(name, kind, tmp_path):
+    """How far roundings take it is measured, by the unfused model with other roundings."""
+    for found in ranks.run(PROGRAM, 2, tmp_path, name, kind):
+        assert found["beyond"] == {}
+        assert {"flash_attention", "rms_norm", "rotary_mul", "swiglu"} <= set(found["ran"])
+
+
+def test_the_norm_of_a_pipelines_last_stage():
+    """It gets what the stage before passes on: hidden states, and masks and positions beside them."""
+    config = BY_NAME["llama"].build().config
+    norm = RMSNormPipe(config=config, hidden_size=config.hidden_size, norm_eps=config.rms_norm_eps)
+    x = paddle.randn([2, 3, config.hidden_size])
+    expected = norm((x, x))
+    report = apply_fused_kernels(paddle.nn.LayerList([norm]), ["rms_norm"])
+    assert report.count("rms_norm") == 1
+    for given in (x, (x,), (x, x)):
+        assert float((norm(given) - expected).abs().max()) < 1e-6

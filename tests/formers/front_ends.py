@@ -112,10 +112,10 @@ def free_port() -> str:
         return str(listening.getsockname()[1])
 
 
-def variables(logs: Path, python: str = sys.executable) -> dict[str, str]:
-    """Of a job on two virtual ranks."""
+def variables(logs: Path, python: str = sys.executable, devices: str = "0,1") -> dict[str, str]:
+    """Of a job on virtual ranks."""
     return {
-        "ASCEND_RT_VISIBLE_DEVICES": "0,1",
+        "ASCEND_RT_VISIBLE_DEVICES": devices,
         "MASTER_PORT": free_port(),
         "PADDLEFORMERS_DIST_LOG": str(logs),
         "PATH": os.pathsep.join(

@@ -1,4 +1,4 @@
-"""The SFT command of ERNIE's docs/devices/README_NPU.md on two virtual ranks: as published, then fused.
+"""The SFT command of ERNIE's docs/devices/README_NPU.md on virtual ranks: as published, then fused.
 
 It needs a checkout of ERNIE on the path of an interpreter with what it requires, which LLM_NPU_ERNIE_PYTHON
 names; docs/formers.md says how to make one. The wheels of erniekit lack train.py, and from 1.1.0 on the
@@ -25,7 +25,8 @@ COMMAND = """
     --eval_dataset_path $model/sft-eval.jsonl --eval_dataset_prob "1.0" --eval_dataset_type "erniekit"
     --max_steps $steps --max_evaluate_steps 10000 --num_train_epochs 1 --save_steps 10000000 --logging_steps 1
     --eval_steps 500 --weight_decay 0.01 --do_train --do_eval --evaluation_strategy steps
-    --tensor_parallel_degree 2 --pipeline_parallel_degree 1 --sharding_parallel_degree 1 --sharding stage1
+    --tensor_parallel_degree 2 --pipeline_parallel_degree $stages --sharding_parallel_degree 1
+    --sharding stage1
     --max_seq_len 256 --seed 23 --gradient_accumulation_steps 2 --warmup_steps 2 --weight_decay 0.1
     --learning_rate 4e-3 --min_lr 4e-4 --num_samples_each_epoch 500 --bf16 --fp16_opt_level O2
     --disable_tqdm True --recompute 1 --recompute_granularity "full"
@@ -70,18 +71,23 @@ def checkout() -> Path:
 
 @pytest.fixture(scope="module")
 def run(run_python, checkout, tmp_path_factory):
-    """A function that runs the command with ``prefix`` in front, and arguments behind it."""
+    """A function that runs the command with ``prefix`` in front, and arguments behind it.
+
+    ``stages``: of the pipeline, each with two ranks.
+    """
     model = tmp_path_factory.mktemp("ernie")
     made = run_python("-c", ELSEWHERE, PYTHON, HERE / "make_tiny_ernie.py", model, cwd=checkout)
     assert made.returncode == 0, made.stderr
     # Later versions of ERNIE say startend.
     start_rows = "use_attn_mask_start_row_indices" in (checkout / SCRIPT).read_text()
 
-    def run(folder, prefix, *changes):
+    def run(folder, prefix, *changes, stages):
+        devices = ",".join(map(str, range(2 * stages)))
         sizes = {
             "$folder": str(folder),
             "$model": str(model),
             "$steps": str(STEPS),
+            "$stages": str(stages),
             "$row_indices": f"--use_attn_mask_{'start' if start_rows else 'startend'}_row_indices",
         }
         command = COMMAND
@@ -90,25 +96,27 @@ def run(run_python, checkout, tmp_path_factory):
         logs = folder / "log"
         done = run_python(
             *("-c", ELSEWHERE, PYTHON, *prefix, "-m", "paddle.distributed.launch"),
-            *("--log_dir", logs, "--npus", "0,1", "--master", f"127.0.0.1:{front_ends.free_port()}"),
+            *("--log_dir", logs, "--npus", devices, "--master", f"127.0.0.1:{front_ends.free_port()}"),
             *("--nnodes", 1, SCRIPT, *shlex.split(command), *changes),
             cwd=checkout,
             **VARIABLES,
-            **front_ends.variables(logs, PYTHON),
+            **front_ends.variables(logs, PYTHON, devices),
         )
         return finished(done, logs)
 
     return run
 
 
-def test_as_published_then_fused(run, tmp_path):
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_as_published_then_fused(run, tmp_path, stages):
     unmodified = ("-m", "paddle_fused.virtual_npu")
-    unfused = run(tmp_path / "unfused", unmodified)
-    reference = run(tmp_path / "float32", unmodified, *FLOAT32)
-    fused = run(tmp_path / "fused", PREFIX, *FUSED)
+    unfused = run(tmp_path / "unfused", unmodified, stages=stages)
+    reference = run(tmp_path / "float32", unmodified, *FLOAT32, stages=stages)
+    fused = run(tmp_path / "fused", PREFIX, *FUSED, stages=stages)
     front_ends.assert_tracks(fused.losses, unfused.losses, reference.losses)
     assert fused.losses[-1] < 0.9 * fused.losses[0]
-    assert unfused.ran == [{}, {}]
+    assert unfused.ran == [{}] * 2 * stages
     for rank in fused.ran:
         assert rank["rms_norm", "bfloat16"] == "ascend, rms_norm_npu"
         assert rank["flash_attention", "bfloat16"] == "ascend, flash_attention_npu, causal, varlen"

@@ -26,6 +26,9 @@ from fused_models.rounding import round_otherwise
 from fused_models.training import assert_tracks, memorised, train
 
 import paddle_fused
+from llm_npu.surgery import apply_fused_kernels
+from llm_npu.surgery.batch import Batch as StepBatch
+from llm_npu.surgery.explain import explain
 
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
 STEPS = 40
@@ -171,3 +174,15 @@ def test_recompute_keeps_every_bit(family):
     found = results(family, model, random_batch(padded=True))
     for parameter, values in expected.items():
         np.testing.assert_array_equal(found[parameter], values, err_msg=parameter)
+
+
+@by_default
+@pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
+def test_what_is_announced_before_the_first_step_runs(family):
+    model = family.build("bfloat16")
+    report = apply_fused_kernels(model)
+    lines = explain(model, report, StepBatch(BATCH, LENGTH, "bfloat16"))
+    paddle_fused.reset_what_ran()
+    results(family, model, random_batch())
+    ran = {(each.operator, each.backend, each.mode) for each in paddle_fused.what_ran()}
+    assert {(line.operator, line.backend, line.mode) for line in lines} == ran

@@ -51,7 +51,8 @@ def _section(report: Report) -> str:
     how = _how(report)
     return "\n\n".join(
         [
-            f"### {report.title} {{ #{_anchor(report)} }}",
+            f'<a id="{_anchor(report)}"></a>',
+            f"### {report.title}",
             report.text.replace("``", "`"),
             f"Versions: {fields['versions']}. {how}",
             f"```python\n{report.program}\n```",

@@ -8,7 +8,7 @@ clipping; ``_append_scale_op_before_comm`` is not reached.
 :versions: paddlepaddle 3.0.0 to 3.3.1
 :device: cpu
 :at:
-    paddle/distributed/passes/auto_parallel_gradient_merge.py:275 `_append_scale_op_after_comm(block, op`
+    paddle/distributed/passes/auto_parallel_gradient_merge.py:275 `_append_scale_op_after_comm(block`
 :prints:
     1 batch: 0.0
     4 micro batches: 0.75

@@ -10,7 +10,7 @@ fails before.
 :device: npu, 2 processes
 :at:
     paddle/distributed/auto_parallel/static/reshard_funcs/same_status_reshard_func.py:100 `paddle._C_ops`
-    paddle/distributed/passes/pipeline_scheduler_pass/pipeline_pass_base.py:118 `def _add_dependency(sel`
+    paddle/distributed/passes/pipeline_scheduler_pass/pipeline_pass_base.py:118 `def _add_dependency`
 :error: ...Attribute 0 cast error in Op Kernel Context...
 :should print:
     0.0

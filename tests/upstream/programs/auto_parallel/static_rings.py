@@ -8,7 +8,7 @@ pointer. CUDA and XPU take another branch.
 :versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
-    paddle/distributed/auto_parallel/static/process_group.py:201 `core.XCCLParallelContext(strategy, pla`
+    paddle/distributed/auto_parallel/static/process_group.py:201 `core.XCCLParallelContext(strategy`
     paddle/distributed/auto_parallel/static/process_group.py:225 `paddle._legacy_C_ops.barrier(`
 :prints:
     building

@@ -7,7 +7,7 @@ reaches the user, instead of breaking the graph.
 :versions: paddlepaddle 3.1.1 to 3.3.1
 :device: cpu
 :at:
-    paddle/jit/sot/opcode_translator/executor/variables/basic.py:2427 `def getattr(self, name: str, defa`
+    paddle/jit/sot/opcode_translator/executor/variables/basic.py:2427 `def getattr(self, name: str`
 :error: ...HasNoAttributeError: DataClassInstanceVariable ... has no attribute times
 :should print:
     [3.0]

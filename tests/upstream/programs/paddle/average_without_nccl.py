@@ -8,8 +8,8 @@ overwrite, instead of its input.
 :versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
-    paddle/distributed/communication/all_reduce.py:74 `if op == ReduceOp.AVG and paddle.base.core.nccl_v`
-    paddle/distributed/communication/reduce_scatter.py:90 `if op == ReduceOp.AVG and paddle.base.core.nc`
+    paddle/distributed/communication/all_reduce.py:74 `if op == ReduceOp.AVG and paddle.base.core`
+    paddle/distributed/communication/reduce_scatter.py:90 `if op == ReduceOp.AVG and paddle.base.core`
     paddle/distributed/communication/reduce.py:192 `return paddle.base.core.nccl_version() >= 21000`
 :error: AttributeError: module 'paddle.base.libpaddle' has no attribute 'nccl_version'...
 :should print:

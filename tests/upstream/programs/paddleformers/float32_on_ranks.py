@@ -7,7 +7,7 @@ have the attribute.
 :versions: paddleformers 1.2.0
 :device: npu, 2 processes
 :at:
-    paddleformers/trainer/trainer.py:3638 `self.optimizer._inner_opt._grad_clip._global_norm = types.Met`
+    paddleformers/trainer/trainer.py:3638 `self.optimizer._inner_opt._grad_clip._global_norm = types`
 :error: AttributeError: 'AdamW' object has no attribute '_inner_opt'
 :should print:
     trained

@@ -5,7 +5,7 @@
 :versions: paddleformers 1.2.0
 :device: npu
 :at:
-    paddleformers/nn/moe/topk_gate.py:33 `from .npu_fusion_ops import npu_cal_aux_loss_func as cal_aux_l`
+    paddleformers/nn/moe/topk_gate.py:33 `from .npu_fusion_ops import npu_cal_aux_loss_func as`
 :error: ModuleNotFoundError: No module named 'paddleformers.nn.moe.npu_fusion_ops'
 :should print:
     imported

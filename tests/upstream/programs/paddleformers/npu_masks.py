@@ -7,7 +7,7 @@ takes bool masks.
 :versions: paddleformers 1.2.0
 :device: npu
 :at:
-    paddleformers/utils/masking_utils.py:153 `mask = paddle.tril(paddle.ones((target_length, target_leng`
+    paddleformers/utils/masking_utils.py:153 `mask = paddle.tril(paddle.ones((target_length`
     paddleformers/utils/masking_utils.py:173 `mask = mask[:, None, None, :].astype(dtype)`
 :error: ...The data_type of input tensor in list isn't consistent...
 :should print:

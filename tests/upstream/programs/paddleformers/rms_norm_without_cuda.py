@@ -6,7 +6,7 @@
 :versions: paddleformers 1.2.0
 :device: cpu
 :at:
-    paddleformers/nn/norm.py:72 `return fused_rms_norm_ext(hidden_states, self.weight, self.variance_eps`
+    paddleformers/nn/norm.py:72 `return fused_rms_norm_ext(hidden_states, self.weight, self`
 :error: ...The kernel `fused_rms_norm_ext` is not registered...
 :should print:
     [1.0, 1.0]

@@ -7,8 +7,8 @@ every key has the same weight. Here the query may see the last of three keys, wh
 :versions: paddleformers 1.2.0
 :device: cpu
 :at:
-    paddleformers/nn/attention/eager_attention.py:63 `attention_mask = attention_mask[:, :, :, : key.sha`
-    paddleformers/transformers/cache_utils.py:568 `self.keys = full_key_states[:, :, -self.sliding_windo`
+    paddleformers/nn/attention/eager_attention.py:63 `attention_mask = attention_mask[:, :, :, : key`
+    paddleformers/transformers/cache_utils.py:568 `self.keys = full_key_states[:, :, -self`
 :prints:
     2.0
 :should print:

@@ -7,7 +7,7 @@ transpose first.
 :versions: paddleformers 1.2.0
 :device: cpu
 :at:
-    paddleformers/transformers/deepseek_v3/modeling.py:735 `key_states, value_states = past_key_values.u`
+    paddleformers/transformers/deepseek_v3/modeling.py:735 `key_states, value_states = past_key_values`
 :prints:
     3 tokens are 4 in the cache
 :should print:

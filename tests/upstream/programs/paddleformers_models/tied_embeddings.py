@@ -6,7 +6,7 @@ checkpoints of many models, whose config.json leaves the field out, are read wro
 :versions: paddleformers 1.2.0
 :device: cpu
 :at:
-    paddleformers/transformers/configuration_utils.py:859 `self.tie_word_embeddings = kwargs.pop("tie_wo`
+    paddleformers/transformers/configuration_utils.py:859 `self.tie_word_embeddings = kwargs.pop`
 :prints:
     True
 :should print:

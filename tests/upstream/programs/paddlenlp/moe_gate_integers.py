@@ -6,7 +6,7 @@ From Paddle 3.2 on two integer types are not promoted. ``paddle.cumsum`` of an i
 :versions: paddlenlp 3.0.0b4 with paddlepaddle 3.3.1
 :device: cpu
 :at:
-    paddlenlp/transformers/moe_gate.py:239 `token_priority = paddle.cumsum(expert_mask, axis=0) * expert`
+    paddlenlp/transformers/moe_gate.py:239 `token_priority = paddle.cumsum(expert_mask, axis=0`
 :error: TypeError: (InvalidType) Type promotion only support calculations between floating-point ...
 :should print:
     [[[1]], [[1]]]

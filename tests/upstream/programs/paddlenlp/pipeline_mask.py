@@ -9,7 +9,7 @@ interface; not run on a card.
 :versions: paddlenlp 3.0.0b4
 :device: npu
 :at:
-    paddlenlp/transformers/llama/modeling_pp.py:233 `attention_mask = paddle.tril(paddle.ones((seq_lengt`
+    paddlenlp/transformers/llama/modeling_pp.py:233 `attention_mask = paddle.tril(paddle.ones`
     paddlenlp/transformers/llama/fusion_ops.py:205 `"flash_attention_npu",`
 :prints:
     the first of two tokens sees [0.0, 1.0]

@@ -7,7 +7,7 @@ own, and the buffer keeps its zeros. Main gradients (``amp_master_grad``) are no
 :versions: paddlepaddle 3.3.1
 :device: npu, 2 processes
 :at:
-    paddle/distributed/fleet/meta_optimizers/dygraph_optimizer/dygraph_sharding_optimizer.py:988 `p`
+    paddle/distributed/fleet/meta_optimizers/dygraph_optimizer/dygraph_sharding_optimizer.py:988 `clear_grad`
 :prints:
     step 1: 0.0
     step 2: 0.0

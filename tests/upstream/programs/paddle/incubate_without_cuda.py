@@ -8,7 +8,7 @@ fail.
 :device: cpu
 :at:
     paddle/incubate/nn/functional/fused_rms_norm_ext.py:37 `return _C_ops.fused_rms_norm_ext(x, scale`
-    paddle/incubate/nn/functional/fused_rotary_position_embedding.py:109 `return _C_ops`
+    paddle/incubate/nn/functional/fused_rotary_position_embedding.py:109 `_C_ops.fused_rotary`
 :prints:
     fused_rms_norm_ext: is not registered
     fused_rotary_position_embedding: is not registered

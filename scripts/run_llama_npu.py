@@ -1,5 +1,5 @@
 """Train a Llama, Qwen2, Mistral, Mixtral or Qwen2-MoE with PaddleNLP and fused operators on an Ascend NPU,
-or on a virtual one when there is no card.
+or on a virtual one when there is no card. With PaddleFormers: a Llama, Qwen2, Qwen3, ERNIE-4.5 and others.
 
     python scripts/run_llama_npu.py                         # a small Llama on the text of Python's library
     python scripts/run_llama_npu.py --config demo.yaml --model_type qwen2 --use_fused_rope false

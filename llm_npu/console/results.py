@@ -61,8 +61,8 @@ class Results(Feature):
             say(line)
 
     def _continuation(self, run: Run) -> str | None:
-        """The continuation of the prompt; None with several processes."""
-        if ranks.count() > 1:
+        """The continuation of the prompt; None with several processes, and for a model without a cache."""
+        if ranks.count() > 1 or run.model_config.model_type in generate.WITHOUT_CACHE:
             return None
         return generate.continuation(lora.unwrapped(run.model), run.tokenizer, self._prompt)
 

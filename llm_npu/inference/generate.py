@@ -19,6 +19,8 @@ from llm_npu.core.errors import UserError
 from llm_npu.models.families import FAMILIES
 
 # Strategy -> its name in PaddleNLP's ``generate``.
+# PaddleFormers 1.2 takes the number of heads for the length of this family's cache.
+WITHOUT_CACHE = ("deepseek_v3",)
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
 BEAMS = 4
 
@@ -64,6 +66,11 @@ def generate(
         UserError: without prompts, for an empty prompt or one that leaves no position free, for an unknown
             ``decode``, and for ``max_new_tokens`` below 1.
     """
+    if model.config.model_type in WITHOUT_CACHE:
+        raise UserError(
+            f"generation for {model.config.model_type} needs a key/value cache, which PaddleFormers 1.2 gets "
+            "wrong; generate with another library from the same checkpoint."
+        )
     free = _check(model.config, prompts, max_new_tokens, decode)
     ends = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
     input_ids, attention_mask = _padded(prompts, padding=ends[0])

@@ -11,7 +11,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_json
 
-FILE, ORDER = "model.safetensors", "order.json"  # the first is the name in models.paddlenlp.stored
+FILE, ORDER = "model.safetensors", "order.json"  # the first is the name in models.stored
 OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"  # prefixes of array names
 
 

@@ -11,7 +11,7 @@ from annotations import methods
 from paddlenlp.transformers import LlamaConfig
 from roundings import assert_trained_alike
 
-from llm_npu.models.paddlenlp import families
+from llm_npu.models import families
 from llm_npu.parallel import Degrees, Settings, stages
 
 PROGRAM = Path(__file__).parent / "annotations" / "llama.py"

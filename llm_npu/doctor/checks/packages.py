@@ -97,6 +97,8 @@ def pins(setup: Setup) -> Iterator[Finding]:
     requirements = [Requirement(line) for line in project.requires or ()]
     models = library.found()
     needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": models or ""})]
+    for requirement in needed:
+        requirement.marker = None  # "; extra == ..." is no part of what to install
     findings = [finding for requirement in needed if (finding := _judged(requirement))]
     if models is None:
         findings.append(warning("packages", "neither paddlenlp nor paddleformers is installed", INSTALL))

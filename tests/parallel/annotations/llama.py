@@ -27,8 +27,7 @@ from tiny_models import SIZES, VOCABULARY
 
 import paddle_fused
 from llm_npu import patches, surgery
-from llm_npu.models import layout
-from llm_npu.models.paddlenlp import families
+from llm_npu.models import families, layout
 from llm_npu.parallel import Degrees, Session, Settings
 from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss

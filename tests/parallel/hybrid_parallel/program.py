@@ -18,7 +18,7 @@ from fused_models.rounding import round_otherwise
 import paddle_fused
 from hybrid_parallel.many_runs import forget_groups, script
 from hybrid_parallel.methods import Method, methods
-from llm_npu.models.paddlenlp import families
+from llm_npu.models import families
 from paddle_fused import virtual_npu
 
 

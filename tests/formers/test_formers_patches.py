@@ -95,6 +95,17 @@ def sliding_rows():
     assert not writes, f"{len(writes)} elements are written one by one"
 
 
+def stages():
+    from paddle.distributed.fleet.meta_parallel import LayerDesc
+    from paddle.distributed.fleet.meta_parallel.parallel_layers.pp_layers import SegmentLayers
+    from paddleformers.nn.pp_model import make_decoder_layer_pipe
+    from paddleformers.transformers.ernie4_5.configuration import Ernie4_5Config
+
+    assert Ernie4_5Config(pp_seg_method="uniform").pp_seg_method == "uniform"
+    layer = LayerDesc(make_decoder_layer_pipe(modeling("ernie4_5").Ernie4_5DecoderLayer))
+    assert SegmentLayers([layer] * 2, 2, Ernie4_5Config().pp_seg_method).do_segment() == [0, 1, 2]
+
+
 def failures(**probes):
     found = {}
     for name, probe in probes.items():
@@ -114,7 +125,7 @@ first = failures(**IMPORTS)
 gpu_packages.supply_paddlefleet_ops()
 gpu_packages.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
-others |= dict(padding=padding, sliding_rows=sliding_rows)
+others |= dict(padding=padding, sliding_rows=sliding_rows, stages=stages)
 first |= failures(**others)
 patches.apply()
 print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
@@ -129,6 +140,7 @@ SYMPTOMS = {
     "plain_classes": "with paddlefleet, which is not installed",
     "padding": "padding is seen",
     "sliding_rows": "10 elements are written one by one",
+    "stages": "weight_idxs' length should be greater than 0",
 }
 
 

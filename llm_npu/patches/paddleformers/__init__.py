@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import experts, gpu_packages, masks, norm
+from . import experts, gpu_packages, masks, norm, pipeline
 
 VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
 
@@ -29,3 +29,4 @@ def apply() -> None:
     masks.fix_flashmask_padding()
     masks.fix_sliding_window_rows()
     experts.fix_qwen3_moe_gate_dtype()
+    pipeline.fix_ernie_stages()

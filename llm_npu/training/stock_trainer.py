@@ -19,6 +19,7 @@ if library.installed() == library.PADDLENLP:
     from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 else:
     from paddle.distributed import fleet
+    from paddleformers.nn.norm import LayerNorm, RMSNorm
     from paddleformers.trainer import (
         PrinterCallback,
         ProgressCallback,
@@ -35,7 +36,16 @@ else:
     from paddleformers.utils.batch_sampler import DistributedBatchSampler
 
     class Trainer(Stock):
-        """PaddleFormers' trainer, where it trains in float32 on several processes, too."""
+        """PaddleFormers' trainer, corrected where it runs on several processes."""
+
+        def create_optimizer(self, lr_scheduler=None):
+            """The stock method knows norms by their names, and the last one of a pipeline has a number."""
+            optimizer = super().create_optimizer(lr_scheduler)
+            norms = (layer for layer in self.model.sublayers() if isinstance(layer, LayerNorm | RMSNorm))
+            excluded = {weight.name for norm in norms for weight in norm.parameters()}
+            decays = optimizer._apply_decay_param_fun
+            optimizer._apply_decay_param_fun = lambda name: name not in excluded and decays(name)
+            return optimizer
 
         def _wrap_distributed_optimizer(self, optimizer):
             """The stock method logs the gradient norm by an attribute that only mixed precision's has."""

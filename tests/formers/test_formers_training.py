@@ -136,7 +136,7 @@ TWO = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "qwen3", "ernie4_5"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "ernie4_5"])
 @pytest.mark.parametrize("method", TWO, ids=" ".join)
 def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_path, family, method):
     _, alone = finished(family, "--no_bf16")
@@ -150,6 +150,18 @@ def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_p
     assert [found[step] for step in (1, 2, 3)] == pytest.approx(
         [expected[step] for step in (1, 2, 3)], rel=2e-5
     )
+
+
+@pytest.mark.slow
+def test_the_last_norm_of_a_pipeline_has_no_weight_decay(run_python, inputs, tmp_path):
+    """A step that would halve every weight with decay, and moves one without by at most 5e-3."""
+    one_step = ("--max_steps", "1", "--save_steps", "1", "--eval_steps", "1", "--weight_decay", "100")
+    stages = ("--pipeline_parallel_degree", "2", "--nproc", "2")
+    done = run_python(SCRIPT, *inputs("llama"), "--no_bf16", *one_step, *stages, "--output_dir", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with safe_open(tmp_path / "checkpoint-1/model.safetensors", "np") as file:
+        for name in ("model.layers.1.input_layernorm.weight", "model.norm.weight"):
+            assert abs(file.get_tensor(name) - 1).max() < 6e-3, name
 
 
 @pytest.fixture(scope="module")

@@ -153,6 +153,28 @@ def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe", "deepseek_v3"])
+def test_experts_train_with_sharding(run_python, inputs, tmp_path, family):
+    """As in one process of the same micro batches: a router's loss is one of a micro batch."""
+    micro_batches = ("--max_steps", "3", "--eval_steps", "3", "--per_device_train_batch_size", "2")
+    found = []
+    for more in (("--gradient_accumulation_steps", "2"), ("--sharding", "stage2", "--nproc", "2")):
+        out = tmp_path / more[0]
+        done = run_python(SCRIPT, *inputs(family), "--no_bf16", *micro_batches, *more, "--output_dir", out)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found.append([losses(out)[0][step] for step in (1, 2, 3)])
+    assert found[1] == pytest.approx(found[0], rel=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["--tensor_parallel_degree", "--pipeline_parallel_degree"])
+def test_experts_are_not_split(run_python, inputs, tmp_path, method):
+    done = run_python(SCRIPT, *inputs("qwen3_moe"), method, "2", "--nproc", "2", "--output_dir", tmp_path)
+    assert done.returncode == 2
+    assert "are not split over processes here; leave --tensor_parallel_degree" in done.stderr
+
+
+@pytest.mark.slow
 def test_the_last_norm_of_a_pipeline_has_no_weight_decay(run_python, inputs, tmp_path):
     """A step that would halve every weight with decay, and moves one without by at most 5e-3."""
     one_step = ("--max_steps", "1", "--save_steps", "1", "--eval_steps", "1", "--weight_decay", "100")

@@ -93,7 +93,7 @@ def test_a_family_learns_with_fused_operators(finished, family, precision):
     train, evaluation = losses(out)
     guess = math.log(run_inputs.LLAMA["vocab_size"])
     assert abs(train[1] - guess) < 0.3
-    assert train[STEPS] < train[1] - 0.3 and evaluation[STEPS] < guess
+    assert train[STEPS] < train[1] - 0.3 and evaluation[STEPS] < train[1]  # on other text
     assert checkpoint.verify(out / f"checkpoint-{STEPS}") == STEPS
 
 

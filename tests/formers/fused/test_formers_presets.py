@@ -5,7 +5,9 @@ import math
 import paddle
 import pytest
 
+from llm_npu.models import stock_config
 from llm_npu.models.paddleformers.families import FAMILIES, config_class, model_class
+from llm_npu.models.presets import PRESETS, model_config
 from llm_npu.surgery import apply_fused_kernels
 
 # Millions of parameters: Qwen3, arXiv 2505.09388; the model cards of ERNIE-4.5-0.3B; DeepSeek-V3, arXiv
@@ -53,3 +55,30 @@ def test_tiny_presets_are_fused(family):
     model = model_class(family.model_type)(config_class(family.model_type)(**family.presets[family.tiny]))
     report = apply_fused_kernels(model, strict=True)
     assert set(report.operators()) == set(family.layers)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_configuration_is_read_from_its_own_file(name, tmp_path):
+    config = model_config(name)
+    stock_config.save(config, tmp_path, "bfloat16")
+    read = model_config(str(tmp_path))
+    assert type(read) is type(config)
+    fields = {*stock_config.SHARED_FIELDS, *FAMILIES[config.model_type].defaults, *PRESETS[name]}
+    fields -= {"moe_group"}  # of processes: PaddleFormers does not write it
+    assert {field: getattr(read, field) for field in fields} == {
+        field: getattr(config, field) for field in fields
+    }
+
+
+def test_experts_with_statistics_run_in_the_dtype_of_their_file(on_npu):
+    """A model that is read from a file is cast as a whole, and with it the counts of its router."""
+    config = model_config("ernie4.5-moe-tiny", num_hidden_layers=2)
+    config.vocab_size, config.hidden_size, config.intermediate_size = 64, 64, 64
+    config.num_attention_heads = config.num_key_value_heads = 1
+    model = model_class(config.model_type)(config).to(dtype="bfloat16")
+    model.eval()
+    apply_fused_kernels(model)
+    with paddle.no_grad():
+        logits = model(input_ids=paddle.to_tensor([[3, 4, 5, 6]])).logits
+    assert list(logits.shape) == [1, 4, 64] and bool(paddle.isfinite(logits.astype("float32")).all())

@@ -31,6 +31,7 @@ FAMILY = Family(
     | {
         "tie_word_embeddings": False,
         "attention_dropout": 0.0,
+        "head_dim": 64,  # of the rotated part, qk_rope_head_dim
         "moe_intermediate_size": 1407,
         "q_lora_rank": 1536,
         "kv_lora_rank": 512,

@@ -17,6 +17,7 @@ FAMILY = Family(
     ),
     defaults=sizes(2048, 6144, 24, 32, 4, vocab_size=151936, max_position_embeddings=32768)
     | {
+        "head_dim": None,  # hidden_size / num_attention_heads
         "tie_word_embeddings": False,
         "attention_dropout": 0.0,
         "moe_intermediate_size": 768,

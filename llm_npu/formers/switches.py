@@ -9,7 +9,6 @@ import yaml
 _COMPUTE_TYPE = "PaddleFormers takes the dtype from compute_type: bf16, fp16 or float32"
 # {key: (the values that have no effect, why)}; no values: whichever.
 WITHOUT_EFFECT = {
-    "attn_implementation": ((), "PaddleFormers reads _attn_implementation, with an underscore"),
     "use_sparse_flash_attn": (
         (),
         "PaddleFormers does not read it; fused attention is sparse wherever it can be",

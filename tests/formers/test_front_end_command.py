@@ -98,10 +98,10 @@ def test_without_paddleformers(monkeypatch):
 
 def test_switches_without_effect(tmp_path):
     file = tmp_path / "job.yaml"
-    file.write_text("bf16: true\nuse_sparse_flash_attn: true\nattn_implementation: flashmask\n")
+    file.write_text("bf16: true\nuse_sparse_flash_attn: true\nfuse_softmax_mask: true\n")
     assert [each.partition(" does nothing. ")[0] for each in switches.without_effect([str(file)])] == [
-        "attn_implementation: flashmask",
         "use_sparse_flash_attn: True",
+        "fuse_softmax_mask: True",
     ]
     (sentence,) = switches.without_effect([str(tmp_path / "none.yaml"), "bf16=false"])
     assert sentence == (

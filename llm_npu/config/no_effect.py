@@ -56,7 +56,7 @@ NO_DROPPED_TOKENS = NoEffect("experts have no capacity limit, so no token is dro
 SEPARATE_PROJECTIONS = (
     NoEffect("--enable_auto_parallel keeps these projections separate", lambda run: run.enable_auto_parallel),
     NoEffect(
-        "PaddleNLP keeps these projections separate in this model family",
+        "the library leaves no choice of these projections in this model family",
         lambda run: not family(run).fuses_projections,
     ),
 )

@@ -1,4 +1,4 @@
-"""Makes PaddleNLP's pipeline (``LlamaForCausalLMPipe``) count samples and losses as a single process does."""
+"""Makes the pipelines of PaddleNLP and PaddleFormers count samples and losses as a single process does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def mean_over_rows(model) -> None:
 def _by_rows(criterion: Callable) -> Callable:
     def loss(logits, labels):
         share = (labels != -100).any(axis=-1).astype("float32").mean()
-        return criterion(logits, labels) * share
+        mean = criterion(logits, labels)
+        # Of no labels at all, PaddleNLP's criterion makes 0 and PaddleFormers' NaN.
+        return paddle.where(share > 0, mean * share, paddle.zeros_like(mean))
 
     return loss
 

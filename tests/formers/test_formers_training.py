@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 
 import pytest
 import run_inputs
@@ -150,6 +151,24 @@ def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_p
     assert [found[step] for step in (1, 2, 3)] == pytest.approx(
         [expected[step] for step in (1, 2, 3)], rel=2e-5
     )
+
+
+@pytest.mark.slow
+def test_a_pipeline_evaluates_as_one_process_does(run_python, inputs, finished, tmp_path):
+    """The samples held out do not fill the last batch, in which some micro batches have no labels at all."""
+    held_out = int(
+        re.search(r"([\d,]+) held out", finished("qwen3", "--no_bf16")[0].stdout)[1].replace(",", "")
+    )
+    parts = next(number for number in range(2, held_out) if held_out % number)
+    ones = ("--per_device_train_batch_size", "1", "--gradient_accumulation_steps", str(parts))
+    once = ("--max_steps", "1", "--save_steps", "1", "--eval_steps", "1", "--max_evaluate_steps", "-1")
+    found = []
+    for more in ((), ("--pipeline_parallel_degree", "2", "--nproc", "2")):
+        out = tmp_path / str(len(more))
+        done = run_python(SCRIPT, *inputs("qwen3"), "--no_bf16", *ones, *once, *more, "--output_dir", out)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found.append(losses(out)[1][1])
+    assert found[1] == pytest.approx(found[0], rel=2e-5)
 
 
 @pytest.mark.slow

@@ -18,9 +18,8 @@ import paddle
 from .intents import Band, Mask, diagonal
 
 COLUMNS = {True: (1, 2), False: (2, 4)}  # accepted, by ``causal``
-_CACHED = (
-    8  # index tensors whose masks are kept: those of a model's layers and of the micro-batches in flight
-)
+# Index tensors whose masks are kept: those of a model's layers and of the micro-batches in flight.
+_CACHED = 8
 
 
 @dataclass(frozen=True, repr=False, eq=False)

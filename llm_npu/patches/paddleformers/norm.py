@@ -6,7 +6,7 @@ import functools
 
 import paddle
 
-import paddle_fused
+from .. import incubate
 
 
 @functools.cache
@@ -21,9 +21,4 @@ def supply_rms_norm() -> None:
         return
     from paddleformers.nn import norm
 
-    norm.fused_rms_norm_ext = fused_rms_norm_ext
-
-
-def fused_rms_norm_ext(x, scale, epsilon=1e-5):
-    """[..., H] -> the norm, and None for the statistics that Paddle's function returns beside it."""
-    return paddle_fused.rms_norm(x, scale.astype(x.dtype), epsilon), None
+    norm.fused_rms_norm_ext = incubate.fused_rms_norm_ext

@@ -45,7 +45,7 @@ class TrainingFlags:
     overlap: str | None = flag(
         None,
         "Overlap communication and computation in tensor parallel layers: auto (a planner decides per "
-        "shape), pipelined:CHUNKS, mc2 or serial. By default the layers are fleet's own.",
+        "shape), pipelined:CHUNKS, mc2 or serial; with PaddleNLP. By default the layers are fleet's own.",
         no_effect=no_effect.NO_TENSOR_PARALLEL,
     )
 

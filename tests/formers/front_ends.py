@@ -79,9 +79,11 @@ def of_page(program: str) -> list[str]:
     return shlex.split(found.partition("python ")[2])
 
 
-def yaml_of_page() -> dict:
-    (block,) = [block for block in document_commands.blocks(PAGE) if block.language == "yaml"]
-    return yaml.safe_load(block.text)
+def yaml_of_page() -> tuple[dict, dict]:
+    """The line that a published file needs, and the complete file."""
+    blocks = [block for block in document_commands.blocks(PAGE) if block.language == "yaml"]
+    added, complete = (yaml.safe_load(block.text) for block in blocks)
+    return added, complete
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def configuration(stage: str, model: Path, **changes) -> dict:
 
 def train(run_python, program, folder: Path, content: dict, **more):
     """The ended process of ``program train FILE``, and the folder of its logs."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(content, sort_keys=False))
     logs = folder / "log"

@@ -1,5 +1,6 @@
 """``paddleformers-cli train`` on two virtual ranks: unmodified, and by ``python -m llm_npu.formers``."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 UNMODIFIED = ("-m", "paddle_fused.virtual_npu", Path(sys.executable).with_name("paddleformers-cli"))
 *FUSED, _, _ = front_ends.of_page("train")  # its "train sft.yaml" is added by train()
-ADDED = front_ends.yaml_of_page()
+ADDED, COMPLETE = front_ends.yaml_of_page()
 # What runs of PaddleFormers 1.2.0 without CUDA; see with_own_norm for the RMSNorm.
 UNFUSED = {"device": "npu", "_attn_implementation": "eager"}
 FLOAT32 = {"compute_type": "float32", "fp16_opt_level": "O1", "amp_master_grad": False, "sharding": ""}
@@ -61,6 +62,17 @@ def test_the_published_family(run_python, tmp_path):
     fused = finished(*train(run_python, FUSED, tmp_path / "fused", configuration("SFT", model, **ADDED)))
     assert fused.losses[-1] < 0.9 * fused.losses[0]
     assert all({operator for operator, _ in rank} == OPERATORS for rank in fused.ran)
+
+
+def test_the_complete_file_of_the_page(run_python, model, tmp_path):
+    folder = tmp_path / "job"
+    shutil.copytree(model, folder / "model")
+    for file, part in (("train", "train"), ("dev", "eval")):
+        shutil.copy(model / f"sft-{part}.jsonl", folder / f"{file}.jsonl")
+    fused = finished(*train(run_python, FUSED, folder, COMPLETE))
+    assert fused.losses[-1] < 0.9 * fused.losses[0]
+    assert all({operator for operator, _ in rank} == OPERATORS for rank in fused.ran)
+    assert list(folder.glob("checkpoint/**/*.safetensors"))
 
 
 def test_tensor_parallel(run_python, model, tmp_path):

@@ -112,7 +112,7 @@ class _Tiled(PyLayer):
             for column, axis in zip(zip(*results, strict=True), (1, 2, 2), strict=True)
         )
         ctx.mark_non_differentiable(row_max, row_sum)
-        # Before Paddle 3.3, paddle.grad ends the process when it makes zeros for an output without a gradient.
+        # Before 3.3, paddle.grad ends the process when it makes zeros for an output without a gradient.
         ctx.set_materialize_grads(False)
         return out, row_max, row_sum
 

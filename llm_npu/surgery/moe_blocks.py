@@ -98,9 +98,8 @@ def ernie4_5_moe(self, input, token_type_ids=None):
             weights = weights / weights.sum(-1, keepdim=True).clip(min=1e-12)
         counts = paddle_release.counts_of(indices, scores.shape[-1]).astype("int64")
         if self.use_correction_bias:
-            usage = (
-                self.moe_statics.expert_usage
-            )  # in the dtype of the weights where those are read from a file
+            # A model that is read from a file is cast as a whole, and the counts with it.
+            usage = self.moe_statics.expert_usage
             usage[0] = usage[0] + counts.astype(usage.dtype)
         router_loss = self.calc_router_loss_and_logging(
             router_loss, logits, scores, None, None, weights, counts, None, None

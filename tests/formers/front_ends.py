@@ -145,7 +145,8 @@ def train(run_python, program, folder: Path, content: dict, **more):
     """The ended process of ``program train FILE``, and the folder of its logs."""
     folder.mkdir(exist_ok=True)
     file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    with file.open("x") as written:  # one job in a folder: its logs would mix with another's
+        yaml.safe_dump(content, written, sort_keys=False)
     logs = folder / "log"
     return run_python(*program, "train", file, cwd=folder, **{**variables(logs), **more}), logs
 

@@ -97,7 +97,8 @@ def source_of(tokenizer) -> str | dict | None:
     """The source that `attach` was given last."""
     if tokenizer.chat_template is None:
         return None
-    return tokenizer.init_kwargs.get("chat_template") or vars(tokenizer.chat_template)
+    source = tokenizer.init_kwargs.get("chat_template")
+    return vars(tokenizer.chat_template) if source is None else source
 
 
 def save(tokenizer, folder: str | Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import experts, gpu_packages, masks, norm, pipeline
+from . import experts, gpu_packages, masks, norm, pipeline, tensor_parallel
 
 VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
 
@@ -30,3 +30,5 @@ def apply() -> None:
     masks.fix_sliding_window_rows()
     experts.fix_qwen3_moe_gate_dtype()
     pipeline.fix_ernie_stages()
+    tensor_parallel.fix_norms_of_heads()
+    tensor_parallel.fix_qwen3_moe_last_norm()

@@ -20,10 +20,25 @@ CASES += [("deepseek-v3", "sequence")]
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_two_ranks_give_what_the_unfused_model_gives(name, kind, tmp_path):
-    """How far roundings take it is measured, by the unfused model with other roundings."""
+    """And what it gives alone. How far roundings take it is measured, by the unfused model with others."""
     for found in ranks.run(PROGRAM, 2, tmp_path, name, kind):
-        assert found["beyond"] == {}
+        assert found["beyond"] == {"fused": {}, "alone": {}}
         assert {"flash_attention", "rms_norm", "rotary_mul", "swiglu"} <= set(found["ran"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind", "patch", "wrong"),
+    [
+        ("qwen3", "parallel", "fix_norms_of_heads", ("q_norm.weight", "k_norm.weight")),
+        ("qwen3-moe", "parallel", "fix_norms_of_heads", ("q_norm.weight", "k_norm.weight")),
+        ("qwen3-moe", "sequence", "fix_qwen3_moe_last_norm", ("model.norm.weight",)),
+    ],
+)
+def test_without_a_patch_these_gradients_are_parts(name, kind, patch, wrong, tmp_path):
+    for found in ranks.run(PROGRAM, 2, tmp_path, name, kind, patch):
+        beyond = found["beyond"]["alone"]
+        assert beyond and all(key.endswith(wrong) for key in beyond)
 
 
 def test_the_norm_of_a_pipelines_last_stage():

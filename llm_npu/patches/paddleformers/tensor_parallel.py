@@ -1,0 +1,63 @@
+"""PaddleFormers' models whose layers several processes share."""
+
+from __future__ import annotations
+
+import functools
+
+import paddle
+import paddle.distributed as dist
+from paddle.distributed import fleet
+
+
+@functools.cache
+def fix_norms_of_heads() -> None:
+    """PaddleFormers 1.1 and 1.2: under tensor parallelism a Qwen3 and a Qwen3-MoE train the norms of queries
+    and keys by the heads of each process alone, so the processes' weights drift apart.
+
+    Each process has the gradient of its own heads, and the trainer sums those of the parameters marked for it
+    with sequence parallelism only. Without it, the patch sums them in the backward pass.
+    """
+    from paddleformers.transformers.qwen3.modeling import Qwen3Attention
+    from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeAttention
+
+    for kind in (Qwen3Attention, Qwen3MoeAttention):
+        kind.__init__ = _sums_norms_of_heads(kind.__init__)
+
+
+def _sums_norms_of_heads(build):
+    @functools.wraps(build)
+    def __init__(self, *arguments, **named):
+        build(self, *arguments, **named)
+        if self.tensor_parallel and not self.config.sequence_parallel:
+            for norm in (self.q_norm, self.k_norm):
+                norm.weight.register_hook(summed)
+
+    return __init__
+
+
+@paddle.no_grad()
+def summed(gradient):
+    """The sum of the gradients of the processes that share a layer."""
+    total = gradient.clone()
+    dist.all_reduce(total, group=fleet.get_hybrid_communicate_group().get_model_parallel_group())
+    return total
+
+
+@functools.cache
+def fix_qwen3_moe_last_norm() -> None:
+    """PaddleFormers 1.1 and 1.2: under sequence parallelism a Qwen3-MoE trains its last norm by the tokens of
+    each process alone, so the processes' weights drift apart.
+
+    Other families mark that norm as one whose gradients the trainer sums.
+    """
+    from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeModel
+
+    build = Qwen3MoeModel.__init__
+
+    @functools.wraps(build)
+    def __init__(self, *arguments, **named):
+        build(self, *arguments, **named)
+        if self.config.sequence_parallel:
+            self.norm.enable_sequence_parallel()
+
+    Qwen3MoeModel.__init__ = __init__

@@ -45,7 +45,11 @@ def _check_tensor_parallel(run: RunConfig, config) -> None:
     training, name, degree = run.training, run.model.model_name_or_path, run.training.tensor_parallel_degree
     if degree <= 1:
         return
-    for field in ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"):
+    experts = FAMILIES[config.model_type].experts
+    split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
+    if experts:
+        split.append(experts.size)
+    for field in dict.fromkeys(split):
         size = getattr(config, field)
         if size % degree:
             raise UserError(
@@ -111,8 +115,14 @@ def _check_lora_and_experts(run: RunConfig, config) -> None:
             "--finetuning_type lora keeps whole weights on each process, to merge A and B into at the end, "
             "but --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
         )
-    if split and FAMILIES[config.model_type].experts:
+    experts = FAMILIES[config.model_type].experts
+    if training.pipeline_parallel_degree > 1 and experts:
         raise UserError(
             f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
-            "--tensor_parallel_degree and --pipeline_parallel_degree out"
+            "--pipeline_parallel_degree out"
+        )
+    if training.tensor_parallel_degree > 1 and experts and not experts.tensor_parallel:
+        raise UserError(
+            f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
+            "--tensor_parallel_degree out"
         )

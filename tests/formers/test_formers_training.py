@@ -5,11 +5,13 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 import run_inputs
 from places import ROOT
 from run_inputs import losses
 from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from llm_npu.models.families import FAMILIES
 from llm_npu.training import checkpoint
@@ -171,26 +173,88 @@ def test_a_pipeline_evaluates_as_one_process_does(run_python, inputs, finished, 
     assert found[1] == pytest.approx(found[0], rel=2e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe", "deepseek_v3"])
-def test_experts_train_with_sharding(run_python, inputs, tmp_path, family):
-    """As in one process of the same micro batches: a router's loss is one of a micro batch."""
-    micro_batches = ("--max_steps", "3", "--eval_steps", "3", "--per_device_train_batch_size", "2")
-    found = []
-    for more in (("--gradient_accumulation_steps", "2"), ("--sharding", "stage2", "--nproc", "2")):
-        out = tmp_path / more[0]
-        done = run_python(SCRIPT, *inputs(family), "--no_bf16", *micro_batches, *more, "--output_dir", out)
+TP, SP = ("--tensor_parallel_degree", "2"), ("--sequence_parallel", "true")
+TWICE = ("--gradient_accumulation_steps", "2")
+SHARED = [
+    (2, "--sharding", "stage2"),
+    (2, *TP, *TWICE),
+    (2, *TP, *SP, *TWICE),
+    (4, *TP, "--sharding", "stage1"),
+    (4, *TP, *SP, "--sharding", "stage2"),
+]
+SHARE_EXPERTS = [
+    *(("qwen3_moe", *method) for method in SHARED),
+    *((family, *SHARED[0]) for family in ("ernie4_5_moe", "deepseek_v3")),
+]
+
+
+@pytest.fixture(scope="module")
+def micro_batched(run_python, inputs, tmp_path_factory):
+    """A function that trains a family for three steps of four rows, two in a micro batch: its folder."""
+
+    @functools.cache
+    def run(family: str, *method: str):
+        folder = tmp_path_factory.mktemp("micro_batched") / "out"
+        steps = ("--max_steps", "3", "--save_steps", "3", "--eval_steps", "3")
+        rows = ("--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2")
+        arguments = [*inputs(family), "--no_bf16", *steps, *rows, *method]
+        done = run_python(SCRIPT, *arguments, "--output_dir", folder)
         assert done.returncode == 0, done.stdout + done.stderr
-        found.append([losses(out)[0][step] for step in (1, 2, 3)])
-    assert found[1] == pytest.approx(found[0], rel=2e-5)
+        return folder
+
+    return run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["--tensor_parallel_degree", "--pipeline_parallel_degree"])
+@pytest.mark.parametrize("case", SHARE_EXPERTS, ids=lambda case: " ".join(map(str, case)))
+def test_ranks_share_a_model_with_experts(micro_batched, case):
+    """Loss and weights are those of one process with the same micro batches, of which routers have a loss."""
+    family, ranks, *flags = case
+    one, several = micro_batched(family, *TWICE), micro_batched(family, *flags, "--nproc", str(ranks))
+    expected, found = losses(one)[0], losses(several)[0]
+    assert found == pytest.approx(expected, rel=2e-5)
+    weights, wanted = (load_file(folder / "checkpoint-3/model.safetensors") for folder in (several, one))
+    assert weights.keys() == wanted.keys()
+    for name, values in wanted.items():  # each step moves a weight by about the learning rate
+        assert np.sqrt(np.square(weights[name] - values).mean()) < 0.01 * float(RUN["learning_rate"]), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_moe"])
+def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family):
+    """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
+    found = {}
+    run = [*inputs(family), "--no_bf16", "--save_steps", "2", "--max_steps", "4", "--eval_steps", "4"]
+    shared = (*TP, *SP, "--nproc", "2")
+    half = ("--resume_from_checkpoint", tmp_path / "whole/checkpoint-2")
+    for name, more in {"whole": shared, "same": (*shared, *half), "one": half}.items():
+        done = run_python(SCRIPT, *run, *more, "--output_dir", tmp_path / name)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found[name] = losses(tmp_path / name)[0]
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        whole, same = (tmp_path / each / "checkpoint-4" / name for each in ("whole", "same"))
+        assert whole.read_bytes() == same.read_bytes(), name
+    assert [found["one"][step] for step in (3, 4)] == pytest.approx(
+        [found["whole"][step] for step in (3, 4)], rel=2e-5
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["--pipeline_parallel_degree"])
 def test_experts_are_not_split(run_python, inputs, tmp_path, method):
     done = run_python(SCRIPT, *inputs("qwen3_moe"), method, "2", "--nproc", "2", "--output_dir", tmp_path)
     assert done.returncode == 2
-    assert "are not split over processes here; leave --tensor_parallel_degree" in done.stderr
+    assert f"are not split over processes here; leave {method} out" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_degree_must_divide_the_experts(run_python, inputs, tmp_path):
+    sizes = run_inputs.LLAMA | fields("qwen3_moe") | {"moe_intermediate_size": 63}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    shared = ("--model_name_or_path", tmp_path, *TP, "--nproc", "2", "--output_dir", tmp_path / "out")
+    done = run_python(SCRIPT, *inputs("llama"), *shared)
+    assert done.returncode == 2
+    assert "moe_intermediate_size 63, which is no multiple of it" in done.stderr
 
 
 @pytest.mark.slow

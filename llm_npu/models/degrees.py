@@ -23,4 +23,7 @@ def undivided(config):
     setattr(whole, names.TENSOR_PARALLEL, 1)
     setattr(whole, names.PIPELINE_PARALLEL, 1)
     whole.sequence_parallel = False
+    for name, value in names.UNDIVIDED.items():
+        if hasattr(whole, name):
+            setattr(whole, name, value)
     return whole

@@ -73,14 +73,14 @@ class Experts:
     """The fields of the configuration that describe the mixture of experts in every layer.
 
     ``number`` of experts, the inner ``size`` of one, and that of the ``shared`` expert of all tokens, if any.
-    ``tensor_parallel``: whether several processes may share the layers.
+    ``tensor_parallel``: what it divides, the ``size`` of every expert or their ``number``; None: refused.
     """
 
     number: str
     size: str = "intermediate_size"
     shared: str | None = None
     per_token: str = "num_experts_per_tok"
-    tensor_parallel: bool = False
+    tensor_parallel: Literal["size", "number"] | None = None
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
     """The whole shape and the patches of a parameter, which tensor parallelism may split."""
     shape = tuple(tensor.shape)
     degree, rank = tensor_parallel()
-    if degree == 1 or not getattr(tensor, "is_distributed", False):
+    if degree == 1 or not _is_split(name, tensor):
         return shape, [Patch((0,) * len(shape), (0,) * len(shape), shape)]
     axis = tensor.split_axis
     whole = (*shape[:axis], shape[axis] * degree, *shape[axis + 1 :])
@@ -259,6 +259,16 @@ def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
         ]
     offset = tuple(rank * size if dim == axis else 0 for dim, size in enumerate(shape))
     return whole, [Patch((0,) * len(shape), offset, shape)]
+
+
+def _is_split(name: str, tensor) -> bool:
+    """Whether tensor parallelism splits a parameter.
+
+    PaddleFormers also calls ERNIE's experts distributed, each of which is whole in one process, and biases
+    that are the same in all.
+    """
+    whole = getattr(tensor, "mp_moe", False) or name.endswith("e_score_correction_bias")
+    return getattr(tensor, "is_distributed", False) and not whole
 
 
 def _placed(name: str, tensor) -> tuple[Shape, list[Patch]]:

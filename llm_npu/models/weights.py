@@ -84,6 +84,8 @@ def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
             block.of(values)[...] = arrays[block.name][block.box]
         layout.assign(parameter, layout.as_dtype(values, parameter.dtype))
         unused -= whole.keys()
+    if getattr(model.config, "moe_world_size", 1) > 1:  # other processes have the other experts
+        unused = {name for name in unused if ".experts." not in name}
     if unused and model.base_model_prefix:  # a pipeline stage leaves most of the weights to the others
         raise UserError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
 

@@ -17,6 +17,7 @@ call from its tensors. The modules:
     attention_interface  PaddleFormers' attention functions and masks
     moe_blocks      PaddleFormers' sparse blocks
     experts         the feed-forward layers of a mixture of experts
+    spread_experts  the same, where tensor parallelism has spread the experts over processes
     report          each layer and operator, fused or not, and why not
     explain         the backend of each layer's operators before the first step
     batch           inputs without values, for explain

@@ -1,4 +1,4 @@
-"""Feed-forward layers, and the experts of PaddleNLP's mixtures on the tokens that chose them.
+"""Feed-forward layers, and the experts of mixtures on the tokens that chose them.
 
 T tokens, H hidden, E experts, K experts of a token.
 """
@@ -37,7 +37,8 @@ def mixture(experts, tokens, probs, indices):
     An expert without tokens gets a gradient of zeros.
 
     Args:
-        experts: E layers with a gate, an up and a down projection of any kind (LoRA, for one).
+        experts: E layers with a gate, an up and a down projection of any kind (LoRA, for one); None gives
+            zeros, for an expert of another process.
         tokens: [T, H].
         probs: [T, K].
         indices: [T, K] integers.
@@ -56,11 +57,15 @@ def mixture(experts, tokens, probs, indices):
         learns = True
     made = []
     for expert, part in zip(experts, paddle.split(rows, sizes)):  # noqa: B905 (to_static knows no strict)
-        if part.shape[0] == 0 and getattr(expert, "tensor_parallel", False):
+        if expert is None:
+            made.append(paddle.zeros_like(part))
+        elif part.shape[0] == 0 and getattr(expert, "tensor_parallel", False):
             # Its processes meet in collectives, which need a row; its gradient is zero.
             made.append(feed_forward(expert, paddle.zeros([1, part.shape[1]], part.dtype))[:0])
         elif learns or part.shape[0] > 0:
             made.append(feed_forward(expert, part))
+    if None in experts:
+        made = [each.astype(rows.dtype) for each in made]  # AMP computes products in another than zeros have
     return paddle_fused.moe_token_unpermute(paddle.concat(made), sorted_indices, probs)
 
 

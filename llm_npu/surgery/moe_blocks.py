@@ -15,7 +15,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp, Sca
 
 from paddle_fused import paddle_release
 
-from . import experts
+from . import experts, spread_experts
 from .registry import NotFused, Replacement
 from .sites import Site
 
@@ -40,8 +40,10 @@ def router_with_statistics(block, found: Site) -> Replacement | NotFused:
 
 def _refuses_ernie(block) -> str | None:
     config = block.config
-    if config.moe_world_size > 1:
+    if config.moe_world_size > 1 and not block.is_mp_moe:
         return f"tokens go to experts in other processes (moe_group, {config.moe_world_size})"
+    if config.tensor_model_parallel_size > 1 and not block.is_mp_moe:
+        return "each process of tensor parallelism has all experts (moe_group); accepted: moe_group mp"
     if min(config.moe_capacity) < block.gate.num_experts_tensor:
         return f"the gate drops tokens beyond an expert's capacity (moe_capacity {config.moe_capacity})"
     if block.group_experts or block.gate.use_multimodel_experts or block.all_to_all_dropout:
@@ -53,6 +55,8 @@ def _refuses(block) -> str | None:
     if getattr(block, "fd_fallback", False):
         return "its experts are one parameter, as FastDeploy reads them (fd_fallback)"
     for number, expert in enumerate(block.experts):
+        if expert is None:  # in another process
+            continue
         activation = type(expert.act_fn).__name__
         if activation != "Silu":
             return f"the activation of experts.{number} is {activation}, not silu"
@@ -83,11 +87,15 @@ def routed(block, tokens, indices, weights):
 def ernie4_5_moe(self, input, token_type_ids=None):
     """input [B, S, H] or [T, H] -> the same, the weights [T, K], the router's loss, and its logits.
 
-    The result is PaddleFormers', whose kernels for it are for CUDA.
+    The result is PaddleFormers', whose kernels for it are for CUDA. [T / processes, H] if sequence parallel;
+    the weights and the logits are those of all tokens.
     """
+    spread = self.config.moe_world_size > 1
+    sequence_parallel = spread and self.config.sequence_parallel
     tokens = input.reshape([-1, input.shape[-1]])
     logits, _, router_loss = self.gate(tokens, transform_weight=False)
     with paddle.amp.auto_cast(False):
+        logits = spread_experts.of_all_tokens(logits, sequence_parallel)
         scores = self.gate.act(logits)
         choice = scores.detach()
         if self.use_correction_bias:
@@ -101,10 +109,26 @@ def ernie4_5_moe(self, input, token_type_ids=None):
             # A model that is read from a file is cast as a whole, and the counts with it.
             usage = self.moe_statics.expert_usage
             usage[0] = usage[0] + counts.astype(usage.dtype)
-        router_loss = self.calc_router_loss_and_logging(
-            router_loss, logits, scores, None, None, weights, counts, None, None
-        )
-    out = routed(self, tokens, indices, weights)
+        router_loss = router_loss + _loss_of_ernies_router(self, counts, logits, scores, sequence_parallel)
+    if spread:
+        out = spread_experts.mixture(self, tokens, weights, indices, sequence_parallel).astype(tokens.dtype)
+    else:
+        out = routed(self, tokens, indices, weights)
     if self.shared_experts is not None:
         out = out + self.shared_experts(tokens)
     return out.reshape(input.shape), weights, router_loss, (logits, scores)
+
+
+def _loss_of_ernies_router(block, counts, logits, scores, sequence_parallel: bool):
+    """PaddleFormers' losses of one process, from all tokens' logits and scores [T, E]."""
+    gate = block.gate
+    loss = block._calc_router_loss(
+        counts, logits, scores, gate.num_experts_tensor, block.group_experts, block.layer_idx
+    )
+    if sequence_parallel and gate.config.moe_orthogonal_loss_lambda:
+        # Processes have parts of the gradient of the gate's weight, which the trainer sums. This loss depends
+        # on the weight alone, so each would have the whole.
+        whole = gate.moe_orthogonal_loss_lambda[0] * gate._cal_orthogonal_loss(0, block.group_experts)
+        others = 1 - 1 / block.config.moe_world_size
+        loss = loss - others * (whole - whole.detach())
+    return loss

@@ -183,8 +183,8 @@ SHARED = [
     (4, *TP, *SP, "--sharding", "stage2"),
 ]
 SHARE_EXPERTS = [
-    *(("qwen3_moe", *method) for method in SHARED),
-    *((family, *SHARED[0]) for family in ("ernie4_5_moe", "deepseek_v3")),
+    *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe") for method in SHARED),
+    ("deepseek_v3", *SHARED[0]),
 ]
 
 
@@ -220,7 +220,7 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3_moe"])
+@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe"])
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
     found = {}
@@ -248,13 +248,17 @@ def test_experts_are_not_split(run_python, inputs, tmp_path, method):
 
 
 @pytest.mark.slow
-def test_a_degree_must_divide_the_experts(run_python, inputs, tmp_path):
-    sizes = run_inputs.LLAMA | fields("qwen3_moe") | {"moe_intermediate_size": 63}
+@pytest.mark.parametrize(
+    ("family", "field", "size"),
+    [("qwen3_moe", "moe_intermediate_size", 63), ("ernie4_5_moe", "moe_num_experts", 3)],
+)
+def test_a_degree_must_divide_the_experts(run_python, inputs, tmp_path, family, field, size):
+    sizes = run_inputs.LLAMA | fields(family) | {field: size}
     (tmp_path / "config.json").write_text(json.dumps(sizes))
     shared = ("--model_name_or_path", tmp_path, *TP, "--nproc", "2", "--output_dir", tmp_path / "out")
     done = run_python(SCRIPT, *inputs("llama"), *shared)
     assert done.returncode == 2
-    assert "moe_intermediate_size 63, which is no multiple of it" in done.stderr
+    assert f"{field} {size}, which is no multiple of it" in done.stderr
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 TITLE = "PaddleFormers"
 # Fields of a model's configuration.
 TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_model_parallel_size", "pipeline_model_parallel_size"
+UNDIVIDED = {"moe_group": "dummy"}  # further fields of a model that one process has as a whole
 LENGTH = "max_sequence_length"  # of the rows of a batch
 # Those that are no part of a config.json.
 UNSAVED: tuple[str, ...] = (

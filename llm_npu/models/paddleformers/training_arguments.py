@@ -50,3 +50,5 @@ def copy_to(config, arguments: TrainingArguments) -> None:
     for attributes in DECIDED:
         for name, _, default, _ in getattr(LlmMetaConfig, attributes):
             setattr(config, name, getattr(arguments, name, default))
+    if hasattr(config, "moe_group"):
+        config.moe_group = "mp"  # tensor parallelism spreads the experts

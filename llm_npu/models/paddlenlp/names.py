@@ -7,6 +7,7 @@ from collections.abc import Mapping
 TITLE = "PaddleNLP"
 # Fields of a model's configuration.
 TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_parallel_degree", "pipeline_parallel_degree"
+UNDIVIDED: dict[str, object] = {}  # further fields of a model that one process has as a whole
 LENGTH = "seq_length"  # of the rows of a batch
 # Those that are no part of a config.json.
 UNSAVED: tuple[str, ...] = ()

@@ -65,7 +65,6 @@ def test_a_configuration_is_read_from_its_own_file(name, tmp_path):
     read = model_config(str(tmp_path))
     assert type(read) is type(config)
     fields = {*stock_config.SHARED_FIELDS, *FAMILIES[config.model_type].defaults, *PRESETS[name]}
-    fields -= {"moe_group"}  # of processes: PaddleFormers does not write it
     assert {field: getattr(read, field) for field in fields} == {
         field: getattr(config, field) for field in fields
     }

@@ -26,7 +26,7 @@ FAMILY = Family(
         "moe_k": 2,
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("moe_num_experts", "moe_intermediate_size", per_token="moe_k"),
+    experts=Experts("moe_num_experts", "moe_intermediate_size", per_token="moe_k", tensor_parallel="number"),
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={
@@ -38,7 +38,6 @@ FAMILY = Family(
             "moe_intermediate_size": 128,
             "moe_num_experts": 8,
             "moe_num_shared_experts": 1,
-            "moe_group": "dummy",
             "num_nextn_predict_layers": 0,
         },
     },

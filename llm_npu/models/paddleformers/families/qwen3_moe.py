@@ -25,7 +25,7 @@ FAMILY = Family(
         "num_experts_per_tok": 8,
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("num_experts", "moe_intermediate_size", tensor_parallel=True),
+    experts=Experts("num_experts", "moe_intermediate_size", tensor_parallel="size"),
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={

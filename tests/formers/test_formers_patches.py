@@ -79,6 +79,18 @@ def padding():
     assert paddle.allclose(*found, atol=1e-5), "padding is seen"
 
 
+def eager_stages():
+    from paddleformers.nn.attention.interface import ALL_ATTENTION_FUNCTIONS
+
+    layer, x = paddle.nn.Layer(), paddle.randn([1, 2, 3, 4])
+    out = [ALL_ATTENTION_FUNCTIONS[name](layer, x, x, x, scaling=0.5)[0] for name in ("eager", "sdpa")]
+    assert float((out[0] - out[1]).abs().max()) < 1e-6, "later tokens are seen"
+    # A single query sees all keys, and so does every query of a layer that is not causal.
+    for query, layer.is_causal in ((x[:, :, :1], True), (x, False)):
+        weights = ALL_ATTENTION_FUNCTIONS["eager"](layer, query, x, x, scaling=0.5)[1]
+        assert (weights > 0).all()
+
+
 def sliding_rows():
     from paddleformers.transformers import masking_utils
 
@@ -125,7 +137,7 @@ first = failures(**IMPORTS)
 gpu_packages.supply_paddlefleet_ops()
 gpu_packages.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
-others |= dict(padding=padding, sliding_rows=sliding_rows, stages=stages)
+others |= dict(eager_stages=eager_stages, padding=padding, sliding_rows=sliding_rows, stages=stages)
 first |= failures(**others)
 patches.apply()
 print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
@@ -138,6 +150,7 @@ SYMPTOMS = {
     "masks": "isn't consistent, the first tensor is bool, but 1th tensor is int32",
     "gate": "data we are trying to retrieve (float32) does not match the type of data",
     "plain_classes": "with paddlefleet, which is not installed",
+    "eager_stages": "later tokens are seen",
     "padding": "padding is seen",
     "sliding_rows": "10 elements are written one by one",
     "stages": "weight_idxs' length should be greater than 0",

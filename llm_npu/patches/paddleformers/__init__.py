@@ -26,6 +26,7 @@ def apply() -> None:
     norm.supply_rms_norm()
     experts.supply_router_losses()
     masks.fix_npu_masks()
+    masks.fix_eager_attention_in_stages()
     masks.fix_flashmask_padding()
     masks.fix_sliding_window_rows()
     experts.fix_qwen3_moe_gate_dtype()

@@ -45,6 +45,30 @@ def fix_flashmask_padding() -> None:
 
 
 @functools.cache
+def fix_eager_attention_in_stages() -> None:
+    """PaddleFormers 1.1 and 1.2: in pipeline stages the attention "eager" sees the tokens after its own.
+
+    Models make a causal mask for it, and stages have no model. Given no mask, "sdpa" and "flashmask" are
+    causal, and ``eager_attention_forward`` hides nothing. With the patch it follows the rule of "sdpa".
+    """
+    from paddleformers.nn.attention.interface import AttentionInterface
+
+    stock = AttentionInterface()["eager"]
+
+    @functools.wraps(stock)
+    def attention(module, query, key, value, attention_mask=None, **named):
+        lengths = query.shape[2], key.shape[2]
+        given = attention_mask, named.get("attn_mask_startend_row_indices"), named.get("is_causal")
+        nothing = all(each is None for each in given)
+        if nothing and lengths[0] > 1 and getattr(module, "is_causal", True):
+            hidden = paddle.full([1, 1, *lengths], paddle.finfo(query.dtype).min, query.dtype)
+            attention_mask = paddle.triu(hidden, diagonal=lengths[1] - lengths[0] + 1)
+        return stock(module, query, key, value, attention_mask=attention_mask, **named)
+
+    AttentionInterface.register("eager", attention)
+
+
+@functools.cache
 def fix_sliding_window_rows() -> None:
     """PaddleFormers 1.1 and 1.2: layers with a sliding window change their row indices one by one.
 

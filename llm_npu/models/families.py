@@ -34,12 +34,13 @@ def new_model(config):
     """The library's model of ``config`` (``LlamaConfig``, ...) with random weights. Imports the library.
 
     An embedding may be zero, without a gradient, for the padding token, which may be the end-of-text token:
-    while the model is made, the configuration names none. UserError for a model that this machine cannot
-    hold.
+    while the model is made, the configuration names none. Some models set ``initializer_range``, which stays
+    as it was. UserError for a model that this machine cannot hold.
     """
     checks.check_memory(FAMILIES[config.model_type], config)
-    padding, config.pad_token_id = config.pad_token_id, None
+    padding, deviation = config.pad_token_id, config.initializer_range
+    config.pad_token_id = None
     model = model_class(config.model_type, degrees.pipeline_parallel(config) > 1)(config)
-    config.pad_token_id = padding
+    config.pad_token_id, config.initializer_range = padding, deviation
     library.initial_weights.draw(model)
     return model

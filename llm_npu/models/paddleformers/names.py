@@ -11,6 +11,7 @@ LENGTH = "max_sequence_length"  # of the rows of a batch
 UNSAVED: tuple[str, ...] = (
     *(TENSOR_PARALLEL, PIPELINE_PARALLEL, LENGTH, "rope_parameters", "use_cache", "use_fast_layer_norm"),
     *("fuse_attention_qkv", "fuse_attention_ffn", "use_flash_attention"),
+    *("moe_group_origin", "moe_rank", "moe_world_size"),  # of the process, set by pipeline stages
 )
 # Matrices whose parameters have the layout of the Hugging Face files; all others are transposed.
 UNTRANSPOSED = ("embed_tokens.weight", "lm_head.weight")

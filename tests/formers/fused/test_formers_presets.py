@@ -5,7 +5,7 @@ import math
 import paddle
 import pytest
 
-from llm_npu.models import stock_config
+from llm_npu.models import families, stock_config
 from llm_npu.models.paddleformers.families import FAMILIES, config_class, model_class
 from llm_npu.models.presets import PRESETS, model_config
 from llm_npu.surgery import apply_fused_kernels
@@ -68,6 +68,15 @@ def test_a_configuration_is_read_from_its_own_file(name, tmp_path):
     assert {field: getattr(read, field) for field in fields} == {
         field: getattr(config, field) for field in fields
     }
+
+
+def test_a_new_model_has_the_deviation_of_its_configuration(on_cpu):
+    """ERNIE's models, and the stages of every family, set another one in the configuration."""
+    sizes = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 64, "num_hidden_layers": 1}
+    config = config_class("ernie4_5")(**sizes, num_attention_heads=4, head_dim=64, initializer_range=0.01)
+    model = families.new_model(config)
+    assert model.config.initializer_range == 0.01
+    assert float(model.model.embed_tokens.weight.std()) == pytest.approx(0.01, rel=0.05)
 
 
 def test_experts_with_statistics_run_in_the_dtype_of_their_file(on_npu):

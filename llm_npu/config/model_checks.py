@@ -116,11 +116,6 @@ def _check_lora_and_experts(run: RunConfig, config) -> None:
             "but --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
         )
     experts = FAMILIES[config.model_type].experts
-    if training.pipeline_parallel_degree > 1 and experts:
-        raise UserError(
-            f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
-            "--pipeline_parallel_degree out"
-        )
     if training.tensor_parallel_degree > 1 and experts and not experts.tensor_parallel:
         raise UserError(
             f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "

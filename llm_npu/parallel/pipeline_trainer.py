@@ -45,10 +45,10 @@ def mean_over_rows(model) -> None:
 
 def _by_rows(criterion: Callable) -> Callable:
     def loss(logits, labels):
-        share = (labels != -100).any(axis=-1).astype("float32").mean()
-        mean = criterion(logits, labels)
-        # Of no labels at all, PaddleNLP's criterion makes 0 and PaddleFormers' NaN.
-        return paddle.where(share > 0, mean * share, paddle.zeros_like(mean))
+        counted = (labels != -100).any(axis=-1)
+        # Of no labels at all, PaddleFormers' criterion makes NaN, and its gradient would stay NaN times 0.
+        some = paddle.where(counted.any(), labels, paddle.zeros_like(labels))
+        return criterion(logits, some) * counted.astype("float32").mean()
 
     return loss
 

@@ -4,78 +4,29 @@ import functools
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
+import paddle
 import pytest
 import run_inputs
+from paddleformers.nn.pp_model import CriterionLayerPipe
 from places import ROOT
 from run_inputs import losses
 from safetensors import safe_open
 from safetensors.numpy import load_file
+from small_runs import MORE, RUN, SCRIPT, STEPS, fields
 
-from llm_npu.models.families import FAMILIES
+from llm_npu.models.families import config_class
+from llm_npu.parallel.pipeline_trainer import mean_over_rows
 from llm_npu.training import checkpoint
 
-SCRIPT = ROOT / "scripts/run_llama_npu.py"
-STEPS = 12
-SIZES = {"hidden_size": 256, "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2}
-# Families beside the dense ones: fields of their smallest models.
-MORE = {
-    "qwen3": {"head_dim": 64},
-    "qwen3_moe": {"head_dim": 64, "moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2},
-    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64},
-}
 TRAINED = [
     "llama",
     "qwen3",
     *(pytest.param(f, marks=pytest.mark.slow) for f in ("qwen2", "ernie4_5", *MORE) if f != "qwen3"),
 ]
-RUN = {
-    "split": "50,50,0",
-    "max_seq_length": 32,
-    "max_steps": STEPS,
-    "per_device_train_batch_size": 4,
-    "logging_steps": 1,
-    "save_steps": 6,
-    "eval_steps": STEPS,
-    "max_evaluate_steps": 2,
-    "learning_rate": "5e-3",
-}
-SOURCES = ("bisect.py", "copy.py", "heapq.py", "random.py")
 by_default = pytest.mark.default_run(every=True)
-
-
-def fields(family: str) -> dict[str, object]:
-    """Of the smallest model."""
-    tiny = FAMILIES[family].presets[FAMILIES[family].tiny]
-    kept = {name: value for name, value in tiny.items() if name not in run_inputs.LLAMA}
-    return {**kept, **SIZES, **MORE.get(family, {}), "model_type": family}
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory):
-    """A function: the arguments of a run of a very small model of a family on a little text."""
-
-    @functools.cache
-    def of(family: str) -> list[str]:
-        folder = tmp_path_factory.mktemp(family)
-        return run_inputs.words(run_inputs.inputs(folder, SOURCES, **fields(family)) | RUN)
-
-    return of
-
-
-@pytest.fixture(scope="module")
-def finished(run_python, inputs, tmp_path_factory):
-    """A function that runs a family to its end with more arguments, once: the process and its folder."""
-
-    @functools.cache
-    def run(family: str, *more: str):
-        folder = tmp_path_factory.mktemp("finished") / "out"
-        done = run_python(SCRIPT, *inputs(family), *more, "--output_dir", folder)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done, folder
-
-    return run
 
 
 @by_default
@@ -174,7 +125,7 @@ def test_a_pipeline_evaluates_as_one_process_does(run_python, inputs, finished, 
 
 
 TP, SP = ("--tensor_parallel_degree", "2"), ("--sequence_parallel", "true")
-TWICE = ("--gradient_accumulation_steps", "2")
+PP, TWICE = ("--pipeline_parallel_degree", "2"), ("--gradient_accumulation_steps", "2")
 SHARED = [
     (2, "--sharding", "stage2"),
     (2, *TP, *TWICE),
@@ -182,27 +133,12 @@ SHARED = [
     (4, *TP, "--sharding", "stage1"),
     (4, *TP, *SP, "--sharding", "stage2"),
 ]
+STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *PP, *TWICE)]
 SHARE_EXPERTS = [
     *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe") for method in SHARED),
+    *(("qwen3_moe", *method) for method in STAGES),
     ("deepseek_v3", *SHARED[0]),
 ]
-
-
-@pytest.fixture(scope="module")
-def micro_batched(run_python, inputs, tmp_path_factory):
-    """A function that trains a family for three steps of four rows, two in a micro batch: its folder."""
-
-    @functools.cache
-    def run(family: str, *method: str):
-        folder = tmp_path_factory.mktemp("micro_batched") / "out"
-        steps = ("--max_steps", "3", "--save_steps", "3", "--eval_steps", "3")
-        rows = ("--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2")
-        arguments = [*inputs(family), "--no_bf16", *steps, *rows, *method]
-        done = run_python(SCRIPT, *arguments, "--output_dir", folder)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return folder
-
-    return run
 
 
 @pytest.mark.slow
@@ -217,15 +153,21 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
     assert weights.keys() == wanted.keys()
     for name, values in wanted.items():  # each step moves a weight by about the learning rate
         assert np.sqrt(np.square(weights[name] - values).mean()) < 0.01 * float(RUN["learning_rate"]), name
+    config, same = ((folder / "checkpoint-3/config.json").read_text() for folder in (several, one))
+    assert config == same
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe"])
-def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family):
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [("qwen3_moe", (*TP, *SP)), ("ernie4_5_moe", (*TP, *SP)), ("qwen3_moe", PP)],
+)
+def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
     found = {}
-    run = [*inputs(family), "--no_bf16", "--save_steps", "2", "--max_steps", "4", "--eval_steps", "4"]
-    shared = (*TP, *SP, "--nproc", "2")
+    steps = ("--save_steps", "2", "--max_steps", "4", "--eval_steps", "4")
+    run = [*inputs(family), "--no_bf16", *TWICE, *steps]
+    shared = (*method, "--nproc", "2")
     half = ("--resume_from_checkpoint", tmp_path / "whole/checkpoint-2")
     for name, more in {"whole": shared, "same": (*shared, *half), "one": half}.items():
         done = run_python(SCRIPT, *run, *more, "--output_dir", tmp_path / name)
@@ -240,11 +182,40 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["--pipeline_parallel_degree"])
-def test_experts_are_not_split(run_python, inputs, tmp_path, method):
-    done = run_python(SCRIPT, *inputs("qwen3_moe"), method, "2", "--nproc", "2", "--output_dir", tmp_path)
+@pytest.mark.parametrize("family", ["ernie4_5_moe", "deepseek_v3"])
+def test_experts_are_not_cut_into_stages(run_python, inputs, tmp_path, family):
+    done = run_python(SCRIPT, *inputs(family), *PP, "--nproc", "2", "--output_dir", tmp_path)
     assert done.returncode == 2
-    assert f"are not split over processes here; leave {method} out" in done.stderr
+    assert "is cut into stages here; leave it out" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_stages_without_fused_operators_compute_the_same(micro_batched, family):
+    stages = (*PP, *TWICE, "--nproc", "2")
+    unfused = ("--disable_fused_options", "true")
+    fused, plain = (losses(micro_batched(family, *stages, *more)) for more in ((), unfused))
+    for one, other in zip(fused, plain, strict=True):
+        assert other == pytest.approx(one, rel=2e-5)
+
+
+def test_a_micro_batch_without_labels_has_no_gradient():
+    """The criterion divides by the number of its labels."""
+    computed = []
+
+    def criterion(logits, labels):
+        computed.append(CriterionLayerPipe(config_class("llama")(vocab_size=8))(logits, labels))
+        return computed[-1]
+
+    model = SimpleNamespace(_loss_fn=[criterion])
+    mean_over_rows(model)
+    logits = paddle.randn([2, 3, 8])
+    logits.stop_gradient = False
+    nothing, half = [[-100] * 3] * 2, [[1, 2, 3], [-100] * 3]
+    loss = model._loss_fn[0](logits, paddle.to_tensor(nothing))
+    loss.backward()
+    assert float(loss) == 0 and (logits.grad == 0).all() and paddle.isfinite(computed[0])
+    assert float(model._loss_fn[0](logits, paddle.to_tensor(half))) == pytest.approx(float(computed[1]) / 2)
 
 
 @pytest.mark.slow

@@ -73,7 +73,8 @@ def test_a_configuration_is_read_from_its_own_file(name, tmp_path):
 def test_a_new_model_has_the_deviation_of_its_configuration(on_cpu):
     """ERNIE's models, and the stages of every family, set another one in the configuration."""
     sizes = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 64, "num_hidden_layers": 1}
-    config = config_class("ernie4_5")(**sizes, num_attention_heads=4, head_dim=64, initializer_range=0.01)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64}
+    config = config_class("ernie4_5")(**sizes, **heads, initializer_range=0.01)
     model = families.new_model(config)
     assert model.config.initializer_range == 0.01
     assert float(model.model.embed_tokens.weight.std()) == pytest.approx(0.01, rel=0.05)

@@ -47,8 +47,8 @@ def _check_tensor_parallel(run: RunConfig, config) -> None:
         return
     experts = FAMILIES[config.model_type].experts
     split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
-    if experts and experts.tensor_parallel:
-        split += [experts.size, getattr(experts, experts.tensor_parallel)]
+    if experts:
+        split += [experts.size, *([experts.number] if experts.tensor_parallel == "number" else [])]
     for field in dict.fromkeys(split):
         size = getattr(config, field)
         if size % degree:

@@ -73,7 +73,8 @@ class Experts:
     """The fields of the configuration that describe the mixture of experts in every layer.
 
     ``number`` of experts, the inner ``size`` of one, and that of the ``shared`` expert of all tokens, if any.
-    ``tensor_parallel``: what it divides, the ``size`` of every expert or their ``number``; None: refused.
+    ``tensor_parallel``: what it divides, the ``size`` of every expert, their ``number``, or nothing, so that
+    every process has all experts; None: it is refused.
     ``in_stages``: whether a pipeline may have them.
     """
 
@@ -81,7 +82,7 @@ class Experts:
     size: str = "intermediate_size"
     shared: str | None = None
     per_token: str = "num_experts_per_tok"
-    tensor_parallel: Literal["size", "number"] | None = None
+    tensor_parallel: Literal["size", "number", "nothing"] | None = None
     in_stages: bool = False
 
 

@@ -135,9 +135,8 @@ SHARED = [
 ]
 STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *PP, *TWICE)]
 SHARE_EXPERTS = [
-    *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe") for method in SHARED),
+    *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for method in SHARED),
     *(("qwen3_moe", *method) for method in STAGES),
-    ("deepseek_v3", *SHARED[0]),
 ]
 
 
@@ -160,7 +159,7 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("qwen3_moe", (*TP, *SP)), ("ernie4_5_moe", (*TP, *SP)), ("qwen3_moe", PP)],
+    [*((f, (*TP, *SP)) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")), ("qwen3_moe", PP)],
 )
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""

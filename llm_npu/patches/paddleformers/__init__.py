@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import experts, gpu_packages, masks, norm, pipeline, tensor_parallel
+from . import deepseek, experts, gpu_packages, masks, norm, pipeline, tensor_parallel
 
 VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
 
@@ -33,3 +33,6 @@ def apply() -> None:
     pipeline.fix_ernie_stages()
     tensor_parallel.fix_norms_of_heads()
     tensor_parallel.fix_qwen3_moe_last_norm()
+    deepseek.fix_heads()
+    deepseek.fix_rotated_key()
+    deepseek.fix_routers_and_experts()

@@ -2,7 +2,7 @@
 
 python tensor_parallel_program.py FOLDER FAMILY parallel|sequence [PATCH]
 
-PATCH: a patch of llm_npu.patches.paddleformers.tensor_parallel that is left out.
+PATCH: a patch of llm_npu.patches.paddleformers, of tensor_parallel or deepseek, that is left out.
 """
 
 import sys
@@ -28,11 +28,11 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
 
     import paddle_fused
     from llm_npu.models import layout, weights
-    from llm_npu.patches.paddleformers import tensor_parallel
+    from llm_npu.patches.paddleformers import deepseek, tensor_parallel
     from llm_npu.surgery import apply_fused_kernels
 
     if left_out:
-        setattr(tensor_parallel, left_out, lambda: None)
+        setattr(deepseek if hasattr(deepseek, left_out) else tensor_parallel, left_out, lambda: None)
     family = {**BY_NAME, "many experts": Family("many experts", "qwen3_moe", MANY_EXPERTS)}[name]
     split = {
         "tensor_model_parallel_size": 2,
@@ -62,16 +62,21 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
     whole = alone()
     stock = weights.to_stock(whole)
 
+    def blocks_of(model, trained):
+        """(name, shape, blocks) of each parameter that this rank has."""
+        for key, parameter in layout.parameters(model).items():
+            if key in trained:  # no buffer
+                yield key, *layout.blocks(key, parameter, model.config)
+
     def part(model, of_whole: dict) -> dict:
         """This rank's part of the results of the whole model."""
         arrays = {}
-        for key, parameter in layout.parameters(whole).items():
-            for block in layout.blocks(key, parameter, whole.config)[1]:
+        for key, _, blocks in blocks_of(whole, of_whole):
+            for block in blocks:
                 array = arrays.setdefault(block.name, np.empty(block.shape))
                 array[block.box] = block.of(of_whole[key])
         found = {"loss": of_whole["loss"]}
-        for key, parameter in layout.parameters(model).items():
-            shape, blocks = layout.blocks(key, parameter, model.config)
+        for key, shape, blocks in blocks_of(model, of_whole):
             found[key] = np.empty(shape)
             for block in blocks:
                 block.of(found[key])[...] = arrays[block.name][block.box]

@@ -40,7 +40,7 @@ FAMILY = Family(
         "v_head_dim": 128,
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("n_routed_experts", "moe_intermediate_size"),
+    experts=Experts("n_routed_experts", "moe_intermediate_size", tensor_parallel="nothing"),
     presets={
         "deepseek-v3-tiny": TINY_SIZES
         | {

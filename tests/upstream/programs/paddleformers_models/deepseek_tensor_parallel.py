@@ -10,7 +10,7 @@ Each rank has ``num_local_heads`` heads, and this branch reshapes to ``num_heads
 :should print:
     [1, 3, 32]
 :change: ``num_local_heads`` in lines 705 and 706, as in the other branch.
-:workaround: none
+:workaround: llm_npu.patches.paddleformers.deepseek.fix_heads
 """
 
 import sys

@@ -30,13 +30,13 @@ def _sums_norms_of_heads(build):
         build(self, *arguments, **named)
         if self.tensor_parallel and not self.config.sequence_parallel:
             for norm in (self.q_norm, self.k_norm):
-                norm.weight.register_hook(summed)
+                norm.weight.register_hook(_summed)
 
     return __init__
 
 
 @paddle.no_grad()
-def summed(gradient):
+def _summed(gradient):
     """The sum of the gradients of the processes that share a layer."""
     total = gradient.clone()
     dist.all_reduce(total, group=fleet.get_hybrid_communicate_group().get_model_parallel_group())

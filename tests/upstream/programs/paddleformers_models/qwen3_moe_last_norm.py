@@ -8,9 +8,9 @@ its gradients.
 :at:
     paddleformers/transformers/qwen3_moe/modeling.py:972 `self.norm = GeneralNorm.create(`
 :prints:
-    the last norm is marked: False
+    processes that mark the last norm: 0
 :should print:
-    the last norm is marked: True
+    processes that mark the last norm: 2
 :change: ``input_is_parallel=config.sequence_parallel``, as in qwen3/modeling.py:540.
 :workaround: llm_npu.patches.paddleformers.tensor_parallel.fix_qwen3_moe_last_norm
 """
@@ -18,6 +18,8 @@ its gradients.
 import sys
 import types
 
+import paddle
+import paddle.distributed as dist
 from paddle.distributed import fleet
 from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_parallel_parameter
 
@@ -34,9 +36,12 @@ from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeModel  # noqa:
 strategy = fleet.DistributedStrategy()
 strategy.hybrid_configs = {"mp_degree": 2}
 fleet.init(is_collective=True, strategy=strategy)
+paddle.set_device("npu")
 sizes = {"hidden_size": 16, "vocab_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 experts = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
 config = Qwen3MoeConfig(**sizes, **experts, num_key_value_heads=2, head_dim=8, intermediate_size=8)
 config.tensor_model_parallel_size, config.sequence_parallel = 2, True
 model = Qwen3MoeModel(config)
-print("the last norm is marked:", is_sequence_parallel_parameter(model.norm.weight))
+count = paddle.to_tensor(float(is_sequence_parallel_parameter(model.norm.weight)))
+dist.all_reduce(count)
+print("processes that mark the last norm:", int(count))

@@ -93,7 +93,7 @@ class Family:
     Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
     ``layers``: the classes that the surgery changes, {operator: {class: Way}}.
 
-    Fields: ``defaults``, the library's for fields that a config.json omits; the planner reads no others.
+    Fields: ``defaults``, of fields that a config.json omits, as in transformers; the planner reads no others.
     ``unsupported_fields``: fields of transformers that the library ignores, so they must be empty.
     ``rope_scalings``: the supported kinds of ``rope_scaling``, and the library's ``rope_scaling_type`` for
     each (None: it reads ``rope_scaling`` itself). ``required_by_transformers``: fields of a config.json that

@@ -1,13 +1,15 @@
 """The presets of PaddleFormers' families: as many parameters as published, and tiny ones that are fused."""
 
+import json
 import math
 
 import paddle
 import pytest
 
-from llm_npu.models import families, stock_config
+from llm_npu.models import families, stock_config, weights
 from llm_npu.models.paddleformers.families import FAMILIES, config_class, model_class
 from llm_npu.models.presets import PRESETS, model_config
+from llm_npu.models.pretrained import load_model
 from llm_npu.surgery import apply_fused_kernels
 
 # Millions of parameters: Qwen3, arXiv 2505.09388; the model cards of ERNIE-4.5-0.3B; DeepSeek-V3, arXiv
@@ -34,7 +36,7 @@ def family_of(preset):
 
 def parameters(family, preset, layers):
     """Those of a model with as many ``layers``, which are never allocated."""
-    fields = {**family.presets[preset], "num_hidden_layers": layers}
+    fields = {**family.defaults, **family.presets[preset], "num_hidden_layers": layers}
     with paddle.LazyGuard():
         model = model_class(family.model_type)(config_class(family.model_type)(**fields))
     return sum(math.prod(each.shape) for each in {id(each): each for each in model.parameters()}.values())
@@ -78,6 +80,19 @@ def test_a_new_model_has_the_deviation_of_its_configuration(on_cpu):
     model = families.new_model(config)
     assert model.config.initializer_range == 0.01
     assert float(model.model.embed_tokens.weight.std()) == pytest.approx(0.01, rel=0.05)
+
+
+def test_a_head_is_not_lost_where_the_configuration_says_nothing_about_it(tmp_path, on_cpu):
+    """transformers takes such a Llama for one with a head of its own; PaddleFormers itself does not."""
+    fields = {"model_type": "llama", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8}
+    fields |= {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(fields | {"tie_word_embeddings": False}))
+    model = model_class("llama")(model_config(str(tmp_path)))
+    weights.save(model, tmp_path)
+    file.write_text(json.dumps(fields))
+    ids = paddle.to_tensor([[3, 4, 5]])
+    assert (load_model(tmp_path)(input_ids=ids)[0] == model(input_ids=ids)[0]).all()
 
 
 def test_experts_with_statistics_run_in_the_dtype_of_their_file(on_npu):

@@ -75,7 +75,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--max_new_tokens", type=_positive, default=32)
     parser.add_argument("--decode", choices=DECODES, default="greedy")
     parser.add_argument(
-        "--unfused", action="store_true", help="PaddleNLP's own layers, without fused operators"
+        "--unfused", action="store_true", help=f"the layers of {library.names.TITLE}, without fused operators"
     )
     parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
     for name, kind, strategy in OPTIONS:
@@ -91,7 +91,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-# Options of PaddleNLP's generate: name, type, and the --decode that reads it.
+# Options of the library's generate: name, type, and the --decode that reads it.
 OPTIONS = (
     ("top_k", int, "sampling"),
     ("top_p", float, "sampling"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES, titles_of
+from llm_npu.models.library import names
 
 from . import no_effect
 from .flag import NoEffect, flag
@@ -73,7 +74,7 @@ class ModelArguments:
         no_effect=no_effect.GPT,
     )
     finetuning_type: str = flag(
-        "full", "full trains all weights; lora trains PaddleNLP's LoRA.", choices=("full", "lora")
+        "full", f"full trains all weights; lora trains the LoRA of {names.TITLE}.", choices=("full", "lora")
     )
     lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=no_effect.NOT_LORA)
     lora_alpha: int | None = flag(
@@ -177,25 +178,28 @@ def default_padding(packing: str) -> str:
 class FusedArguments:
     """Which fused operators ``llm_npu.surgery`` puts into the model.
 
-    PaddleNLP has switches of the same names for its own fused paths; those stay off, whatever is given here.
+    The libraries have switches of the same names for their own fused paths; those stay off, whatever is given
+    here.
     """
 
-    disable_fused_options: bool = flag(False, "Keep PaddleNLP's layers; the switches below have no effect.")
+    disable_fused_options: bool = flag(
+        False, f"Keep the layers of {names.TITLE}; the switches below have no effect."
+    )
     use_npu_fusion_attention: bool = flag(
         True,
-        "Attention by paddle_fused.flash_attention. PaddleNLP's own path stays off.",
+        f"Attention by paddle_fused.flash_attention. The path of {names.TITLE} stays off.",
         no_effect=no_effect.NOT_FUSED,
         aliases=("use_flash_attention",),
     )
     use_fused_rms_norm: bool = flag(
         True,
-        "RMSNorm by paddle_fused.rms_norm. PaddleNLP's own path stays off.",
+        f"RMSNorm by paddle_fused.rms_norm. The path of {names.TITLE} stays off.",
         no_effect=no_effect.NOT_FUSED,
     )
     use_fused_rope: bool = flag(
         True,
         "Rotary embedding by paddle_fused.apply_rotary, with positions and a key/value cache. "
-        "PaddleNLP's own path stays off.",
+        f"The path of {names.TITLE} stays off.",
         no_effect=no_effect.NOT_FUSED,
     )
     use_fused_swiglu: bool = flag(

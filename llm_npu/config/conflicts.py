@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 from argparse import Namespace
 
 from llm_npu.core import peak_flops
 from llm_npu.core.errors import UserError
-from llm_npu.models import library
+from llm_npu.models import other_library
+from llm_npu.models.library import names
 from paddle_fused import paddle_release
 
 from .arguments import FusedArguments
@@ -31,13 +33,9 @@ DEGREES = (
     "sharding_degree",
     "sharding_parallel_degree",
 )
-# {flag: what to give with PaddleFormers}.
-ONLY_PADDLENLP = {
-    "enable_auto_parallel": "give --tensor_parallel_degree, --pipeline_parallel_degree or --sharding",
-    "to_static": "leave it out",
-    "overlap": "leave it out",
-}
-TRACKERS = ("visualdl", "tensorboard", "wandb", "autonlp")  # PaddleNLP's
+# Trackers of both libraries, and those of one: {name: the package that it needs}.
+TRACKERS = {"visualdl": "visualdl", "tensorboard": "tensorboardX", "wandb": "wandb", "autonlp": "ray"}
+TRACKERS |= names.TRACKERS
 
 
 def check(run: Namespace, device: str) -> None:
@@ -55,7 +53,9 @@ def check(run: Namespace, device: str) -> None:
             f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
             "--resume_from_checkpoint auto; give both"
         )
-    _check_library(run)
+    for name in other_library.ONLY_PADDLENLP:
+        if getattr(run, name):
+            other_library.refuse_flag(name)
     if run.enable_auto_parallel:
         _check_auto_parallel(run)
     _check_samples(run)
@@ -65,18 +65,6 @@ def check(run: Namespace, device: str) -> None:
     _check_steps(run)
     _check_schedule(run)
     check_parallel(run)
-
-
-def _check_library(run: Namespace) -> None:
-    """What this script has for PaddleNLP's models only."""
-    if library.found() != library.PADDLEFORMERS:
-        return
-    for name, instead in ONLY_PADDLENLP.items():
-        if getattr(run, name):
-            raise UserError(
-                f"--{name} works with PaddleNLP's models, and this environment has PaddleFormers; {instead}, "
-                "or use an environment with the extra paddlenlp"
-            )
 
 
 def check_strategies(run: Namespace) -> None:
@@ -142,13 +130,20 @@ def _check_observation(run: Namespace, device: str) -> None:
         )
 
 
-def _check_trackers(names: list[str]) -> None:
-    """What PaddleNLP's Trainer would refuse, after everything has been built."""
-    unknown = [] if names in (["all"], ["none"]) else [name for name in names if name not in TRACKERS]
-    if unknown:
-        raise UserError(
-            f"--report_to is {unknown[0]!r}, but must be all or none, or some of {', '.join(TRACKERS)}"
-        )
+def _check_trackers(given: list[str]) -> None:
+    """What the library's Trainer would refuse, after everything has been built."""
+    if given in (["all"], ["none"]):
+        return
+    for name in given:
+        if name not in TRACKERS:
+            raise UserError(
+                f"--report_to is {name!r}, but must be all or none, or some of {', '.join(TRACKERS)}"
+            )
+        if importlib.util.find_spec(TRACKERS[name]) is None:
+            raise UserError(
+                f"--report_to {name} needs the package {TRACKERS[name]}, which is not installed here; "
+                "install it, or leave the tracker out"
+            )
 
 
 def _check_precision(run: Namespace, device: str) -> None:
@@ -160,7 +155,9 @@ def _check_precision(run: Namespace, device: str) -> None:
             "Paddle's CPU place computes in float32 only"
         )
     if run.use_fused_linear_cross_entropy:
-        raise UserError("--use_fused_linear_cross_entropy needs PaddleNLP's Triton kernels, which need CUDA")
+        raise UserError(
+            f"--use_fused_linear_cross_entropy needs the Triton kernels of {names.TITLE}, which need CUDA"
+        )
     if run.to_static and not run.enable_auto_parallel:
         raise UserError(
             "--to_static does not work with PaddleNLP's Trainer; give --enable_auto_parallel as well, or "
@@ -297,14 +294,14 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
     stages = {"stage2", "stage3"} & set(run.sharding.split())
     if "stage3" in stages and "tensor_parallel_degree" in degrees:
         raise UserError(
-            "--sharding stage3 does not go with --tensor_parallel_degree in PaddleNLP; give stage1, stage2, "
-            "or one of the two flags only"
+            f"--sharding stage3 does not go with --tensor_parallel_degree in {names.TITLE}; give stage1, "
+            "stage2, or one of the two flags only"
         )
     given = next((name for name in degrees if name.startswith("sharding")), None)
     if stages and given and replicated and run.amp_master_grad:
         raise UserError(
             f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) takes all processes in "
-            f"PaddleNLP; leave --{given} out, or give --sharding stage1"
+            f"{names.TITLE}; leave --{given} out, or give --sharding stage1"
         )
 
 

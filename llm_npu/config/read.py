@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
+from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.presets import has_weights, is_preset, model_type
 
@@ -150,7 +151,8 @@ def _parser(known: Mapping[str, Flag]) -> _Parser:
 def _keywords(flag: Flag) -> dict[str, object]:
     """The arguments of argparse's ``add_argument`` for a flag."""
     shown = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
-    keywords = {"default": flag.default, "help": f"{flag.help}{shown}".replace("%", "%%")}
+    help = f"{other_library.help_of_flag(flag.name, flag.help)}{shown}"
+    keywords = {"default": flag.default, "help": help.replace("%", "%%")}
     if flag.choices:
         keywords["metavar"] = f"{{{','.join(flag.choices)}}}"
     if flag.kind is bool:

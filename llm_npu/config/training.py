@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_npu.models.library import names
+
 from . import no_effect
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
@@ -45,7 +47,7 @@ class TrainingFlags:
     overlap: str | None = flag(
         None,
         "Overlap communication and computation in tensor parallel layers: auto (a planner decides per "
-        "shape), pipelined:CHUNKS, mc2 or serial; with PaddleNLP. By default the layers are fleet's own.",
+        "shape), pipelined:CHUNKS, mc2 or serial. By default the layers are fleet's own.",
         no_effect=no_effect.NO_TENSOR_PARALLEL,
     )
 
@@ -115,7 +117,7 @@ class TrainingFlags:
             NoEffect("--fp16_opt_level is not O2", lambda run: run.fp16_opt_level != "O2"),
         ),
     )
-    # PaddleNLP's own fused paths stay off. Unannotated, they are no fields; FusedArguments has the flags.
+    # The library's own fused paths stay off. Unannotated, they are no fields; FusedArguments has the flags.
     use_flash_attention = False
     use_fused_rms_norm = False
     use_fused_rope = False
@@ -143,7 +145,7 @@ class TrainingFlags:
     compare_with: str | None = flag(
         None,
         "Before training, run the first step twice, and report layers whose outputs differ by more than "
-        "rounding. composed: against plain Paddle operators; stock: against PaddleNLP's own layers.",
+        f"rounding. composed: against plain Paddle operators; stock: against the layers of {names.TITLE}.",
         choices=("composed", "stock"),
     )
     dump_tensors: str | None = flag(
@@ -159,7 +161,12 @@ class TrainingFlags:
         ",call_sites and ,warmup=N.",
     )
     explain_parallel: bool = flag(
-        False, "With --enable_auto_parallel, print each parameter's placement and the messages of a step."
+        False,
+        "With --enable_auto_parallel, print each parameter's placement and the messages of a step.",
+        no_effect=NoEffect(
+            "--enable_auto_parallel, whose placements it prints, is not given",
+            lambda run: not run.enable_auto_parallel,
+        ),
     )
     peak_tflops: str | None = flag(
         None,

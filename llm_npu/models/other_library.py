@@ -1,4 +1,4 @@
-"""Families that the installed library of models does not have, and the other one does.
+"""What the installed library of models does not have, and the other one does: families and flags.
 
 Importing it imports no framework.
 """
@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import importlib
 
+from llm_npu.core.errors import UserError
+
 from . import library
 
 TITLES = {library.PADDLENLP: "PaddleNLP", library.PADDLEFORMERS: "PaddleFormers"}
+# Flags of what this project has for PaddleNLP's models only, and what to do beside PaddleFormers.
+ONLY_PADDLENLP = {
+    "enable_auto_parallel": "give --tensor_parallel_degree, --pipeline_parallel_degree or --sharding",
+    "explain_parallel": "leave it out",
+    "to_static": "leave it out",
+    "overlap": "leave it out",
+}
 
 
 def hint(name: object) -> str:
@@ -23,3 +32,24 @@ def hint(name: object) -> str:
                 f'pip install ".[{other}]".'
             )
     return ""
+
+
+def has_flag(name: str) -> bool:
+    """Whether ``--name`` is for the other library's models only. Without either library no flag is."""
+    return name in ONLY_PADDLENLP and library.found() == library.PADDLEFORMERS
+
+
+def refuse_flag(name: str) -> None:
+    """UserError if ``--name`` is for the other library's models only."""
+    if has_flag(name):
+        raise UserError(
+            f"--{name} works with PaddleNLP's models, and this environment has PaddleFormers; "
+            f"{ONLY_PADDLENLP[name]}, or use an environment with the extra paddlenlp"
+        )
+
+
+def help_of_flag(name: str, help: str) -> str:
+    """``help``, and where ``--name`` is for the other library's models only, a sentence about that."""
+    if not has_flag(name):
+        return help
+    return f"{help.removesuffix('.')}. Only with PaddleNLP; beside PaddleFormers, {ONLY_PADDLENLP[name]}."

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llm_npu.core import cards, console, stopping
 from llm_npu.core.errors import UserError
+from llm_npu.models import other_library
 
 from . import answer as answers
 from . import cost, table
@@ -70,7 +71,8 @@ def parser() -> Parser:
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
-    add("--overlap", type=_way, metavar="WAY", help=", ".join(OVERLAPS) + " (default: serial)")
+    ways = f"{', '.join(OVERLAPS)} (default: serial)"
+    add("--overlap", type=_way, metavar="WAY", help=other_library.help_of_flag("overlap", ways))
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
     add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
     add("--json", action="store_true", help="print JSON")
@@ -87,6 +89,8 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
         raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
         raise UserError("--recompute_granularity refines --recompute, which is off; give --recompute as well")
+    if options.overlap:
+        other_library.refuse_flag("overlap")
     if options.html:
         _check_writable(options.html)
     if options.search:

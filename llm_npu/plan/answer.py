@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
 from llm_npu.core.errors import UserError
-from llm_npu.models import library
+from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 
 from . import cost
@@ -181,8 +181,7 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
     for mask in MASKS:
         if mask != layout.mask and _has_mask(shape, layout, mask):
             others.append((f"mask {mask}", False, {"mask": mask}))
-    # The trainer has overlap for PaddleNLP's models only.
-    if layout.tensor_parallel_degree > 1 and library.found() != library.PADDLEFORMERS:
+    if layout.tensor_parallel_degree > 1 and not other_library.has_flag("overlap"):
         others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
     found = []
     for what, used, fields in others:

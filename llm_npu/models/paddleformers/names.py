@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 TITLE = "PaddleFormers"
+# Trackers that the other library does not have, and the packages that they need.
+TRACKERS = {"swanlab": "swanlab"}
 # Fields of a model's configuration.
 TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 UNDIVIDED = {"moe_group": "dummy"}  # further fields of a model that one process has as a whole

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 TITLE = "PaddleNLP"
+# Trackers that the other library does not have, and the packages that they need.
+TRACKERS: Mapping[str, str] = {}
 # Fields of a model's configuration.
 TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_parallel_degree", "pipeline_parallel_degree"
 UNDIVIDED: dict[str, object] = {}  # further fields of a model that one process has as a whole

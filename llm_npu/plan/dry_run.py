@@ -20,6 +20,7 @@ from llm_npu.core.console import mib, say
 from llm_npu.core.errors import UserError
 from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
+from llm_npu.models.families import FAMILIES
 from llm_npu.plan import journal
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
@@ -48,8 +49,14 @@ class DryRun(Feature):
         return run.device.dry
 
     def configure(self, run: Run) -> None:
-        """ValueError for settings that depend on measured times: a dry run has none."""
+        """UserError for what depends on values or measured times: a dry run has none."""
         training = run.arguments.training
+        if FAMILIES[run.model_config.model_type].experts:
+            raise UserError(
+                f"{run.arguments.model.model_name_or_path} has experts, whose tokens its router chooses, and "
+                "a dry run (VIRTUAL_NPU_DRY=1) computes no choice; leave VIRTUAL_NPU_DRY out, or estimate "
+                "memory and speed with python -m llm_npu.plan"
+            )
         if training.overlap == "auto":
             raise UserError(
                 "--overlap auto chooses by measured times, and a dry run (VIRTUAL_NPU_DRY=1) computes "

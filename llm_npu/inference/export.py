@@ -26,7 +26,7 @@ from llm_npu import device as devices
 from llm_npu.core.atomic import publish, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
-from llm_npu.models import families
+from llm_npu.models import families, library
 from llm_npu.models.families import FAMILIES
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
@@ -53,8 +53,8 @@ def export(
         shape: B and T of the program, to which the predictor pads batches; required for ``ascend``.
 
     Raises:
-        UserError: if ``folder`` exists, for an unknown backend or a bad shape, and if an operator of the
-            model lacks the backend for its dtypes and shapes.
+        UserError: beside PaddleFormers, if ``folder`` exists, for an unknown backend or a bad shape, and if
+            an operator of the model lacks the backend for its dtypes and shapes.
     """
     from llm_npu import surgery
     from llm_npu.models.pretrained import load_model
@@ -63,6 +63,12 @@ def export(
     from .generate import inference
 
     folder = Path(folder)
+    if library.found() == library.PADDLEFORMERS:
+        raise UserError(
+            "the models of PaddleFormers cannot be captured as one program; generate with "
+            "scripts/generate.py, or export the checkpoint of a Llama or Qwen2 in an environment with the "
+            "extra paddlenlp"
+        )
     if folder.exists():
         raise UserError(f"{folder} exists already; name a folder that does not")
     if backend not in RUNS_ON:

@@ -14,6 +14,7 @@ WITHOUT_EFFECT = {
         "PaddleFormers does not read it; fused attention is sparse wherever it can be",
     ),
     "fuse_softmax_mask": ((), "PaddleFormers does not read it; fused attention has its softmax inside"),
+    "use_fast_layer_norm": ((), "PaddleFormers hands it to the model's configuration, which no model reads"),
     "fuse_gate_detach_matmul": ((), "PaddleFormers takes it from the model's config.json"),
     "bf16": ((False,), _COMPUTE_TYPE),
     "fp16": ((True,), _COMPUTE_TYPE),

@@ -1,6 +1,7 @@
 """What a flag is: its field, PaddleNLP's own flags, the help, and answers without a framework."""
 
 import dataclasses
+import importlib.util
 import typing
 
 import pytest
@@ -95,8 +96,13 @@ def test_the_trackers_are_paddlenlps():
     from paddlenlp.trainer.integrations import INTEGRATION_TO_CALLBACK
 
     assert set(TRACKERS) == set(INTEGRATION_TO_CALLBACK)
-    for given in (["all"], ["none"], [*TRACKERS]):
+    installed = [name for name, package in TRACKERS.items() if importlib.util.find_spec(package)]
+    assert "visualdl" in installed
+    for given in (["all"], ["none"], installed):
         assert config.read(["--report_to", *given]).values.report_to == given
+    for name in set(TRACKERS) - set(installed):
+        with pytest.raises(ValueError, match=f"--report_to {name} needs the package {TRACKERS[name]}"):
+            config.read(["--report_to", name])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""The tools beside PaddleFormers: what works, and what is refused in a sentence before anything is built."""
+
+import importlib.util
+import json
+
+import numpy as np
+import paddle
+import pytest
+from places import ROOT
+
+from llm_npu import config
+from llm_npu.core.errors import UserError
+from llm_npu.formers import switches
+from llm_npu.inference import export
+from llm_npu.models import other_library
+from llm_npu.models.families import config_class, model_class
+from llm_npu.numerics.both_ways import COMPOSED, second_way
+from llm_npu.numerics.nan_inf import NonFiniteCheck
+from llm_npu.surgery import apply_fused_kernels
+
+SCRIPT = ROOT / "scripts/run_llama_npu.py"
+PLAN = ("-m", "llm_npu.plan", "--model_name_or_path", "meta-llama/Llama-2-7b", "--cards", 8)
+SIZES = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 1}
+SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
+EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2}
+FAMILIES = {"llama": SIZES, "qwen3_moe": SIZES | EXPERTS}
+by_default = pytest.mark.default_run(every=True)
+
+
+def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
+    done = run_python(*PLAN, "--tensor_parallel_degree", 2)
+    assert done.returncode == 0, done.stderr
+    assert "without fused rms_norm" in done.stdout and "overlap" not in done.stdout
+
+
+def test_the_planner_takes_no_overlap(run_python):
+    done = run_python(*PLAN, "--tensor_parallel_degree", 2, "--overlap", "mc2")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "--overlap works with PaddleNLP's models" in line
+    assert "Only with PaddleNLP" in " ".join(run_python(*PLAN, "--help").stdout.split())
+
+
+def test_help_says_which_flags_are_for_paddlenlp_only(run_python):
+    said = " ".join(run_python(SCRIPT, "--help").stdout.split())
+    for name, instead in other_library.ONLY_PADDLENLP.items():
+        about = said.rpartition(f" --{name} ")[2]
+        assert f"Only with PaddleNLP; beside PaddleFormers, {instead}." in about[:400], name
+    assert said.count("Only with PaddleNLP") == len(other_library.ONLY_PADDLENLP)
+    assert "Keep the layers of PaddleFormers" in said
+
+
+@by_default
+@pytest.mark.parametrize("name", other_library.ONLY_PADDLENLP)
+def test_flags_for_paddlenlp_only_are_refused(name):
+    value = ["auto"] if name == "overlap" else []
+    with pytest.raises(UserError, match=rf"--{name} works with PaddleNLP's models"):
+        config.read([f"--{name}", *value])
+
+
+def test_a_tracker_without_its_package_is_refused():
+    assert importlib.util.find_spec("swanlab") is None, "this environment has it; take another tracker"
+    with pytest.raises(UserError, match="--report_to swanlab needs the package swanlab"):
+        config.read(["--report_to", "swanlab"])
+
+
+def test_a_switch_of_cuda_has_no_effect_in_a_file(tmp_path):
+    (tmp_path / "job.yaml").write_text("use_fast_layer_norm: true")
+    (sentence,) = switches.without_effect([str(tmp_path / "job.yaml")])
+    assert sentence.startswith("use_fast_layer_norm: True does nothing. ")
+
+
+@pytest.mark.slow
+def test_a_dry_run_with_experts_is_refused(run_python, tmp_path):
+    """Before the model is built: its router would choose by numbers that nobody computes."""
+    config_file = {"model_type": "qwen3_moe", **FAMILIES["qwen3_moe"]}
+    (tmp_path / "config.json").write_text(json.dumps(config_file))
+    done = run_python(
+        SCRIPT, "--model_name_or_path", tmp_path, "--output_dir", tmp_path / "out", VIRTUAL_NPU_DRY="1"
+    )
+    assert done.returncode == 2 and not (tmp_path / "out").exists()
+    assert "has experts, whose tokens its router chooses" in done.stderr.splitlines()[-1]
+
+
+def test_an_export_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(UserError, match="cannot be captured as one program; generate with"):
+        export.export(tmp_path / "none", tmp_path / "served")
+
+
+@by_default
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_healthy_step_passes_the_check_fused_and_composed(on_npu, family):
+    """The composed attention expands the infinity of its mask."""
+    model = model_class(family)(config_class(family)(**FAMILIES[family]))
+    apply_fused_kernels(model, strict=True)
+    ids = paddle.to_tensor(np.arange(24).reshape(2, 12))
+
+    def step():
+        loss = model(input_ids=ids, labels=ids)[0]
+        loss.backward()
+        return float(loss)
+
+    check = NonFiniteCheck(model.train(), operators=True, backward=True).around(step)
+    fused = check()
+    with second_way(model, COMPOSED, {}):
+        assert check() == pytest.approx(fused, rel=1e-5)
+
+
+def test_an_infinity_behind_inputs_by_keyword(on_npu):
+    """PaddleFormers' decoder layers give their attention everything by keyword."""
+    model = model_class("llama")(config_class("llama")(**FAMILIES["llama"])).train()
+    attention = model.model.layers[0].self_attn
+    forward = attention.forward
+
+    def spoilt(*args, **kwargs):
+        out, *rest = forward(*args, **kwargs)
+        return (paddle.log(out - out.abs() - 1), *rest)
+
+    attention.forward = spoilt
+    ids = paddle.to_tensor([[3, 4, 5]])
+    check = NonFiniteCheck(model, operators=True, backward=True)
+    with pytest.raises(UserError, match="its inputs came by keyword, so they were not checked"):
+        check.around(lambda: model(input_ids=ids))()

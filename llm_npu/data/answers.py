@@ -13,6 +13,7 @@ from llm_npu.config import DataArguments
 from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
 
+from .arrays import mapped
 from .datasets import Datasets, packed
 from .packing import check_ids
 from .rows import IGNORED
@@ -36,12 +37,12 @@ def load(
     The tokenizer gets the chat template of ``data``, or the default one if it has none. ValueError as for
     `tokenised` and `Answers`, and for a needed part without an answer.
     """
-    notes = _attach_template(data, tokenizer)
+    notes = attach_template(data, tokenizer)
     train, held_out = source.parts()
     folder = tokenised(train, tokenizer, data.data_cache)
     total = count(folder)
     if held_out is None:
-        limits = counts(total, data.split, needed, source.name)
+        limits = counts(total, data.split, needed, source)
         parts = [(folder, *limit) for limit in itertools.pairwise(limits)]
     else:
         other = tokenised(held_out, tokenizer, data.data_cache)
@@ -63,7 +64,8 @@ def load(
     return dataclasses.replace(samples, notes=(*samples.notes, *notes))
 
 
-def _attach_template(data: DataArguments, tokenizer) -> list[str]:
+def attach_template(data: DataArguments, tokenizer) -> list[str]:
+    """Give the tokenizer the chat template of ``data``, or the default one if it has none; notes about it."""
     if data.chat_template is not None:
         chat_template.attach(tokenizer, chat_template.read(data.chat_template))
     if chat_template.source_of(tokenizer) is not None:
@@ -138,25 +140,14 @@ def count(folder: Path) -> int:
     return len(_tokens(folder)[2])
 
 
-def _tokens(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids, answer mask and ends of the conversations, memory-mapped.
+def _tokens(folder: Path) -> list[np.ndarray]:
+    """Ids, answer mask and ends of the conversations."""
+    kinds = {"ids": (np.int32, 1), "learnt": (np.bool_, 1), "ends": (np.int64, 1)}
+    return mapped(folder, kinds, _is_consistent)
 
-    A cache may be shared, or truncated by a full disk: ValueError if the arrays are inconsistent.
-    """
-    try:
-        ids, learnt, ends = (
-            np.lib.format.open_memmap(folder / f"{name}.npy", mode="r") for name in ("ids", "learnt", "ends")
-        )
-        kinds = (ids.dtype, learnt.dtype, ends.dtype)
-        if kinds != (np.int32, np.bool_, np.int64) or {ids.ndim, learnt.ndim, ends.ndim} != {1}:
-            raise UserError("they have other dtypes")
-        if not len(ids) == len(learnt) == ends[-1] or ends[0] < 0 or (np.diff(ends) < 0).any():
-            raise UserError("their sizes do not match")
-    except Exception as error:  # numpy evaluates the header as Python and passes on whatever that raises
-        raise UserError(
-            f"the arrays in {folder} are damaged ({error}); delete the folder to rebuild it"
-        ) from None
-    return ids, learnt, ends
+
+def _is_consistent(ids: np.ndarray, learnt: np.ndarray, ends: np.ndarray) -> bool:
+    return len(ids) == len(learnt) == ends[-1] and ends[0] >= 0 and not (np.diff(ends) < 0).any()
 
 
 def _encoded(tokenizer, messages: list[dict[str, str]], where: str) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,8 @@ import numpy as np
 from llm_npu.config.conflicts import split_weights
 from llm_npu.core.errors import UserError
 
+from .text.json_lines import JsonLines
+
 PARTS = ("training", "validation", "test")
 
 
@@ -46,14 +48,15 @@ def _lacking(limits: list[int], length: int, needed: tuple[bool, bool, bool]) ->
     return [part for part in range(3) if needed[part] and limits[part + 1] - limits[part] <= length]
 
 
-def counts(total: int, split: str, needed: tuple[bool, bool, bool], name: str) -> list[int]:
-    """As `boundaries`, as indices of ``total`` conversations in their order."""
+def counts(total: int, split: str, needed: tuple[bool, bool, bool], source: JsonLines) -> list[int]:
+    """As `boundaries`, as indices of the ``total`` conversations (or pairs) of ``source`` in their order."""
     weights = split_weights(split)
     limits = [0, *(round(total * float(sum(weights[: part + 1]))) for part in range(2)), total]
     for part in range(3):
         if needed[part] and limits[part] == limits[part + 1]:
             raise UserError(
-                f"the {PARTS[part]} part of {name} has none of its {total} conversations (--split {split}); "
+                f"the {PARTS[part]} part of {source.name} has none of its {total} {source.content} "
+                f"(--split {split}); "
                 "give more, or another --split" + (", or --do_eval false" if part == 1 else "")
             )
     return limits

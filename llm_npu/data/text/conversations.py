@@ -11,26 +11,22 @@ Alpaca records may have ``system`` and ``history`` ([[question, answer], ...]), 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from llm_npu.core.errors import UserError
-from llm_npu.core.untrusted import plain_json
 
-from .corpus import Corpus, decoded, opened
+from .json_lines import JsonLines
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT_ROLES = {"system": "system", "human": "user", "gpt": "assistant"}
-PARTS = ("train.json", "dev.json")  # PaddleNLP's names; also one conversation per line
 
 Message = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Conversations(Corpus):
+class Conversations(JsonLines):
     """Conversation files; ``documents`` is the text of their messages."""
+
+    stage, content = "sft", "conversations"
 
     def documents(self) -> Iterator[str]:
         for _, messages in self.conversations():
@@ -41,23 +37,8 @@ class Conversations(Corpus):
 
         ValueError, with file and line, for a line that is not a conversation.
         """
-        for file in self.files:
-            with opened(file) as stream:
-                for number, line in enumerate(stream, start=1):
-                    if line.strip():
-                        where = f"{file}, line {number}"
-                        yield where, _messages(_record(line, where), where)
-
-    def parts(self) -> tuple[Conversations, Conversations | None]:
-        """The training conversations, and those held out in dev.jsonl or dev.json (None without such a
-        file)."""
-        held_out = tuple(file for file in self.files if file.stem == "dev")
-        if not held_out:
-            return self, None
-        rest = tuple(file for file in self.files if file not in held_out)
-        if not rest:
-            raise UserError(f"{self.name} contains only {held_out[0].name}, and no training data")
-        return Conversations(self.name, self.root, rest), Conversations(self.name, self.root, held_out)
+        for where, record in self.records():
+            yield where, _messages(record, where)
 
 
 def find(input_dir: str) -> Conversations:
@@ -65,27 +46,7 @@ def find(input_dir: str) -> Conversations:
 
     ValueError if there are none.
     """
-    path = Path(input_dir).expanduser()
-    if path.is_dir():
-        files = sorted({*path.glob("*.jsonl"), *(path / name for name in PARTS if (path / name).is_file())})
-        if not files:
-            raise UserError(f"{path} contains no .jsonl file; --stage sft reads conversations from .jsonl")
-        return Conversations(str(path), path, tuple(files))
-    if not path.exists():
-        raise UserError(f"{path} does not exist; --input_dir takes a .jsonl file or a folder of them")
-    if path.suffix not in (".jsonl", ".json"):
-        raise UserError(f"{path} has the suffix {path.suffix!r}, but --stage sft reads .jsonl")
-    return Conversations(str(path), path.parent, (path,))
-
-
-def _record(line: bytes, where: str) -> dict:
-    try:
-        record = plain_json.loads(decoded(line, "utf-8-sig", where))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not valid JSON: {error.msg}; write one conversation per line") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{where} must be an object, not a {type(record).__name__}")
-    return record
+    return Conversations.find(input_dir)
 
 
 def _messages(record: dict, where: str) -> list[Message]:
@@ -97,21 +58,24 @@ def _messages(record: dict, where: str) -> list[Message]:
         raise UserError(
             f"{where} has {', '.join(record) or 'nothing'}, but needs one of {', '.join(LAYOUTS)}"
         )
-    _check(found, where)
+    check(found, where)
+    if not found or found[-1]["role"] != "assistant":
+        last = f"ends with the {found[-1]['role']}'s message" if found else "has no messages"
+        raise UserError(f"{where} {last}; a conversation must end with an answer to train on")
     return found
 
 
-def _openai(record: dict, where: str) -> list[Message]:
+def openai(record: dict, where: str) -> list[Message]:
     roles = {role: role for role in ROLES}
-    return _listed(record["messages"], "role", "content", roles, f"{where}: messages")
+    return listed(record["messages"], "role", "content", roles, f"{where}: messages")
 
 
-def _sharegpt(record: dict, where: str) -> list[Message]:
-    found = _listed(record["conversations"], "from", "value", SHAREGPT_ROLES, f"{where}: conversations")
-    return _with_system(record.get("system"), found)
+def sharegpt(record: dict, where: str) -> list[Message]:
+    found = listed(record["conversations"], "from", "value", SHAREGPT_ROLES, f"{where}: conversations")
+    return with_system(record.get("system"), found)
 
 
-def _alpaca(record: dict, where: str) -> list[Message]:
+def alpaca(record: dict, where: str) -> list[Message]:
     question, more, answer = record["instruction"], record.get("input") or "", record.get("output")
     history = record.get("history") or []
     if not (isinstance(history, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in history)):
@@ -119,7 +83,7 @@ def _alpaca(record: dict, where: str) -> list[Message]:
     if not (isinstance(question, str) and isinstance(more, str)):
         raise UserError(f"{where}: instruction and input must be text")
     turns = [*history, [f"{question}\n{more}" if more else question, answer]]
-    return _with_system(record.get("system"), _paired(turns))
+    return with_system(record.get("system"), _paired(turns))
 
 
 def _paddlenlp(record: dict, where: str) -> list[Message]:
@@ -130,13 +94,13 @@ def _paddlenlp(record: dict, where: str) -> list[Message]:
         raise UserError(f"{where}: src and tgt must be two texts, or two lists of equally many texts")
     context = record.get("context") or {}
     system = context.get("system") if isinstance(context, dict) else None
-    return _with_system(system, _paired(zip(source, target, strict=True)))
+    return with_system(system, _paired(zip(source, target, strict=True)))
 
 
-LAYOUTS = {"messages": _openai, "conversations": _sharegpt, "instruction": _alpaca, "src": _paddlenlp}
+LAYOUTS = {"messages": openai, "conversations": sharegpt, "instruction": alpaca, "src": _paddlenlp}
 
 
-def _listed(found, role: str, content: str, roles: dict[str, str], where: str) -> list[Message]:
+def listed(found, role: str, content: str, roles: dict[str, str], where: str) -> list[Message]:
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise UserError(f"{where} must be a list of objects with {role} and {content}")
     for one in found:
@@ -150,11 +114,12 @@ def _paired(turns) -> list[Message]:
     return [{"role": role, "content": text} for turn in turns for role, text in zip(roles, turn, strict=True)]
 
 
-def _with_system(system, messages: list[Message]) -> list[Message]:
+def with_system(system, messages: list[Message]) -> list[Message]:
     return [{"role": "system", "content": system}, *messages] if system else messages
 
 
-def _check(messages: list[Message], where: str) -> None:
+def check(messages: list[Message], where: str) -> None:
+    """UserError for a message that is no text, and for a system's message that is not the first."""
     for number, message in enumerate(messages):
         role, content = message["role"], message["content"]
         if not isinstance(content, str):
@@ -165,6 +130,3 @@ def _check(messages: list[Message], where: str) -> None:
             raise UserError(f"{where}: message {number + 1} is not valid Unicode") from error
         if role == "system" and number:
             raise UserError(f"{where}: the system's message must be the first, not number {number + 1}")
-    if not messages or messages[-1]["role"] != "assistant":
-        last = f"ends with the {messages[-1]['role']}'s message" if messages else "has no messages"
-        raise UserError(f"{where} {last}; a conversation must end with an answer to train on")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from llm_npu import data
@@ -69,13 +68,14 @@ class Results(Feature):
 
 def _losses(run: Run) -> list[str]:
     """The loss at the first step, over the last steps, and over held-out samples."""
-    recorder, guessing = run.trainer.recorder, math.log(run.model.config.vocab_size)
+    recorder, baseline = run.trainer.recorder, run.trainer.baseline()
     losses, evaluations = recorder.losses(), recorder.eval_losses()
     (first, first_loss), (last, _) = losses[0], losses[-1]
     return [
-        f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), guessing)}",
-        f"         (mean of the last steps up to {last}; guessing is ln(vocabulary) = {guessing:.3f})",
-        *[f"held out {_share(loss, guessing)}" for _, loss in evaluations[-1:]],
+        f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), baseline)}",
+        f"         (mean of the last steps up to {last}; {baseline.name} is {baseline.formula} = "
+        f"{baseline.loss:.3f})",
+        *[f"held out {_share(loss, baseline)}" for _, loss in evaluations[-1:]],
     ]
 
 
@@ -83,7 +83,7 @@ def _pictures(run: Run) -> list[Path]:
     """Plot the curves; returns their files."""
     recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
     pictures = [output_dir / "loss.png", output_dir / "metrics.png"]
-    metrics.plot_loss(recorder, run.model.config.vocab_size, pictures[0])
+    metrics.plot_loss(recorder, run.trainer.baseline(), pictures[0])
     metrics.plot_run(recorder, pictures[1])
     return pictures
 
@@ -119,8 +119,8 @@ def _bits(folder: Path) -> list[str]:
     return [f"bits     {name}: SHA-256 {found[name]}" for name in names]
 
 
-def _share(loss: float, guessing: float) -> str:
-    return f"{loss:.3f}, {loss / guessing:.0%} of guessing"
+def _share(loss: float, baseline: metrics.Baseline) -> str:
+    return f"{loss:.3f}, {loss / baseline.loss:.0%} of {baseline.name}"
 
 
 def _virtual(records: list[KernelRecord]) -> list[str]:

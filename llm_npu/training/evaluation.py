@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from llm_npu.core import ranks
 from llm_npu.data import FirstSamples, Samples
@@ -31,18 +34,20 @@ def padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bo
 
 
 class Mean:
-    """A weighted mean over the samples of all ranks."""
+    """A weighted mean over the samples of all ranks, of several numbers at once."""
 
     def __init__(self):
-        self._total = self._weight = 0.0
+        self._total: np.ndarray | float = 0.0
+        self._weight = 0.0
 
-    def add(self, mean: float, weight: float) -> None:
-        """Add a batch with this ``mean`` and total ``weight``."""
+    def add(self, means: Sequence[float], weight: float) -> None:
+        """Add a batch with these ``means`` and total ``weight``."""
         if weight:
-            self._total += mean * weight
+            self._total = self._total + np.asarray(means, dtype=np.float64) * weight
             self._weight += weight
 
-    def everywhere(self) -> float:
-        """The mean, the same on every rank. Collective."""
-        total, weight = ranks.table([self._total, self._weight]).sum(axis=0)
-        return float(total / weight)
+    def everywhere(self, numbers: int) -> list[float]:
+        """The ``numbers`` means, the same on every rank. Collective."""
+        total = np.broadcast_to(self._total, numbers)  # 0 where this rank has added nothing
+        *totals, weight = ranks.table([*total, self._weight]).sum(axis=0)
+        return [float(each / weight) for each in totals]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,14 +28,16 @@ class FinishedStep:
     times: StepTimes
     signal: int = 0
     grad_norm: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: np.ndarray, data_ranks: int) -> FinishedStep:
-        """From one row (loss, tokens, memory, signal, norm or NaN, *StepTimes) per rank.
+    def of(cls, rows: np.ndarray, data_ranks: int, names: Sequence[str] = ()) -> FinishedStep:
+        """From one row (loss, tokens, memory, signal, norm or NaN, *StepTimes, *figures) per rank.
 
-        ``data_ranks`` of the ranks read different samples; every other rank reads the samples of one of them.
+        ``names`` are those of the figures. ``data_ranks`` of the ranks read different samples; every other
+        rank reads the samples of one of them.
         """
-        loss, tokens, memory, received, norm, step, data, communication, exposed = rows.T
+        loss, tokens, memory, received, norm, step, data, communication, exposed, *figures = rows.T
         return cls(
             loss=float(loss.mean()),
             tokens=round(tokens.sum() * data_ranks / len(rows)),
@@ -43,15 +45,25 @@ class FinishedStep:
             times=StepTimes(step.max(), data.max(), communication.mean(), exposed.mean()),
             signal=int(received.max()),
             grad_norm=None if np.isnan(norm).all() else float(norm[0]),
+            figures={name: float(figure.mean()) for name, figure in zip(names, figures, strict=True)},
         )
 
 
 class StepSync(TrainerCallback):
-    """Calls ``listen(FinishedStep)`` at the end of every step; ``own`` returns this rank's row."""
+    """Calls ``listen(FinishedStep)`` at the end of every step; ``own`` returns this rank's row.
 
-    def __init__(self, own: Callable[[], Sequence[float]], listen: Callable[[FinishedStep], None]):
+    ``names``: those of the figures at the end of the row.
+    """
+
+    def __init__(
+        self,
+        own: Callable[[], Sequence[float]],
+        listen: Callable[[FinishedStep], None],
+        names: Sequence[str] = (),
+    ):
         self._own = own
         self._listen = listen
+        self._names = names
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._listen(FinishedStep.of(ranks.table(self._own()), args.dataset_world_size))
+        self._listen(FinishedStep.of(ranks.table(self._own()), args.dataset_world_size, self._names))

@@ -12,12 +12,14 @@ several ranks from counting like a run of one:
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import paddle
 
 from llm_npu.core import ranks
@@ -29,7 +31,7 @@ from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.training import checkpoint, evaluation, metrics, resume
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
-from llm_npu.training.metrics import Recorder
+from llm_npu.training.metrics import Baseline, Recorder
 from llm_npu.training.nonfinite import Guard, bad_numbers
 from llm_npu.training.step import FinishedStep, StepSync
 from llm_npu.training.step_clock import StepClock
@@ -54,25 +56,33 @@ class PretrainTrainer(Checkpointing, Trainer):
     ``train_dataset[i]`` must depend on i (and a seed) alone. All labels of an optimizer step have the same
     weight, whatever their micro batch (``llm_npu.data.order``). ``recorder`` collects and shows the metrics.
     ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that ended the
-    training early, or None.
+    training early, or None. ``FIGURES`` names what a subclass measures besides the loss (`batch_figures`).
     """
+
+    FIGURES: tuple[str, ...] = ()
 
     def __init__(self, recorder: Recorder, settings: dict[str, dict], **kwargs):
         self.recorder = recorder
         self.settings = settings
         self.stop = StopOnSignal()
         self.micro_batch_losses: list[paddle.Tensor] = []
+        self.step_figures = np.zeros(len(self.FIGURES))
         self.step_tokens = 0
         self.gradient_norm: GradientNorm | ProgramNorm | None = None
         self.guard = Guard(kwargs["args"].nonfinite, self._bad_numbers, say)
         self._last_inputs: dict | None = None
         self.clock = StepClock()
-        together = StepSync(self._own_step, self._listen)
+        together = StepSync(self._own_step, self._listen, self.FIGURES)
         callbacks = [SaveAtLastStep(), together, self.stop, recorder, AsyncSave(self), self.clock]
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
         self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
+
+    def baseline(self) -> Baseline:
+        """The loss of guessing every token."""
+        words = self.model.config.vocab_size
+        return Baseline(math.log(words), "guessing", "ln(vocabulary)", "nats per token")
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         """The stock ``train``, then a checkpoint of the last step and, with LoRA, the merged model.
@@ -122,7 +132,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         loss = sum(float(each) for each in self.micro_batch_losses)  # each is already divided by their number
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
         memory, signal = metrics.peak_memory(), self.stop.pending or 0
-        return loss, self.step_tokens, memory, signal, norm, *self.clock.take()
+        return loss, self.step_tokens, memory, signal, norm, *self.clock.take(), *self.step_figures
 
     def _listen(self, step: FinishedStep) -> None:
         self.recorder.step = step
@@ -153,6 +163,7 @@ class PretrainTrainer(Checkpointing, Trainer):
     def training_step(self, model, inputs, step_control=0):
         if step_control == 0:
             self.micro_batch_losses, self.step_tokens = [], 0
+            self.step_figures = np.zeros(len(self.FIGURES))
         self.step_tokens += inputs["num_tokens"]
         loss = super().training_step(model, inputs, step_control=step_control)
         self.micro_batch_losses.append(loss)
@@ -163,9 +174,19 @@ class PretrainTrainer(Checkpointing, Trainer):
         del inputs["num_tokens"]
         weight = inputs.pop("loss_weight") / self.args.per_device_train_batch_size
         self._last_inputs = dict(inputs) if model.training else None
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
-        loss = loss * weight if model.training and weight != 1.0 else loss
+        loss, outputs = self.batch_loss(model, inputs)
+        if model.training:
+            self.step_figures += self.batch_figures() * (weight / self.args.gradient_accumulation_steps)
+            loss = loss * weight if weight != 1.0 else loss
         return (loss, outputs) if return_outputs else loss
+
+    def batch_loss(self, model, inputs) -> tuple:
+        """The mean loss of a batch, and the model's outputs."""
+        return super().compute_loss(model, inputs, return_outputs=True)
+
+    def batch_figures(self) -> np.ndarray:
+        """``FIGURES`` of the batch whose loss was computed last: means like the loss, float64."""
+        return np.zeros(0)
 
     def log(self, logs, **kwargs):
         """The stock ``log`` plus the recorder's figures of the step, for the trackers of --report_to."""
@@ -178,10 +199,12 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.model.eval()
         for inputs in dataloader:
             weight = inputs["loss_weight"]
-            mean.add(self.held_out_loss(inputs), weight)
+            mean.add([self.held_out_loss(inputs), *self.batch_figures()], weight)
             self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
         self.model.train()
-        found = {f"{metric_key_prefix}_loss": mean.everywhere()}
+        names = [f"{metric_key_prefix}_{name}" for name in ("loss", *self.FIGURES)]
+        found = dict(zip(names, mean.everywhere(len(names)), strict=True))
+        self.recorder.evaluation = dict(found)  # the stock trainer adds times
         return EvalLoopOutput(
             predictions=None, label_ids=None, metrics=found, num_samples=len(self.eval_dataset)
         )

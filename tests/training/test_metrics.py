@@ -1,8 +1,10 @@
 """What a run measures: operations and MFU, the clock of steps, communication, lines and pictures."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import paddle
 import pytest
 import ranks
@@ -130,6 +132,9 @@ def test_a_step_is_as_long_as_its_slowest_process():
     step = FinishedStep.of(rows, data_ranks=2)
     assert (step.loss, step.tokens, step.memory, step.signal, step.grad_norm) == (2.0, 40, 100, 2, 3.0)
     assert step.times == StepTimes(5.0, 2.0, 3.0, 2.0)
+    assert step.figures == {}
+    more = FinishedStep.of(np.hstack([rows, [[0.25], [0.75]]]), 2, ("rewards/margins",))
+    assert more.figures == {"rewards/margins": 0.5} and more.times == step.times
 
 
 def recorder(tmp_path, utilization=None):
@@ -155,7 +160,8 @@ def test_records_lines_and_pictures(tmp_path, capsys):
     assert line == (
         "step 2/3: loss 2.5000  lr 1.00e-03  norm 2.00  1,000 tokens/s  MFU 100.0%  data 25%  1 MiB"
     )
-    metrics.plot_loss(made, 512, tmp_path / "loss.png")
+    baseline = metrics.Baseline(math.log(512), "guessing", "ln(vocabulary)", "nats per token")
+    metrics.plot_loss(made, baseline, tmp_path / "loss.png")
     metrics.plot_run(made, tmp_path / "metrics.png")
     for name in ("loss.png", "metrics.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

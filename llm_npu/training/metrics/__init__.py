@@ -6,8 +6,8 @@ plots       loss.png and metrics.png
 """
 
 from .flops import Utilization, flops_per_token, measured_flops, utilization
-from .plots import plot_loss, plot_run
+from .plots import Baseline, plot_loss, plot_run
 from .recorder import FILE, Recorder, peak_memory, read
 
 __all__ = ["FILE", "Recorder", "Utilization", "flops_per_token", "measured_flops", "peak_memory"]
-__all__ += ["plot_loss", "plot_run", "read", "utilization"]
+__all__ += ["Baseline", "plot_loss", "plot_run", "read", "utilization"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from pathlib import Path
 
 from llm_npu.training.metrics.recorder import Recorder
@@ -10,14 +10,24 @@ from llm_npu.training.metrics.recorder import Recorder
 MIB = 2**20
 
 
-def plot_loss(recorder: Recorder, vocab_size: int, file: str | Path) -> None:
-    """Write the loss curve as PNG: training and evaluation loss over the steps, and ln(vocabulary)."""
+@dataclass(frozen=True)
+class Baseline:
+    """The loss before any training: ``name`` has it, by ``formula``. ``unit`` of all losses."""
+
+    loss: float
+    name: str
+    formula: str
+    unit: str
+
+
+def plot_loss(recorder: Recorder, baseline: Baseline, file: str | Path) -> None:
+    """Write the loss curve as PNG: training and evaluation loss over the steps, and the baseline."""
     figure, axes = _subplots(figsize=(8, 4.5))
     axes.plot(*zip(*recorder.losses(), strict=True), linewidth=1, label="training")
     if evaluations := recorder.eval_losses():
         axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation (held-out text)")
-    axes.axhline(math.log(vocab_size), ls="--", color="grey", lw=1, label="guessing: ln(vocabulary)")
-    axes.set(xlabel="step", ylabel="loss (nats per token)", ylim=(0, None))
+    axes.axhline(baseline.loss, ls="--", color="grey", lw=1, label=f"{baseline.name}: {baseline.formula}")
+    axes.set(xlabel="step", ylabel=f"loss ({baseline.unit})", ylim=(0, None))
     axes.legend()
     axes.grid(alpha=0.3)
     _save(figure, file)

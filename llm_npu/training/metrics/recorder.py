@@ -6,13 +6,14 @@
     {"step": 50, "eval_loss": 5.61}
     {"step": 50, "checkpoint_s": 0.871, "stall_s": 0.112}
 
-Losses are in nats per token; ``peak_memory`` is the peak of the fullest device, in bytes. ``grad_norm`` is
-the norm of all gradients before clipping, absent with ``--max_grad_norm 0``. ``step_s``, ``data_s``,
-``communication_s`` and ``exposed_s`` are those of ``llm_npu.training.step_clock``: the first two of the
-slowest rank, the last two averaged over the ranks, and present only with several ranks on virtual NPUs.
-``mfu``, of ``flops``, comes with ``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, for
-``stall_s`` of which the training waited. Rank 0 records for all ranks. PaddleNLP empties
-``state.log_history`` at every log and rounds the loss, hence this record.
+A trainer's own figures stand after the loss (``llm_npu.training.dpo``). Losses are in nats per token;
+``peak_memory`` is the peak of the fullest device, in bytes. ``grad_norm`` is the norm of all gradients before
+clipping, absent with ``--max_grad_norm 0``. ``step_s``, ``data_s``, ``communication_s`` and ``exposed_s`` are
+those of ``llm_npu.training.step_clock``: the first two of the slowest rank, the last two averaged over the
+ranks, and present only with several ranks on virtual NPUs. ``mfu``, of ``flops``, comes with
+``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, for ``stall_s`` of which the training waited.
+Rank 0 records for all ranks. PaddleNLP empties ``state.log_history`` at every log and rounds the loss, hence
+this record.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ class Recorder(TrainerCallback):
     """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
 
     A resumed run keeps the records up to the step that it resumes from. The trainer sets ``step``, the last
-    step. ``utilization`` adds MFU.
+    step, and ``evaluation``, the figures of the last one. ``utilization`` adds MFU.
     """
 
     def __init__(self, display: Display, utilization: Utilization | None = None):
         self.records: list[dict] = []
         self.step: FinishedStep
+        self.evaluation: dict[str, float]
         self.utilization = utilization
         self._display = display
 
@@ -70,7 +72,7 @@ class Recorder(TrainerCallback):
     def figures(self, step: FinishedStep) -> dict[str, float]:
         """The record of a step."""
         times, speed = step.times, step.tokens / step.times.step
-        found = {"loss": step.loss, "learning_rate": self._learning_rate}
+        found = {"loss": step.loss, **step.figures, "learning_rate": self._learning_rate}
         if step.grad_norm is not None:
             found["grad_norm"] = step.grad_norm
         found |= {
@@ -88,7 +90,7 @@ class Recorder(TrainerCallback):
         return found | {"peak_memory": step.memory}
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        self._add(step=state.global_step, eval_loss=metrics["eval_loss"])
+        self._add(step=state.global_step, **self.evaluation)
 
     def saved(self, saved: Saved) -> None:
         """A checkpoint is complete."""

@@ -61,8 +61,9 @@ def features() -> list:
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
     from llm_npu.plan.dry_run import DryRun, Journal
     from llm_npu.profiling.steps import Profile
+    from llm_npu.training.dpo.feature import DPO
 
-    split = [AutoParallel(), Pipeline(), Overlap()]
+    split = [DPO(), AutoParallel(), Pipeline(), Overlap()]
     said = [Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]
     observed = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     return [*split, *said, *observed]

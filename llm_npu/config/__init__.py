@@ -9,7 +9,7 @@
 ``parse(argv)`` does both at once. Every function raises ``UserError`` with one sentence for bad input, which
 scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
 
-    arguments          the flags of the model, the data and the fused operators; RunConfig
+    arguments          the flags of the model, the data, preferences and the fused operators; RunConfig
     training           the flags of training, evaluation and checkpoints
     library_flags      the library's remaining flags, with limits and aliases
     flag               the metadata of a flag's field: help, limits, aliases, when it has no effect
@@ -26,7 +26,7 @@ scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
     environment        environment variables that have no effect
 """
 
-from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
+from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
 from .early import Early
 from .environment import ineffective_variables
 from .model_checks import check_model
@@ -39,6 +39,7 @@ __all__ = [
     "Early",
     "FusedArguments",
     "ModelArguments",
+    "PreferenceArguments",
     "ProfileWindow",
     "RunConfig",
     "check_model",

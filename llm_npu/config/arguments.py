@@ -119,15 +119,16 @@ class DataArguments:
     )
     stage: str = flag(
         "pt",
-        "pt trains on text; sft trains on the answers of conversations in .jsonl, one per line.",
-        choices=("pt", "sft"),
+        "pt trains on text; sft on the answers of conversations in .jsonl, one per line; dpo on preference "
+        "pairs in .jsonl (DPO, with PaddleFormers).",
+        choices=("pt", "sft", "dpo"),
     )
     packing: str | None = flag(
         None,
         "What a sample holds. stream: the next max_seq_length tokens of the text. first_fit and "
-        "length_grouped: whole documents or conversations, none of which attends to another. none (false): "
-        "one of them. true means stream with --stage pt and first_fit with sft. By default stream with pt "
-        "and none with sft.",
+        "length_grouped: whole documents, conversations or pairs, none of which attends to another. none "
+        "(false): one of them. true means stream with --stage pt, else first_fit. By default stream with pt, "
+        "else none.",
         choices=("none", "stream", "first_fit", "length_grouped"),
     )
     padding: str | None = flag(
@@ -149,7 +150,7 @@ class DataArguments:
         None,
         "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's own, else turns "
         "marked User: and Assistant: .",
-        no_effect=NoEffect("--stage is not sft", lambda run: run.stage != "sft"),
+        no_effect=NoEffect("--stage is neither sft nor dpo", lambda run: run.stage == "pt"),
     )
     share_folder: bool = flag(
         False,
@@ -166,12 +167,50 @@ class DataArguments:
 
 def default_packing(stage: str) -> str:
     """``--packing`` where it is not given."""
-    return "none" if stage == "sft" else "stream"
+    return "stream" if stage == "pt" else "none"
 
 
 def default_padding(packing: str) -> str:
     """``--padding`` where it is not given."""
     return "none" if packing in ("first_fit", "length_grouped") else "longest"
+
+
+@dataclass
+class PreferenceArguments:
+    """The loss of ``--stage dpo`` (Rafailov et al., arXiv 2305.18290). Of a pair, with h = the log-ratio of
+    policy and reference for the chosen answer minus that for the rejected one, b ``dpo_beta`` and
+    e ``dpo_label_smoothing``:
+
+    sigmoid   -(1 - e) log sigmoid(b h) - e log sigmoid(-b h)
+    hinge     max(0, 1 - b h)
+    ipo       (h - 1 / (2 b))^2, log-ratios per token
+    """
+
+    dpo_loss: str = flag(
+        "sigmoid",
+        "Loss of --stage dpo: DPO's own, SLiC's hinge or IPO.",
+        choices=("sigmoid", "hinge", "ipo"),
+        no_effect=no_effect.NOT_DPO,
+        aliases=("loss_type", "pref_loss"),
+    )
+    dpo_beta: float = flag(
+        0.1,
+        "DPO's beta: the larger, the closer the policy stays to the reference.",
+        at_least=0.001,
+        no_effect=no_effect.NOT_DPO,
+        aliases=("beta", "pref_beta"),
+    )
+    dpo_label_smoothing: float = flag(
+        0.0,
+        "Share of pairs whose preference is taken to be wrong (conservative DPO).",
+        at_least=0,
+        below=0.5,
+        no_effect=(
+            no_effect.NOT_DPO,
+            NoEffect("--dpo_loss is not sigmoid", lambda run: run.dpo_loss != "sigmoid"),
+        ),
+        aliases=("label_smoothing",),
+    )
 
 
 @dataclass
@@ -231,6 +270,7 @@ class RunConfig:
     model: ModelArguments
     fused: FusedArguments
     data: DataArguments
+    preference: PreferenceArguments
     training: TrainingFlags
     device: str
     given: Mapping[str, object]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from llm_npu.core.errors import UserError
 from llm_npu.models.library import names, training_arguments
 
-from .arguments import DataArguments, FusedArguments, ModelArguments, RunConfig
+from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
 from .device_flag import paddle_name
 from .early import process_count
 from .training import TrainingFlags
@@ -56,9 +56,9 @@ def built(
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     values |= {own: values[flag] for own, flag in names.RENAMED.items()}
     values |= training_arguments.translated(values)
-    kinds = (ModelArguments, FusedArguments, DataArguments, PretrainArguments)
-    model, fused, data, training = (_made(kind, values) for kind in kinds)
-    return RunConfig(model, fused, data, training, device, given, ineffective, notes)
+    kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
+    parts = (_made(kind, values) for kind in kinds)
+    return RunConfig(*parts, device=device, given=given, ineffective=ineffective, notes=notes)
 
 
 def _made(kind: type, values: Mapping[str, object]) -> object:

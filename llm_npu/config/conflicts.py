@@ -12,7 +12,7 @@ from argparse import Namespace
 
 from llm_npu.core import peak_flops
 from llm_npu.core.errors import UserError
-from llm_npu.models import other_library
+from llm_npu.models import library, other_library
 from llm_npu.models.library import names
 from paddle_fused import paddle_release
 
@@ -53,6 +53,7 @@ def check(run: Namespace, device: str) -> None:
             f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
             "--resume_from_checkpoint auto; give both"
         )
+    _check_preference(run)
     for name in other_library.ONLY_PADDLENLP:
         if getattr(run, name):
             other_library.refuse_flag(name)
@@ -93,13 +94,33 @@ def split_weights(split: str) -> tuple[float, float, float]:
 
 
 def _check_samples(run: Namespace) -> None:
-    if run.stage == "sft" and run.input_dir is None:
-        raise UserError("--stage sft needs --input_dir with conversations in .jsonl, one per line")
-    if run.stage == "sft" and run.packing == "stream":
+    if run.stage == "pt":
+        return
+    content = "conversations" if run.stage == "sft" else "preference pairs"
+    if run.input_dir is None:
+        raise UserError(f"--stage {run.stage} needs --input_dir with {content} in .jsonl, one per line")
+    if run.packing == "stream":
         raise UserError(
-            "--packing stream cuts text every max_seq_length tokens, but --stage sft keeps conversations "
-            "whole; give first_fit, length_grouped or none"
+            "--packing stream cuts text every max_seq_length tokens, but --stage "
+            f"{run.stage} keeps {content} whole; give first_fit, length_grouped or none"
         )
+
+
+def _check_preference(run: Namespace) -> None:
+    """What ``--stage dpo`` needs, and does not have."""
+    if run.stage != "dpo":
+        return
+    if library.found() == library.PADDLENLP:
+        raise UserError(
+            "--stage dpo trains PaddleFormers' models, and this environment has PaddleNLP: in an environment "
+            'of its own, run pip install ".[paddleformers]"'
+        )
+    for name in ("tensor_parallel_degree", "pipeline_parallel_degree"):
+        if run.processes > 1 and getattr(run, name) > 1:
+            raise UserError(
+                f"--{name} is {getattr(run, name)}, but --stage dpo does not split the model: the loss on "
+                "pairs needs all logits of a process's rows; leave it out, or give --sharding"
+            )
 
 
 def _check_observation(run: Namespace, device: str) -> None:

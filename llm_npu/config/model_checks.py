@@ -28,6 +28,13 @@ def check_model(run: RunConfig, config) -> None:
             f"--max_seq_length is {length}, but {name} has a sliding window of {window} tokens, which "
             f"PaddleNLP does not compute; give {window} or less"
         )
+    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    if run.data.stage == "dpo" and slides and length > window:
+        raise UserError(
+            "--stage dpo places both answers of a pair in one row, the rejected one further from the prompt "
+            f"than its positions say, and {name} has a sliding window of {window} tokens; give "
+            f"--max_seq_length {window} or less"
+        )
     if run.data.padding == "none" and getattr(config, "rope_scaling_type", None) == "dynamic_ntk":
         raise UserError(
             "--padding none joins samples into one row, which the dynamic rotary scaling of "

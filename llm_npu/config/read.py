@@ -24,6 +24,7 @@ from .arguments import (
     DataArguments,
     FusedArguments,
     ModelArguments,
+    PreferenceArguments,
     RunConfig,
     default_packing,
     default_padding,
@@ -35,6 +36,8 @@ from .library_flags import library_flags
 from .training import TrainingFlags
 
 COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
+# {stage: (of all weights, of LoRA's)} where the run starts from trained weights.
+LEARNING_RATES = {"sft": (3e-5, 3e-4), "dpo": (1e-6, 1e-5)}
 TRUE, FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
 LAST_WORDS = (
     "FILE holds the same names, in YAML or JSON; flags override it. --no_NAME is --NAME false, where true is "
@@ -119,6 +122,7 @@ def flags() -> Mapping[str, Flag]:
     return {
         **flags_of(ModelArguments, "Model"),
         **flags_of(DataArguments, "Data"),
+        **flags_of(PreferenceArguments, "Preferences"),
         **flags_of(FusedArguments, "Fused operators"),
         **flags_of(TrainingFlags, "Training"),
         **library_flags(),
@@ -232,26 +236,29 @@ def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
 
 
 def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> None:
-    conversations = run.stage == "sft"
-    named = {"true": "first_fit" if conversations else "stream", "false": "none"}
+    run.stage = run.stage.lower()  # PaddleFormers' files have SFT and DPO
+    named = {"true": "stream" if run.stage == "pt" else "first_fit", "false": "none"}
     packing = str(run.packing or default_packing(run.stage)).lower()
     run.packing = named.get(packing, packing)
     fused = run.use_npu_fusion_attention and not run.disable_fused_options
     # Without fused attention the mask of one long row would be written out.
     default("padding", default_padding(run.packing) if fused else "longest")
     default("lora_alpha", 2 * run.lora_rank)
-    if conversations:  # the weights are trained ones
-        default("learning_rate", 3e-4 if run.finetuning_type == "lora" else 3e-5)
+    if run.stage in LEARNING_RATES:
+        full, lora = LEARNING_RATES[run.stage]
+        default("learning_rate", lora if run.finetuning_type == "lora" else full)
 
 
 def _check_model(run: Namespace) -> None:
-    name, lora = run.model_name_or_path, run.finetuning_type == "lora"
+    name = run.model_name_or_path
     if not Path(name).is_dir():
         model_type(name)  # refuses what is no preset
-    if lora and has_weights(name) and not run.continue_training:
-        raise UserError("--finetuning_type lora starts from weights; leave --continue_training false out")
-    if has_weights(name) or not (lora or run.continue_training):
+    reasons = {"--finetuning_type lora": run.finetuning_type == "lora", "--stage dpo": run.stage == "dpo"}
+    starts_from_weights = [flag for flag, holds in reasons.items() if holds]
+    if starts_from_weights and has_weights(name) and not run.continue_training:
+        raise UserError(f"{starts_from_weights[0]} starts from weights; leave --continue_training false out")
+    if has_weights(name) or not (starts_from_weights or run.continue_training):
         return
-    asked = "--finetuning_type lora" if lora else "--continue_training"
+    asked = starts_from_weights[0] if starts_from_weights else "--continue_training"
     lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
     raise UserError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")

@@ -30,9 +30,7 @@ class Results(Feature):
         return not run.device.dry
 
     def on_model(self, run: Run) -> None:
-        self._prompt = PROMPT
-        if run.arguments.data.stage == "sft":
-            self._prompt = data.first_question(run.text, run.tokenizer)
+        self._prompt = data.first_prompt(run.text, run.tokenizer) or PROMPT
         self._before = self._continuation(run)
 
     def report(self, run: Run) -> None:

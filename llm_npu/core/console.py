@@ -95,6 +95,7 @@ def _figures(record: dict) -> str:
     step_s = record["step_s"]
     columns = [
         f"loss {record['loss']:.4f}",
+        f"margin {record['rewards/margins']:.3f}" if "rewards/margins" in record else "",
         f"lr {record['learning_rate']:.2e}",
         f"norm {record['grad_norm']:.2f}" if "grad_norm" in record else "",
         f"{record['tokens_per_s']:,.0f} tokens/s",

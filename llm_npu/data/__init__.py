@@ -24,8 +24,7 @@ from llm_npu.config import DataArguments
 from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
 
-from . import answers
-from .answers import first_question
+from . import answers, pairs
 from .datasets import Datasets, packed
 from .indexed import open_indexed, with_suffix, write_indexed
 from .order import FirstSamples, Samples, ShuffledSamples
@@ -34,22 +33,26 @@ from .rows import Rows
 from .split import boundaries
 from .text import conversations
 from .text.corpus import Corpus, corpus, standard_library
+from .text.preferences import Preferences
 from .text.tokenizer import encode, fingerprint
 
 __all__ = ["Datasets", "FirstSamples", "PackedSamples", "Rows", "Samples", "ShuffledSamples"]
-__all__ += ["documents", "find", "first_question", "load"]
+__all__ += ["documents", "find", "first_prompt", "load"]
 
 # Reading this many takes a second or two. Larger inputs have their ids checked on use only.
 CHECKED_TOKENS = 1 << 28
 
 
 def find(data: DataArguments) -> Corpus | Path:
-    """Resolve ``input_dir``: text, the prefix of a .bin + .idx pair or, with stage sft, conversations.
+    """Resolve ``input_dir``: text or the prefix of a .bin + .idx pair, with stage sft conversations, with dpo
+    preference pairs.
 
     ValueError if it is none of these.
     """
     if data.stage == "sft":
         return conversations.find(data.input_dir)
+    if data.stage == "dpo":
+        return Preferences.find(data.input_dir)
     if data.input_dir is None:
         return standard_library()
     path = Path(data.input_dir).expanduser()
@@ -73,14 +76,16 @@ def load(
 ) -> Datasets:
     """Tokenise ``source`` (from ``find``), memory-map it, split it, and cut or pack it into samples.
 
-    ``vocab_size`` is the model's. Tokenised text is cached. Imports the library of models. With stage sft,
-    ``tokenizer`` gets the chat template of ``data``, or the default one if it has none. ValueError for input
-    that is empty, unreadable or corrupt, for token ids of ``vocab_size`` or more, and for a needed part with
-    too few tokens for one sample.
+    ``vocab_size`` is the model's. Tokenised text is cached. Imports the library of models. With stage sft or
+    dpo, ``tokenizer`` gets the chat template of ``data``, or the default one if it has none. ValueError for
+    input that is empty, unreadable or corrupt, for token ids of ``vocab_size`` or more, and for a needed part
+    with too few tokens for one sample.
     """
     needed = (True, need_valid, need_test)
     if isinstance(source, conversations.Conversations):
         return answers.load(data, source, tokenizer, vocab_size, needed)
+    if isinstance(source, Preferences):
+        return pairs.load(data, source, tokenizer, vocab_size, needed)
     tokens = open_indexed(
         _tokenised(source, tokenizer, data.data_cache) if isinstance(source, Corpus) else source
     )
@@ -99,6 +104,13 @@ def documents(source: Corpus, tokenizer) -> Iterator[np.ndarray]:
     end = np.array([tokenizer.eos_token_id], dtype=np.int64)
     for ids in encode(tokenizer, source.documents()):
         yield np.concatenate([ids, end])
+
+
+def first_prompt(source: Corpus | Path, tokenizer) -> str | None:
+    """A short prompt of ``source``, conversations or preference pairs; None for other text."""
+    if isinstance(source, conversations.Conversations):
+        return answers.first_question(source, tokenizer)
+    return pairs.first_prompt(source, tokenizer) if isinstance(source, Preferences) else None
 
 
 def _tokenised(source: Corpus, tokenizer, cache: str | None) -> Path:

@@ -25,10 +25,10 @@ class Datasets:
     notes: tuple[str, ...] = ()
 
 
-def packed(data: DataArguments, parts: Sequence[Sequences], what: str) -> Datasets:
+def packed(data: DataArguments, parts: Sequence[Sequences], what: str, kind: type[Rows] = Rows) -> Datasets:
     """Pack whole sequences into samples with ``data.packing``; ``what`` is their name in the note."""
     plan, length = PLANS[data.packing], data.max_seq_length
-    rows = [Rows(part, plan(part.lengths.tolist(), length)) for part in parts]
+    rows = [kind(part, plan(part.lengths.tolist(), length)) for part in parts]
     train, sequences = rows[0], len(parts[0].lengths)
     filled = train.tokens / max(1, len(train) * length)
     note = f"{sequences:,} {what} in {len(train):,} samples, filled to {filled:.0%} of {length:,} tokens"

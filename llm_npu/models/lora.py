@@ -170,6 +170,19 @@ def merged(model: lora_classes.LoRAModel) -> Iterator[None]:
             layer.merged = False
 
 
+@contextmanager
+def without(model: lora_classes.LoRAModel) -> Iterator[None]:
+    """Inside, ``model`` computes what it does without LoRA."""
+    layers = [layer for layer in model.sublayers() if isinstance(layer, lora_classes.LoRALinear)]
+    try:
+        for layer in layers:
+            layer.disable_lora = True
+        yield
+    finally:
+        for layer in layers:
+            layer.disable_lora = False
+
+
 def _chosen(model, wanted: str) -> list[str]:
     """The last parts of the names of the projections that get LoRA."""
     names = (name for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear))

@@ -7,6 +7,7 @@ load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with ``conver
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from . import layout, stock_config
 from .families import CONVERSIONS
 from .stored import FILE, Stored, write
 
-__all__ = ["FILE", "from_stock", "load", "save", "to_stock"]
+__all__ = ["FILE", "digest", "from_stock", "load", "save", "to_stock"]
 
 
 def save(model, folder: str | Path) -> None:
@@ -46,6 +47,16 @@ def load(model, folder: str | Path) -> None:
         config = model.config
         stored = conversion.arrays(stored, config.num_attention_heads, config.num_key_value_heads)
     from_stock(model, stored)
+
+
+def digest(folder: str | Path) -> str:
+    """SHA-256 over the safetensors files in ``folder``."""
+    found = hashlib.sha256()
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                found.update(block)
+    return found.hexdigest()
 
 
 def to_stock(model) -> dict[str, np.ndarray]:

@@ -25,6 +25,7 @@ from llm_npu.data.indexed import with_suffix
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
+from llm_npu.models import weights
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import run_record
 from llm_npu.training.stock_trainer import TrainerState
@@ -110,9 +111,14 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     fixed |= {"data": _data(source), "tokenizer": fingerprint(tokenizer)}
     fixed |= {"chat_template": _hash(str(chat_template.source_of(tokenizer)).encode())}
     fixed |= {"finetuning_type": run.model.finetuning_type} | _adapted(run.model)
+    if run.data.stage == "dpo":
+        fixed["dpo_loss"] = run.preference.dpo_loss
+        fixed["reference weights"] = weights.digest(run.model.model_name_or_path)
     # Fused operators round differently, and compute the same.
     schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
     schedule |= {name: getattr(run.model, name) for name in ("fuse_attention_qkv", "fuse_attention_ffn")}
+    if run.data.stage == "dpo":
+        schedule |= {name: getattr(run.preference, name) for name in ("dpo_beta", "dpo_label_smoothing")}
     schedule["lr_scheduler_type"] = arguments.lr_scheduler_type.value
     return {"fixed": fixed, "schedule": schedule, "mesh": mesh()}
 
@@ -174,12 +180,7 @@ def _adapted(model: ModelArguments) -> dict[str, object]:
     if model.finetuning_type != "lora":
         return {}
     found = {name: getattr(model, name) for name in LORA}
-    digest = hashlib.sha256()
-    for file in sorted(Path(model.model_name_or_path).glob("*.safetensors")):
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return found | {"base weights": digest.hexdigest()}
+    return found | {"base weights": weights.digest(model.model_name_or_path)}
 
 
 def _hash(content: bytes) -> str:

@@ -11,11 +11,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import paddle_fused
 from llm_npu import data, surgery
 from llm_npu.config import Early, RunConfig
 from llm_npu.core.console import Display, say
 from llm_npu.data.collate import Collator
+from llm_npu.data.pair_batches import PairCollator
 from llm_npu.data.text.tokenizer import tokenizer_for
 from llm_npu.device import Device
 from llm_npu.models.library import names
@@ -52,7 +55,7 @@ class Feature:
 class Run:
     """One training, from its arguments to its report.
 
-    ``notes``: lines printed at the start of the run. ``trainer_kind``: the trainer's class. ``build`` sets
+    ``notes``: lines printed at the start of the run. ``trainer_kind`` makes the trainer. ``build`` sets
     ``model``, its ``model_config``, the ``tokenizer``, the ``samples`` and the ``text`` that they were made
     from, the ``trainer``, and ``fused``, the report of the fused operators (None if all are off). ``train``
     sets ``ran``, the calls of operators (``paddle_fused.what_ran``), and ``launches``, the kernels of a
@@ -63,7 +66,7 @@ class Run:
         self.arguments, self.early, self.device = arguments, early, device
         self.features: list[Feature] = []
         self.notes: list[str] = []
-        self.trainer_kind: type[PretrainTrainer] = PretrainTrainer
+        self.trainer_kind: Callable[..., PretrainTrainer] = PretrainTrainer
         self.fused: surgery.Report | None = None
         self.ran: list = []
         self.launches: list[KernelRecord] = []
@@ -148,15 +151,16 @@ class Run:
             tokenizer=self.tokenizer,
         )
 
-    def _collator(self) -> Collator:
+    def _collator(self) -> Collator | PairCollator:
         """The collator. Of PaddleNLP's, fused attention takes masks as objects, the stock one as tensors."""
         asked, pad = self.arguments.data, self.tokenizer.pad_token_id
-        return Collator(
+        collator = Collator(
             padding=asked.padding,
             length=asked.max_seq_length if asked.padding == "max_length" else None,
             pad_token_id=self.tokenizer.eos_token_id if pad is None else pad,
             mask=names.PACKED or ("object" if self.fused and self.fused.count("attention") else "dense"),
         )
+        return PairCollator(collator) if asked.stage == "dpo" else collator
 
 
 def samples_per_step(training) -> int:

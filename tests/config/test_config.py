@@ -160,7 +160,8 @@ def test_names_far_from_all_others_are_refused():
             ["--enable_auto_parallel", "--to_static", "--nonfinite", "skip"],
             ["--to_static", "--nonfinite skip"],
         ),
-        (["--stage", "dpo"], ["--stage", "pt or sft"]),
+        (["--stage", "rlhf"], ["--stage", "pt, sft or dpo"]),
+        (["--stage", "dpo", "--dpo_beta", "0"], ["--dpo_beta is 0", "0.001 or more"]),
         (["--stage", "sft"], ["--stage sft needs --input_dir"]),
         (["--stage", "sft", "--input_dir", "x", "--packing", "stream"], ["--packing stream", "first_fit"]),
         (["--packing", "tight"], ["--packing", "tight", "first_fit"]),
@@ -200,7 +201,7 @@ def test_samples_by_stage(tmp_path):
         "length_grouped",
         "max_length",
     )
-    (tmp_path / "a.yaml").write_text("packing: true\nstage: sft\ninput_dir: x")
+    (tmp_path / "a.yaml").write_text("packing: true\nstage: SFT\ninput_dir: x")
     assert samples(str(tmp_path / "a.yaml")) == ("first_fit", "none")
 
 

@@ -78,7 +78,7 @@ def test_flags_are_the_fields_of_paddlenlps_class():
     """They are read from its source; here its class is imported."""
     from llm_npu.config.build import PretrainArguments
 
-    sections = ("Model", "Data", "Fused operators")
+    sections = ("Model", "Data", "Preferences", "Fused operators")
     ours = {name: each for name, each in config.flags().items() if each.section not in sections}
     hints = typing.get_type_hints(PretrainArguments)
     theirs = {field.name: field for field in dataclasses.fields(PretrainArguments) if field.init}
@@ -112,7 +112,7 @@ def test_the_trackers_are_paddlenlps():
         ([SCRIPT, "--nproc", "2", "--help"], 0, ["--min_learning_rate"]),
         ([SCRIPT, "--max_stps", "3"], 2, ["did you mean --max_steps?"]),
         ([SCRIPT, "--lora_rank", "0"], 2, ["--lora_rank is 0"]),
-        ([SCRIPT, "--stage", "dpo"], 2, ["--stage is 'dpo'"]),
+        ([SCRIPT, "--stage", "dpo"], 2, ["--stage dpo trains PaddleFormers' models", '".[paddleformers]"']),
         ([SCRIPT, "--model_name_or_path", "lama-tiny"], 2, ["Did you mean llama-tiny?"]),
         ([SCRIPT, "--nproc", "2", "--tensor_parallel_degree", "3"], 2, ["does not divide the 2 processes"]),
         (["-m", "llm_npu.plan", "--help"], 0, ["usage"]),

@@ -50,6 +50,7 @@ from llm_npu.training.model import config_for
         (["--chat_template", "a.jinja", "--padding", "longest"], ["chat_template", "padding"]),
         (["--reset_attention_mask"], []),
         (["--reset_attention_mask", "--packing", "first_fit"], ["reset_attention_mask"]),
+        (["--dpo_beta", "0.2", "--label_smoothing", "0.1"], ["dpo_beta", "dpo_label_smoothing"]),
         (["--dataloader_num_workers", "1"], ["dataloader_num_workers"]),
         (["--dataloader_num_workers", "0"], []),
         (["--unified_checkpoint", "1", "--load_best_model_at_end", "--save_steps", "100"],

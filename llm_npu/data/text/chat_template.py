@@ -181,6 +181,32 @@ def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
     return np.array(ids, dtype=np.int64), answers
 
 
+def encode_answers(tokenizer, prompt: Messages, answers: Sequence[str]) -> list[np.ndarray]:
+    """Token ids of the prompt, int64 [T], and of each answer to it, with its end marker.
+
+    The ids of the prompt are those of the prompt alone, as in inference. ValueError as `pieces`, and for a
+    template that changes the prompt with the answer.
+    """
+    conversations = [
+        pieces(tokenizer, [*prompt, {"role": "assistant", "content": answer}]) for answer in answers
+    ]
+    texts = {"".join(text for text, _ in parts[:-1]) for parts in conversations}
+    if len(texts) > 1:
+        raise UserError(
+            "the chat template changes the prompt with the answer; choose another template with "
+            "--chat_template"
+        )
+    (text,) = texts
+    ends = [parts[-1][0] for parts in conversations]
+    start, *whole = _ids(tokenizer, [text, *(text + end for end in ends)])
+    separate = _ids(tokenizer, ends)
+    found = [
+        ids[len(start) :] if ids[: len(start)] == start else alone
+        for ids, alone in zip(whole, separate, strict=True)
+    ]
+    return [np.array(ids, dtype=np.int64) for ids in (start, *found)]
+
+
 def question(tokenizer, text: str) -> list[int]:
     """The token ids of a prompt with a single user message. ValueError if there is no template."""
     if source_of(tokenizer) is None:
@@ -188,7 +214,12 @@ def question(tokenizer, text: str) -> list[int]:
     if isinstance(source_of(tokenizer), dict):
         with _rendering():
             return tokenizer.apply_chat_template([[text]])["input_ids"]
-    return _ids(tokenizer, [_rendered(tokenizer, [{"role": "user", "content": text}], True)])[0]
+    return _ids(tokenizer, [prompt(tokenizer, [{"role": "user", "content": text}])])[0]
+
+
+def prompt(tokenizer, messages: Messages) -> str:
+    """The text of ``messages``, which end with the user's, by a Jinja template; an answer may follow."""
+    return _rendered(tokenizer, messages, True)
 
 
 def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:

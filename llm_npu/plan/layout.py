@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
-from llm_npu.config import check_model
+from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.core.errors import UserError
 from llm_npu.models.families import FAMILIES
 from paddle_fused import registry
@@ -181,13 +181,10 @@ class Layout:
             sharding=[],
             no_recompute_layers=None,
         )
-        data = SimpleNamespace(
-            max_seq_length=self.max_seq_length,
-            packing="stream",
-            padding="longest",
-            reset_attention_mask=self.mask == "documents",
+        data = DataArguments(
+            max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"
         )
-        model = SimpleNamespace(model_name_or_path=shape.name, finetuning_type="full")
+        model = ModelArguments(model_name_or_path=shape.name)
         # The trainer has no sliding window, which a band needs; the planner may still be asked what it would
         # gain.
         asked = replace(shape, sliding_window=None) if self.mask == "band" else shape

@@ -138,6 +138,18 @@ def allow_float32_gradients(parameters) -> None:
         core.eager.set_master_grads(parameters)
 
 
+def with_gradient_of_own_dtype(tensor):
+    """``tensor``, whose ``grad`` in dygraph gets its dtype, as Paddle has it since 3.3.
+
+    Before, a custom operator's gradient keeps the operator's dtype: rms_norm_npu gives a bfloat16 weight a
+    float32 gradient. The gradient of a cast has its input's dtype.
+    """
+    import paddle
+
+    right = at_least(3, 3) or tensor.dtype == paddle.float32 or not paddle.in_dynamic_mode()
+    return tensor if right else paddle._C_ops.cast(tensor, tensor.dtype)
+
+
 def drop_gradient(parameter) -> None:
     """Removes the gradient of ``parameter``.
 

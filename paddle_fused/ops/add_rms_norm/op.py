@@ -15,7 +15,7 @@ from ..arguments import (
     dtype_name,
     same_shape,
 )
-from ..rms_norm.op import covers_last_dimensions, no_float64, normalised, rows_of, wide_dtype
+from ..rms_norm.op import covers_last_dimensions, no_float64, normalised, plugin_rms_norm, rows_of, wide_dtype
 
 OPERATOR = "add_rms_norm"
 
@@ -79,7 +79,7 @@ def _native_refuses(x, residual, weight, epsilon):
 
 def _ascend(x, residual, weight, epsilon):
     residual_out = x + residual
-    return ascend.call("rms_norm_npu", residual_out, weight, epsilon)[0], residual_out
+    return plugin_rms_norm(residual_out, weight, epsilon)[0], residual_out
 
 
 def _ascend_refuses(x, residual, weight, epsilon):

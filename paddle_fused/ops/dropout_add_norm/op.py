@@ -15,7 +15,7 @@ from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Sharding, ShardingRule, numbered
 
 from ..arguments import dtype_name
-from ..rms_norm.op import no_float64, normalised, wide_dtype
+from ..rms_norm.op import no_float64, normalised, plugin_rms_norm, wide_dtype
 from .check import check
 
 
@@ -204,7 +204,7 @@ def _layer_norm_npu(x, weight, bias, epsilon):
 
 
 def _rms_norm_npu(x, weight, bias, epsilon):
-    return _with_bias(ascend.call("rms_norm_npu", x, weight, epsilon)[0], bias)
+    return _with_bias(plugin_rms_norm(x, weight, epsilon)[0], bias)
 
 
 def _layer_norm_npu_refuses(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import paddle
 
-from paddle_fused import ascend, contracts, native
+from paddle_fused import ascend, contracts, native, paddle_release
 from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Dims, Sharding, ShardingRule, numbered
 
@@ -106,8 +106,9 @@ def _native_refuses(x, weight, epsilon):
     return no_float64(x, weight) or native.refuses(x, weight)
 
 
-def _ascend(x, weight, epsilon):
-    return ascend.call("rms_norm_npu", x, weight, epsilon)
+def plugin_rms_norm(x, weight, epsilon):
+    """(y, rstd) of the plugin's operator, whose gradient of ``weight`` is float32 in any dtype."""
+    return ascend.call("rms_norm_npu", x, paddle_release.with_gradient_of_own_dtype(weight), epsilon)
 
 
 def _ascend_refuses(x, weight, epsilon):
@@ -131,7 +132,7 @@ def _sharding_rule(x, weight, epsilon) -> ShardingRule:
 
 RMS_NORM = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_refuses, "rms_norm_npu"),
+    ascend=Backend(plugin_rms_norm, _ascend_refuses, "rms_norm_npu"),
     native=Backend(_native, _native_refuses, "pf_rms_norm"),
     composed=Backend(_composed),
     sharding=Sharding(("x", "weight", "epsilon"), _sharding_rule),

@@ -97,6 +97,13 @@ def _check_pipeline(run: RunConfig, config) -> None:
             "--pipeline_parallel_degree passes no masks from stage to stage; give --packing stream, without "
             "--reset_attention_mask"
         )
+    experts = FAMILIES[config.model_type].experts
+    spread = experts and experts.tensor_parallel == "number" and training.tensor_parallel_degree > 1
+    if spread and not training.sequence_parallel:
+        raise UserError(
+            f"--tensor_parallel_degree spreads the experts of {name}, in a pipeline only with "
+            "--sequence_parallel; add it, or leave one of the degrees out"
+        )
     if stages > layers:
         raise UserError(
             f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give {layers} or less"

@@ -12,7 +12,10 @@ SIZES = {"hidden_size": 256, "intermediate_size": 192, "num_attention_heads": 4,
 MORE = {
     "qwen3": {"head_dim": 64},
     "qwen3_moe": {"head_dim": 64, "moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2},
-    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64},
+    "ernie4_5_moe": {
+        **{"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64},
+        "router_aux_loss_coef": 1.0,  # a hundred times the default: its gradient is not lost in the others
+    },
 }
 RUN = {
     "split": "50,50,0",

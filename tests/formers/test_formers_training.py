@@ -133,10 +133,10 @@ SHARED = [
     (4, *TP, "--sharding", "stage1"),
     (4, *TP, *SP, "--sharding", "stage2"),
 ]
-STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *PP, *TWICE)]
+STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *SP, *PP, *TWICE)]
 SHARE_EXPERTS = [
     *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for method in SHARED),
-    *(("qwen3_moe", *method) for method in STAGES),
+    *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe") for method in STAGES),
 ]
 
 
@@ -159,7 +159,10 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "method"),
-    [*((f, (*TP, *SP)) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")), ("qwen3_moe", PP)],
+    [
+        *((f, (*TP, *SP)) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
+        *((f, PP) for f in ("qwen3_moe", "ernie4_5_moe")),
+    ],
 )
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
@@ -181,11 +184,17 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["ernie4_5_moe", "deepseek_v3"])
-def test_experts_are_not_cut_into_stages(run_python, inputs, tmp_path, family):
-    done = run_python(SCRIPT, *inputs(family), *PP, "--nproc", "2", "--output_dir", tmp_path)
+@pytest.mark.parametrize(
+    ("family", "method", "sentence"),
+    [
+        ("deepseek_v3", (*PP, "--nproc", "2"), "is cut into stages here; leave it out"),
+        ("ernie4_5_moe", (*TP, *PP, "--nproc", "4"), "in a pipeline only with --sequence_parallel"),
+    ],
+)
+def test_stages_that_experts_cannot_have_are_refused(run_python, inputs, tmp_path, family, method, sentence):
+    done = run_python(SCRIPT, *inputs(family), *method, "--output_dir", tmp_path)
     assert done.returncode == 2
-    assert "is cut into stages here; leave it out" in done.stderr
+    assert sentence in done.stderr
 
 
 @pytest.mark.slow

@@ -51,4 +51,5 @@ def copy_to(config, arguments: TrainingArguments) -> None:
         for name, _, default, _ in getattr(LlmMetaConfig, attributes):
             setattr(config, name, getattr(arguments, name, default))
     if hasattr(config, "moe_group"):
-        config.moe_group = "mp"  # tensor parallelism spreads the experts
+        # Tensor parallelism spreads the experts; without it, stages refuse this group.
+        config.moe_group = "mp" if arguments.tensor_parallel_degree > 1 else "dummy"

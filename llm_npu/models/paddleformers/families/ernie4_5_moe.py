@@ -1,4 +1,7 @@
-"""ERNIE-4.5-MoE: routed experts beside shared ones, and a router without an auxiliary loss."""
+"""ERNIE-4.5-MoE: routed experts beside shared ones.
+
+The losses of its routers, summed over layers, are part of the gradient only, not of the loss that is shown.
+"""
 
 from llm_npu.models.family import TINY_SIZES, Experts, Family, sizes
 
@@ -26,7 +29,13 @@ FAMILY = Family(
         "moe_k": 2,
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("moe_num_experts", "moe_intermediate_size", per_token="moe_k", tensor_parallel="number"),
+    experts=Experts(
+        "moe_num_experts",
+        "moe_intermediate_size",
+        per_token="moe_k",
+        tensor_parallel="number",
+        in_stages=True,
+    ),
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={

@@ -75,7 +75,6 @@ class Experts:
     ``number`` of experts, the inner ``size`` of one, and that of the ``shared`` expert of all tokens, if any.
     ``tensor_parallel``: what it divides, the ``size`` of every expert, their ``number``, or nothing, so that
     every process has all experts; None: it is refused.
-    ``in_stages``: whether a pipeline may have them.
     """
 
     number: str
@@ -83,7 +82,6 @@ class Experts:
     shared: str | None = None
     per_token: str = "num_experts_per_tok"
     tensor_parallel: Literal["size", "number", "nothing"] | None = None
-    in_stages: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,7 @@ class Family:
     @property
     def pipeline(self) -> bool:
         """Whether there is a class of its model that is cut into stages."""
-        whole = self.experts is not None and not self.experts.in_stages
-        return not whole and any(name.endswith("Pipe") for name in self.models)
+        return any(name.endswith("Pipe") for name in self.models)
 
     @property
     def fuses_projections(self) -> bool:

@@ -118,6 +118,14 @@ def stages():
     assert SegmentLayers([layer] * 2, 2, Ernie4_5Config().pp_seg_method).do_segment() == [0, 1, 2]
 
 
+def stage_labels():
+    from paddleformers.transformers.deepseek_v3.configuration import DeepseekV3Config
+
+    criterion = modeling("deepseek_v3").DeepseekV3PretrainingCriterionPipe(DeepseekV3Config(vocab_size=8))
+    logits, labels = paddle.randn([2, 3, 8]), paddle.to_tensor([[1, 2, 3], [4, 5, 6]])
+    assert criterion(logits, labels) == criterion(logits, (labels, None))
+
+
 def failures(**probes):
     found = {}
     for name, probe in probes.items():
@@ -138,6 +146,7 @@ gpu_packages.supply_paddlefleet_ops()
 gpu_packages.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
 others |= dict(eager_stages=eager_stages, padding=padding, sliding_rows=sliding_rows, stages=stages)
+others |= dict(stage_labels=stage_labels)
 first |= failures(**others)
 patches.apply()
 print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
@@ -154,6 +163,7 @@ SYMPTOMS = {
     "padding": "padding is seen",
     "sliding_rows": "10 elements are written one by one",
     "stages": "weight_idxs' length should be greater than 0",
+    "stage_labels": "The 'shape' in ReshapeOp is invalid",
 }
 
 

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from small_runs import MORE, RUN, SCRIPT, STEPS, fields
 
-from llm_npu.models.families import config_class
+from llm_npu.models.families import config_class, model_class
 from llm_npu.parallel.pipeline_trainer import mean_over_rows
 from llm_npu.training import checkpoint
 
@@ -135,8 +135,9 @@ SHARED = [
 ]
 STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *SP, *PP, *TWICE)]
 SHARE_EXPERTS = [
-    *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for method in SHARED),
-    *((family, *method) for family in ("qwen3_moe", "ernie4_5_moe") for method in STAGES),
+    (family, *method)
+    for family in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")
+    for method in (*SHARED, *STAGES)
 ]
 
 
@@ -159,10 +160,7 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "method"),
-    [
-        *((f, (*TP, *SP)) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
-        *((f, PP) for f in ("qwen3_moe", "ernie4_5_moe")),
-    ],
+    [(f, each) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for each in ((*TP, *SP), PP)],
 )
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
@@ -184,21 +182,15 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "method", "sentence"),
-    [
-        ("deepseek_v3", (*PP, "--nproc", "2"), "is cut into stages here; leave it out"),
-        ("ernie4_5_moe", (*TP, *PP, "--nproc", "4"), "in a pipeline only with --sequence_parallel"),
-    ],
-)
-def test_stages_that_experts_cannot_have_are_refused(run_python, inputs, tmp_path, family, method, sentence):
-    done = run_python(SCRIPT, *inputs(family), *method, "--output_dir", tmp_path)
+def test_stages_with_spread_experts_are_sequence_parallel(run_python, inputs, tmp_path):
+    stages = (*TP, *PP, "--nproc", "4", "--output_dir", tmp_path)
+    done = run_python(SCRIPT, *inputs("ernie4_5_moe"), *stages)
     assert done.returncode == 2
-    assert sentence in done.stderr
+    assert "in a pipeline only with --sequence_parallel" in done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe", "deepseek_v3"])
 def test_stages_without_fused_operators_compute_the_same(micro_batched, family):
     stages = (*PP, *TWICE, "--nproc", "2")
     unfused = ("--disable_fused_options", "true")
@@ -207,12 +199,15 @@ def test_stages_without_fused_operators_compute_the_same(micro_batched, family):
         assert other == pytest.approx(one, rel=2e-5)
 
 
-def test_a_micro_batch_without_labels_has_no_gradient():
+@pytest.mark.parametrize("family", ["llama", "deepseek_v3"])
+def test_a_micro_batch_without_labels_has_no_gradient(family):
     """The criterion divides by the number of its labels."""
     computed = []
+    of_stages = model_class(family, in_stages=True)._criterion_pipe_cls or CriterionLayerPipe
+    stock = of_stages(config_class(family)(vocab_size=8))
 
     def criterion(logits, labels):
-        computed.append(CriterionLayerPipe(config_class("llama")(vocab_size=8))(logits, labels))
+        computed.append(stock(logits, labels))
         return computed[-1]
 
     model = SimpleNamespace(_loss_fn=[criterion])

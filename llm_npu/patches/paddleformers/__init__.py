@@ -31,6 +31,7 @@ def apply() -> None:
     masks.fix_sliding_window_rows()
     experts.fix_qwen3_moe_gate_dtype()
     pipeline.fix_ernie_stages()
+    pipeline.fix_deepseek_stage_labels()
     tensor_parallel.fix_norms_of_heads()
     tensor_parallel.fix_qwen3_moe_last_norm()
     deepseek.fix_heads()

@@ -26,3 +26,23 @@ def fix_ernie_stages() -> None:
         build(self, *arguments, **{"pp_seg_method": DECODER_LAYERS} | named)
 
     Ernie4_5Config.__init__ = __init__
+
+
+@functools.cache
+def fix_deepseek_stage_labels() -> None:
+    """PaddleFormers 1.1 and 1.2: the last pipeline stage of a DeepSeek-V3 fails at its loss ("The 'shape' in
+    ReshapeOp is invalid") if a batch has no loss mask.
+
+    ``DeepseekV3PretrainingCriterionPipe`` takes the first of labels and mask. Labels without a mask come
+    alone, and their first is a row. With the patch they are taken as they are.
+    """
+    from paddleformers.transformers.deepseek_v3 import modeling
+
+    criterion = modeling.DeepseekV3PretrainingCriterionPipe
+    stock = criterion.forward
+
+    @functools.wraps(stock)
+    def forward(self, logits, labels):
+        return stock(self, logits, labels if isinstance(labels, (tuple, list)) else (labels,))
+
+    criterion.forward = forward

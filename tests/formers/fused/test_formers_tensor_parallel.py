@@ -8,6 +8,7 @@ import ranks
 from fused_models.formers import BY_NAME
 from paddleformers.nn.pp_model import RMSNormPipe
 
+from llm_npu.models.families import model_class
 from llm_npu.surgery import apply_fused_kernels
 
 PROGRAM = Path(__file__).with_name("tensor_parallel_program.py")
@@ -58,10 +59,13 @@ def test_without_its_patch_a_process_has_not_the_heads_of_all(tmp_path):
         ranks.run(PROGRAM, 2, tmp_path, "deepseek-v3", "parallel", "fix_heads")
 
 
-def test_the_norm_of_a_pipelines_last_stage():
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("name", ["llama", "deepseek-v3"])
+def test_the_norm_of_a_pipelines_last_stage(name):
     """It gets what the stage before passes on: hidden states, and masks and positions beside them."""
-    config = BY_NAME["llama"].build().config
-    norm = RMSNormPipe(config=config, hidden_size=config.hidden_size, norm_eps=config.rms_norm_eps)
+    config = BY_NAME[name].build().config
+    stage_norm = model_class(config.model_type, in_stages=True)._rms_norm_pipe_cls or RMSNormPipe
+    norm = stage_norm(config=config, hidden_size=config.hidden_size, norm_eps=config.rms_norm_eps)
     x = paddle.randn([2, 3, config.hidden_size])
     expected = norm((x, x))
     report = apply_fused_kernels(paddle.nn.LayerList([norm]), ["rms_norm"])

@@ -1,4 +1,7 @@
-"""DeepSeek-V3: latent attention, with queries and keys wider than values, and a mixture of experts."""
+"""DeepSeek-V3: latent attention, with queries and keys wider than values, and a mixture of experts.
+
+Its routers have no loss: PaddleFormers computes one only where experts are in other processes.
+"""
 
 from llm_npu.models.family import TINY_SIZES, Experts, Family, sizes
 
@@ -25,6 +28,7 @@ FAMILY = Family(
     layers={
         **_LAYERS,
         "attention": _LAYERS["attention"] | {"DeepseekV3Attention": "latent"},
+        "rms_norm": _LAYERS["rms_norm"] | {"DeepseekV3RMSNormLayerPipe": "first of a tuple"},
         "moe": {"DeepseekV3MoE": "sigmoid router"},
     },
     defaults=sizes(4096, 11008, 30, 32, 32, vocab_size=102400, max_position_embeddings=2048)

@@ -29,13 +29,7 @@ FAMILY = Family(
         "moe_k": 2,
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts(
-        "moe_num_experts",
-        "moe_intermediate_size",
-        per_token="moe_k",
-        tensor_parallel="number",
-        in_stages=True,
-    ),
+    experts=Experts("moe_num_experts", "moe_intermediate_size", per_token="moe_k", tensor_parallel="number"),
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={

@@ -27,7 +27,7 @@ FAMILY = Family(
     # The library's model drops the logits of its routers, so it has no auxiliary loss.
     unsupported_fields=("output_router_logits",),
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("num_experts", "moe_intermediate_size", tensor_parallel="size", in_stages=True),
+    experts=Experts("num_experts", "moe_intermediate_size", tensor_parallel="size"),
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={

@@ -8,7 +8,8 @@ with perturbed rounding (``rounding.other_roundings``), a tensor of n elements m
 The factor covers small n, where yardsticks may be close by chance: of two yardsticks for one number, with
 independent normal errors, both are closer than half of a third in 13 % of all cases, and closer than an 82nd
 in 0.01 %. Without yardsticks, ``roundings`` roundings of the largest element are allowed, a coarse bound
-because rounding grows with depth.
+because rounding grows with depth. They are roundings of the coarsest dtype so far: a loss or a gradient in
+float32 is computed from what came before it, which may be in bfloat16.
 """
 
 from __future__ import annotations
@@ -104,16 +105,19 @@ def compare(
 ) -> Comparison:
     """Compares ``first`` with ``second``, in the order of the second: outputs, then gradients in backward
     order."""
-    differences = []
+    differences, coarsest = [], 0.0
     for name in second:
         if name in first:
+            one, other = first[name], second[name]
+            coarsest = max(coarsest, *(ROUNDING[dtype_of(each)] for each in (one, other)))
             others = [each[name] for each in yardsticks if name in each]
-            differences.append(_difference(name, first[name], second[name], others, roundings))
+            differences.append(_difference(name, one, other, others, roundings * coarsest))
     alone = [name for name in (*first, *second) if (name in first) != (name in second)]
     return Comparison(differences, alone)
 
 
-def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], roundings: float) -> Difference:
+def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], relative: float) -> Difference:
+    """``relative``: what is allowed without yardsticks, of the largest element."""
     dtype = max(dtype_of(first), dtype_of(second), key=ROUNDING.__getitem__)  # the coarser dtype
     reference = as_float64(second)
     size, largest = _rms(reference), np.abs(reference).max(initial=0.0)
@@ -123,9 +127,8 @@ def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], roun
     with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which exceeds every bound
         distance = 0.0 if same else _rms(as_float64(first) - reference)
         others = [_rms(as_float64(each) - reference) for each in yardsticks]
-    rounding = ROUNDING[dtype] * largest
     luck = 2 + FEW / max(reference.size, 1) ** 2
-    allowed = luck * max(others) + rounding if others else roundings * rounding
+    allowed = luck * max(others) + ROUNDING[dtype] * largest if others else relative * largest
     return Difference(name, dtype, distance, float(allowed), size, same)
 
 

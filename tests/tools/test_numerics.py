@@ -103,6 +103,16 @@ def test_the_rule():
     assert lines[2].startswith("they part first at the output of a (float32): distance 1.00e-03 of 1.00e+00")
 
 
+def test_a_loss_in_float32_differs_as_what_it_is_computed_from():
+    """Without yardsticks: by roundings of bfloat16, if layers before it have that dtype."""
+    layer = {"output/layer": np.full(4, 0x3F80, np.uint16)}  # 1 in bfloat16
+    loss, other = ({"output/loss": np.full(1, value, np.float32)} for value in (6.28, 6.29))
+    assert not compare(layer | other, layer | loss).parted
+    assert compare(other | layer, loss | layer).parted
+    far = {"output/loss": np.full(1, 8, np.float32)}
+    assert compare(layer | far, layer | loss).parted
+
+
 def test_a_yardstick_of_few_elements_may_be_near_by_luck():
     """Two correct ways, that differ from the truth by chance, hardly ever part; a wrong one does."""
     draw = np.random.default_rng(0)

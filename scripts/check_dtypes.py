@@ -82,13 +82,17 @@ def of_run(arguments: argparse.Namespace):
     import paddle
 
     from llm_npu import surgery
-    from llm_npu.models import families
+    from llm_npu.inference.generate import positions
+    from llm_npu.models import families, presets
     from llm_npu.training.model import config_for
 
     flags = ["--num_hidden_layers", str(arguments.layers), "--continue_training", "false"]
     named = Path(arguments.model).suffix in FILES and Path(arguments.model).is_file()
     which = [arguments.model] if named else ["--model_name_or_path", arguments.model]
     run = config.parse([*which, *flags, "--device", arguments.device])
+    if not named:  # nobody has asked for a length: the default, or what a smaller model has
+        room = positions(presets.model_config(arguments.model))
+        run.data.max_seq_length = min(run.data.max_seq_length, room)
     asked = config_for(run)
     model = families.new_model(asked)
     switches = run.fused.switches()

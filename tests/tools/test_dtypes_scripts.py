@@ -12,6 +12,7 @@ from tiny_models import fields_of
 
 from benchmarks.device import watch
 from benchmarks.step import LlamaSize
+from llm_npu.config.arguments import DataArguments
 from llm_npu.dtypes import DtypeCheck
 
 SCRIPT = Path(check_dtypes.__file__)
@@ -61,6 +62,8 @@ def test_a_directory_and_a_file_of_arguments(directory, capsys):
     (directory / "run.yaml").write_text(f"model_name_or_path: {directory}\nmax_seq_length: 16\n")
     assert check_dtypes.main([str(directory / "run.yaml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["clean"]
+    assert fields_of("llama")["max_position_embeddings"] < DataArguments().max_seq_length
+    assert check_dtypes.main([str(directory)]) == 0  # with as many tokens as it has positions
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from llm_npu.models import library, other_library
+
 from . import machine, report
 from .work import ITEM_SIZE
 
@@ -68,6 +70,16 @@ def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespac
     arguments.dtypes = (arguments.dtype,) if arguments.dtype else DTYPES
     check(parser, arguments)
     return arguments
+
+
+def need_paddlenlp(parser: argparse.ArgumentParser) -> None:
+    """Calls ``parser.error`` in an environment without PaddleNLP, whose models the benchmark trains."""
+    if (found := library.found()) != library.PADDLENLP:
+        has = other_library.TITLES.get(found, "no library of models")
+        parser.error(
+            f"it measures PaddleNLP's models, and this environment has {has}; "
+            'in an environment of its own, run pip install ".[paddlenlp]"'
+        )
 
 
 def check(parser, arguments) -> None:

@@ -96,6 +96,7 @@ def parse(words):
         "--ways", metavar="NAMES", default=",".join(turns.WAYS), help="comma-separated (default: all)"
     )
     arguments = options.parse_contest(parser, words, turns.CONTENDERS)
+    options.need_paddlenlp(parser)
     for name, accepted in (("families", SIZES), ("ways", turns.WAYS)):
         chosen = [each.strip() for each in getattr(arguments, name).split(",")]
         for each in chosen:

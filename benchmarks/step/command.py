@@ -183,4 +183,7 @@ def table(records, size, title):
 def parse(words):
     parser = options.parser("step", __doc__)
     options.add_contest(parser, CONTENDERS, 5, "steps of each contender", "a tiny Llama")
-    return options.parse_contest(parser, words, CONTENDERS)
+    arguments = options.parse_contest(parser, words, CONTENDERS)
+    if any(not name.startswith("torch") for name in arguments.contenders):
+        options.need_paddlenlp(parser)
+    return arguments

@@ -10,6 +10,7 @@ from fused_models.comparison import (
     BATCH,
     IGNORED,
     LENGTH,
+    SHORTER,
     Batch,
     assert_as_accurate,
     built,
@@ -62,6 +63,25 @@ def test_outputs_and_gradients(family, place, padded):
     composed = unfused(family, device, dtype, padded)
     fused = results(family, built(family, "all", dtype), random_batch(padded))
     assert_as_accurate(fused, composed, truth(family, padded), dtype)
+
+
+def left_padded_batch():
+    """Queries of padding see no key; NaN there would reach every token through the next layer's values."""
+    whole = random_batch()
+    mask = np.ones_like(whole.ids)
+    mask[-1, : LENGTH - SHORTER] = 0
+    return Batch(np.where(mask, whole.ids, 0), np.where(mask, whole.labels, IGNORED), mask)
+
+
+@by_default
+@everywhere
+def test_padding_on_the_left(family, place):
+    device, dtype = place
+    paddle.set_device(device)
+    family, batch = without_router_losses(family), left_padded_batch()
+    composed = unfused_results(family, batch, dtype)
+    fused = results(family, built(family, "all", dtype), batch)
+    assert_as_accurate(fused, composed, float64_results(family, batch), dtype)
 
 
 def packed_inputs(place=None):

@@ -1,4 +1,6 @@
-"""Training of PaddleNLP language models on Ascend NPUs, real or virtual. Importing it imports no framework.
+"""Training of PaddleNLP's and PaddleFormers' language models on Ascend NPUs, real or virtual.
+
+Importing it imports no framework.
 
 Packages, the highest layer first. Each imports only those below it (``tests/install/test_imports.py``):
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from llm_npu.core.errors import UserError
+from llm_npu.models.library import names
 
 from .flag import Flag
 
-SHARDING = "give --sharding stage1, stage2 or stage3, PaddleNLP's own, and --nproc"
+SHARDING = f"give --sharding stage1, stage2 or stage3, as in {names.TITLE}, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"
 # Their name -> what to give here.
 REFUSED: Mapping[str, str] = {
@@ -33,7 +34,7 @@ REFUSED: Mapping[str, str] = {
     "preprocessing_num_workers": "the tokenizer uses all cores; leave it out",
     "plot_loss": "the loss curve is always drawn into loss.png in --output_dir; leave it out",
     "save_only_model": "a checkpoint always holds what resuming needs; leave it out",
-    "trust_remote_code": "models are PaddleNLP's classes, and weights bring no code; leave it out",
+    "trust_remote_code": f"models are classes of {names.TITLE}, and weights bring no code; leave it out",
     "ddp_timeout": "only torch.distributed reads it; leave it out",
     "framework": "the framework is Paddle; leave it out",
 }
@@ -49,12 +50,12 @@ def translate(
     """
     aliases = {alias: flag.name for flag in known.values() for alias in flag.aliases}
     notes = []
-    for names, where in (
+    for given, where in (
         (list(in_file), "the file of arguments"),
         ([_name(flag, aliases) for flag in line if flag.startswith("--")], "the command line"),
     ):
         found: dict[str, str] = {}  # this script's name -> the one that it is given under
-        for name in names:
+        for name in given:
             if name in REFUSED:
                 raise UserError(f"--{name} is no argument of this script: {REFUSED[name]}")
             ours = aliases.get(name, name)

@@ -61,7 +61,7 @@ class ModelArguments:
         None, "Number of layers; by default as in the model's configuration.", at_least=1
     )
     use_fast_layer_norm: bool = flag(
-        False, "PaddleNLP's switch of its CUDA layer norm.", no_effect=no_effect.CUDA
+        False, f"Switch of {names.TITLE} for its CUDA layer norm.", no_effect=no_effect.CUDA
     )
     hidden_dropout_prob: float = flag(
         0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=no_effect.GPT

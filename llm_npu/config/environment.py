@@ -10,10 +10,12 @@ import difflib
 import os
 from collections.abc import Mapping
 
-# Neither Paddle 3.3 nor PaddleNLP 3.0.0b4 nor paddle-custom-npu reads these.
+from llm_npu.models.library import names
+
+# Neither Paddle 3.3 nor PaddleNLP 3.0.0b4, PaddleFormers 1.2.0 or paddle-custom-npu reads these.
 UNREAD: Mapping[str, str] = {
-    "MC2": "PaddleNLP reads FLAGS_NPU_MC2",
-    "MC2_Recompute": "PaddleNLP reads FLAGS_NPU_MC2_Recompute",
+    "MC2": f"{names.TITLE} reads FLAGS_NPU_MC2",
+    "MC2_Recompute": f"{names.TITLE} reads FLAGS_NPU_MC2_Recompute",
     "MULTI_STREAM_MEMORY_REUSE": "it belongs to torch_npu",
 }
 # Read by a card's driver, HCCL, CANN or paddle-custom-npu.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_npu.core.errors import UserError
 from llm_npu.models.families import FAMILIES, titles_of
+from llm_npu.models.library import names
 
 from .arguments import RunConfig
 
@@ -66,8 +67,8 @@ def _check_tensor_parallel(run: RunConfig, config) -> None:
     if FAMILIES[config.model_type].has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
-            "PaddleNLP draws the same masks for the heads of every process; set it to 0 in config.json, or "
-            "leave --tensor_parallel_degree out"
+            f"{names.TITLE} draws the same masks for the heads of every process; set it to 0 in "
+            "config.json, or leave --tensor_parallel_degree out"
         )
     if training.sequence_parallel and run.data.max_seq_length % degree:
         raise UserError(

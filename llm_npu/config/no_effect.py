@@ -51,7 +51,7 @@ ONE_SHARD = (
 
 # Device and model
 CUDA = NoEffect("it selects a CUDA kernel, which neither an NPU nor the CPU has")
-GPT = NoEffect("only PaddleNLP's GPT models read it")
+GPT = NoEffect("only GPT models read it, which this script does not train")
 NO_DROPPED_TOKENS = NoEffect("experts have no capacity limit, so no token is dropped")
 SEPARATE_PROJECTIONS = (
     NoEffect("--enable_auto_parallel keeps these projections separate", lambda run: run.enable_auto_parallel),
@@ -72,7 +72,7 @@ FLOAT32 = NoEffect(
 
 # Schedule
 CONSTANT = NoEffect("the constant schedule has no warmup", lambda run: run.lr_scheduler_type == "constant")
-HALF_COSINE = NoEffect("PaddleNLP's cosine schedule with a minimum has half a wave")
+HALF_COSINE = NoEffect("the cosine schedule with a minimum has half a wave")
 
 # Evaluation and checkpoints
 NO_EVALUATION = NoEffect(

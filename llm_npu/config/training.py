@@ -198,7 +198,8 @@ class TrainingFlags:
         no_effect=(
             no_effect.NO_EVALUATION,
             NoEffect(
-                "PaddleNLP's pipeline evaluates as many samples at once as one process trains on in a step",
+                f"the pipeline of {names.TITLE} evaluates as many samples at once as one process trains on "
+                "in a step",
                 lambda run: (
                     run.processes > 1 and run.pipeline_parallel_degree > 1 and not run.enable_auto_parallel
                 ),

@@ -8,6 +8,7 @@ from collections import Counter
 from llm_npu import config
 from llm_npu.core import ranks
 from llm_npu.core.console import say
+from llm_npu.models.library import names
 from llm_npu.surgery import Report
 from llm_npu.training.run import Feature, Run
 
@@ -62,7 +63,7 @@ def _length(arguments: config.RunConfig) -> str:
 def _fused(report: Report | None) -> list[str]:
     """How many layers of each operator are fused, and why the others are not."""
     if report is None:
-        return ["fused    nothing, as asked: the model is PaddleNLP's"]
+        return [f"fused    nothing, as asked: the layers are those of {names.TITLE}"]
     left = Counter((row.operator, row.reason) for row in report.rows if not row.fused)
     notes = [f"note     {count} x {name} is not fused: {reason}" for (name, reason), count in left.items()]
     return [f"fused    {report.summary()}", *notes]

@@ -51,8 +51,9 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
         return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
     if _is_added(attention_mask):
         raise UserError(
-            "attention_mask holds numbers below 0, to add to the scores; PaddleNLP takes every number but 0 "
-            "for a visible key. Give a bool tensor (True = visible), or paddle_fused.masks.dense(hidden)."
+            "attention_mask holds numbers below 0, to add to the scores; stock decoders take every number "
+            "but 0 for a visible key. Give a bool tensor (True = visible), or "
+            "paddle_fused.masks.dense(hidden)."
         )
     keep = attention_mask.unsqueeze(1) if rank == 3 else attention_mask
     if keep.shape[2] == 1 and query_len != 1:  # the same for all queries

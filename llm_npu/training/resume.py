@@ -26,6 +26,7 @@ from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
 from llm_npu.models import weights
+from llm_npu.models.library import names
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import run_record
 from llm_npu.training.stock_trainer import TrainerState
@@ -210,7 +211,7 @@ def _check_same_model(folder: Path, arguments, config) -> None:
 
 
 def check_state(folder: Path) -> None:
-    """PaddleNLP trusts ``trainer_state.json``, and reads the checkpoint that it calls the best."""
+    """The stock trainer trusts ``trainer_state.json``, and reads the checkpoint that it calls the best."""
     file = folder / "trainer_state.json"
     if not file.is_file():
         raise UserError(f"{folder} has no {file.name}, which holds the step of the run.")
@@ -218,7 +219,9 @@ def check_state(folder: Path) -> None:
     step = state.get("global_step")
     known = {field.name: field for field in dataclasses.fields(TrainerState)}
     if unknown := state.keys() - known.keys():
-        raise UserError(f"{file} holds {sorted(unknown)[0]!r:.40}, which PaddleNLP's trainer does not have.")
+        raise UserError(
+            f"{file} holds {sorted(unknown)[0]!r:.40}, which the trainer of {names.TITLE} does not have."
+        )
     if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
         raise UserError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
     if state.get("best_model_checkpoint") is not None:

@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from llm_npu.doctor import Setup
+from llm_npu.models.library import names
 from paddle_fused import virtual_npu
 
 PADDLE = metadata.version("paddlepaddle")
@@ -163,7 +164,7 @@ def misspelt(host):
     return on_card(host, HCCL_INTRA_PCIE_EHABLE="1")
 
 
-@breaks("variables", "warning", "MC2 has no effect: PaddleNLP reads FLAGS_NPU_MC2")
+@breaks("variables", "warning", f"MC2 has no effect: {names.TITLE} reads FLAGS_NPU_MC2")
 def unread(host):
     return on_card(host, MC2="1")
 

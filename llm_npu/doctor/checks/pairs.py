@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from llm_npu.models.library import names
+
 from ..ascend_version import MC2_CANN, MC2_DRIVER, is_before
 from ..cann import content
 from ..finding import Finding, error, ok, warning
@@ -14,7 +16,7 @@ from ..setup import Setup
 from .ascend import driver_version
 
 PLUGIN = "paddle-custom-npu"
-MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 parses it as an integer
+MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 and PaddleFormers 1.2.0 parse it as an integer
 
 
 def versions(setup: Setup) -> Iterator[Finding]:
@@ -77,7 +79,7 @@ def mc2(setup: Setup) -> Iterator[Finding]:
     """
     asked = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
     if asked and not setup.environ[MC2_VARIABLE].strip().isdecimal():
-        what = f"{MC2_VARIABLE} is {setup.environ[MC2_VARIABLE]!r}, but PaddleNLP reads it as a number"
+        what = f"{MC2_VARIABLE} is {setup.environ[MC2_VARIABLE]!r}, but {names.TITLE} reads it as a number"
         yield error("mc2", what, f"Set {MC2_VARIABLE}=1, or unset it.")
         return
     if setup.kind == "cpu":

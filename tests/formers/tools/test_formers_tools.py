@@ -82,6 +82,19 @@ def test_a_dry_run_with_experts_is_refused(run_python, tmp_path):
     assert "has experts, whose tokens its router chooses" in done.stderr.splitlines()[-1]
 
 
+def test_messages_name_the_library_that_is_installed():
+    with pytest.raises(UserError, match=r"--deepspeed .* stage3, as in PaddleFormers, and --nproc"):
+        config.read(["--deepspeed", "zero.json"])
+    unread = config.ineffective_variables("virtual", {"MC2": "1"})
+    assert unread == [("MC2", "PaddleFormers reads FLAGS_NPU_MC2")]
+
+
+@pytest.mark.slow
+def test_a_run_without_fused_operators_says_whose_layers_it_has(finished):
+    done, _ = finished("llama", "--disable_fused_options")
+    assert "fused    nothing, as asked: the layers are those of PaddleFormers" in done.stdout
+
+
 def test_an_export_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(UserError, match="cannot be captured as one program; generate with"):
         export.export(tmp_path / "none", tmp_path / "served")

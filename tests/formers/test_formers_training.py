@@ -135,9 +135,8 @@ SHARED = [
 ]
 STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *SP, *PP, *TWICE)]
 SHARE_EXPERTS = [
-    (family, *method)
-    for family in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")
-    for method in (*SHARED, *STAGES)
+    *((f, *each) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for each in (*SHARED, *STAGES)),
+    *((f, 4, *TP, *PP, *TWICE) for f in ("qwen3_moe", "deepseek_v3")),
 ]
 
 

@@ -1,6 +1,68 @@
 """The classes for a tokenizer's files. Importing it imports paddleformers."""
 
-from paddleformers.transformers import LlamaTokenizer as SentencePiece
+from pathlib import Path
+
 from paddleformers.transformers.tokenizer_utils import PreTrainedTokenizerFast as Fast
+from sentencepiece import sentencepiece_model_pb2 as pb
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers
+from tokenizers.models import BPE
+
+from llm_npu.core.errors import UserError
 
 __all__ = ["Fast", "SentencePiece"]
+SPACE = "▁"  # how pieces write a blank
+
+
+def SentencePiece(vocab_file: str, **roles: str) -> Fast:
+    """The tokenizer of sentencepiece's ``vocab_file``, with the ids that sentencepiece gives.
+
+    Symbols that its model defines are tokens, as those for control are; what is between them is a text each.
+
+    The library's LlamaTokenizer, transformers' of version 5, ignores ``vocab_file`` and gives no ids; its
+    ``from_pretrained`` leaves out the blank that sentencepiece puts in front of a text.
+    """
+    model = pb.ModelProto.FromString(Path(vocab_file).read_bytes())
+    if model.trainer_spec.model_type != pb.TrainerSpec.BPE:
+        raise UserError("it is no BPE model, the only kind that is read here; convert it to a tokenizer.json")
+    ids = {piece.piece: number for number, piece in enumerate(model.pieces)}
+    unknown = model.pieces[model.trainer_spec.unk_id].piece
+    bytes_too = model.trainer_spec.byte_fallback
+    bpe = BPE(ids, _merges(model, ids), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_too)
+    made = Tokenizer(bpe)
+    made.normalizer = _normalizer(model.normalizer_spec)
+    made.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    kinds = {pb.ModelProto.SentencePiece.CONTROL: True, pb.ModelProto.SentencePiece.USER_DEFINED: False}
+    made.add_tokens(
+        [
+            AddedToken(piece.piece, normalized=False, special=kinds[piece.type])
+            for piece in model.pieces
+            if piece.type in kinds
+        ]
+    )
+    return Fast(tokenizer_object=made, **roles)
+
+
+def _merges(model, ids: dict[str, int]) -> list[tuple[str, str]]:
+    """The pairs that make each piece, the best pieces first: sentencepiece merges by the piece's score."""
+    normal = [piece for piece in model.pieces if piece.type == pb.ModelProto.SentencePiece.NORMAL]
+    found = []
+    for piece in sorted(normal, key=lambda each: -each.score):
+        text = piece.piece
+        pairs = [(text[:cut], text[cut:]) for cut in range(1, len(text))]
+        pairs = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
+        found += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    return found
+
+
+def _normalizer(spec) -> normalizers.Sequence:
+    """Characters as ``spec`` maps them, blanks as SPACE, and one in front."""
+    steps = []
+    if spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    if spec.add_dummy_prefix:
+        steps.append(normalizers.Prepend(SPACE))
+    return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.core.errors import UserError
 from llm_npu.models.families import FAMILIES
+from llm_npu.models.library import names
 from paddle_fused import registry
 
 from .shape import ModelShape
@@ -23,7 +24,8 @@ _REGISTERED = {
 SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
-GRANULARITIES = ("full", "full_attn", "core_attn")
+# Those of recompute: beside PaddleFormers the script has no flag for them, and computes whole layers again.
+GRANULARITIES = ("full", "full_attn", "core_attn") if names.FLAGS is None else ("full",)
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "full", "band", "documents")
 CHOICES = {
@@ -217,7 +219,9 @@ class Layout:
         if self.sharding:
             found["sharding"] = self.sharding
         if self.recompute:
-            found |= {"recompute": "true", "recompute_granularity": self.recompute_granularity}
+            found["recompute"] = "true"
+            if len(GRANULARITIES) > 1:
+                found["recompute_granularity"] = self.recompute_granularity
         if self.mask == "documents":
             found["reset_attention_mask"] = "true"
         if self.overlap != "serial" and self.tensor_parallel_degree > 1:

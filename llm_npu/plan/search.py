@@ -10,16 +10,14 @@ from itertools import product
 
 from llm_npu.core.errors import UserError
 
-from .layout import SHARDING, Layout
+from .layout import GRANULARITIES, SHARDING, Layout
 from .memory_model.memory import Memory, peak
 from .shape import ModelShape
 
 # Recompute: off, or its granularity.
 RECOMPUTE = (
     {"recompute": False},
-    {"recompute": True, "recompute_granularity": "core_attn"},
-    {"recompute": True, "recompute_granularity": "full_attn"},
-    {"recompute": True, "recompute_granularity": "full"},
+    *({"recompute": True, "recompute_granularity": each} for each in reversed(GRANULARITIES)),
 )
 
 

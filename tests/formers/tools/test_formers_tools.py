@@ -16,6 +16,9 @@ from llm_npu.models import other_library
 from llm_npu.models.families import config_class, model_class
 from llm_npu.numerics.both_ways import COMPOSED, second_way
 from llm_npu.numerics.nan_inf import NonFiniteCheck
+from llm_npu.plan import search
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.shape import ModelShape
 from llm_npu.surgery import apply_fused_kernels
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
@@ -31,6 +34,22 @@ def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
     done = run_python(*PLAN, "--tensor_parallel_degree", 2)
     assert done.returncode == 0, done.stderr
     assert "without fused rms_norm" in done.stdout and "overlap" not in done.stdout
+
+
+def test_the_trainer_takes_what_the_planner_proposes():
+    """It has no --recompute_granularity."""
+    shape = ModelShape.of("llama2-7b")
+    found = list(search.layouts(shape, Layout(cards=2, global_batch_size=2), cards_per_server=8))
+    assert {layout.recompute for layout in found} == {False, True}
+    for layout in found:
+        proposed = config.parse(layout.arguments(shape)).training
+        assert bool(proposed.recompute) == layout.recompute
+
+
+def test_the_planner_takes_no_granularity_of_recompute(run_python):
+    done = run_python(*PLAN, "--recompute", "--recompute_granularity", "core_attn")
+    assert done.returncode == 2
+    assert "recompute_granularity is 'core_attn'" in done.stderr and "full" in done.stderr
 
 
 def test_the_planner_takes_no_overlap(run_python):

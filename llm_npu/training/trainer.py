@@ -27,6 +27,7 @@ from llm_npu.core.console import say
 from llm_npu.core.errors import is_for_the_user
 from llm_npu.core.ranks import Ranks
 from llm_npu.models import lora
+from llm_npu.patches import loss_scale
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.training import checkpoint, evaluation, metrics, resume
 from llm_npu.training.checkpoint import merged
@@ -137,6 +138,11 @@ class PretrainTrainer(Checkpointing, Trainer):
     def _listen(self, step: FinishedStep) -> None:
         self.recorder.step = step
         self.stop.agreed = signal.Signals(step.signal) if step.signal else None
+
+    def _wrap_amp_model(self, args, model):
+        super()._wrap_amp_model(args, model)
+        if self.do_grad_scaling and args.amp_master_grad:
+            loss_scale.unscale_master_gradients(self.scaler)
 
     def _wrap_model(self, model, training=True):
         wrapped = super()._wrap_model(model, training)

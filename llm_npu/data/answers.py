@@ -114,7 +114,7 @@ def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
     The tokenizer must have a chat template. ValueError, with file and line, for a line that is not a
     conversation and for one that the template rejects; also if there are no conversations.
     """
-    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.source_of(tokenizer)}"
+    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.fingerprint(tokenizer)}"
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
 
     def build(folder: Path) -> None:

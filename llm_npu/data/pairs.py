@@ -135,7 +135,7 @@ def tokenised(source: Preferences, tokenizer, cache: str | None) -> Path:
     The tokenizer must have a chat template. ValueError, with file and line, for a line that is no pair and
     for one that the template rejects; also if there are no pairs.
     """
-    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.source_of(tokenizer)}"
+    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.fingerprint(tokenizer)}"
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
 
     def build(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Conversations -> samples: what is learnt, what is cut, what is held out, what is cached."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def folder(tmp_path_factory):
 def samples(folder, tmp_path):
     """A function from pairs of question and answer and arguments to the samples and the tokenizer."""
 
-    def of(pairs, dev=None, vocab_size=VOCABULARY, need_valid=True, **given):
+    def of(pairs, dev=None, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **given):
         source = tmp_path / "data"
         source.mkdir(exist_ok=True)
         for name, part in (("train.json", pairs), ("dev.json", dev or [])):
@@ -36,7 +37,7 @@ def samples(folder, tmp_path):
             (source / "dev.json").unlink()
         arguments = {"split": "8,1,1", "max_seq_length": 64, "data_cache": str(tmp_path / "cache")}
         data = DataArguments(stage="sft", input_dir=str(source), **arguments | given)
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(tokenizer)
         return load(data, find(data), tokenizer, vocab_size, need_valid=need_valid), tokenizer
 
     return of
@@ -127,7 +128,7 @@ def test_few_conversations_train_without_evaluation(samples):
     assert len(parts.train) == 3
 
 
-def test_tokenised_conversations_are_cached_until_something_changes(samples, tmp_path):
+def test_tokenised_conversations_are_cached_until_something_changes(samples, folder, tmp_path):
     def folders(*arguments, **given):
         samples(*arguments, **given)
         return len(list((tmp_path / "cache").glob("conversations-*")))
@@ -136,6 +137,11 @@ def test_tokenised_conversations_are_cached_until_something_changes(samples, tmp
     assert folders(SUMS[1:]) == 2
     (tmp_path / "own.jinja").write_text("{% for each in messages %}{{ each.content }};{% endfor %}")
     assert folders(SUMS, chat_template=str(tmp_path / "own.jinja")) == 3
+    other = tmp_path / "other"  # whose template inserts another token
+    shutil.copytree(folder, other)
+    config = json.loads((other / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "<|end_of_text|>"}))
+    assert folders(SUMS, tokenizer=other) == 4
 
 
 def test_what_a_template_refuses_is_named_by_its_line(samples, tmp_path):

@@ -1,6 +1,7 @@
 """Preference pairs -> samples and batches: what each token sees, what is learnt, what is left out."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -28,13 +29,13 @@ def folder(tmp_path_factory):
 def samples(folder, tmp_path):
     """A function from triples (prompt, chosen, rejected) and arguments to the samples and the tokenizer."""
 
-    def of(pairs, vocab_size=VOCABULARY, need_valid=True, **given):
+    def of(pairs, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **given):
         file = tmp_path / "pairs.jsonl"
         names = ("prompt", "chosen", "rejected")
         file.write_text("".join(json.dumps(dict(zip(names, p, strict=True))) + "\n" for p in pairs))
         arguments = {"split": "8,1,1", "max_seq_length": 64, "data_cache": str(tmp_path / "cache")}
         data = DataArguments(stage="dpo", input_dir=str(file), **arguments | given)
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(tokenizer)
         return load(data, find(data), tokenizer, vocab_size, need_valid=need_valid), tokenizer
 
     return of
@@ -147,3 +148,14 @@ def test_a_damaged_cache_is_refused(samples, tmp_path):
     np.save(folder / "sizes.npy", np.zeros((3, 3), np.int64))
     with pytest.raises(ValueError, match=r"are damaged \(their sizes do not match\); delete the folder"):
         samples(PAIRS)
+
+
+def test_another_special_token_in_the_template_is_read(samples, folder, tmp_path):
+    """The text changes with it, though neither the template nor the ids of a text do."""
+    samples(PAIRS)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    config = json.loads((other / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": EOS}))
+    parts, tokenizer = samples(PAIRS, tokenizer=other)
+    assert parts.train[0]["input_ids"][0] == tokenizer.convert_tokens_to_ids(EOS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -99,6 +100,12 @@ def source_of(tokenizer) -> str | dict | None:
         return None
     source = tokenizer.init_kwargs.get("chat_template")
     return vars(tokenizer.chat_template) if source is None else source
+
+
+def fingerprint(tokenizer) -> str:
+    """A hash of what decides the text of messages: the template, and the special tokens that it inserts."""
+    content = f"{source_of(tokenizer)} {sorted(tokenizer.special_tokens_map.items())}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def save(tokenizer, folder: str | Path) -> None:

@@ -44,7 +44,7 @@ def fingerprint(run: RunConfig, source: Corpus, tokenizer, parts: Sequence[PairR
         "dtype": f"{low} {training.fp16_opt_level}" if low else "float32",
         "data": source.fingerprint(),
         "tokenizer": tokenizer_fingerprint(tokenizer),
-        "chat_template": hashlib.sha256(str(chat_template.source_of(tokenizer)).encode()).hexdigest(),
+        "chat_template": chat_template.fingerprint(tokenizer),
         "max_seq_length": run.data.max_seq_length,
         "pairs": [[len(part.sizes), int(part.sizes.sum())] for part in parts],
         "split": run.data.split,

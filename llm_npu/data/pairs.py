@@ -169,6 +169,11 @@ def _encoded(tokenizer, pair) -> list[np.ndarray]:
     for name, part in zip(("prompt", "chosen answer", "rejected answer"), parts, strict=True):
         if not len(part):
             raise UserError(f"{pair.where}: the chat template leaves no token of the {name}")
+    if np.array_equal(*parts[1:]):
+        raise UserError(
+            f"{pair.where}: the chosen answer and the rejected one have the same tokens, so neither is "
+            "preferred"
+        )
     return parts
 
 

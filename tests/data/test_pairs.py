@@ -142,6 +142,12 @@ def test_what_the_model_and_the_data_do_not_fit(samples):
         parts.train[0]
 
 
+def test_answers_that_are_equal_as_tokens_are_refused_with_file_and_line(samples, tmp_path):
+    (tmp_path / "own.jinja").write_text("{% for each in messages %}{{ each.content | trim }};{% endfor %}")
+    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 2: the chosen answer .* have the same tokens"):
+        samples([PAIRS[0], ("3 + 4?", "7", "7 ")], chat_template=str(tmp_path / "own.jinja"))
+
+
 def test_a_damaged_cache_is_refused(samples, tmp_path):
     samples(PAIRS)
     (folder,) = (tmp_path / "cache").glob("pairs-*")

@@ -51,6 +51,18 @@ else:
             """The stock method logs the gradient norm by an attribute that only mixed precision's has."""
             return fleet.distributed_optimizer(optimizer)
 
+        def training_step(self, model, inputs, *args, **kwargs):
+            """The stock method scales the loss for fp16, and not those of ERNIE's routers.
+
+            Their layers make up the gradient of a router's loss: 1 / num_acc_steps, or 1 with the default
+            ``enable_delay_scale_loss``.
+            """
+            config = self.model.config
+            if self.do_grad_scaling and hasattr(config, "num_acc_steps"):
+                config.enable_delay_scale_loss = False
+                config.num_acc_steps = 1 / float(self.scaler._scale)
+            return super().training_step(model, inputs, *args, **kwargs)
+
         def prediction_pipeline_step(self, model, inputs, *args, **kwargs):
             """The stock method returns a loss for the last of ``gradient_accumulation_steps`` calls only.
 

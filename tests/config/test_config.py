@@ -111,7 +111,11 @@ def test_names_far_from_all_others_are_refused():
         (["--dump_tensors", "3:1"], ["--dump_tensors is 3:1"]),
         (["--compare_with", "native"], ["--compare_with", "composed or stock"]),
         (["--compare_with", "stock", "--disable_fused_options"], ["--compare_with", "this run has none"]),
-        (["--check_nan_inf", "--enable_auto_parallel"], ["--check_nan_inf", "--enable_auto_parallel"]),
+        pytest.param(
+            ["--check_nan_inf", "--enable_auto_parallel"],
+            ["--check_nan_inf", "--enable_auto_parallel"],
+            marks=pytest.mark.paddlenlp,
+        ),
         (["--gradient_accumulation_steps", "0"], ["--gradient_accumulation_steps is 0"]),
         (["--per_device_train_batch_size", "0"], ["--per_device_train_batch_size"]),
         (["--max_seq_length", "0"], ["--max_seq_length"]),
@@ -130,23 +134,40 @@ def test_names_far_from_all_others_are_refused():
         (["--data_impl", "lazy"], ["lazy", "must be mmap"]),
         (["--split", "9,x"], ["--split", "9,x"]),
         (["--split", "0,1,0"], ["--split", "nothing for training"]),
-        (["--model_type", "gpt"], ["--model_type is 'gpt'", "llama, qwen2, mistral, mixtral or qwen2_moe"]),
+        pytest.param(
+            ["--model_type", "gpt"],
+            ["--model_type is 'gpt'", "llama, qwen2, mistral, mixtral or qwen2_moe"],
+            marks=pytest.mark.paddlenlp,
+        ),
         (["--device", "cpu", "--bf16"], ["--bf16", "CPU place"]),
         (["--device", "cpu", "--fp16"], ["--fp16", "CPU place"]),
-        (["--to_static"], ["--to_static", "--enable_auto_parallel"]),
+        pytest.param(["--to_static"], ["--to_static", "--enable_auto_parallel"], marks=pytest.mark.paddlenlp),
         (["--use_fused_linear_cross_entropy"], ["--use_fused_linear_cross_entropy", "CUDA"]),
         (["--continue_training"], ["llama-tiny", "preset"]),
         (["--do_eval", "false", "--evaluation_strategy", "steps"], ["--do_eval false contradicts"]),
         (["--do_eval", "--evaluation_strategy", "no"], ["--do_eval true contradicts"]),
         (["--do_train", "false"], ["--do_train", "nothing to do"]),
-        (["--enable_auto_parallel", "--fp16"], ["--enable_auto_parallel", "--bf16"]),
-        (
+        pytest.param(
+            ["--enable_auto_parallel", "--fp16"],
+            ["--enable_auto_parallel", "--bf16"],
+            marks=pytest.mark.paddlenlp,
+        ),
+        pytest.param(
             ["--enable_auto_parallel", "--fp16_opt_level", "O1"],
             ["--enable_auto_parallel", "--fp16_opt_level"],
+            marks=pytest.mark.paddlenlp,
         ),
-        (["--enable_auto_parallel", "--no_amp_master_grad"], ["--enable_auto_parallel", "--amp_master_grad"]),
-        (["--enable_auto_parallel", "--packing", "none"], ["--enable_auto_parallel", "--packing stream"]),
-        (
+        pytest.param(
+            ["--enable_auto_parallel", "--no_amp_master_grad"],
+            ["--enable_auto_parallel", "--amp_master_grad"],
+            marks=pytest.mark.paddlenlp,
+        ),
+        pytest.param(
+            ["--enable_auto_parallel", "--packing", "none"],
+            ["--enable_auto_parallel", "--packing stream"],
+            marks=pytest.mark.paddlenlp,
+        ),
+        pytest.param(
             [
                 "--enable_auto_parallel",
                 "--pipeline_parallel_degree",
@@ -155,10 +176,12 @@ def test_names_far_from_all_others_are_refused():
                 "sharding_first",
             ],
             ["--hybrid_parallel_topo_order", "pp_first"],
+            marks=pytest.mark.paddlenlp,
         ),
-        (
+        pytest.param(
             ["--enable_auto_parallel", "--to_static", "--nonfinite", "skip"],
             ["--to_static", "--nonfinite skip"],
+            marks=pytest.mark.paddlenlp,
         ),
         (["--stage", "rlhf"], ["--stage", "pt, sft or dpo"]),
         (["--stage", "dpo", "--dpo_beta", "0"], ["--dpo_beta is 0", "0.001 or more"]),

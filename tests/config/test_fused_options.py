@@ -77,6 +77,7 @@ def test_disable_fused_options_is_stronger_than_the_switches(file):
 
 @pytest.mark.parametrize("argv", [[], ["--use_fused_rms_norm", "--use_fused_rope", "--use_flash_attention"]])
 @pytest.mark.parametrize("device", ["npu", "cpu"])
+@pytest.mark.paddlenlp
 def test_paddlenlps_own_fused_paths_stay_off(argv, device):
     model = config_for(config.parse([*argv, "--device", device]))
     assert not (model.use_flash_attention or model.use_fused_rms_norm or model.use_fused_rope)

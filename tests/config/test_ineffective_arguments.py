@@ -33,18 +33,20 @@ from llm_npu.training.model import config_for
         (["--pipeline_parallel_degree", "2", "--per_device_eval_batch_size", "2", "--nproc", "2"],
          ["per_device_eval_batch_size"]),
         (["--save_steps", "3", "--save_strategy", "no"], ["save_steps"]),
-        (["--recompute_granularity", "full"], ["recompute_granularity"]),
-        (["--recompute_granularity", "full", "--recompute"], []),
+        pytest.param(["--recompute_granularity", "full"], ["recompute_granularity"],
+                     marks=pytest.mark.paddlenlp),
+        pytest.param(["--recompute_granularity", "full", "--recompute"], [], marks=pytest.mark.paddlenlp),
         (["--use_fast_layer_norm", "--enable_linear_fused_grad_add"],
          ["enable_linear_fused_grad_add", "use_fast_layer_norm"]),
         (["--enable_linear_fused_grad_add", "false"], []),
         (["--disable_fused_options", "--use_fused_rope", "--no_use_fused_swiglu"], ["use_fused_rope"]),
         (["--use_fused_moe"], ["use_fused_moe"]),
-        (["--use_fused_moe", "--model_type", "mixtral"], []),
-        (["--fuse_attention_qkv", "--model_type", "mistral"], ["fuse_attention_qkv"]),
-        (["--fuse_attention_qkv", "--model_type", "qwen2"], []),
-        (["--fuse_attention_qkv", "true", "--fuse_attention_ffn", "false", "--enable_auto_parallel"],
-         ["fuse_attention_qkv"]),
+        pytest.param(["--use_fused_moe", "--model_type", "mixtral"], [], marks=pytest.mark.paddlenlp),
+        pytest.param(["--fuse_attention_qkv", "--model_type", "mistral"], ["fuse_attention_qkv"],
+                     marks=pytest.mark.paddlenlp),
+        pytest.param(["--fuse_attention_qkv", "--model_type", "qwen2"], [], marks=pytest.mark.paddlenlp),
+        pytest.param(["--fuse_attention_qkv", "--no_fuse_attention_ffn", "--enable_auto_parallel"],
+                     ["fuse_attention_qkv"], marks=pytest.mark.paddlenlp),
         (["--hidden_dropout_prob", "0.1"], ["hidden_dropout_prob"]),
         (["--lora_rank", "4", "--lora_target", "o_proj"], ["lora_rank", "lora_target"]),
         (["--chat_template", "a.jinja", "--padding", "longest"], ["chat_template", "padding"]),
@@ -63,10 +65,12 @@ def test_arguments_without_effect_are_named(argv, names):
     assert all(why for _, why in found)
 
 
+@pytest.mark.paddlenlp
 def test_every_flag_named_in_a_table_exists():
     assert not {*FLAG_METADATA, *DEGREES, *UNSUPPORTED_PARALLELISM} - config.flags().keys()
 
 
+@pytest.mark.paddlenlp
 def test_arguments_of_paddlenlps_npu_script_are_accepted():
     """The flags of PaddleNLP's llm/npu/llama/llama_npu_opt_ppt.sh, all but the tokenizer on a hub."""
     flags = shlex.split(

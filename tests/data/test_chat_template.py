@@ -85,6 +85,10 @@ def test_an_answer_is_what_its_message_adds_to_the_prompt(tokenizer):
         ("User: And + 1?\nAssistant:", False),
         (f" 5{eos}", True),
     ]
+
+
+@pytest.mark.paddlenlp
+def test_an_answer_in_paddlenlps_template(tokenizer):
     assert texts(tokenizer, PADDLENLP) == [
         ("<s>Be short.\nQ0: 2 + 2?\n", False),
         ("A: 4</s>", True),
@@ -112,12 +116,18 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
             "the chat template rejects it: roles must alternate",
         ),
         (FORGETTING, MESSAGES, "changes the text before answer 2 once the answer is added"),
-        (
+        pytest.param(
             PADDLENLP,
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
             "in turn, not user, user, assistant",
+            marks=pytest.mark.paddlenlp,
         ),
-        ({"conversation": PADDLENLP["conversation"]}, MESSAGES, "has no place for a system message"),
+        pytest.param(
+            {"conversation": PADDLENLP["conversation"]},
+            MESSAGES,
+            "has no place for a system message",
+            marks=pytest.mark.paddlenlp,
+        ),
     ],
 )
 def test_conversations_that_a_template_does_not_take(tokenizer, source, messages, sentence):
@@ -146,7 +156,11 @@ def test_a_boundary_inside_a_token_of_the_whole_text_is_kept(tokenizer):
     assert ids.tolist() != whole and tokenizer.decode(ids.tolist()) == "x = None, "
 
 
-@pytest.mark.parametrize("source", [CHATML, PADDLENLP], ids=["jinja", "paddlenlp"])
+@pytest.mark.parametrize(
+    "source",
+    [CHATML, pytest.param(PADDLENLP, marks=pytest.mark.paddlenlp)],
+    ids=["jinja", "paddlenlp"],
+)
 def test_a_saved_tokenizer_has_its_template(tokenizer, tmp_path, source):
     expected = texts(tokenizer, source)
     chat_template.save(tokenizer, tmp_path)
@@ -217,6 +231,7 @@ def test_a_question_is_what_stands_before_the_answer_in_training(tokenizer, sour
     assert chat_template.question(tokenizer, "2 + 2?") == ids[~answers].tolist()
 
 
+@pytest.mark.paddlenlp
 def test_a_question_in_paddlenlps_template(tokenizer):
     with pytest.raises(ValueError, match="no chat template; pass the prompts verbatim"):
         chat_template.question(tokenizer, "2 + 2?")

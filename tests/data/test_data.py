@@ -119,6 +119,7 @@ def test_the_order_is_a_pure_function_of_seed_and_position():
     assert permutation(42, 1, 10).tolist() == [0, 8, 7, 4, 3, 1, 2, 9, 6, 5]
 
 
+@pytest.mark.paddlenlp
 def test_paddlenlps_sampler_resumes_at_the_consumed_samples():
     from paddlenlp.utils.batch_sampler import DistributedBatchSampler
 

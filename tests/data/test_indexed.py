@@ -24,6 +24,7 @@ def test_what_is_written_is_read_back(tmp_path, vocab_size, width):
     assert sorted(path.name for path in (tmp_path / "sub").iterdir()) == ["p.bin", "p.idx"]
 
 
+@pytest.mark.paddlenlp
 def test_paddlenlps_reader_reads_it_and_its_sentences_are_understood(tmp_path):
     from paddlenlp.data.indexed_dataset import MMapIndexedDataset, make_builder
 

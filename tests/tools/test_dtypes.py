@@ -91,6 +91,7 @@ def test_an_optimizers_state_is_named_by_the_line_that_keeps_it():
 
 @pytest.mark.parametrize("family", ["llama", "llama3", "qwen2", "mistral"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.paddlenlp
 def test_fused_models_are_clean(family, dtype, on_npu):
     model = build(family, dtype)
     apply_fused_kernels(model)
@@ -107,6 +108,7 @@ def test_fused_models_are_clean(family, dtype, on_npu):
     assert report.clean, report
 
 
+@pytest.mark.paddlenlp
 def test_a_fused_llama_captured_by_to_static_is_clean(on_npu):
     model = build("llama")
     apply_fused_kernels(model)

@@ -111,6 +111,7 @@ def test_the_audit_of_a_training_names_what_it_finds(on_npu):
     assert all(f"planted.py:{line} " in text for line in planted.lines().values()), text
 
 
+@pytest.mark.paddlenlp
 def test_the_benchmark_verifies_and_compares():
     size = LlamaSize(hidden=32, layers=1, vocabulary=4096, length=16, heads=8, intermediate=88)
     result = watch.bench(rounds=2, size=size)

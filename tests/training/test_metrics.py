@@ -21,6 +21,7 @@ PROGRAM = Path(__file__).parent / "communication_program.py"
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "mistral", "llama-tied"])
+@pytest.mark.paddlenlp
 def test_operations_are_those_of_every_matrix(name):
     model = tiny_models.build(name)
     matrices = [
@@ -34,6 +35,7 @@ def test_operations_are_those_of_every_matrix(name):
     assert flops_per_token(config, 0) == flops_per_token(config, 32) - attention
 
 
+@pytest.mark.paddlenlp
 def test_a_mixture_counts_the_experts_that_a_token_meets():
     sizes = {
         "vocab_size": 100,
@@ -58,6 +60,7 @@ def test_a_mixture_counts_the_experts_that_a_token_meets():
     assert flops_per_token(qwen2, 0) == 6 * (3 * layer + 1000)
 
 
+@pytest.mark.paddlenlp
 def test_under_lora_frozen_weights_get_no_gradient():
     config = tiny_models.build("llama").config
     weights = flops_per_token(config, 0) / 6

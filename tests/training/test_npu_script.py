@@ -12,6 +12,7 @@ from places import ROOT
 from llm_npu.config import ineffective_variables
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import trained_tokenizer
+from llm_npu.models.library import names
 from llm_npu.training import metrics
 from paddle_fused import virtual_npu
 
@@ -84,7 +85,7 @@ def test_the_script_of_paddlenlp_runs(run_python, tmp_path):
 
 def test_variables_that_change_nothing_are_named():
     found = dict(ineffective_variables("virtual", EXPORTED))
-    assert found["MC2"] == "PaddleNLP reads FLAGS_NPU_MC2"
+    assert found["MC2"] == f"{names.TITLE} reads FLAGS_NPU_MC2"
     assert found["HCCL_INTRA_PCIE_EHABLE"] == "nothing reads it; is HCCL_INTRA_PCIE_ENABLE meant?"
     assert {"FLAGS_npu_storage_format", "HCCL_INTRA_ROCE_ENABLE", "ASCEND_RT_VISIBLE_DEVICES"} <= found.keys()
     read = {"FLAGS_NPU_MC2", "FLAGS_allocator_strategy", "FLAGS_use_stride_kernel", "GLOG_v"}

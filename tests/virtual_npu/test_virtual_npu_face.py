@@ -33,6 +33,7 @@ def test_activation_is_idempotent_and_cannot_be_undone_with_paddle_imported():
     assert virtual_npu.is_active()
 
 
+@pytest.mark.paddlenlp
 def test_paddlenlp_takes_its_npu_path_and_finds_the_operators():
     from paddlenlp.transformers.llama import fusion_ops
     from paddlenlp.utils.tools import get_env_device

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.models.paddlenlp.families import FAMILIES, config_class
+from llm_npu.models.families import FAMILIES, config_class
 from llm_npu.plan.layout import FUSED, Layout
 from llm_npu.plan.shape import ModelShape
 
@@ -25,8 +25,8 @@ PRESETS = [
     "qwen1.5-0.5b",
     "qwen2-0.5b",
     "qwen2.5-3b",
-    "mistral-7b",
-    "mixtral-8x7b",
+    pytest.param("mistral-7b", marks=pytest.mark.paddlenlp),
+    pytest.param("mixtral-8x7b", marks=pytest.mark.paddlenlp),
 ]
 
 
@@ -55,7 +55,11 @@ def test_a_directory_is_read(tmp_path):
     ("model", "fields"),
     [
         ("llama", {"num_experts": 8, "shared_expert_intermediate_size": 64, "sliding_window": 16}),
-        ("mixtral", {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "num_experts": 3}),
+        pytest.param(
+            "mixtral",
+            {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "num_experts": 3},
+            marks=pytest.mark.paddlenlp,
+        ),
         ("qwen2", {"sliding_window": 16, "num_local_experts": 4}),
     ],
 )
@@ -71,7 +75,11 @@ def test_fields_of_other_families_change_nothing(tmp_path, model, fields):
     ("fields", "words"),
     [
         ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
-        ({"model_type": "mistral", "sliding_window": "x"}, "sliding_window is 'x', but must be"),
+        pytest.param(
+            {"model_type": "mistral", "sliding_window": "x"},
+            "sliding_window is 'x', but must be",
+            marks=pytest.mark.paddlenlp,
+        ),
         ({"model_type": ["llama"]}, "describes .'llama'., but this script trains"),
     ],
 )
@@ -124,8 +132,18 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
     ("model", "fields", "words"),
     [
         ("qwen2.5-3b", {}, "num_key_value_heads 2, which is no multiple"),
-        ("qwen2.5-3b", {"tensor_parallel_degree": 2}, "only Llama is cut into stages"),
-        ("mixtral-8x7b", {"pipeline_parallel_degree": 1}, "experts of mixtral-8x7b are not split"),
+        pytest.param(
+            "qwen2.5-3b",
+            {"tensor_parallel_degree": 2},
+            "only Llama is cut into stages",
+            marks=pytest.mark.paddlenlp,
+        ),
+        pytest.param(
+            "mixtral-8x7b",
+            {"pipeline_parallel_degree": 1},
+            "experts of mixtral-8x7b are not split",
+            marks=pytest.mark.paddlenlp,
+        ),
         ("llama2-70b", {"max_seq_length": 8192}, "has 4096 positions"),
         (
             "llama2-7b",
@@ -144,6 +162,7 @@ def test_models_that_cannot_be_shared_so_are_refused(model, fields, words):
         layout(**fields).check(ModelShape.of(model))
 
 
+@pytest.mark.paddlenlp
 def test_the_arguments_are_those_of_the_training_script():
     asked = {"sequence_parallel": True, "sharding": "stage1", "recompute": True, "overlap": "mc2"}
     asked |= {"fused": FUSED - {"rope"}, "global_batch_size": 64}
@@ -167,6 +186,7 @@ def test_the_arguments_are_those_of_the_training_script():
     assert not config.parse([*found, "--overlap", "pipelined:4"]).fused.use_fused_rope
 
 
+@pytest.mark.paddlenlp
 def test_what_is_not_fused_is_switched_off():
     llama, mixtral = ModelShape.of("llama2-7b"), ModelShape.of("mixtral-8x7b")
     assert "--disable_fused_options" in Layout(cards=1, fused=frozenset({"moe"})).arguments(llama)
@@ -174,6 +194,7 @@ def test_what_is_not_fused_is_switched_off():
     assert not any("fused" in word for word in Layout(cards=1, fused=FUSED - {"moe"}).arguments(llama))
 
 
+@pytest.mark.paddlenlp
 def test_what_is_not_stated_is_paddlenlp_s_default():
     for kind, family in FAMILIES.items():
         found = config_class(kind)()

@@ -59,11 +59,16 @@ def run_here(
     words: Sequence[str],
     bench: Callable[..., dict],
     text: Callable[[dict], str],
+    check: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> int:
-    """Measures in this process: prints ``text`` of the result of ``bench`` for the parsed arguments."""
+    """Measures in this process: prints ``text`` of the result of ``bench`` for the parsed arguments.
+
+    ``check`` calls ``parser.error`` if it cannot be measured here.
+    """
     parser.add_argument("--json", action="store_true", help="print JSON instead of the text")
     arguments = vars(parser.parse_args(words))
     as_json = arguments.pop("json")
+    check(parser)
     try:
         result = bench(**arguments)
     except Wrong as error:

@@ -141,4 +141,4 @@ def text(result):
 def main(words):
     parser = options.bare("device", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="training steps of each place (default 15)")
-    return contest.run_here(parser, words, bench, text)
+    return contest.run_here(parser, words, bench, text, options.need_paddlenlp)

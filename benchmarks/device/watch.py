@@ -91,4 +91,4 @@ def text(result):
 def main(words):
     parser = options.bare("watch", __doc__)
     parser.add_argument("--rounds", type=int, default=40, help="training steps of each (default 40)")
-    return contest.run_here(parser, words, bench, text)
+    return contest.run_here(parser, words, bench, text, options.need_paddlenlp)

@@ -17,15 +17,16 @@ from llm_npu.models.family import Family
 from . import degrees
 from .library import names
 
-SIZES = (
+# Of the parameters: their shapes and number.
+PARAMETER_SIZES = (
     "vocab_size",
     "hidden_size",
     "intermediate_size",
     "num_hidden_layers",
     "num_attention_heads",
     "num_key_value_heads",
-    "max_position_embeddings",
 )
+SIZES = (*PARAMETER_SIZES, "max_position_embeddings")
 NUMBERS = ("rms_norm_eps", "rope_theta", "initializer_range")
 LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, whatever its sizes
 

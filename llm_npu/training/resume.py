@@ -26,22 +26,14 @@ from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
 from llm_npu.models import weights
+from llm_npu.models.checks import PARAMETER_SIZES
 from llm_npu.models.library import names
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import run_record
 from llm_npu.training.stock_trainer import TrainerState
 
 # The fields of config.json that decide the shapes and the order of the parameters.
-SHAPING_FIELDS = (
-    "model_type",
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "tie_word_embeddings",
-)
+SHAPING_FIELDS = ("model_type", *PARAMETER_SIZES, "tie_word_embeddings")
 FIXED = (
     "seed",
     "bf16",

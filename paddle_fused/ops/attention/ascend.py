@@ -116,7 +116,8 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
     request = _request(call)
     pads = "" if call.heads.value_dim == call.heads.head_dim else ", value padded"
     if request.tiled:
-        return f"{PLUGIN}, row indices in {len(tiles.Tiles.of(call).spans)} tiles of queries{pads}"
+        count = len(tiles.Tiles.of(call).spans)
+        return f"{PLUGIN}, row indices in {count} tile{'s' * (count != 1)} of queries{pads}"
     kind = "causal" if request.causal else "no mask" if request.mask is None else "full mask"
     return f"{PLUGIN}, {kind}{', varlen' if request.varlen else ''}{pads}"
 

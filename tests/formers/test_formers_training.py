@@ -19,7 +19,7 @@ from small_runs import MORE, RUN, SCRIPT, STEPS, fields
 
 from llm_npu.models.families import config_class, model_class
 from llm_npu.parallel.pipeline_trainer import mean_over_rows
-from llm_npu.training import checkpoint
+from llm_npu.training import checkpoint, metrics
 
 TRAINED = [
     "llama",
@@ -154,6 +154,20 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
         assert np.sqrt(np.square(weights[name] - values).mean()) < 0.01 * float(RUN["learning_rate"]), name
     config, same = ((folder / "checkpoint-3/config.json").read_text() for folder in (several, one))
     assert config == same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [("qwen3", TP), ("qwen3_moe", TP), ("deepseek_v3", (*TP, *SP)), ("ernie4_5_moe", (*TP, *SP))],
+)
+def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
+    """Its gradients are summed in float32, beside those of Paddle."""
+    found = []
+    for shared in ((), (*method, "--nproc", "2")):
+        first = metrics.read(micro_batched(family, "--bf16", *TWICE, *shared) / metrics.FILE)[0]
+        found.append([first["loss"], first["grad_norm"]])
+    assert found[1] == pytest.approx(found[0], rel=2e-3)
 
 
 @pytest.mark.slow

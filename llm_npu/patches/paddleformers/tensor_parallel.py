@@ -37,10 +37,11 @@ def _sums_norms_of_heads(build):
 
 @paddle.no_grad()
 def _summed(gradient):
-    """The sum of the gradients of the processes that share a layer."""
-    total = gradient.clone()
-    dist.all_reduce(total, group=fleet.get_hybrid_communicate_group().get_model_parallel_group())
-    return total
+    """Makes ``gradient`` the sum of those of the processes that share a layer.
+
+    In place: after a hook that returns another tensor, Paddle's for float32 gradients leaves one in ``grad``.
+    """
+    dist.all_reduce(gradient, group=fleet.get_hybrid_communicate_group().get_model_parallel_group())
 
 
 @functools.cache

@@ -20,13 +20,14 @@ from paddle.jit.dy2static.origin_info import global_origin_info_map
 from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
 import paddle_fused
+from llm_npu.models.library import LIBRARIES
 
 # Packages whose lines are not informative: their caller's line is reported.
 FOLDERS = tuple(
     f"{folder}/"
     for folder in (
         Path(paddle.__file__).parent,
-        Path(paddle.__file__).parents[1] / "paddlenlp" / "utils",  # wraps paddle.to_tensor
+        *(Path(paddle.__file__).parents[1] / name / "utils" for name in LIBRARIES),  # wrap paddle.to_tensor
         Path(numpy.__file__).parent,
         Path(paddle_fused.__file__).parent,
         Path(__file__).parent,

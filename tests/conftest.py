@@ -33,6 +33,7 @@ NEED_LIBRARY = {
         "data/test_packed_training.py",
         "docs",
         "inference",
+        "launch/test_stopping.py",
         "models",
         "parallel",
         "tools/benchmarks",

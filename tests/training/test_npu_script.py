@@ -58,6 +58,7 @@ MODEL = {
 
 
 @pytest.mark.slow
+@pytest.mark.paddlenlp
 def test_the_script_of_paddlenlp_runs(run_python, tmp_path):
     text, model = tmp_path / "pre-data", tmp_path / "model"
     text.mkdir()

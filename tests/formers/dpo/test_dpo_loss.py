@@ -25,7 +25,8 @@ from llm_npu.training.dpo.trainer import answers, logits_of
 SIZES = np.array([[6, 5, 4], [3, 7, 2], [5, 1, 6]])  # tokens of prompts, chosen and rejected answers
 BETA, SMOOTHING = 0.3, 0.1
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
-FAMILIES = ["llama-gqa", "qwen2", "qwen3", "qwen3-tied", "ernie4.5", "qwen3-moe", "ernie4.5-moe"]
+FAMILIES = ["llama-gqa", "qwen2", "qwen3", "qwen3-tied", "ernie4.5"]
+FAMILIES += ["qwen3-moe", "ernie4.5-moe", "deepseek-v3"]
 CELLS = [
     pytest.param(
         name,

@@ -27,12 +27,18 @@ FOLDER = "tensors"
 
 
 class Dump(TrainerCallback):
-    """Writes recordings of the optimizer steps ``steps``, counted from 1, of ``model``."""
+    """Writes recordings of the optimizer steps ``steps``, counted from 1, of the model of ``trainer``."""
 
-    def __init__(self, model, output_dir: str | Path, steps: range):
-        self._model, self._folder, self._steps = model, Path(output_dir) / FOLDER, steps
+    def __init__(self, trainer, output_dir: str | Path, steps: range):
+        self._trainer, self._model = trainer, trainer.model
+        self._folder, self._steps = Path(output_dir) / FOLDER, steps
         self._recording: Recording | None = None
         self._open = ExitStack()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Takes the last place: sequence parallelism sums gradients in a callback that training has added."""
+        handler = self._trainer.callback_handler
+        handler.callbacks = [*(each for each in handler.callbacks if each is not self), self]
 
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step + 1 in self._steps:

@@ -42,7 +42,7 @@ class TensorDump(Feature):
     def on_trainer(self, run: Run) -> None:
         training = run.arguments.training
         steps = steps_of(training.dump_tensors)
-        run.trainer.add_callback(Dump(run.model, training.output_dir, steps))
+        run.trainer.add_callback(Dump(run.trainer, training.output_dir, steps))
 
 
 class NanInfCheck(Feature):

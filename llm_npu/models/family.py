@@ -91,7 +91,8 @@ class Family:
     Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
     ``layers``: the classes that the surgery changes, {operator: {class: Way}}.
 
-    Fields: ``defaults``, of fields that a config.json omits, as in transformers; the planner reads no others.
+    Fields: ``defaults``, of fields that a config.json omits: transformers' defaults where the library has
+    others, and those of all fields that the planner reads.
     ``unsupported_fields``: fields of transformers that the library ignores, so they must be empty.
     ``rope_scalings``: the supported kinds of ``rope_scaling``, and the library's ``rope_scaling_type`` for
     each (None: it reads ``rope_scaling`` itself). ``required_by_transformers``: fields of a config.json that
@@ -104,8 +105,8 @@ class Family:
     ``logits_in_float32``: under mixed precision the forward returns float32 logits. ``exported_as``: the
     family whose classes export the model.
 
-    Presets: ``presets``, {name: fields that differ from ``defaults``}, the first one tiny; ``aliases``, their
-    names in the library's scripts.
+    Presets: ``presets``, {name: fields that differ from the library's defaults}, the first one tiny;
+    ``aliases``, their names in the library's scripts.
     """
 
     model_type: str

@@ -17,7 +17,7 @@ from .families import FAMILIES, config_class
 CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
 
-# Fields that differ from the defaults of the family's configuration.
+# Fields that differ from the defaults of the library's configuration.
 PRESETS: Mapping[str, Mapping[str, object]] = {
     name: {"model_type": model_type} | fields
     for model_type, family in FAMILIES.items()
@@ -38,7 +38,7 @@ def model_config(name_or_path: str, **overrides):
     fields = fields_of(name_or_path)
     fields |= {field: value for field, value in overrides.items() if value is not None}
     family = FAMILIES[fields["model_type"]]
-    # A library's default may be another than that of transformers: PaddleFormers ties a Llama's embedding.
+    # The library's own defaults are not always transformers': PaddleFormers ties a Llama's embedding.
     fields = {"architectures": [f"{family.name}ForCausalLM"]} | family.defaults | fields
     try:
         config = config_class(family.model_type).from_dict(fields)

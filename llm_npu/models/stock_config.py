@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from llm_npu.core.untrusted import plain_json
+from llm_npu.models.family import Family
 
 from .checks import SIZES
 from .families import CONVERSIONS, FAMILIES, model_class
@@ -43,22 +44,27 @@ def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields of a config.json as the library's configurations take them; an InternLM2 becomes a Llama.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
-    ``torch_dtype``. UserError for a model that cannot be converted.
+    ``torch_dtype``. It and PaddleFormers write ``num_local_experts`` for a Qwen3-MoE's ``num_experts``.
+    UserError for a model that cannot be converted.
     """
     fields = dict(fields)
     named = fields.get("model_type")
     if isinstance(named, str) and named in CONVERSIONS:
         fields = CONVERSIONS[named].fields(fields)
+    family = _family(fields.get("model_type"))
+    if family and family.experts and "num_local_experts" in fields:
+        number = fields.pop("num_local_experts")
+        fields.setdefault(family.experts.number, number)
     rope = fields.pop("rope_parameters", None)
     if isinstance(rope, dict):
         scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
-        fields |= {"rope_theta": rope.get("rope_theta", 10000.0), "rope_scaling": scaling}
+        fields |= {"rope_scaling": scaling} | {name: rope[name] for name in rope if name == "rope_theta"}
     scaling = fields.get("rope_scaling")
     if isinstance(scaling, dict):
         kind = scaling.get("rope_type") or scaling.get("type")
         if kind == "default":
             fields["rope_scaling"] = None
-        elif own := isinstance(kind, str) and _scalings(fields.get("model_type")).get(kind):
+        elif own := family and isinstance(kind, str) and family.rope_scalings.get(kind):
             del fields["rope_scaling"]
             fields |= {"rope_scaling_type": own, "rope_scaling_factor": scaling.get("factor", 1.0)}
         else:
@@ -85,13 +91,12 @@ def save(config, folder: Path, dtype: str) -> None:
     )
     for name in names.UNSAVED:
         written.pop(name, None)
-    kinds = {own: stock for stock, own in _scalings(config.model_type).items() if own}
+    kinds = {own: stock for stock, own in family.rope_scalings.items() if own}
     if kind := kinds.get(getattr(config, "rope_scaling_type", None)):
         written["rope_scaling"] = {"rope_type": kind, "factor": config.rope_scaling_factor}
     file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
 
 
-def _scalings(model_type: object) -> Mapping[str, str | None]:
-    """``Family.rope_scalings``; none for an unknown family."""
-    known = isinstance(model_type, str) and model_type in FAMILIES
-    return FAMILIES[model_type].rope_scalings if known else {}
+def _family(model_type: object) -> Family | None:
+    """None if it is unknown."""
+    return FAMILIES.get(model_type) if isinstance(model_type, str) else None

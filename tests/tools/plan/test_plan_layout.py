@@ -6,7 +6,6 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.models.families import FAMILIES, config_class
 from llm_npu.plan.layout import FUSED, Layout
 from llm_npu.plan.shape import ModelShape
 
@@ -192,12 +191,3 @@ def test_what_is_not_fused_is_switched_off():
     assert "--disable_fused_options" in Layout(cards=1, fused=frozenset({"moe"})).arguments(llama)
     assert "--use_fused_moe" in Layout(cards=1, fused=FUSED - {"moe"}).arguments(mixtral)
     assert not any("fused" in word for word in Layout(cards=1, fused=FUSED - {"moe"}).arguments(llama))
-
-
-@pytest.mark.paddlenlp
-def test_what_is_not_stated_is_paddlenlp_s_default():
-    for kind, family in FAMILIES.items():
-        found = config_class(kind)()
-        for name, value in family.defaults.items():
-            expected = found.num_attention_heads if name == "num_key_value_heads" and value is None else value
-            assert getattr(found, name) == expected, (kind, name)

@@ -31,12 +31,14 @@ FAMILY = Family(
         "rms_norm": _LAYERS["rms_norm"] | {"DeepseekV3RMSNormLayerPipe": "first of a tuple"},
         "moe": {"DeepseekV3MoE": "sigmoid router"},
     },
-    defaults=sizes(4096, 11008, 30, 32, 32, vocab_size=102400, max_position_embeddings=2048)
+    defaults=sizes(7168, 18432, 61, 128, 128, vocab_size=129280, max_position_embeddings=4096)
     | {
         "tie_word_embeddings": False,
         "attention_dropout": 0.0,
         "head_dim": 64,  # of the rotated part, qk_rope_head_dim
-        "moe_intermediate_size": 1407,
+        **{"moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8},
+        **{"n_shared_experts": 1, "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3},
+        **{"norm_topk_prob": True, "routed_scaling_factor": 2.5},
         "q_lora_rank": 1536,
         "kv_lora_rank": 512,
         "qk_nope_head_dim": 128,
@@ -58,6 +60,7 @@ FAMILY = Family(
             "topk_group": 2,
             "first_k_dense_replace": 1,
             "norm_topk_prob": True,
+            "routed_scaling_factor": 1.0,
             "q_lora_rank": 128,
             "kv_lora_rank": 64,
             "rope_scaling": _TINY_YARN,

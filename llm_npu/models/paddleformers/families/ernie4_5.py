@@ -5,11 +5,15 @@ from llm_npu.models.family import TINY_SIZES, Family, sizes
 from .shared import JOINED_PROJECTIONS, ROPE_SCALINGS, layers
 
 INTERLEAVED = "interleaved table of tokens"
-DEFAULTS = sizes(768, 11008, 2, 2, vocab_size=32000, max_position_embeddings=32768) | {
-    "num_key_value_heads": None,  # as many as attention heads
-    "head_dim": 128,
+# Of both families: more positions, and rotary waves of another length than PaddleFormers' own defaults.
+COMMON = {
+    "vocab_size": 103424,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
     "tie_word_embeddings": True,
 }
+TINY = TINY_SIZES | {"num_key_value_heads": 2, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
 
 FAMILY = Family(
     model_type="ernie4_5",
@@ -17,15 +21,14 @@ FAMILY = Family(
     title="ERNIE-4.5",
     models=("Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMPipe"),
     layers=layers("Ernie4_5Attention", "Ernie4_5Model", INTERLEAVED),
-    defaults=DEFAULTS,
+    defaults=COMMON | sizes(1024, 3072, 18, 16, 2, head_dim=128),
     rope_scalings=ROPE_SCALINGS,
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={
-        "ernie4.5-tiny": TINY_SIZES | {"num_key_value_heads": 2, "head_dim": 64},
+        "ernie4.5-tiny": TINY,
         # The fields of the released model.
-        "ernie4.5-0.3b": sizes(1024, 3072, 18, 16, 2, rms_norm_eps=1e-5, rope_theta=500000.0)
-        | {"vocab_size": 103424, "max_position_embeddings": 131072},
+        "ernie4.5-0.3b": COMMON | sizes(1024, 3072, 18, 16, 2),
     },
     aliases={"baidu/ERNIE-4.5-0.3B-PT": "ernie4.5-0.3b"},
 )

@@ -17,8 +17,9 @@ FAMILY = Family(
         "moe": {"Qwen2MoeSparseMoEBlock": "gate and shared expert"},
     },
     defaults=llama.DEFAULTS
-    | sizes(2048, 5632, 24, 16, 16, vocab_size=151936, max_position_embeddings=8192)
+    | sizes(2048, 5632, 24, 16, 16, vocab_size=151936, max_position_embeddings=32768)
     | {
+        "rope_theta": 10000.0,
         "attention_dropout": 0.0,
         "moe_intermediate_size": 1408,
         "shared_expert_intermediate_size": 5632,
@@ -38,9 +39,10 @@ FAMILY = Family(
             "num_key_value_heads": 4,
             "num_experts": 8,
             "num_experts_per_tok": 4,
+            "rope_theta": 1e6,
         },
-        # The released Qwen1.5-MoE-A2.7B, whose sizes are the defaults of PaddleNLP's configuration.
-        "qwen1.5-moe-a2.7b": {},
+        # The fields of the released model.
+        "qwen1.5-moe-a2.7b": {"max_position_embeddings": 8192, "rope_theta": 1e6},
     },
     aliases={"Qwen/Qwen1.5-MoE-A2.7B": "qwen1.5-moe-a2.7b"},
 )

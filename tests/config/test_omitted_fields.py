@@ -1,0 +1,132 @@
+"""What a config.json does not state is as in transformers, and presets do not depend on that."""
+
+import dataclasses
+import json
+
+import pytest
+
+from llm_npu.models.families import FAMILIES, config_class
+from llm_npu.models.presets import PRESETS, fields_of, model_config
+from llm_npu.plan.shape import ModelShape
+
+# The fields of ``LlamaConfig()``, ``Qwen2Config()``, ... of transformers 5.3.0.
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_theta",
+    "tie_word_embeddings",
+)
+DENSE = {
+    "llama": (32000, 4096, 11008, 32, 32, 32, 2048, 1e-6, 1e4, False),
+    "qwen2": (151936, 4096, 22016, 32, 32, 32, 32768, 1e-6, 1e4, False),
+    "qwen3": (151936, 4096, 22016, 32, 32, 32, 32768, 1e-6, 1e4, False),
+    "qwen3_moe": (151936, 2048, 6144, 24, 32, 4, 32768, 1e-6, 1e4, False),
+    "ernie4_5": (103424, 1024, 3072, 18, 16, 2, 131072, 1e-5, 5e5, True),
+    "ernie4_5_moe": (103424, 2560, 12288, 28, 20, 4, 131072, 1e-5, 5e5, True),
+    "deepseek_v3": (129280, 7168, 18432, 61, 128, 128, 4096, 1e-6, 1e4, False),
+    "mistral": (32000, 4096, 14336, 32, 32, 8, 131072, 1e-6, 1e4, False),
+    "mixtral": (32000, 4096, 14336, 32, 32, 8, 131072, 1e-5, 1e6, False),
+    "qwen2_moe": (151936, 2048, 5632, 24, 16, 16, 32768, 1e-6, 1e4, False),
+}
+MORE = {
+    "qwen2": {"attention_dropout": 0.0},
+    "qwen3": {"head_dim": 128, "attention_dropout": 0.0},
+    "qwen3_moe": {
+        **{"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+        **{"norm_topk_prob": False, "decoder_sparse_step": 1, "attention_dropout": 0.0},
+        "head_dim": None,  # hidden_size / num_attention_heads, as there
+    },
+    "ernie4_5": {"head_dim": 128},
+    "ernie4_5_moe": {
+        **{"moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2},
+        **{"moe_layer_start_index": 1, "moe_layer_end_index": 27, "moe_layer_interval": 1},
+        **{"moe_norm_min": 1e-12, "use_bias": False},
+        "num_nextn_predict_layers": 0,  # no field there, and no such layers
+    },
+    "deepseek_v3": {
+        **{"n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048},
+        **{"n_shared_experts": 1, "n_group": 8, "topk_group": 4, "first_k_dense_replace": 3},
+        **{"norm_topk_prob": True, "routed_scaling_factor": 2.5, "attention_dropout": 0.0},
+        **{"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+        **{"v_head_dim": 128, "head_dim": 64},
+    },
+    "mistral": {"sliding_window": 4096},
+    "mixtral": {
+        **{"num_local_experts": 8, "num_experts_per_tok": 2, "attention_dropout": 0.0},
+        "sliding_window": None,
+    },
+    "qwen2_moe": {
+        **{"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408},
+        **{"shared_expert_intermediate_size": 5632, "norm_topk_prob": False, "attention_dropout": 0.0},
+    },
+}
+
+
+def directory(folder, **fields):
+    (folder / "config.json").write_text(json.dumps(fields))
+    return str(folder)
+
+
+def of(record, names) -> dict[str, object]:
+    return {name: getattr(record, name) for name in names}
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_omitted_fields_are_as_in_transformers(family, tmp_path):
+    expected = {**dict(zip(SIZES, DENSE[family], strict=True)), "initializer_range": 0.02}
+    expected |= MORE.get(family, {})
+    assert set(FAMILIES[family].defaults) <= set(expected)
+    assert of(model_config(directory(tmp_path, model_type=family)), expected) == expected
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_planner_reads_the_same(family, tmp_path):
+    path = directory(tmp_path, model_type=family)
+    shape, config, experts = ModelShape.of(path), model_config(path), FAMILIES[family].experts
+    names = {each.name for each in dataclasses.fields(shape)} & set(FAMILIES[family].defaults)
+    if experts:
+        names.remove("intermediate_size")  # in the planner that of an expert
+        found = (shape.num_experts, shape.experts_per_token, shape.intermediate_size)
+        assert found == tuple(of(config, (experts.number, experts.per_token, experts.size)).values())
+    assert len(names) > 6 and of(shape, names) == of(config, names)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_state_what_differs_from_the_librarys_own_defaults(name):
+    """So they stay what they are where a default of transformers is another one."""
+    fields = fields_of(name)
+    family = FAMILIES[fields["model_type"]]
+    stated = {
+        "architectures": [f"{family.name}ForCausalLM"],
+        "tie_word_embeddings": family.defaults["tie_word_embeddings"],  # PaddleFormers ties a Llama's
+    }
+    config = config_class(family.model_type).from_dict(stated | fields)
+    assert model_config(name).to_dict() == config.to_dict()
+
+
+@pytest.mark.parametrize("family", [name for name, each in FAMILIES.items() if each.experts])
+def test_the_number_of_experts_has_two_names(family, tmp_path):
+    """transformers 5 writes a Qwen3-MoE's as num_local_experts, and so does PaddleFormers."""
+    number = FAMILIES[family].experts.number
+    path = directory(tmp_path, model_type=family, num_local_experts=16)
+    assert getattr(model_config(path), number) == 16 and ModelShape.of(path).num_experts == 16
+    model_config(path).save_pretrained(path)
+    assert getattr(model_config(path), number) == 16
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rope_parameters_without_theta_have_that_of_the_family(family, tmp_path):
+    default = dict(zip(SIZES, DENSE[family], strict=True))["rope_theta"]
+    for theta in ({}, {"rope_theta": 3e4}):
+        path = directory(tmp_path, model_type=family, rope_parameters={"rope_type": "default", **theta})
+        assert model_config(path).rope_theta == theta.get("rope_theta", default)

@@ -159,7 +159,10 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("qwen3", TP), ("qwen3_moe", TP), ("deepseek_v3", (*TP, *SP)), ("ernie4_5_moe", (*TP, *SP))],
+    [
+        *((family, TP) for family in ("llama", "qwen2", "ernie4_5", "qwen3", "qwen3_moe")),
+        *((family, (*TP, *SP)) for family in ("deepseek_v3", "ernie4_5_moe")),
+    ],
 )
 def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
     """Its gradients are summed in float32, beside those of Paddle."""

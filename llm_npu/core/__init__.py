@@ -11,6 +11,7 @@ untrusted      readers of untrusted JSON and pickle files
 cache          the cache folder
 cards          figures of Ascend cards and their links
 peak_flops     --peak_tflops
+auto_cast      the casts of paddle.amp.auto_cast
 json_rows      JSON that reads as a table
 plugin_log     what paddle-custom-npu logs about the AICPU
 """

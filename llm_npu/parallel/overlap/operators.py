@@ -16,6 +16,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.autograd import PyLayer
 
+from llm_npu.core import auto_cast
 from llm_npu.core.errors import UserError
 
 from . import backends, mc2
@@ -217,7 +218,7 @@ def _checked(name: str, x, weight, group, overlap) -> tuple:
             f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; accepted: x [..., depth] "
             "of at least two dimensions and weight [depth, columns]."
         )
-    x, weight = _mixed(x, weight)
+    x, weight = auto_cast.of_a_product(x, weight)
     if x.dtype != weight.dtype:
         raise UserError(
             f"{name}: x is {x.dtype} and weight {weight.dtype}; accepted: one dtype for both. Cast one of "
@@ -226,14 +227,6 @@ def _checked(name: str, x, weight, group, overlap) -> tuple:
     if isinstance(overlap, Planner):
         return x, weight, group, overlap
     return x, weight, group, default_planner() if overlap == AUTO else Setting.of(overlap)
-
-
-def _mixed(x, weight) -> tuple:
-    """Both factors as paddle.amp.auto_cast casts them for a product."""
-    tracer = paddle.base.framework._dygraph_tracer()
-    if tracer._amp_level == paddle.base.core.AmpLevel.O0:
-        return x, weight
-    return x.astype(tracer._amp_dtype), weight.astype(tracer._amp_dtype)
 
 
 def _name(dtype) -> str:

@@ -65,6 +65,18 @@ def test_outputs_and_gradients(family, place, padded):
     assert_as_accurate(fused, composed, truth(family, padded), dtype)
 
 
+@by_default
+@pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
+def test_auto_cast_with_float32_weights(family):
+    """AMP O1, PaddleFormers' default: Qwen3's norms of heads return float32 beside a bfloat16 value."""
+    paddle.set_device("npu:0")
+    exact = truth(family)
+    with paddle.amp.auto_cast(level="O1", dtype="bfloat16"):
+        composed = unfused_results(family, random_batch())
+        fused = results(family, built(family, "all"), random_batch())
+    assert_as_accurate(fused, composed, exact, "bfloat16")
+
+
 def left_padded_batch():
     """Queries of padding see no key; NaN there would reach every token through the next layer's values."""
     whole = random_batch()

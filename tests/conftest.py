@@ -43,6 +43,7 @@ NEED_LIBRARY = {
         "tools/test_nan_inf.py",
         "tools/test_numerics.py",
         "training/checkpoint/test_checkpoint.py",
+        "training/checkpoint/test_checkpoint_ranks.py",
         "training/checkpoint/test_checkpoint_tensors.py",
         "training/test_patches.py",
         "training/test_run_sft.py",

@@ -42,7 +42,8 @@ class Results(Feature):
         if not recorder.losses():
             say(f"no step was trained; files: {newest}")
             return
-        lines = [*_losses(run), *_speed(recorder), f"memory   {mib(metrics.peak_memory())} at the most"]
+        most = max(recorder.peak_memory(), metrics.peak_memory())  # of all devices; of this one, also since
+        lines = [*_losses(run), *_speed(recorder), f"memory   {mib(most)} at the most"]
         lines += _ran(run.ran)
         if run.trainer.args.deterministic:
             lines += _bits(newest)

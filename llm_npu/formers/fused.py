@@ -37,7 +37,7 @@ def report() -> None:
         print(f"llm_npu.formers: {call.operator}, {call.dtype}: {how}", file=sys.stderr)
     if not calls and "PADDLE_TRAINER_ID" in os.environ:
         print(
-            "llm_npu.formers: no fused operator ran. The model's family is none that can be fused, or the "
-            "job ended before its first step.",
+            "llm_npu.formers: no fused operator ran: the job ended before its first step (see above), or the "
+            "model's family is none that can be fused.",
             file=sys.stderr,
         )

@@ -159,6 +159,7 @@ def test_records_lines_and_pictures(tmp_path, capsys):
     assert last == made.records[-1]
     assert last["tokens_per_s"] == 1500 and last["mfu"] == 1.5 and last["data_s"] == 0.5
     assert made.shares() == {"data": 0.25} and made.tokens_per_s() == 1000
+    assert made.peak_memory() == 2**20
     (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("step 2/3: "))
     assert line == (
         "step 2/3: loss 2.5000  lr 1.00e-03  norm 2.00  1,000 tokens/s  MFU 100.0%  data 25%  1 MiB"

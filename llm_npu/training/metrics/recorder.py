@@ -108,6 +108,10 @@ class Recorder(TrainerCallback):
         """The mean training loss of the last ``steps`` steps; a single step has few samples."""
         return statistics.fmean(loss for _, loss in self.losses()[-steps:])
 
+    def peak_memory(self) -> int:
+        """Peak bytes of the fullest device, as of the last step."""
+        return max((record["peak_memory"] for record in self.records if "loss" in record), default=0)
+
     def tokens_per_s(self) -> float:
         """The median over the steps, which is robust to the warm-up of the first ones."""
         return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)

@@ -45,6 +45,7 @@ NEED_LIBRARY = {
         "training/checkpoint/test_checkpoint.py",
         "training/checkpoint/test_checkpoint_ranks.py",
         "training/checkpoint/test_checkpoint_tensors.py",
+        "training/test_nonfinite.py",
         "training/test_patches.py",
         "training/test_run_sft.py",
         "training/test_why_log.py",

@@ -118,6 +118,15 @@ def stages():
     assert SegmentLayers([layer] * 2, 2, Ernie4_5Config().pp_seg_method).do_segment() == [0, 1, 2]
 
 
+def cpu_synchronize():
+    device = paddle.device.get_device()
+    paddle.set_device("cpu")
+    try:
+        paddle.device.synchronize()
+    finally:
+        paddle.set_device(device)
+
+
 def stage_labels():
     from paddleformers.transformers.deepseek_v3.configuration import DeepseekV3Config
 
@@ -146,7 +155,7 @@ gpu_packages.supply_paddlefleet_ops()
 gpu_packages.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
 others |= dict(eager_stages=eager_stages, padding=padding, sliding_rows=sliding_rows, stages=stages)
-others |= dict(stage_labels=stage_labels)
+others |= dict(stage_labels=stage_labels, cpu_synchronize=cpu_synchronize)
 first |= failures(**others)
 patches.apply()
 print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
@@ -164,6 +173,7 @@ SYMPTOMS = {
     "sliding_rows": "10 elements are written one by one",
     "stages": "weight_idxs' length should be greater than 0",
     "stage_labels": "The 'shape' in ReshapeOp is invalid",
+    "cpu_synchronize": "device should be gpu, xpu",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import deepseek, experts, gpu_packages, masks, norm, pipeline, tensor_parallel
+from . import cpu_place, deepseek, experts, gpu_packages, masks, norm, pipeline, tensor_parallel
 
 VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
 
@@ -23,6 +23,7 @@ def apply() -> None:
     if not first <= (int(major), int(minor)) < end:
         return
     gpu_packages.apply()
+    cpu_place.allow_synchronize()
     norm.supply_rms_norm()
     experts.supply_router_losses()
     masks.fix_npu_masks()

@@ -146,8 +146,9 @@ def with_gradient_of_own_dtype(tensor):
     """
     import paddle
 
-    right = at_least(3, 3) or tensor.dtype == paddle.float32 or not paddle.in_dynamic_mode()
-    return tensor if right else paddle._C_ops.cast(tensor, tensor.dtype)
+    if at_least(3, 3) or tensor.dtype == paddle.float32 or not paddle.in_dynamic_mode():
+        return tensor
+    return paddle._C_ops.cast(tensor, tensor.dtype)
 
 
 def drop_gradient(parameter) -> None:

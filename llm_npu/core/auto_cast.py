@@ -1,12 +1,12 @@
-"""What ``paddle.amp.auto_cast`` does to the operators of its white list, for functions in their place."""
+"""``paddle.amp.auto_cast`` for functions that replace operators of its white list."""
 
 from __future__ import annotations
 
 import paddle
 
 
-def of_a_product(*tensors) -> tuple:
-    """The tensors as auto_cast casts those of a product, or of attention: all to its dtype."""
+def cast_inputs(*tensors) -> tuple:
+    """The inputs of a matmul or of attention, cast to the dtype of the active auto_cast, if there is one."""
     tracer = paddle.base.framework._dygraph_tracer()
     if tracer is None or tracer._amp_level == paddle.base.core.AmpLevel.O0:
         return tensors

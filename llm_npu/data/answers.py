@@ -17,7 +17,7 @@ from .arrays import mapped
 from .datasets import Datasets, packed
 from .packing import check_ids
 from .rows import IGNORED
-from .split import PARTS, counts
+from .split import PARTS, file_parts
 from .text import chat_template
 from .text.conversations import Conversations
 from .text.tokenizer import fingerprint
@@ -38,16 +38,10 @@ def load(
     `tokenised` and `Answers`, and for a needed part without an answer.
     """
     notes = attach_template(data, tokenizer)
-    train, held_out = source.parts()
-    folder = tokenised(train, tokenizer, data.data_cache)
-    total = count(folder)
-    if held_out is None:
-        limits = counts(total, data.split, needed, source)
-        parts = [(folder, *limit) for limit in itertools.pairwise(limits)]
-    else:
-        other = tokenised(held_out, tokenizer, data.data_cache)
-        parts = [(folder, 0, total), (other, 0, count(other)), (folder, total, total)]
-    found = [Answers(*part, data.max_seq_length, vocab_size) for part in parts]
+    parts = file_parts(
+        source, lambda lines: tokenised(lines, tokenizer, data.data_cache), count, data.split, needed
+    )
+    found = [Answers(*where, data.max_seq_length, vocab_size) for _, *where in parts]
     for sequences, need, name in zip(found, needed, PARTS, strict=True):
         if need and not len(sequences.lengths):
             raise UserError(

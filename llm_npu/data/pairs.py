@@ -27,7 +27,7 @@ from .arrays import mapped
 from .datasets import Datasets, packed
 from .packing import check_ids
 from .rows import IGNORED, Rows
-from .split import PARTS, counts
+from .split import PARTS, file_parts
 from .text import chat_template
 from .text.preferences import Preferences
 from .text.tokenizer import fingerprint
@@ -47,15 +47,9 @@ def load(
     and `Pairs`, and for a needed part in which all pairs are too long.
     """
     notes = attach_template(data, tokenizer)
-    train, held_out = source.parts()
-    folder = tokenised(train, tokenizer, data.data_cache)
-    total = count(folder)
-    if held_out is None:
-        limits = counts(total, data.split, needed, source)
-        parts = [(train, folder, *limit) for limit in itertools.pairwise(limits)]
-    else:
-        other = tokenised(held_out, tokenizer, data.data_cache)
-        parts = [(train, folder, 0, total), (held_out, other, 0, count(other)), (train, folder, total, total)]
+    parts = file_parts(
+        source, lambda lines: tokenised(lines, tokenizer, data.data_cache), count, data.split, needed
+    )
     found = []
     for (texts, *where), need, name in zip(parts, needed, PARTS, strict=True):
         found.append(Pairs(*where, data.max_seq_length, vocab_size))

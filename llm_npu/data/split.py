@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 
 from llm_npu.config.conflicts import split_weights
@@ -60,3 +64,25 @@ def counts(total: int, split: str, needed: tuple[bool, bool, bool], source: Json
                 "give more, or another --split" + (", or --do_eval false" if part == 1 else "")
             )
     return limits
+
+
+def file_parts(
+    source: JsonLines,
+    tokenised: Callable[[JsonLines], Path],
+    count: Callable[[Path], int],
+    split: str,
+    needed: tuple[bool, bool, bool],
+) -> list[tuple[JsonLines, Path, int, int]]:
+    """The lines, their ``tokenised`` folder, start and stop of each part of ``source``.
+
+    A file named dev becomes the validation part; else the lines are split as by `counts`. ``count`` returns
+    the number of conversations (or pairs) in a folder.
+    """
+    train, held_out = source.parts()
+    folder = tokenised(train)
+    total = count(folder)
+    if held_out is None:
+        limits = counts(total, split, needed, source)
+        return [(train, folder, *limit) for limit in itertools.pairwise(limits)]
+    other = tokenised(held_out)
+    return [(train, folder, 0, total), (held_out, other, 0, count(other)), (train, folder, total, total)]

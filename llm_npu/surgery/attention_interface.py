@@ -91,8 +91,8 @@ def attention(
         mask = None if is_causal is False else masks.causal()
     else:
         mask = _of_tensor(attention_mask, *lengths)
-    # Of a float32 norm of heads, query and key are float32 under AMP O1.
-    query, key, value = auto_cast.of_a_product(query, key, value)
+    # Under AMP O1, Qwen3's q and k norms return float32, and value is in 16 bits.
+    query, key, value = auto_cast.cast_inputs(query, key, value)
     out = paddle_fused.flash_attention(query, key, value, mask, layout="BNSD", dropout=dropout, scale=scaling)
     out = out.transpose([0, 2, 1, 3])
     return out.reshape([0, 0, out.shape[2] * out.shape[3]]), None

@@ -218,7 +218,7 @@ def _checked(name: str, x, weight, group, overlap) -> tuple:
             f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; accepted: x [..., depth] "
             "of at least two dimensions and weight [depth, columns]."
         )
-    x, weight = auto_cast.of_a_product(x, weight)
+    x, weight = auto_cast.cast_inputs(x, weight)
     if x.dtype != weight.dtype:
         raise UserError(
             f"{name}: x is {x.dtype} and weight {weight.dtype}; accepted: one dtype for both. Cast one of "

@@ -3,9 +3,10 @@
 Every case of every operator runs on every backend, device and dtype. The reference of an output is the case's
 float64 golden, that of a gradient the composed operator in float64. The baseline is the composed operator in
 the same precision: a backend passes if its largest error is at most twice the baseline's plus one rounding of
-the largest value, and never more than ``CEILING``. In a case of few numbers the baseline's error may be small
-by chance, which depends on the processor's order of summation: a backend beyond it is compared with the
-largest baseline error of several random draws.
+the largest value, and never more than ``CEILING``. In a case of few numbers either error may be small or
+large by chance, which depends on the order of summation. A backend beyond its baseline is therefore compared
+with the largest baseline error of several random draws: its own error first, then its mean error in these
+draws.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from . import libraries, registry, virtual_npu
@@ -36,9 +38,10 @@ CEILING = {"float64": 16, "float32": 16, "bfloat16": 4, "float16": 4}
 class Accuracy:
     """The error of one output or gradient.
 
-    ``max_error``: largest absolute difference. ``allowed``: its bound. ``ratio``: max_error over
-    the same-precision baseline's error plus one rounding. ``cosine``: of the angle between result and
-    reference. ``ulp``: max_error in units in the last place of the largest reference value.
+    ``max_error``: largest absolute difference, or its mean over several draws. ``allowed``: its bound.
+    ``ratio``: max_error over the same-precision baseline's error plus one rounding. ``cosine``: of the angle
+    between result and reference. ``ulp``: max_error in units in the last place of the largest reference
+    value.
     """
 
     max_error: float
@@ -103,26 +106,37 @@ class Case:
             errors = baseline(device)
             found = {name: self._accuracy(name, value, errors[name]) for name, value in computed.items()}
             if all(accuracy.passed for accuracy in found.values()):
-                break
+                return found
+        drawn = self._draws(lambda case: case._errors(case.compute(backend, device, self.dtype)))
+        for name, accuracy in found.items():
+            if not accuracy.passed and accuracy.max_error <= self._ceiling(name):
+                found[name] = replace(accuracy, max_error=fmean(drawn[name]))
         return found
 
     def _baseline(self, device: str) -> dict[str, float]:
         # Paddle's CPU kernels have no 16-bit types: there the baseline runs on the npu.
         where = device if self.dtype == "float32" else "npu"
         if where not in self._baselines:
-            computed = self.compute("composed", where, self.dtype)
-            self._baselines[where] = {name: _largest(computed[name] - self.truth[name]) for name in computed}
+            self._baselines[where] = self._errors(self.compute("composed", where, self.dtype))
         return self._baselines[where]
 
     def _baseline_of_draws(self, device: str) -> dict[str, float]:
-        """The largest baseline error of DRAWS draws, each relative to the largest reference value."""
-        shares: dict[str, float] = {}
+        """The largest baseline error of DRAWS draws."""
+        drawn = self._draws(lambda case: case._baseline(device))
+        return {name: max(errors) for name, errors in drawn.items()}
+
+    def _draws(self, errors_of: Callable[[Case], dict[str, float]]) -> dict[str, list[float]]:
+        """Errors of DRAWS draws of this case, each relative to its reference and scaled to this one's."""
+        errors: dict[str, list[float]] = {name: [] for name in self.truth}
         for seed in range(DRAWS):
             drawn = Case(self.case, self.dtype, seed)
-            for name, error in drawn._baseline(device).items():
+            for name, error in errors_of(drawn).items():
                 largest = _largest(drawn.truth[name])
-                shares[name] = max(shares.get(name, 0.0), error / largest if largest else 0.0)
-        return {name: share * _largest(self.truth[name]) for name, share in shares.items()}
+                errors[name].append(error / largest * _largest(self.truth[name]) if largest else 0.0)
+        return errors
+
+    def _errors(self, computed: dict) -> dict[str, float]:
+        return {name: _largest(value - self.truth[name]) for name, value in computed.items()}
 
     def bounds_of_draws(self, device: str) -> dict[str, float]:
         """The error bound of each tensor on ``device``, by the baseline errors of several draws."""
@@ -139,18 +153,22 @@ class Case:
         assert value.shape == truth.shape, f"{self.case}: {name} has shape {value.shape}, not {truth.shape}"
         error, largest = _largest(value - truth), _largest(truth)
         rounding = ROUNDING[self.dtype] * largest
-        # A gradient with cancellation is as exact as the terms of its sum, which have the size of the output
-        # gradients.
-        scale = max(largest, *map(_largest, self.output_gradients)) if "gradient" in name else largest
-        ceiling = CEILING[self.dtype] * 2 * ROUNDING[self.dtype] * scale
         norms = np.linalg.norm(value) * np.linalg.norm(truth)
         return Accuracy(
             max_error=error,
-            allowed=min(2 * baseline + rounding, ceiling),
+            allowed=min(2 * baseline + rounding, self._ceiling(name)),
             ratio=error / (baseline + rounding) if error else 0.0,
             cosine=float(np.vdot(value, truth) / norms) if norms else 1.0,
             ulp=error / (2 * rounding) if error else 0.0,
         )
+
+    def _ceiling(self, name: str) -> float:
+        scale = _largest(self.truth[name])
+        # A gradient with cancellation is as exact as the terms of its sum, which have the size of the output
+        # gradients.
+        if "gradient" in name:
+            scale = max(scale, *map(_largest, self.output_gradients))
+        return CEILING[self.dtype] * 2 * ROUNDING[self.dtype] * scale
 
     def _rounded(self, name: str, array):
         import numpy as np

@@ -1,10 +1,13 @@
 """The bounds of ``paddle_fused.parity``: an error beyond the ceiling fails with any baseline."""
 
 import math
+from dataclasses import replace
 
 import paddle
 import pytest
 
+import paddle_fused
+from paddle_fused import dispatch
 from paddle_fused.ops.case import FLOATS, OpCase
 from paddle_fused.parity import CEILING, ROUNDING, Case
 
@@ -44,3 +47,18 @@ def test_an_error_that_all_backends_share_is_held_against_the_ceiling(dtype):
 def test_what_is_no_number_fails(dtype):
     assert failures(math.nan, dtype) == ["output 0", "gradient of x"]
     assert failures(math.inf, dtype) == ["output 0", "gradient of x"]
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_error_of_one_backend_in_every_draw_fails(dtype, monkeypatch):
+    def call(tensors):
+        x = tensors["x"]
+        chosen = dispatch.ask(lambda: paddle_fused.swiglu(x)).chosen
+        return (x * x * (1 if chosen == "composed" else factor),)
+
+    # More than the roundings of both sides explain; with a ceiling that lets it pass.
+    factor = 1 + CEILING[dtype] / 2.5 * 2 * ROUNDING[dtype]
+    monkeypatch.setattr(f"{Case.__module__}.CEILING", {dtype: 4 * CEILING[dtype]})
+    found = Case(replace(scaled(1), call=call), dtype).measure("native", "npu")
+    assert [name for name, accuracy in found.items() if not accuracy.passed] == ["output 0", "gradient of x"]

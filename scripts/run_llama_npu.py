@@ -37,14 +37,19 @@ def main(argv: list[str]) -> int:
     launch.prepare_rank(early, chosen)
     if early.profile_dir:
         profiling.prepare(early.profile_dir)
+    with launch.watch_machines():
+        return train(arguments, chosen)
 
+
+def train(arguments: config.Arguments, chosen: device.Device) -> int:
+    """Import Paddle, build the run and train; the exit code."""
     console.import_frameworks(library.installed())
     from llm_npu import patches
     from llm_npu.training.run import Run
 
     patches.apply()
     launch.prepare_dry_run(chosen)
-    run = Run(arguments.build(), early, chosen)
+    run = Run(arguments.build(), arguments.early, chosen)
     run.attach(*features())
     run.build()
     run.train()

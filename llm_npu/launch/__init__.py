@@ -2,11 +2,14 @@
 
     processes             starts the ranks of this machine, or prepares a process that a launcher started
     supervisor            waits for the ranks: failures, signals, bad input
+    heartbeat             ends this rank when another machine of the run is lost
+    heartbeat_process     the process beside each rank that notices it
     fake_process_group    emulates the other ranks of a dry run
 
 Importing this package imports no framework.
 """
 
+from .heartbeat import watch_machines
 from .processes import prepare_dry_run, prepare_rank, reserved_port, start
 
-__all__ = ["prepare_dry_run", "prepare_rank", "reserved_port", "start"]
+__all__ = ["prepare_dry_run", "prepare_rank", "reserved_port", "start", "watch_machines"]

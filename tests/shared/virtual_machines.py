@@ -32,7 +32,7 @@ _NAMED = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execvp(sys
 
 @dataclass
 class Machine:
-    """``name`` is the hostname, ``address`` an IPv4 address; ``namespace`` is None on the loopback interface."""
+    """``name`` is the hostname, ``address`` an IPv4 address, ``namespace`` None on the loopback interface."""
 
     name: str
     address: str
@@ -143,6 +143,10 @@ def _namespace(machine: Machine, bridge: str, cable: str, names: Mapping[str, st
         yield
     finally:
         machine.end()
+        # The kernel keeps a deleted namespace, with its end of the cable, as long as one of its connections
+        # waits for an answer that a cut network will not bring.
+        with suppress(subprocess.CalledProcessError):  # the machine has lost its network
+            _ip("link", "delete", cable)
         _ip("netns", "delete", space)
         (files / "hosts").unlink()
         files.rmdir()

@@ -1,0 +1,90 @@
+"""A lost machine ends the ranks of all others within 10 seconds, with its name and exit code 75.
+
+    with watch_machines():
+        ...                      # everything that the ranks do together
+
+Paddle's launcher notices nothing of other machines, and a collective on a card waits for HCCL_EXEC_TIMEOUT.
+So a process beside each rank exchanges beats with the first machine (``heartbeat_process``). A run on one
+machine has none, and listens nowhere.
+
+Importing this module imports no framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+from llm_npu.core import errors
+from llm_npu.core.errors import UserError
+from llm_npu.launch import heartbeat_process
+
+ANSWER = (heartbeat_process.SILENT + 4) * heartbeat_process.TICK  # seconds: by then somebody counts as lost
+
+
+@contextlib.contextmanager
+def watch_machines() -> Iterator[None]:
+    """Inside, this rank ends when a machine of the run is lost; nothing happens in a run on one machine.
+
+    An error inside may be the first sign of a loss: it is raised again when all other machines are known to
+    be there. UserError if the first machine's address cannot be listened on.
+    """
+    endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
+    if len({endpoint.rpartition(":")[0] for endpoint in endpoints}) == 1:
+        yield
+        return
+    beat = _Beat(int(os.environ["PADDLE_TRAINER_ID"]), endpoints)
+    try:
+        yield
+    except Exception as error:
+        if not errors.is_for_the_user(error):
+            beat.ask()
+        raise
+    beat.leave()
+
+
+class _Beat:
+    """The process that beats for this rank, and the thread that listens to it."""
+
+    def __init__(self, rank: int, endpoints: list[str]):
+        command = [sys.executable, "-I", heartbeat_process.__file__, str(os.getpid()), str(rank), *endpoints]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        word = self._process.stdout.readline().strip()
+        if word != "ready":
+            raise UserError(
+                f"rank 0 cannot listen on its endpoint {endpoints[0]} ({word.removeprefix('taken: ')}); "
+                "start the run again: the launcher then chooses another port."
+            )
+        self._answered, self._left = threading.Event(), False
+        threading.Thread(target=self._listen, daemon=True, name="heartbeat").start()
+
+    def ask(self) -> None:
+        """Return when all other ranks are known to live; does not return if one is lost."""
+        self._say("question")
+        self._answered.wait(ANSWER)
+
+    def leave(self) -> None:
+        """The work of this rank is done: its end is no loss."""
+        self._left = True
+        self._say("bye")
+
+    def _say(self, word: str) -> None:
+        with contextlib.suppress(OSError):  # it has been killed, and its end ends this rank
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        for line in self._process.stdout:
+            word, _, code = line.strip().partition(" ")
+            if word == "end":
+                os._exit(int(code))
+            self._answered.set()
+        if not self._left:
+            os.write(2, b"error: the process that beats for this rank has been killed, so the run ends.\n")
+            os._exit(heartbeat_process.LOST)

@@ -1,0 +1,186 @@
+"""The beats between machines, without a training: who counts as lost, how soon, and with which name."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import virtual_machines
+
+from llm_npu.launch import heartbeat_process
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from llm_npu.core import console
+from llm_npu.launch import watch_machines
+
+def main(argv):
+    with watch_machines():
+        print("watched", flush=True)
+        while not Path(argv[0]).exists():
+            time.sleep(0.05)
+        if Path(argv[0]).read_text() == "fail":
+            raise KeyError("made up")
+    return 0
+
+sys.exit(console.run(main, sys.argv[1:]))
+"""
+LIMIT = 10.0  # seconds
+SILENT = heartbeat_process.SILENT * heartbeat_process.TICK
+MACHINE = [
+    "machine machine0 (10.77.0.1, ranks 0 to 1) is lost",
+    "machine machine1 (10.77.0.2, rank 2) is lost",
+]
+
+
+class Ranks:
+    """Two ranks on the first machine, and one on the second; the file ``end`` ends them."""
+
+    def __init__(self, machines, folder, port=7000):
+        self.machines, self.end = machines, folder / "end"
+        hosts = [machines[0], machines[0], machines[1]]
+        endpoints = ",".join(f"{machine.address}:{port + rank}" for rank, machine in enumerate(hosts))
+        self.logs = [folder / f"log{rank}" for rank in range(3)]
+        self.processes = [
+            machine.start(
+                [sys.executable, "-c", PROGRAM, self.end],
+                self.logs[rank],
+                folder,
+                PADDLE_TRAINER_ENDPOINTS=endpoints,
+                PADDLE_TRAINER_ID=str(rank),
+                PADDLE_TRAINERS_NUM="3",
+            )
+            for rank, machine in enumerate(hosts)
+        ]
+
+    def of(self, machine):
+        return [0, 1] if machine == 0 else [2]
+
+    def wait_until_watched(self):
+        while not all("watched" in log.read_text() for log in self.logs):
+            assert all(process.poll() is None for process in self.processes), self.text()
+            time.sleep(0.05)
+        while self.listening().count("ESTAB") < 3:  # the members of all ranks have reached the hub
+            time.sleep(0.05)
+
+    def listening(self):
+        """The sockets of the first machine, of which rank 0's own endpoint has one for each rank."""
+        space = self.machines[0].namespace
+        command = ["ip", "netns", "exec", space, "ss", "-Htan", "sport", "=", ":7000"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def codes(self, ranks, timeout=LIMIT):
+        return [self.processes[rank].wait(timeout) for rank in ranks]
+
+    def text(self):
+        return "\n".join(log.read_text() for log in self.logs)
+
+
+@pytest.fixture
+def running(two_machines, tmp_path):
+    if two_machines[0].namespace is None:
+        pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
+    ranks = Ranks(two_machines, tmp_path)
+    ranks.wait_until_watched()
+    return ranks
+
+
+FAULTS = {
+    "killed": lambda machine: machine.signal_all(signal.SIGKILL),
+    "stopped": lambda machine: machine.signal_all(signal.SIGSTOP),
+    "interface down": lambda machine: machine.take_interface_down(),
+    "interface deleted": lambda machine: machine.lose_network(),
+}
+
+
+@pytest.mark.parametrize("lost", [1, 0])
+@pytest.mark.parametrize("fault", ["interface down", "killed", "stopped", "interface deleted"])
+def test_a_lost_machine_is_named_by_all_others(running, fault, lost):
+    begun = time.monotonic()
+    FAULTS[fault](running.machines[lost])
+    left, gone = running.of(1 - lost), running.of(lost)
+    assert set(running.codes(left)) == {os.EX_TEMPFAIL}, running.text()
+    assert time.monotonic() - begun < LIMIT
+    for rank in left:
+        said = [line for line in running.logs[rank].read_text().splitlines() if line != "watched"]
+        assert len(said) == 1 and said[0].startswith(f"error: {MACHINE[lost]}"), said
+    if fault == "stopped":
+        running.machines[lost].signal_all(signal.SIGCONT)
+    own = running.codes(gone)
+    if fault == "killed":
+        assert set(own) == {-signal.SIGKILL}
+    else:
+        assert set(own) == {os.EX_TEMPFAIL}, running.text()
+        assert all(MACHINE[lost] in running.logs[rank].read_text() for rank in gone), running.text()
+
+
+@pytest.mark.slow
+def test_a_run_that_pauses_as_a_whole_has_lost_nobody(running):
+    for machine in running.machines:
+        machine.signal_all(signal.SIGSTOP)
+    time.sleep(SILENT + 2)  # the pause itself
+    for machine in running.machines:
+        machine.signal_all(signal.SIGCONT)
+    time.sleep(SILENT + 2)  # in which a loss would be noticed
+    running.end.write_text("end")
+    assert running.codes(range(3)) == [0, 0, 0], running.text()
+    assert "error" not in running.text()
+
+
+@pytest.mark.slow
+def test_the_end_of_one_rank_ends_the_others_but_is_not_called_a_lost_machine(running):
+    running.processes[1].kill()  # machine0 lives on, with rank 0
+    assert running.codes([0, 2]) == [1, 1], running.text()
+    sentence = "error: rank 1 on machine machine0 (10.77.0.1, ranks 0 to 1) has ended before the run was over"
+    assert sentence in running.logs[2].read_text(), running.text()
+
+
+@pytest.mark.slow
+def test_ranks_that_are_done_leave_one_after_the_other(running):
+    running.machines[1].signal_all(signal.SIGSTOP)
+    running.end.write_text("end")
+    assert running.codes([0, 1]) == [0, 0]
+    running.machines[1].signal_all(signal.SIGCONT)
+    assert running.codes([2]) == [0], running.text()
+    assert "error" not in running.text()
+
+
+@pytest.mark.slow
+def test_an_error_keeps_its_traceback_where_nobody_is_lost(running):
+    running.end.write_text("fail")
+    assert running.codes(range(3)) == [1, 1, 1], running.text()
+    assert all("KeyError: 'made up'" in log.read_text() for log in running.logs), running.text()
+    assert "is lost" not in running.text()
+
+
+@pytest.mark.slow
+def test_the_hub_listens_on_its_own_address_only(running):
+    sockets = [line.split() for line in running.listening().splitlines()]
+    assert [words[3] for words in sockets if words[0] == "LISTEN"] == ["10.77.0.1:7000"]
+    running.end.write_text("end")
+    assert running.codes(range(3)) == [0, 0, 0]
+
+
+def test_an_endpoint_that_is_taken_is_refused(tmp_path):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        virtual_machines.machines(2, loopback=True) as machines,
+    ):
+        port = taken.getsockname()[1]
+        ranks = Ranks(machines, tmp_path, port)
+        assert ranks.processes[0].wait(30) == 2, ranks.text()
+    assert f"rank 0 cannot listen on its endpoint 127.0.0.1:{port}" in ranks.logs[0].read_text()
+
+
+def test_a_run_on_one_machine_has_no_beats(monkeypatch):
+    from llm_npu.launch import watch_machines
+
+    for endpoints in ("", "127.0.0.1:7000,127.0.0.1:7001"):
+        monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", endpoints)
+        with watch_machines():
+            children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "heartbeat_process"])
+            assert children.returncode == 1

@@ -10,7 +10,7 @@ import importlib.util
 import math
 from argparse import Namespace
 
-from llm_npu.core import peak_flops
+from llm_npu.core import machines, peak_flops
 from llm_npu.core.errors import UserError
 from llm_npu.models import library, other_library
 from llm_npu.models.library import names
@@ -295,6 +295,7 @@ def check_parallel(run: Namespace) -> None:
             f"{given}{equals} does not divide the {run.processes} processes of this run; give degrees whose "
             f"product divides {run.processes}, or start a multiple of {product} processes"
         )
+    _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
     if run.enable_auto_parallel:
         if run.overlap:
             raise UserError(
@@ -305,6 +306,19 @@ def check_parallel(run: Namespace) -> None:
         return
     _check_sharding(run, degrees, run.processes > product)
     _check_interleaved(run, degrees.get("pipeline_parallel_degree", 1))
+
+
+def _check_machines(degree: int, of_run: machines.Machines) -> None:
+    """Tensor parallelism, the innermost axis of every mesh here, is for ranks of one machine."""
+    crossing = of_run.crossed_by(degree)
+    if crossing is None:
+        return
+    fitting = math.gcd(*(len(machine.ranks) for machine in of_run.all))
+    raise UserError(
+        f"--tensor_parallel_degree is {degree}, which puts ranks {crossing[0]} to {crossing[-1]} in one "
+        f"group, but they are on several machines: {', '.join(map(str, of_run.all))}; give a degree that "
+        f"divides {fitting}, and --pipeline_parallel_degree or --sharding to split the model across machines"
+    )
 
 
 def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -> None:

@@ -3,6 +3,7 @@
 tests/launch/test_launch.py has two processes that do so.
 """
 
+import math
 from argparse import Namespace
 
 import pytest
@@ -82,3 +83,25 @@ def test_degrees_that_do_not_fit_are_refused(given, sentence):
 )
 def test_degrees_that_fit(processes, given):
     check(processes, **given)
+
+
+@pytest.mark.parametrize(
+    ("ranks_of_machines", "degree", "group"),
+    [
+        ((2, 2), 2, None),
+        ((4, 4), 2, None),
+        ((2, 2), 4, "ranks 0 to 3"),
+        ((3, 3), 2, "ranks 2 to 3"),
+        ((2, 4, 2), 4, "ranks 0 to 3"),
+    ],
+)
+def test_tensor_parallelism_stays_on_a_machine(ranks_of_machines, degree, group, monkeypatch):
+    endpoints = [f"10.0.0.{m}:{port}" for m, count in enumerate(ranks_of_machines) for port in range(count)]
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", ",".join(endpoints))
+    if group is None:
+        return check(len(endpoints), tensor_parallel_degree=degree)
+    with pytest.raises(ValueError) as caught:
+        check(len(endpoints), tensor_parallel_degree=degree)
+    first = ranks_of_machines[0] - 1
+    for words in (group, f"10.0.0.0 (ranks 0 to {first})", f"divides {math.gcd(*ranks_of_machines)}"):
+        assert words in str(caught.value)

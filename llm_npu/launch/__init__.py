@@ -2,6 +2,7 @@
 
     processes             starts the ranks of this machine, or prepares a process that a launcher started
     supervisor            waits for the ranks: failures, signals, bad input
+    folder_lock           keeps a second run out of the output folder
     heartbeat             ends this rank when another machine of the run is lost
     heartbeat_process     the process beside each rank that notices it
     fake_process_group    emulates the other ranks of a dry run

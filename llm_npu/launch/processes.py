@@ -29,7 +29,7 @@ from llm_npu.core import stopping
 from llm_npu.core.errors import UserError
 from llm_npu.core.refusal import Sentences
 from llm_npu.device import Device, find_cards
-from llm_npu.launch import fake_process_group
+from llm_npu.launch import fake_process_group, folder_lock
 from llm_npu.launch.supervisor import Explainer, Supervisor
 from paddle_fused import virtual_npu
 
@@ -84,6 +84,7 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise UserError(f"--output_dir is {output_dir}, which is a file; give a folder.")
+    folder_lock.refuse_if_taken(output_dir)  # before the logs of its ranks are overwritten; rank 0 takes it
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     (output_dir / "log").mkdir(parents=True, exist_ok=True)

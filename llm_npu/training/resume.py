@@ -25,6 +25,7 @@ from llm_npu.data.indexed import with_suffix
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
+from llm_npu.launch import folder_lock
 from llm_npu.models import weights
 from llm_npu.models.checks import PARAMETER_SIZES
 from llm_npu.models.library import names
@@ -60,15 +61,20 @@ SCHEDULE = (
 )
 
 
-def requested(arguments, config) -> Path | None:
+def requested(arguments, config, writes: bool = True) -> Path | None:
     """The verified checkpoint that the ``TrainingArguments`` ask to resume from; None to start at step 0.
 
-    UserError if there is none, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...),
-    if the run would mix its checkpoints with those of an earlier run, and if it cannot write at all.
+    A run that ``writes`` holds the lock of its output folder from here on. UserError if there is no such
+    checkpoint, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...), if another run
+    writes to the folder, if this one would mix its checkpoints with those of an earlier run, and if it cannot
+    write at all.
     """
     output_dir = Path(arguments.output_dir)
     _check_folder(output_dir)
     folder, ranks = None, Ranks.of_run()
+    with ranks.together():
+        if writes and ranks.first:
+            folder_lock.hold(output_dir)
     if arguments.resume_from_checkpoint is not None:
         tell = say if ranks.first else lambda line: None
         folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)

@@ -80,7 +80,9 @@ class Run:
         self.model_config = model.config_for(self.arguments)
         for feature in self.features:
             feature.configure(self)
-        self.checkpoint = resume.requested(self.arguments.training, self.model_config)
+        self.checkpoint = resume.requested(
+            self.arguments.training, self.model_config, writes=not self.device.dry
+        )
         self._read_data()
         self._make_model()
         for feature in self.features:

@@ -94,6 +94,7 @@ def test_it_trains_and_writes_everything(finished):
         "loss.png",
         "metrics.jsonl",
         "metrics.png",
+        "run.lock",
     ]
     assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert checkpoint.verify(out / "checkpoint-12") == STEPS

@@ -23,6 +23,7 @@ from llm_npu.core.atomic import remove, remove_leftovers, replace, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import ALONE, Ranks
 from llm_npu.core.untrusted import plain_json
+from llm_npu.launch import folder_lock
 
 MARK = "complete.json"
 NEWEST = "true"  # as in PaddleNLP's scripts
@@ -57,8 +58,10 @@ def checksums(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]
 def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) -> None:
     """Mark ``folder`` complete, with the ``checksums`` of its ``files``, and rename it to ``final``.
 
-    OSError if it has a file without a checksum: damage to that file would go unnoticed.
+    OSError if it has a file without a checksum: damage to that file would go unnoticed. UserError if another
+    run has taken the lock of the output folder meanwhile.
     """
+    folder_lock.check(final.parent)
     if unread := sorted(set(contents(folder)) - files.keys()):
         raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
     (folder / MARK).write_text(json.dumps({"step": step_of(final), "files": files}, indent=1))

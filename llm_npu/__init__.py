@@ -4,7 +4,7 @@ Importing it imports no framework.
 
 Packages, the highest layer first. Each imports only those below it (``tests/install/test_imports.py``):
 
-    tools          plan, profiling, doctor, dtypes, numerics, acceptance, formers: imported by scripts only
+    tools          plan, profiling, doctor, dtypes, numerics, acceptance, formers, cluster: for scripts only
     console        what a run prints
     inference      text from a checkpoint, and programs for paddle.inference
     parallel       sharding annotations, pipelines, overlap of products with their collectives

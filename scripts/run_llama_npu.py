@@ -58,6 +58,7 @@ def train(arguments: config.Arguments, chosen: device.Device) -> int:
 
 def features() -> list:
     """All features of a run, in output order; ``Run.attach`` keeps those that the arguments enable."""
+    from llm_npu.cluster.feature import MachineCheck
     from llm_npu.console.results import Results
     from llm_npu.console.summary import Summary
     from llm_npu.console.why import Why
@@ -69,7 +70,7 @@ def features() -> list:
     from llm_npu.training.dpo.feature import DPO
 
     split = [DPO(), AutoParallel(), Pipeline(), Overlap()]
-    said = [Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]
+    said = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]
     observed = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     return [*split, *said, *observed]
 

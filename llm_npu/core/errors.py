@@ -14,6 +14,10 @@ class UserError(ValueError):
     """
 
 
+class ErrorOfAllRanks(UserError):
+    """Bad input that all ranks of a run have found together: each raises one, and none misses another."""
+
+
 @contextlib.contextmanager
 def caused_by_the_user() -> Iterator[None]:
     """Turn any ValueError raised inside into a UserError: a library is given values that the user chose."""

@@ -40,6 +40,9 @@ def watch_machines() -> Iterator[None]:
     beat = _Beat(int(os.environ["PADDLE_TRAINER_ID"]), endpoints)
     try:
         yield
+    except errors.ErrorOfAllRanks:
+        beat.leave()  # as after the last step: the first rank to end is not missed
+        raise
     except Exception as error:
         if not errors.is_for_the_user(error):
             beat.ask()

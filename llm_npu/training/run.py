@@ -42,6 +42,9 @@ class Feature:
     def configure(self, run: Run) -> None:
         """After the model's configuration is made; it and ``run.trainer_kind`` may be changed."""
 
+    def on_data(self, run: Run) -> None:
+        """After the data and the tokenizer are read."""
+
     def on_model(self, run: Run) -> None:
         """After the model is built, with its weights and fused operators."""
 
@@ -84,6 +87,8 @@ class Run:
             self.arguments.training, self.model_config, writes=not self.device.dry
         )
         self._read_data()
+        for feature in self.features:
+            feature.on_data(self)
         self._make_model()
         for feature in self.features:
             feature.on_model(self)

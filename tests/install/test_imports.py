@@ -77,7 +77,7 @@ KNOW_THE_LIBRARY = ("llm_npu.patches", "llm_npu.training.stock_trainer")
 # What scripts and users call, and the scripts attach to a run: imported by no layer.
 TOOLS = tuple(
     f"llm_npu.{name}"
-    for name in ("plan", "profiling", "doctor", "dtypes", "numerics", "acceptance", "formers")
+    for name in ("plan", "profiling", "doctor", "dtypes", "numerics", "acceptance", "formers", "cluster")
 )
 BEFORE_PADDLE = (
     "paddle_fused",

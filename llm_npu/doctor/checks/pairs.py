@@ -28,14 +28,14 @@ def versions(setup: Setup) -> Iterator[Finding]:
         return
     built = _built_with(setup.card.plugin)
     judge = error if setup.kind == "card" else warning
-    findings = list(_pair_with_paddle(built.get("full_version") or _version(PLUGIN), judge))
+    findings = list(_pair_with_paddle(built.get("full_version") or installed(PLUGIN), judge))
     if setup.cann and setup.cann.version and built.get("cann_version"):
         findings += _pair_with_cann(built["cann_version"], setup.cann.version)
     yield from findings or [ok("pairs", f"{PLUGIN} in {setup.card.plugin} matches Paddle and CANN")]
 
 
 def _pair_with_paddle(plugin: str | None, judge) -> Iterator[Finding]:
-    paddle = _version("paddlepaddle")
+    paddle = installed("paddlepaddle")
     if plugin is None or paddle is None or _release(plugin) == _release(paddle):
         return
     what = f"{PLUGIN} {plugin} was built for paddlepaddle {plugin}, but {paddle} is installed"
@@ -64,7 +64,7 @@ def _release(version: str) -> str:
     return version.partition("+")[0]
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,0 +1,74 @@
+"""The comparison of the machines as a part of a run."""
+
+from __future__ import annotations
+
+import os
+
+from llm_npu.core import machines, ranks
+from llm_npu.core.errors import ErrorOfAllRanks
+from llm_npu.doctor import Setup
+from llm_npu.training import resume
+from llm_npu.training.run import Feature, Run
+
+from . import differences, facts
+
+# Arguments beside those in ``run.json`` that make ranks do different things in one step.
+TOGETHER = (
+    "sharding",
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "sequence_parallel",
+    "recompute",
+    "logging_steps",
+    "save_strategy",
+    "save_steps",
+    "evaluation_strategy",
+    "eval_steps",
+    "max_evaluate_steps",
+    "per_device_eval_batch_size",
+    "nonfinite",
+    "async_save",
+    "deterministic",
+)
+
+
+class MachineCheck(Feature):
+    """On several machines: compare them when the data is read, before the model is built.
+
+    Each machine's first rank tells what it is (``facts``). Where something that must be equal differs, all
+    ranks raise, and rank 0 with the table. Nothing happens in a run on one machine.
+    """
+
+    def takes_part(self, run: Run) -> bool:
+        return len(machines.read().all) > 1
+
+    def on_data(self, run: Run) -> None:
+        here = machines.read()
+        own = None
+        if here.is_first_rank_of_machine:
+            setup = Setup(os.environ, device_name=run.early.device, output_dir=run.early.output_dir)
+            own = facts.gather(setup, of_run(run))
+        ranks.wait()  # the clocks are read at one moment
+        told = ranks.gathered(own and own.now())
+        by_name = {}
+        for machine in here.all:
+            found = told[machine.ranks[0]]
+            by_name[f"{found.host} {machine}"] = found
+        if table := differences.table(by_name):
+            raise ErrorOfAllRanks(
+                f"the machines of this run differ; make them equal, or leave some out:\n{table}"
+                if ranks.is_first()
+                else f"the machines of this run differ; the table is in the log of rank 0, on {here.all[0]}."
+            )
+        run.notes.append(differences.note(by_name))
+
+
+def of_run(run: Run) -> dict[str, object]:
+    """The settings of the run that must be equal: hashes of tokenizer and data, the model, the arguments."""
+    training = run.arguments.training
+    return {
+        **run.settings["fixed"],
+        **run.settings["schedule"],
+        **{name: getattr(run.model_config, name, None) for name in resume.SHAPING_FIELDS},
+        **{name: getattr(training, name) for name in TOGETHER},
+    }

@@ -1,0 +1,154 @@
+"""What differs between machines: the table, and runs with planted differences."""
+
+import fnmatch
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import run_inputs
+import virtual_machines
+
+from llm_npu.cluster import differences, facts
+from llm_npu.core import machines
+from llm_npu.doctor import Setup
+
+FACTS = facts.Facts("machine0", {"CANN": "8.0.RC2", "data": "ab" * 32}, {}, 1000.0, 4 * 2**30, 8 * 2**30)
+
+
+def of(*each):
+    return {f"machine{number}": one for number, one in enumerate(each)}
+
+
+def equal(**changed):
+    return replace(FACTS, equal={**FACTS.equal, **changed})
+
+
+def test_equal_machines_have_no_table():
+    later = replace(FACTS, host="machine1", clock=FACTS.clock + differences.CLOCK, memory=None)
+    assert differences.table(of(FACTS, later)) == ""
+    said = differences.note(of(later, replace(FACTS, disk=2**30)))
+    assert said == (
+        "2 machines, alike in versions, code, data and variables; least free memory: 4.0 GiB on machine1; "
+        "least free disk: 1.0 GiB on machine1"
+    )
+
+
+def test_each_difference_is_named_with_its_machines():
+    odd = replace(equal(CANN="8.1.RC1", data="cd" * 32, HCCL_ALGO="ring"), clock=FACTS.clock - 61)
+    assert differences.table(of(FACTS, odd, FACTS)).splitlines() == [
+        "  what       value         machines",
+        "  CANN       8.0.RC2       machine0, machine2",
+        "             8.1.RC1       machine1",
+        "  data       abababababab  machine0, machine2",
+        "             cdcdcdcdcdcd  machine1",
+        "  HCCL_ALGO  not set       machine0, machine2",
+        "             ring          machine1",
+        "  clock      +0 s          machine0, machine2",
+        "             -61 s         machine1",
+    ]
+
+
+def test_many_machines_and_long_values_are_shortened():
+    table = differences.table(of(*[FACTS] * 9, equal(CANN="8" * 100)))
+    rows = [line.split(maxsplit=2) for line in table.splitlines()]
+    assert rows[1] == ["CANN", "8.0.RC2", "machine0, machine1, machine2, machine3 and 5 more"]
+    assert rows[2] == ["8" * 57 + "...", "machine9"]
+
+
+def test_reported_values_may_differ():
+    threads = [replace(FACTS, reported={"OMP_NUM_THREADS": number}) for number in ("4", "8")]
+    assert differences.table(of(*threads)) == ""
+    assert differences.note(of(*threads)).endswith("; OMP_NUM_THREADS is 4 on machine0, 8 on machine1")
+
+
+def test_the_variables_that_are_compared():
+    compared = {"HCCL_ALGO": "ring", "FLAGS_npu_jit_compile": "0", "VIRTUAL_NPU_STRICT": "1"}
+    own = {"HCCL_IF_IP": "10.0.0.1", "HCCL_SOCKET_IFNAME": "eth0", "FLAGS_selected_npus": "1"}
+    own |= {"ASCEND_HOME_PATH": "/opt/cann", "ASCEND_RT_VISIBLE_DEVICES": "0,1"}
+    secret = {"ASCEND_API_KEY": "secret", "FLAGS_token": "secret"}
+    assert facts.variables({**compared, **own, **secret, "HOME": "/root"}) == compared
+
+
+def test_the_facts_of_this_machine(tmp_path):
+    setup = Setup({"VIRTUAL_NPU_CANN": "8.1.RC1"}, "virtual_npu", tmp_path / "not" / "there", root=tmp_path)
+    found = facts.gather(setup, {"data": 1})
+    assert {name: found.equal[name] for name in ("device", "CANN", "driver", "data")} == {
+        "device": "virtual",
+        "CANN": "8.1.RC1",
+        "driver": facts.NOT_INSTALLED,
+        "data": "1",
+    }
+    assert found.memory is None and found.disk > 0
+    assert found.equal["code"] == facts.code()
+
+
+def started(two_machines, folder, plant=lambda other: None, environments=({}, {}), **given):
+    """A run of two machines with one rank each; ``plant`` changes the files of the second one."""
+    inputs = folder / "inputs"
+    inputs.mkdir()
+    arguments = {**run_inputs.inputs(inputs), "max_seq_length": 32, "split": "80,20,0", "max_steps": 1}
+    for number in range(2):  # each machine's own, by a relative path
+        for name in ("text", "model"):
+            shutil.copytree(inputs / name, folder / str(number) / name)
+    plant(folder / "1")
+    words = run_inputs.words({**arguments, "output_dir": "out", **given})
+    return virtual_machines.launch(two_machines, words, folder, ranks=1, environments=environments)
+
+
+def check(job, what, *values):
+    """Both machines are refused, and rank 0 alone has the table, in which only ``what`` differs."""
+    assert job.wait(240) == [2, 2], job.text()
+    first, second = ((job.logs / str(number) / "workerlog.0").read_text() for number in range(2))
+    endpoints = ",".join(f"{machine.address}:1" for machine in job.machines)
+    places = machines.read({"PADDLE_TRAINER_ENDPOINTS": endpoints}).all
+    names = [f"{machine.name} {place}" for machine, place in zip(job.machines, places, strict=True)]
+    head, table = first[first.index("error: ") :].split("\n", 1)
+    assert head == "error: the machines of this run differ; make them equal, or leave some out:"
+    rows = [" ".join(line.split()) for line in table.splitlines()]
+    patterns = ["what value machines", f"{what} {values[0]} {names[0]}", f"{values[1]} {names[1]}"]
+    assert len(rows) == 3 and all(map(fnmatch.fnmatch, rows, patterns)), first
+    sentence = f"error: the machines of this run differ; the table is in the log of rank 0, on {places[0]}."
+    assert second.endswith(sentence + "\n"), second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "what, values",
+    [("CANN", {"VIRTUAL_NPU_CANN": "8.1.RC1"}), ("HCCL_DETERMINISTIC", {"HCCL_DETERMINISTIC": "true"})],
+)
+def test_another_environment_is_named(two_machines, tmp_path, what, values):
+    job = started(two_machines, tmp_path, environments=[{}, values])
+    shown = {"CANN": ("8.0.RC2", "8.1.RC1"), "HCCL_DETERMINISTIC": ("not set", "true")}
+    check(job, what, *shown[what])
+
+
+@pytest.mark.slow
+def test_another_data_file_is_named(two_machines, tmp_path):
+    def plant(other):
+        with (other / "text" / "heapq.py").open("a") as file:
+            file.write("# one line more\n")
+
+    job = started(two_machines, tmp_path, plant, input_dir="text")
+    check(job, "data", "????????????", "????????????")
+
+
+@pytest.mark.slow
+def test_another_tokenizer_is_named(two_machines, tmp_path):
+    def plant(other):
+        file = other / "model" / "tokenizer.json"
+        content = json.loads(file.read_text())
+        content["model"]["merges"].pop()
+        file.write_text(json.dumps(content))
+
+    job = started(two_machines, tmp_path, plant, tokenizer_name_or_path="model")
+    check(job, "tokenizer", "????????????", "????????????")
+
+
+@pytest.mark.slow
+def test_equal_machines_train(two_machines, tmp_path):
+    given = {"input_dir": "text", "tokenizer_name_or_path": "model", "output_dir": tmp_path / "out"}
+    job = started(two_machines, tmp_path, **given)
+    assert job.wait(300) == [0, 0], job.text()
+    said = (job.logs / "0" / "workerlog.0").read_text()
+    assert "2 machines, alike in versions, code, data and variables" in said

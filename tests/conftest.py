@@ -144,6 +144,7 @@ def pytest_addoption(parser):
         "--begin", default="0/1", help="K/N: with the files from part K of N on, then the others"
     )
     parser.addoption("--kills", type=int, default=10, help="how many processes test_kills.py kills")
+    parser.addoption("--faults", type=int, default=4, help="how many machines test_lost_machines.py loses")
     parser.addoption("--seed", type=int, default=0, help="of the runs that are compared to a few roundings")
 
 

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from llm_npu.core import errors
+from llm_npu.core import errors, machines
 from llm_npu.core.errors import UserError
 from llm_npu.launch import heartbeat_process
 
@@ -33,11 +33,11 @@ def watch_machines() -> Iterator[None]:
     An error inside may be the first sign of a loss: it is raised again when all other machines are known to
     be there. UserError if the first machine's address cannot be listened on.
     """
-    endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
-    if len({endpoint.rpartition(":")[0] for endpoint in endpoints}) == 1:
+    run = machines.read()
+    if len(run.all) == 1:
         yield
         return
-    beat = _Beat(int(os.environ["PADDLE_TRAINER_ID"]), endpoints)
+    beat = _Beat(run.rank, os.environ["PADDLE_TRAINER_ENDPOINTS"].split(","))
     try:
         yield
     except errors.ErrorOfAllRanks:

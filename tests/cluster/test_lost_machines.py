@@ -1,0 +1,111 @@
+"""A machine of a training is lost at any moment, and the run goes on afterwards as if nothing had been.
+
+pytest -m slow tests/cluster/test_lost_machines.py --faults 30
+"""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+import run_inputs
+import virtual_machines
+from run_inputs import losses
+
+from llm_npu.training import checkpoint
+
+pytestmark = pytest.mark.slow
+STEPS, SAVED = 14, 2
+LIMIT = 10.0  # seconds from the loss to the end of the launchers of the machines that are left
+START = 240.0  # seconds that the machines need at most until they train, on a busy host
+FAULTS = {
+    "killed": lambda machine: machine.signal_all(signal.SIGKILL),
+    "stopped": lambda machine: machine.signal_all(signal.SIGSTOP),
+    "interface down": lambda machine: machine.take_interface_down(),
+    "interface deleted": lambda machine: machine.lose_network(),
+}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    given = {
+        **run_inputs.inputs(folder),
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 2,
+        "logging_steps": 1,
+        "split": "80,20,0",
+        "do_eval": "false",
+        "evaluation_strategy": "no",
+        "disable_tqdm": "true",
+        "max_steps": STEPS,
+        "save_steps": SAVED,
+        "resume_from_checkpoint": "auto",
+    }
+    return [*run_inputs.words(given), "--async_save"]
+
+
+def launched(machines, arguments, folder):
+    """One rank on each machine; all write to the same output folder."""
+    return virtual_machines.launch(machines, [*arguments, "--output_dir", folder / "out"], folder, ranks=1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(arguments, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with virtual_machines.machines(2) as machines:
+        job = launched(machines, arguments, folder)
+        assert job.wait(START) == [0, 0], job.text()
+    return losses(folder / "out")
+
+
+def pytest_generate_tests(metafunc):
+    if "number" in metafunc.fixturenames:
+        metafunc.parametrize("number", range(metafunc.config.getoption("faults")))
+
+
+def moment(folder, random):
+    """A condition for the loss: a step has been made, or a checkpoint is being written."""
+    if random.random() < 0.5:
+        return lambda: any((folder / "out").glob(".checkpoint-*"))
+    step = random.randrange(1, STEPS - 4)
+    log = folder / "logs/0/workerlog.0"
+    return lambda: log.exists() and f"\nstep {step}/" in log.read_text()
+
+
+def lose(machines, lost, fault, job, folder):
+    """The fault on the machine ``lost``: both end in time, with its name."""
+    machine, left = machines[lost], machines[1 - lost]
+    begun = time.monotonic()
+    FAULTS[fault](machine)
+    code = job.processes[1 - lost].wait(LIMIT)
+    while left.processes():
+        assert time.monotonic() - begun < LIMIT, job.text()
+    assert code == os.EX_TEMPFAIL, job.text()
+    sentence = f"error: machine {machine.name} ({machine.address}, rank {lost}) is lost"
+    for log in (f"{1 - lost}/workerlog.0", f"launcher.{1 - lost}"):
+        assert sentence in (folder / "logs" / log).read_text(), job.text()
+    machine.signal_all(signal.SIGCONT)
+    assert job.processes[lost].wait(LIMIT) in (os.EX_TEMPFAIL, -signal.SIGKILL), job.text()
+
+
+@pytest.mark.default_run(every=True)
+def test_a_run_that_lost_a_machine(arguments, undisturbed, tmp_path, number, request):
+    if not virtual_machines.namespaces_are_allowed():
+        pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
+    draw = random.Random(f"{request.config.getoption('seed')} {number}")
+    fault, lost = list(FAULTS)[number % len(FAULTS)], draw.randrange(2)
+    print(f"{fault}: machine{lost}")
+    with virtual_machines.machines(2) as machines:
+        job = launched(machines, arguments, tmp_path)
+        job.wait_for(moment(tmp_path, draw), START)
+        time.sleep(draw.random() * 0.2)  # the moment itself
+        lose(machines, lost, fault, job, tmp_path)
+    for folder in checkpoint.complete(tmp_path / "out"):
+        checkpoint.verify(folder)
+    with virtual_machines.machines(2) as machines:
+        resumed = launched(machines, arguments, tmp_path)
+        assert resumed.wait(START) == [0, 0], resumed.text()
+    assert losses(tmp_path / "out") == undisturbed
+    assert not list((tmp_path / "out").glob(".checkpoint-*"))

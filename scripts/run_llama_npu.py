@@ -19,6 +19,7 @@ if __name__ == "__main__":
     stopping.listen("before the first step")  # early: Ctrl-C and SIGTERM may come while the rest is imported
 
 from llm_npu import config, device, launch, profiling
+from llm_npu.cluster import hccl
 from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.models import library
@@ -38,6 +39,7 @@ def main(argv: list[str]) -> int:
     if early.profile_dir:
         profiling.prepare(early.profile_dir)
     with launch.watch_machines():
+        hccl.check_variables(chosen)
         return train(arguments, chosen)
 
 

@@ -2,5 +2,6 @@
 
 facts.py         what one machine is: versions, code, data, environment variables, clock, memory, disk
 differences.py   which of these must be equal, and the table of those that are not
-feature.py       the check as a part of a run
+feature.py       their comparison as a part of a run
+hccl.py          HCCL's variables on this machine, before Paddle is imported
 """

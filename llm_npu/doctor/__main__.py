@@ -1,6 +1,7 @@
 """``python -m llm_npu.doctor``: exit code 1 if something cannot work, 2 for bad arguments.
 
 With ``--explain LOGFILE``: 1 if a failure in the log was named, 0 if none, 2 if the log cannot be read.
+With ``--rank_table FILE``: 1 if the file breaks a rule of HCCL, 0 if none, 2 if it cannot be read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from . import Setup, as_json, examine, exit_code, explain, text
+from . import Finding, Setup, as_json, examine, exit_code, explain, text
+from .checks import hccl
 from .setup import DISK_GB, TIMEOUT
 
 
@@ -24,6 +26,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--explain", metavar="LOGFILE", help="name the failures in a log, the first cause first; - is stdin"
+    )
+    parser.add_argument(
+        "--rank_table",
+        metavar="FILE",
+        help="verify a rank table of HCCL, the JSON file that RANK_TABLE_FILE names",
     )
     parser.add_argument("--device", default="npu", help="as for scripts/run_llama_npu.py (default: npu)")
     parser.add_argument(
@@ -51,6 +58,8 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if options.explain is not None:
         return _explained(options.explain, options.json)
+    if options.rank_table is not None:
+        return _verified(options.rank_table, options.json)
     setup = Setup(
         os.environ,
         device_name=options.device,
@@ -59,8 +68,20 @@ def main(argv: list[str]) -> int:
         timeout=options.timeout,
         root=options.root,
     )
-    findings = examine(setup)
-    print(as_json(findings) if options.json else text(findings), end="")
+    return _shown(examine(setup), options.json)
+
+
+def _verified(file: str, json: bool) -> int:
+    try:
+        return _shown(hccl.rank_table(file), json)
+    except OSError as error:
+        return _refused(f"{file!r} cannot be read: {error.strerror}")
+    except ValueError as error:  # no JSON object, and names that cannot exist
+        return _refused(str(error))
+
+
+def _shown(findings: list[Finding], json: bool) -> int:
+    print(as_json(findings) if json else text(findings), end="")
     return exit_code(findings)
 
 

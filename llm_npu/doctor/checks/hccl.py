@@ -1,15 +1,20 @@
 """The variables of HCCL, the cards' collective library: invalid values, and addresses of other hosts.
 
-Source: CANN's reference of environment variables, for Atlas A2.
+Source: CANN's reference of environment variables, for Atlas A2. Ranges: HCCL_CONNECT_TIMEOUT envref_07_0077,
+HCCL_IF_BASE_PORT envref_07_0074, HCCL_SOCKET_IFNAME (forms, and that HCCL_IF_IP comes first) envref_07_0075
+of https://www.hiascend.com/document/detail/zh/canncommercial/800/apiref/envvar/.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import ipaddress
 import socket
+import struct
 from collections.abc import Callable, Iterator
 
+from .. import rank_table as tables
 from ..cann import content
 from ..finding import Finding, error, ok, warning
 from ..setup import Setup
@@ -32,6 +37,8 @@ LONGEST = 2147483647
 # From the base port on, according to CANN 8.3's reference (16 before). Occupied ports ended the runs of
 # https://github.com/vllm-project/vllm-ascend/issues/405.
 PORTS = 32
+USED_BY_ALL = 16  # by every version of CANN
+SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 # Each variable: the end of the sentence "accepted: ...", and the predicate for a value.
 VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
@@ -52,11 +59,14 @@ VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def values(setup: Setup) -> Iterator[Finding]:
-    """Values of HCCL's environment variables; errors where a card is used, else warnings.
+    """Values of HCCL's environment variables; warnings with `--device cpu`, else errors, with which a run
+    does not start.
 
-    A problem: a value that HCCL refuses; an address or an interface that this host does not have.
+    A problem: a value that HCCL refuses; an address or an interface that this host does not have; an
+    interface without an IPv4 address; a port from `HCCL_IF_BASE_PORT` on that another program listens on;
+    a `RANK_TABLE_FILE` that breaks a rule.
     """
-    judge = error if setup.kind == "card" else warning
+    judge = warning if setup.kind == "cpu" else error
     findings = []
     for name, (accepted, accepts) in VALUES.items():
         value = setup.environ.get(name)
@@ -65,6 +75,9 @@ def values(setup: Setup) -> Iterator[Finding]:
             findings.append(judge("hccl", f"{name} is {value!r}; accepted: {accepted}", cure))
     findings += _address(setup, judge)
     findings += _interface(setup, judge)
+    findings += _listened_on(setup, judge)
+    if file := setup.environ.get("RANK_TABLE_FILE"):
+        findings += _rank_table(file, judge)
     yield from findings or [ok("hccl", "HCCL accepts the values of all variables")]
 
 
@@ -101,9 +114,63 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
         for name in names
         if any(name == part if exact else name.startswith(part) for part in wanted) != others
     ]
+    cure = "Name another, or run `unset HCCL_SOCKET_IFNAME`."
     if not matching:
         what = f"HCCL_SOCKET_IFNAME is {value!r}, which matches none of this host's {', '.join(names)}"
-        yield judge("hccl", what, "Name one of them, or run `unset HCCL_SOCKET_IFNAME`.")
+        yield judge("hccl", what, cure)
+    elif setup.environ.get("HCCL_SOCKET_FAMILY") != "AF_INET6" and not any(map(_address_of, matching)):
+        what = f"HCCL_SOCKET_IFNAME is {value!r}, and {', '.join(matching)} has no IPv4 address"
+        yield judge("hccl", what, cure)
+
+
+def _address_of(interface: str) -> str | None:
+    """The IPv4 address of a network interface of this host; None if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            found = fcntl.ioctl(any_socket, SIOCGIFADDR, struct.pack("16s240x", interface.encode()))
+        except OSError:
+            return None
+    return socket.inet_ntoa(found[20:24])
+
+
+def _listened_on(setup: Setup, judge) -> Iterator[Finding]:
+    """Only where the variable is set: on the default ports another run of this host may be at work."""
+    value = setup.environ.get("HCCL_IF_BASE_PORT")
+    if not value or not VALUES["HCCL_IF_BASE_PORT"][1](value):
+        return
+    for port in range(int(value), int(value) + USED_BY_ALL):
+        with socket.socket() as here:
+            here.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                here.bind(("", port))
+            except OSError as failure:
+                if failure.errno != errno.EADDRINUSE:
+                    raise
+                what = f"HCCL_IF_BASE_PORT is {value}, and another program listens on port {port}"
+                yield judge("hccl", what, f"Set it to a port with {USED_BY_ALL} free ones from it on.")
+                return
+
+
+def rank_table(file: str) -> list[Finding]:
+    """What is wrong with a rank table. UserError and OSError if it is no JSON object."""
+    cure = "Correct the file, or let the cluster's scheduler write it again."
+    found = [error("rank table", what, cure) for what in tables.problems(file)]
+    if found:
+        return found
+    servers, ranks = tables.counts(file)
+    return [ok("rank table", f"{file} has {ranks} rank(s) on {servers} server(s)")]
+
+
+def _rank_table(file: str, judge) -> Iterator[Finding]:
+    cure = "Verify it by `python -m llm_npu.doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
+    try:
+        found = tables.problems(file)
+    except OSError as failure:
+        found = [f"it cannot be read: {failure.strerror}"]
+    except ValueError as failure:  # no JSON object, and names that cannot exist
+        found = [str(failure)]
+    if found:
+        yield judge("hccl", f"RANK_TABLE_FILE is {file}, and {found[0]}", cure)
 
 
 def ports(setup: Setup) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import socket
 
 import pytest
 from doctor_host import BROKEN, card_host, on_card
@@ -55,9 +56,19 @@ def test_a_check_says_what_it_looks_at_and_what_is_a_problem():
     assert all(looks_at and problem and "|" not in looks_at + problem for _, looks_at, problem in rows)
 
 
-def test_values_are_warnings_only_where_no_card_reads_them(host):
-    setup = Setup({"HCCL_BUFFSIZE": "0"}, "virtual_npu", root=host)
-    assert problems("hccl", setup) == [("warning", "HCCL_BUFFSIZE is '0'; accepted: megabytes, 1 or more")]
+def test_values_are_warnings_only_where_no_run_reads_them(host):
+    what = "HCCL_BUFFSIZE is '0'; accepted: megabytes, 1 or more"
+    for device, level in (("cpu", "warning"), ("virtual_npu", "error")):
+        assert problems("hccl", Setup({"HCCL_BUFFSIZE": "0"}, device, root=host)) == [(level, what)]
+
+
+@pytest.mark.parametrize("offset", [0, 15])
+def test_a_base_port_that_is_taken(host, offset):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        base = server.getsockname()[1] - offset
+        found = problems("hccl", on_card(host, HCCL_IF_BASE_PORT=str(base)))
+    sentence = f"HCCL_IF_BASE_PORT is {base}, and another program listens on port "
+    assert [(level, what.startswith(sentence)) for level, what in found] == [("error", True)]
 
 
 @pytest.mark.parametrize("value", ["lo", "=lo", "^eth", "^=eth0", "no-such,lo"])

@@ -1,0 +1,83 @@
+"""A rank table of HCCL: every rule that it breaks is named."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+from doctor_host import card_host, on_card
+
+from llm_npu.doctor import rank_table
+from llm_npu.doctor.__main__ import main
+from llm_npu.doctor.checks import hccl
+
+TABLE = json.loads((Path(__file__).parent / "rank_table.json").read_text())
+NODE1 = ("server_list", 1)
+FIRST = (*NODE1, "device", 0)
+BROKEN = [
+    (("status",), "initializing", "status is 'initializing', and must be 'completed'"),
+    (("version",), "1.2", "version is '1.2', and must be '1.0'"),
+    (("server_count",), "3", "server_count is '3', but server_list has 2"),
+    (("server_list",), [], "server_list must be a list of servers, with one or more"),
+    ((*NODE1, "server_id"), "node_0", "server_id node_0 stands there 2 times, and must be unique"),
+    ((*NODE1, "server_id"), "n" * 64, f"server_id is {'n' * 64!r}, and must be text of 1 to 63 characters"),
+    (
+        (*FIRST, "device_ip"),
+        "192.168.0.10",
+        "device_ip 192.168.0.10 stands there 2 times, and must be unique",
+    ),
+    (
+        (*FIRST, "device_ip"),
+        "host",
+        "device_ip is 'host' in server 'node_1', and must be an IPv4 or IPv6 address",
+    ),
+    ((*FIRST, "device_ip"), None, "device 0 of server 'node_1' has no device_ip, which several servers need"),
+    ((*FIRST, "device_id"), "x", "device_id is 'x' in server 'node_1', and must be a whole number"),
+    ((*FIRST, "device_id"), "1", "device_id 1 stands there 2 times, and must be unique in server 'node_1'"),
+    ((*FIRST, "rank_id"), "7", "the 4 devices must have the rank_id 0 to 3, each once"),
+]
+
+
+def written(folder, place=(), value=None):
+    table = copy.deepcopy(TABLE)
+    if place:
+        inside = table
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = value
+    (folder / "table.json").write_text(json.dumps(table))
+    return str(folder / "table.json")
+
+
+def test_a_table_without_problems(tmp_path, capsys):
+    file = written(tmp_path)
+    assert main(["--rank_table", file]) == 0
+    assert f"{file} has 4 rank(s) on 2 server(s)" in capsys.readouterr().out
+    assert [found.level for found in hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))] == [
+        "ok"
+    ]
+
+
+@pytest.mark.parametrize(("place", "value", "sentence"), BROKEN)
+def test_a_broken_rule_is_named(tmp_path, place, value, sentence):
+    assert rank_table.problems(written(tmp_path, place, value)) == [sentence]
+
+
+def test_every_problem_is_printed_and_the_first_is_the_variables(tmp_path, capsys):
+    file = written(tmp_path, ("version",), "2.0")
+    assert main(["--rank_table", file, "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["what"] == "version is '2.0', and must be '1.0'"
+    (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))
+    assert found.level == "error" and found.what == f"RANK_TABLE_FILE is {file}, and {finding['what']}"
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", "{", "\ud800"])
+def test_a_file_that_is_no_table(tmp_path, capsys, content):
+    file = tmp_path / "table.json"
+    if content is not None:
+        file.write_bytes(content.encode(errors="surrogatepass"))
+    assert main(["--rank_table", str(file)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=str(file)))
+    assert found.level == "error" and "cannot be read" in found.what

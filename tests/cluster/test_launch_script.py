@@ -17,6 +17,11 @@ SHOWN = {"first": "10.0.0.1", "second": "10.0.0.2", "output": "/shared/out"}  # 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
+def typed():
+    """What the first lines of the script show."""
+    return re.findall(r"^#\s+(NNODES=.*)$", SCRIPT.read_text(), re.MULTILINE)
+
+
 def start(command, machine, folder):
     """Types ``command`` on this machine, in the clone."""
     argv = ["bash", "-c", command]
@@ -27,12 +32,17 @@ def start(command, machine, folder):
 
 def commands(machines, output):
     """One for each machine, with these addresses and this folder."""
-    shown = re.findall(r"^#\s+(NNODES=.*)$", SCRIPT.read_text(), re.MULTILINE)
+    shown = typed()
     first, second = (machine.address for machine in machines)
     replaced = {SHOWN["first"]: first, SHOWN["second"]: second, SHOWN["output"]: str(output)}
     for word, by in replaced.items():
         shown = [command.replace(word, by) for command in shown]
     return shown
+
+
+def test_the_page_shows_the_same_commands():
+    page = (virtual_machines.ROOT / "docs/several_machines.md").read_text()
+    assert typed() == re.findall(r"^NNODES=.*$", page, re.MULTILINE) != []
 
 
 @pytest.mark.slow
@@ -45,12 +55,12 @@ def test_two_machines_train_together(two_machines, tmp_path):
         "split": "80,20,0",
         "max_steps": 3,
     }
-    typed = commands(two_machines, tmp_path / "out")
-    assert len(typed) == 2
+    shown = commands(two_machines, tmp_path / "out")
+    assert len(shown) == 2
     more = " ".join(run_inputs.words(given))
     started = [
         start(f"{command} {more}", machine, tmp_path)
-        for command, machine in zip(typed, two_machines, strict=True)
+        for command, machine in zip(shown, two_machines, strict=True)
     ]
     for process, log in started:
         assert process.wait(240) == 0, log.read_text()
@@ -61,7 +71,7 @@ def test_two_machines_train_together(two_machines, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("words", "said"),
     [
         ("NNODES=2 NODE_RANK=0 MASTER=10.0.0.1:8090", "error: HOST_IP is not set; each machine needs"),
         (
@@ -71,8 +81,8 @@ def test_two_machines_train_together(two_machines, tmp_path):
         ),
     ],
 )
-def test_what_would_wait_for_ever_is_refused(typed, said, tmp_path):
+def test_what_would_wait_for_ever_is_refused(words, said, tmp_path):
     with virtual_machines.machines(1, loopback=True) as (machine,):
-        process, log = start(f"{typed} examples/cluster/launch.sh", machine, tmp_path)
+        process, log = start(f"{words} examples/cluster/launch.sh", machine, tmp_path)
         assert process.wait(30) == 2
     assert log.read_text().startswith(said) and log.read_text().count("\n") == 1

@@ -82,6 +82,18 @@ SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_LINK_US": Setting(
         "latency of a collective in microseconds", "0", "zero or a number above it", _is_zero_or_more
     ),
+    "VIRTUAL_NPU_RDMA_GBPS": Setting(
+        "bandwidth of a device's port to other machines in GB/s, per direction",
+        "unlimited",
+        "a number above zero, such as 25",
+        _is_positive_number,
+    ),
+    "VIRTUAL_NPU_RDMA_US": Setting(
+        "latency of a collective between machines in microseconds",
+        "0",
+        "zero or a number above it",
+        _is_zero_or_more,
+    ),
     "VIRTUAL_NPU_SYNC_SENDS": Setting(
         "1 makes a send block until it is received, as on a card", "0", "0 or 1", _is_switch
     ),

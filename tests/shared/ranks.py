@@ -107,11 +107,9 @@ def _environments(
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(search_path)),
         "VIRTUAL_NPU_DEVICES": str(max(8, n)),
-        **changes,
     }
-    job = {name: value for name, value in job.items() if value is not None}
     master, *endpoints = endpoints
-    return [
+    all_ranks = [
         {
             **job,
             "FLAGS_selected_npus": str(rank),
@@ -128,9 +126,11 @@ def _environments(
             "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
             "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+            **changes,
         }
         for rank in range(n)
     ]
+    return [{name: value for name, value in each.items() if value is not None} for each in all_ranks]
 
 
 @contextmanager

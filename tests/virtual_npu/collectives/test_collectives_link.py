@@ -1,4 +1,4 @@
-"""The emulated link: transfers take time, but no CPU time, so that computation overlaps."""
+"""The emulated links: transfers take time, but no CPU time, so that computation overlaps."""
 
 from pathlib import Path
 
@@ -13,10 +13,35 @@ GBPS, MICROSECONDS = 0.02, 20000
 SECONDS = SIZE / (GBPS * 1e9) + MICROSECONDS / 1e6
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    link = {"VIRTUAL_NPU_LINK_GBPS": str(GBPS), "VIRTUAL_NPU_LINK_US": str(MICROSECONDS)}
-    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("link"), **link)
+def limited(link: str) -> dict[str, str]:
+    """The settings of a slow link: LINK inside a machine, RDMA between machines."""
+    return {f"VIRTUAL_NPU_{link}_GBPS": str(GBPS), f"VIRTUAL_NPU_{link}_US": str(MICROSECONDS)}
+
+
+def on_machines(*ranks_of_each: int) -> dict[str, str]:
+    """The endpoints of ranks on several machines: Paddle only names them, and meets at PADDLE_MASTER."""
+    endpoints = [f"10.0.0.{m}:{rank}" for m, count in enumerate(ranks_of_each) for rank in range(count)]
+    return {"PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints)}
+
+
+@pytest.fixture(scope="module", params=["LINK", "RDMA"])
+def found(request, tmp_path_factory):
+    machines = on_machines(2) if request.param == "LINK" else on_machines(1, 1)
+    return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("link"), **limited(request.param), **machines)
+
+
+def test_ranks_of_one_machine_do_not_use_the_network(tmp_path):
+    for report in ranks.run(PROGRAM, 2, tmp_path, **limited("RDMA"), **on_machines(2)):
+        assert min(one["seconds"] for times in report["times"].values() for one in times) < SECONDS / 4
+
+
+def test_a_group_on_two_machines_uses_both_links(tmp_path):
+    """Each of two ranks carries half of what is reduced through its network port."""
+    links = limited("LINK") | limited("RDMA")
+    least = (SIZE + SIZE / 2) / (GBPS * 1e9) + 2 * MICROSECONDS / 1e6
+    for report in ranks.run(PROGRAM, 4, tmp_path, "all_reduce", **links, **on_machines(2, 2)):
+        seconds = [one["seconds"] for one in report["times"]["all_reduce"]]
+        assert least <= min(seconds) < 1.3 * least
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,11 @@ void Collective::compare_parts() {
     }
 }
 
-void Collective::wait_for_link(size_t bytes_out, size_t bytes_in) {
-  const int64_t over = occupy_link(began_, bytes_out, bytes_in);
+void Collective::wait_for_links(Traffic hccs, Traffic rdma, bool at_the_same_time) {
+  int64_t over = began_;
+  if (members_.ranks_here() > 1 || members_.machines() == 1) over = occupy_link(LinkKind::kHccs, over, hccs);
+  if (members_.machines() > 1)
+    over = std::max(over, occupy_link(LinkKind::kRdma, at_the_same_time ? began_ : over, rdma));
   if (Stream* stream = stream_of_this_thread()) stream->over_at(std::max(over, now()));
   sleep_until(over);
 }

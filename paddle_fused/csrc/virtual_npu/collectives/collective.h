@@ -26,9 +26,10 @@ class Collective {
   // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the slot of this rank says.
   void all_to_all(const char* const* send, char* const* receive);
 
-  // Until the emulated link has carried so many bytes from and to this rank. It begins when the last rank could have
-  // begun: a card's DMA engine does not wait for a processor.
-  void wait_for_link(size_t bytes_out, size_t bytes_in);
+  // Until the emulated links have carried these bytes from and to this rank: `hccs` inside its machine, then `rdma` to
+  // and from other machines, or both at the same time. They begin when the last rank could have begun: a card's DMA
+  // engine does not wait for a processor.
+  void wait_for_links(Traffic hccs, Traffic rdma, bool at_the_same_time = false);
 
  private:
   void barrier();

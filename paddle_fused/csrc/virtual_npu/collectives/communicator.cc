@@ -1,5 +1,6 @@
 #include "virtual_npu/collectives/communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <stdexcept>
@@ -29,10 +30,28 @@ char* bytes_of(T* buffer) {
   return static_cast<char*>(const_cast<void*>(static_cast<const void*>(buffer)));
 }
 
-profiler::Task task_of(const Call& call, int device, const Members& members) {
+// The links that a task uses, as a card's profile calls them.
+std::string names_of(bool hccs, bool rdma) {
+  return hccs && rdma ? "HCCS, RDMA" : rdma ? "RDMA" : "HCCS";
+}
+
+std::string links_of_collective(const Members& members) {
+  return names_of(members.ranks_here() > 1, members.machines() > 1);
+}
+
+std::string links_of(const TransferBatch::Transfers& transfers, Members& members) {
+  const auto through = [&](LinkKind link) {
+    return std::any_of(transfers.begin(), transfers.end(),
+                       [&](const auto& one) { return members.link_to(one->peer) == link; });
+  };
+  return names_of(through(LinkKind::kHccs), through(LinkKind::kRdma));
+}
+
+profiler::Task task_of(const Call& call, int device, const Members& members, std::string links) {
   profiler::Task task = profiler::new_task(hccl_name(call.kind), profiler::TaskType::kHccl, device);
   task.group = members.name();
   task.ranks = members.ranks();
+  task.links = std::move(links);
   task.number = call.number;
   task.elements = call.count;
   task.bytes = call.count * size_of(call.dtype);
@@ -141,8 +160,20 @@ Mark Communicator::issue_collective(Call call, StreamPointer stream, const std::
     return {};
   }
   std::function<void()> task = [call, work = std::move(work)] { work(call); };
-  if (profiler::recording()) task = profiler::recorded(task_of(call, device_, members_), stream.get(), std::move(task));
+  if (profiler::recording())
+    task = profiler::recorded(task_of(call, device_, members_, links_of_collective(members_)), stream.get(),
+                              std::move(task));
   return issue(std::move(stream), std::move(task));
+}
+
+bool Communicator::crosses_to(int root) {
+  return members_.machines() > 1 && (rank() == root || members_.link_to(root) == LinkKind::kRdma);
+}
+
+void Communicator::wait_for_parts(Collective& collective, size_t bytes) {
+  const size_t rdma = (members_.machines() - 1) * bytes;
+  const size_t hccs = (members_.ranks_here() - 1) * members_.machines() * bytes;
+  collective.wait_for_links({hccs, hccs}, {rdma, rdma});
 }
 
 Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
@@ -152,8 +183,10 @@ Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_D
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.all_reduce(bytes_of(send), bytes_of(receive));
-    const size_t bytes = 2 * size_t(ranks() - 1) * count * size_of(dtype) / ranks();
-    collective.wait_for_link(bytes, bytes);
+    const size_t bytes = count * size_of(dtype), here = members_.ranks_here(), machines = members_.machines();
+    // Reduced and gathered inside each machine; between them each rank has one part of the tensor.
+    const size_t hccs = 2 * (here - 1) * bytes / here, rdma = 2 * (machines - 1) * (bytes / here) / machines;
+    collective.wait_for_links({hccs, hccs}, {rdma, rdma});
   });
 }
 
@@ -166,8 +199,8 @@ Mark Communicator::reduce(const void* send, void* receive, size_t count, C_DataT
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.reduce(bytes_of(send), bytes_of(receive));
-    const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
-    collective.wait_for_link(rank() == root ? 0 : bytes, rank() == root ? bytes : 0);
+    const Traffic bytes = rank() == root ? Traffic{0, count * size_of(dtype)} : Traffic{count * size_of(dtype), 0};
+    collective.wait_for_links(ranks() > 1 ? bytes : Traffic{}, crosses_to(root) ? bytes : Traffic{});
   });
 }
 
@@ -177,8 +210,8 @@ Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int r
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.broadcast(bytes_of(buffer));
-    const size_t bytes = ranks() > 1 ? count * size_of(dtype) : 0;
-    collective.wait_for_link(rank() == root ? bytes : 0, rank() == root ? 0 : bytes);
+    const Traffic bytes = rank() == root ? Traffic{count * size_of(dtype), 0} : Traffic{0, count * size_of(dtype)};
+    collective.wait_for_links(ranks() > 1 ? bytes : Traffic{}, crosses_to(root) ? bytes : Traffic{});
   });
 }
 
@@ -203,8 +236,7 @@ Mark Communicator::all_gather(const void* send, void* receive, size_t count, siz
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.all_gather(bytes_of(send), bytes_of(receive), apart, with_own);
-    const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
-    collective.wait_for_link(bytes, bytes);
+    wait_for_parts(collective, count * size_of(dtype));
   });
 }
 
@@ -215,18 +247,19 @@ Mark Communicator::reduce_scatter(const void* send, void* receive, size_t count,
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.reduce_scatter(bytes_of(send), bytes_of(receive));
-    const size_t bytes = size_t(ranks() - 1) * count * size_of(dtype);
-    collective.wait_for_link(bytes, bytes);
+    wait_for_parts(collective, count * size_of(dtype));
   });
 }
 
 Mark Communicator::all_to_all(std::vector<Part> parts, C_DataType dtype, StreamPointer stream) {
-  size_t total = 0, out = 0, in = 0;
+  size_t total = 0;
+  Traffic hccs, rdma;
   for (int peer = 0; peer < ranks(); ++peer) {
     total += parts[peer].send_bytes / size_of(dtype);
     if (peer == rank()) continue;
-    out += parts[peer].send_bytes;
-    in += parts[peer].receive_bytes;
+    Traffic& link = members_.link_to(peer) == LinkKind::kHccs ? hccs : rdma;
+    link.out += parts[peer].send_bytes;
+    link.in += parts[peer].receive_bytes;
   }
   const Call call = new_call(CallKind::kAllToAll, total, dtype);
   const auto alone = [&] {
@@ -244,7 +277,7 @@ Mark Communicator::all_to_all(std::vector<Part> parts, C_DataType dtype, StreamP
     }
     Collective collective(members_, buffer_, call);
     collective.all_to_all(send, receive);
-    collective.wait_for_link(out, in);
+    collective.wait_for_links(hccs, rdma, true);
   });
 }
 
@@ -272,7 +305,8 @@ Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer strea
   if (continues) members_.ring(rank());
   std::function<void()> task = [this, batch, own] { batch->wait(members_, own); };
   if (profiler::recording())
-    task = profiler::recorded(task_of(described(own), device_, members_), stream.get(), std::move(task));
+    task = profiler::recorded(task_of(described(own), device_, members_, links_of(own, members_)), stream.get(),
+                              std::move(task));
   return issue(std::move(stream), std::move(task));
 }
 

@@ -29,6 +29,7 @@
 
 namespace virtual_npu {
 
+class Collective;
 using StreamPointer = std::shared_ptr<Stream>;
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -78,6 +79,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Mark all_gather(const void* send, void* receive, size_t count, size_t distance, bool with_own, C_DataType dtype,
                   StreamPointer stream);
   Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
+  // Whether data that go from or to the root of a broadcast or reduce leave this rank's machine or come to it.
+  bool crosses_to(int root);
+  // Until the links have carried the parts of all ranks, `bytes` each, of an all_gather or reduce_scatter: between
+  // machines the parts of ranks in the same place, then inside the machine all of them.
+  void wait_for_parts(Collective& collective, size_t bytes);
   // Does `work` on `stream`, behind all earlier work of this communicator on any stream. The order is locked.
   Mark issue(StreamPointer stream, std::function<void()> work);
   // In dry mode `alone` runs in place of `work`.

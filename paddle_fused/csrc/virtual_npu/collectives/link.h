@@ -1,14 +1,22 @@
-// The emulated link between devices: full duplex, VIRTUAL_NPU_LINK_GBPS in each direction, shared by all groups of the
-// process, and VIRTUAL_NPU_LINK_US of latency. A transfer takes wall-clock time, but no time of the processor.
+// The emulated links of a device, each full duplex, shared by all groups of the process: one to the devices of its own
+// machine, VIRTUAL_NPU_LINK_GBPS in each direction and VIRTUAL_NPU_LINK_US of latency, and a network port to other
+// machines, VIRTUAL_NPU_RDMA_GBPS and VIRTUAL_NPU_RDMA_US. A transfer takes wall-clock time, but no time of the processor.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace virtual_npu {
 
-// Occupies the link for a transfer that can begin at `start`, in nanoseconds of now(), with so many bytes in each
-// direction; when it is over:  begin + latency + bytes / bandwidth,  begin: as soon as the link is free after `start`.
-int64_t occupy_link(int64_t start, size_t bytes_out, size_t bytes_in);
+enum class LinkKind { kHccs, kRdma };  // inside a machine, between machines
+
+// Bytes in each direction.
+struct Traffic {
+  size_t out = 0, in = 0;
+};
+
+// Occupies a link for a transfer that can begin at `start`, in nanoseconds of now(); when it is over:
+// begin + latency + bytes / bandwidth,  begin: as soon as the link is free after `start`.
+int64_t occupy_link(LinkKind kind, int64_t start, Traffic bytes);
 
 void sleep_until(int64_t time);
 

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
+#include <sstream>
 
 #include "virtual_npu/collectives/deadlock.h"
 #include "virtual_npu/collectives/watchdog.h"
@@ -29,14 +31,26 @@ int own_trainer(int rank) {
   return trainer ? std::atoi(trainer) : rank;
 }
 
+// The first trainer whose endpoint has the same address: the trainers of one machine have one.
+int machine_of_trainer(int trainer) {
+  const char* all = std::getenv("PADDLE_TRAINER_ENDPOINTS");
+  std::istringstream endpoints(all ? all : "");
+  std::vector<std::string> addresses;
+  for (std::string endpoint; std::getline(endpoints, endpoint, ',');)
+    addresses.push_back(endpoint.substr(0, endpoint.rfind(':')));
+  if (trainer < 0 || size_t(trainer) >= addresses.size()) return 0;
+  return int(std::find(addresses.begin(), addresses.end(), addresses[trainer]) - addresses.begin());
+}
+
 }  // namespace
 
 Members::Members(const std::string& name, int ranks, int rank)
-    : name_(name), ranks_(ranks), rank_(rank) {
+    : name_(name), ranks_(ranks), rank_(rank), ranks_here_(ranks) {
   if (config().dry) return;
   segment_.emplace(name, ranks);
   take_slot();
   wait_for_slots();
+  count_machines();
   Segment::all_have_joined(name);
   if (ranks == 1) return;
   std::lock_guard<std::mutex> lock(groups().mutex);
@@ -51,6 +65,7 @@ void Members::take_slot() {
                       " and " + std::to_string(ranks_) + ".");
   RankSlot& slot = own_slot();
   slot.trainer = own_trainer(rank_);
+  slot.machine = machine_of_trainer(slot.trainer);
   slot.process = this_process();
   slot.status_file = status_file();
   uint32_t empty = RankSlot::kEmpty;
@@ -74,6 +89,16 @@ void Members::wait_for_slots() {
     wait_on(&header.taken, taken, watchdog.until_next_check());
     watchdog.check_if_due("the making of the group");
   }
+}
+
+void Members::count_machines() {
+  std::set<int> all;
+  ranks_here_ = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    all.insert(machine_of(rank));
+    ranks_here_ += machine_of(rank) == machine_of(rank_);
+  }
+  machines_ = int(all.size());
 }
 
 void Members::leave() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "virtual_npu/collectives/link.h"
 #include "virtual_npu/collectives/segment.h"
 #include "virtual_npu/runtime/stream.h"
 
@@ -42,12 +43,20 @@ class Members {
   // Breaks the group because this rank leaves it while its last call is not done.
   void give_up();
 
+  // The link between this rank and another one.
+  LinkKind link_to(int rank) { return machine_of(rank) == machine_of(rank_) ? LinkKind::kHccs : LinkKind::kRdma; }
+  // How many machines the group is on, and how many of its ranks are on this one.
+  int machines() const { return machines_; }
+  int ranks_here() const { return ranks_here_; }
+
   // "rank 1 (trainer 3, process 4711)"
   std::string describe(int rank);
   std::string describe_group() const;
 
  private:
   Header& header() { return segment_->header(); }
+  int machine_of(int rank) { return segment_ ? slot(rank).machine : 0; }
+  void count_machines();
   void take_slot();
   void wait_for_slots();
   void break_with(const std::string& failure, bool spreads);
@@ -56,6 +65,7 @@ class Members {
 
   const std::string name_;
   const int ranks_, rank_;
+  int machines_ = 1, ranks_here_;
   std::optional<Segment> segment_;  // none in dry mode: there are no other processes
 };
 

@@ -41,7 +41,7 @@ bool try_write(Members& members, Transfer& transfer) {
   channel.messages[sent % kMessages] = {transfer.call, offset, transfer.bytes(), time};
   channel.sent.store(sent + 1);
   members.ring(to);
-  transfer.over = occupy_link(time, transfer.bytes(), 0);
+  transfer.over = occupy_link(members.link_to(to), time, {transfer.bytes(), 0});
   transfer.place = sent;
   transfer.written = true;
   return true;
@@ -71,7 +71,7 @@ bool try_receive(Members& members, Transfer& transfer, int64_t began) {
   const int64_t start = std::max({message.sent_at, transfer.called, began});
   channel.received.store(received + 1);
   members.ring(from);
-  transfer.over = occupy_link(start, 0, transfer.bytes());
+  transfer.over = occupy_link(members.link_to(from), start, {0, transfer.bytes()});
   return true;
 }
 

@@ -31,6 +31,7 @@ struct alignas(64) RankSlot {
   Word arrived;   // the last barrier it has reached
   Word doorbell;  // rung when a transfer of this rank may progress
   int32_t trainer;
+  int32_t machine;  // the first trainer on the same machine
   int32_t status_file;  // descriptor, in that process, of what it waits for (deadlock.h)
   ProcessId process;
   // Its last collective and the one before it, which a slower rank may still be looking at.

@@ -80,6 +80,8 @@ Config read() {
   }
   config.link_gbps = positive("VIRTUAL_NPU_LINK_GBPS", config.link_gbps);
   config.link_us = positive("VIRTUAL_NPU_LINK_US", config.link_us, true);
+  config.rdma_gbps = positive("VIRTUAL_NPU_RDMA_GBPS", config.rdma_gbps);
+  config.rdma_us = positive("VIRTUAL_NPU_RDMA_US", config.rdma_us, true);
   config.collective_timeout = positive("VIRTUAL_NPU_COLLECTIVE_TIMEOUT", config.collective_timeout);
   config.collective_limit = positive("VIRTUAL_NPU_COLLECTIVE_LIMIT", config.collective_limit);
   config.sync_sends = flag("VIRTUAL_NPU_SYNC_SENDS", false);

@@ -1,7 +1,12 @@
-"""What time collectives take over the emulated link; the cost of waiting: ``timing.py FOLDER``, two ranks."""
+"""What time collectives take over the emulated links; the cost of waiting.
+
+timing.py FOLDER             two ranks
+timing.py FOLDER all_reduce  any number of ranks
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 
 import paddle
@@ -90,12 +95,17 @@ def wait_for_a_slow_rank() -> None:
 def main() -> None:
     dist.init_parallel_env()
     found = {"times": {}}
+    only = sys.argv[2:]
     for name, call in collectives().items():
+        if only and name not in only:
+            continue
         call()
         found["times"][name] = []
         for _ in range(REPEATS):
             dist.barrier()
             found["times"][name].append(measured(call))
+    if only:
+        return ranks.write(found)
     found["in flight"] = []
     for _ in range(REPEATS):
         dist.barrier()

@@ -75,7 +75,8 @@ class Trace {
   static std::string of_collective(const Task& task) {
     return "\"Model Id\":4294967295,\"Task Type\":\"HCCL\",\"group\":" + quoted(task.group) + ",\"ranks\":" +
            std::to_string(task.ranks) + ",\"data_type\":" + quoted(task.wire_dtype) + ",\"count\":" +
-           std::to_string(task.elements) + ",\"size(B)\":" + std::to_string(task.bytes) + call_site(task);
+           std::to_string(task.elements) + ",\"size(B)\":" + std::to_string(task.bytes) +
+           ",\"link type\":" + quoted(task.links) + call_site(task);
   }
 
   static std::string call_site(const Task& task) {

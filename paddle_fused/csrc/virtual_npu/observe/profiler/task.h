@@ -52,7 +52,7 @@ struct Task {
   // Of copies and collectives; `bytes` of a collective is what the caller handed over.
   uint64_t bytes = 0;
   // Of collectives.
-  std::string group, wire_dtype;
+  std::string group, wire_dtype, links;
   uint64_t number = 0, elements = 0;
   int ranks = 0;
 };

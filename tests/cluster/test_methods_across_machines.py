@@ -1,0 +1,66 @@
+"""Runs on two machines have the losses of the same mesh on one; their profile shows both kinds of links."""
+
+import json
+
+import pytest
+import run_inputs
+import virtual_machines
+
+from llm_npu.training import metrics
+
+pytestmark = pytest.mark.slow
+
+STEPS = 3
+METHODS = {
+    "data parallel": {},
+    "tensor parallel inside, sharding across": {"tensor_parallel_degree": 2, "sharding": "stage1"},
+    "pipeline across": {"pipeline_parallel_degree": 2, "gradient_accumulation_steps": 2},
+    "auto-parallel": {"enable_auto_parallel": True, "tensor_parallel_degree": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    given = {
+        "device": "virtual_npu",
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 2,
+        "logging_steps": 1,
+        "max_steps": STEPS,
+        "split": "80,20,0",
+        "disable_tqdm": True,
+    }
+    return run_inputs.inputs(tmp_path_factory.mktemp("inputs")) | given
+
+
+def losses(folder):
+    """Losses and gradient norms of every step."""
+    return [
+        (each["loss"], each["grad_norm"]) for each in metrics.read(folder / metrics.FILE) if "loss" in each
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_are_those_of_one_machine(method, inputs, two_machines, run_python, tmp_path):
+    given = inputs | METHODS[method]
+    words = run_inputs.words(given | {"output_dir": tmp_path / "one"})
+    alone = run_python(virtual_machines.SCRIPT, *words, "--nproc", "4", OMP_NUM_THREADS="1")
+    assert alone.returncode == 0, alone.stderr
+    out = tmp_path / "several"
+    words = run_inputs.words(given | {"output_dir": out})
+    job = virtual_machines.launch(two_machines, words, tmp_path / "job")
+    assert job.wait(300) == [0, 0], job.text()
+    assert len(losses(out)) == STEPS
+    assert losses(out) == losses(tmp_path / "one")
+
+
+def test_the_profile_shows_both_kinds_of_links(inputs, two_machines, tmp_path):
+    given = inputs | {"tensor_parallel_degree": 2, "profile": "steps=2:4", "output_dir": tmp_path / "out"}
+    job = virtual_machines.launch(two_machines, run_inputs.words(given), tmp_path / "job")
+    assert job.wait(300) == [0, 0], job.text()
+    links = {}
+    for trace in (tmp_path / "out").rglob("msprof_*.json"):
+        for event in json.loads(trace.read_text()):
+            if link := event.get("args", {}).get("link type"):
+                links.setdefault(event["args"]["group"], set()).add(link)
+    assert {"HCCS"} in links.values() and {"RDMA"} in links.values(), links

@@ -2,6 +2,7 @@
 
 With ``--explain LOGFILE``: 1 if a failure in the log was named, 0 if none, 2 if the log cannot be read.
 With ``--rank_table FILE``: 1 if the file breaks a rule of HCCL, 0 if none, 2 if it cannot be read.
+With ``--cluster HOSTFILE``: 0 if the machines may train together, else 2.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+
+from llm_npu.cluster import without_run
 
 from . import Finding, Setup, as_json, examine, exit_code, explain, text
 from .checks import hccl
@@ -31,6 +34,11 @@ def _parser() -> argparse.ArgumentParser:
         "--rank_table",
         metavar="FILE",
         help="verify a rank table of HCCL, the JSON file that RANK_TABLE_FILE names",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="HOSTFILE",
+        help="compare the machines that the file names, one a line; run it on each of them at the same time",
     )
     parser.add_argument("--device", default="npu", help="as for scripts/run_llama_npu.py (default: npu)")
     parser.add_argument(
@@ -60,6 +68,8 @@ def main(argv: list[str]) -> int:
         return _explained(options.explain, options.json)
     if options.rank_table is not None:
         return _verified(options.rank_table, options.json)
+    if options.cluster is not None:
+        return _compared(options)
     setup = Setup(
         os.environ,
         device_name=options.device,
@@ -77,6 +87,15 @@ def _verified(file: str, json: bool) -> int:
     except OSError as error:
         return _refused(f"{file!r} cannot be read: {error.strerror}")
     except ValueError as error:  # no JSON object, and names that cannot exist
+        return _refused(str(error))
+
+
+def _compared(options: argparse.Namespace) -> int:
+    try:
+        return without_run.compare(options.cluster, options.device, options.output_dir)
+    except OSError as error:
+        return _refused(f"{options.cluster!r} cannot be read: {error.strerror}")
+    except ValueError as error:
         return _refused(str(error))
 
 

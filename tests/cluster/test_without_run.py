@@ -1,0 +1,62 @@
+"""``python -m llm_npu.doctor --cluster``: the machines are compared without a run."""
+
+import sys
+
+import pytest
+
+from llm_npu.doctor.__main__ import main
+
+
+def compared(machines, folder, *environments):
+    """The exit codes and what the machines say."""
+    hosts = folder / "hosts"
+    hosts.write_text("# all\n" + "".join(f"{machine.address}  # {machine.name}\n" for machine in machines))
+    argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", hosts]
+    logs = [folder / f"log{number}" for number in range(len(machines))]
+    processes = [
+        machine.start(argv, log, folder, **environment)
+        for machine, log, environment in zip(machines, logs, environments, strict=True)
+    ]
+    return [process.wait(180) for process in processes], [log.read_text() for log in logs]
+
+
+@pytest.fixture
+def apart(two_machines):
+    if two_machines[0].namespace is None:
+        pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
+    return two_machines
+
+
+@pytest.mark.slow
+def test_equal_machines(apart, tmp_path):
+    codes, said = compared(apart, tmp_path, {}, {})
+    assert codes == [0, 0], said
+    assert all("2 machines, alike in versions, code, data and variables" in each for each in said)
+
+
+@pytest.mark.slow
+def test_another_cann_is_named(apart, tmp_path):
+    codes, said = compared(apart, tmp_path, {}, {"VIRTUAL_NPU_CANN": "8.1.RC1"})
+    assert codes == [2, 2], said
+    rows = [line.split(maxsplit=2) for line in said[0].splitlines()]
+    assert rows[-2] == ["CANN", "8.0.RC2", "machine0 10.77.0.1 (rank 0)"], said
+    assert " ".join(rows[-1]) == "8.1.RC1 machine1 10.77.0.2 (rank 1)" and len(rows) == 4, said
+    assert said[1] == "these machines differ; the table is on 10.77.0.1\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("127.0.0.1\n", "names 1 host(s); give two or more, one a line."),
+        ("127.0.0.1\n127.0.0.2\n", "2 of the addresses"),
+        ("198.51.100.1\n203.0.113.1\n", "0 of the addresses"),
+        ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
+    ],
+)
+def test_bad_hostfiles(tmp_path, capsys, content, sentence):
+    hosts = tmp_path / "hosts"
+    if content is not None:
+        hosts.write_text(content)
+    assert main(["--cluster", str(hosts)]) == 2
+    assert sentence in capsys.readouterr().err

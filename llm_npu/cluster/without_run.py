@@ -6,6 +6,8 @@ Each starts one process by Paddle's launcher, as a run would; these exchange the
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +32,8 @@ def compare(hostfile: str, device: str, output_dir: Path) -> int:
     """
     addresses = _addresses(hostfile)
     number = _own(addresses, hostfile)
+    if number == 0:
+        _check_port(addresses[0])
     with tempfile.TemporaryDirectory() as logs:
         command = [sys.executable, "-m", "paddle.distributed.launch", "--nnodes", str(len(addresses))]
         command += ["--master", f"{addresses[0]}:{PORT}", "--host", addresses[number], "--rank", str(number)]
@@ -64,13 +68,32 @@ def _end(launcher: subprocess.Popen) -> None:
         try:
             launcher.wait(GRACE)
         except subprocess.TimeoutExpired:
-            launcher.kill()
+            os.killpg(launcher.pid, signal.SIGKILL)
             launcher.wait()
 
 
+def _check_port(address: str) -> None:
+    """UserError if another program has the master's port: the launcher would take it for the master."""
+    with socket.socket() as master:
+        master.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            master.bind((address, PORT))
+        except OSError as error:
+            raise UserError(
+                f"port {PORT} of {address}, where the machines meet, cannot be used ({error.strerror}); end "
+                "the program that has it."
+            ) from None
+
+
 def _addresses(hostfile: str) -> list[str]:
-    """The IPv4 addresses of the hosts in the file: one a line, by name or address; # begins a comment."""
+    """The IPv4 addresses of the hosts in the file: one a line, by name or address; # begins a comment.
+
+    MPI's and DeepSpeed's files say the number of devices after a host (slots=8), which is not needed here.
+    """
     lines = [line.partition("#")[0].split() for line in Path(hostfile).read_text().splitlines()]
+    for words in lines:
+        if len(words) > 2 or (len(words) == 2 and not re.fullmatch(r"slots=\d+", words[1])):
+            raise UserError(f"{hostfile} has the line {' '.join(words)!r}; accepted: HOST, or HOST slots=8.")
     hosts = [words[0] for words in lines if words]
     if len(hosts) < 2:
         raise UserError(f"{hostfile} names {len(hosts)} host(s); give two or more, one a line.")

@@ -1,9 +1,11 @@
 """``python -m llm_npu.doctor --cluster``: the machines are compared without a run."""
 
+import socket
 import sys
 
 import pytest
 
+from llm_npu.cluster.without_run import PORT
 from llm_npu.doctor.__main__ import main
 
 
@@ -49,7 +51,11 @@ def test_another_cann_is_named(apart, tmp_path):
     [
         (None, "cannot be read: No such file or directory"),
         ("127.0.0.1\n", "names 1 host(s); give two or more, one a line."),
-        ("127.0.0.1\n127.0.0.2\n", "2 of the addresses"),
+        (
+            "127.0.0.1 slots=x\n203.0.113.1\n",
+            "has the line '127.0.0.1 slots=x'; accepted: HOST, or HOST slots=8",
+        ),
+        ("127.0.0.1\n127.0.0.2 slots=8\n", "2 of the addresses"),
         ("198.51.100.1\n203.0.113.1\n", "0 of the addresses"),
         ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
     ],
@@ -60,3 +66,14 @@ def test_bad_hostfiles(tmp_path, capsys, content, sentence):
         hosts.write_text(content)
     assert main(["--cluster", str(hosts)]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_port_that_another_program_has(tmp_path, capsys):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1\n203.0.113.1\n")
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", PORT))
+        other.listen()
+        assert main(["--cluster", str(hosts)]) == 2
+    assert f"port {PORT} of 127.0.0.1, where the machines meet, cannot be used" in capsys.readouterr().err

@@ -61,20 +61,27 @@ SCHEDULE = (
 )
 
 
+def hold_folder(arguments) -> None:
+    """Hold the lock of the output folder from here on. UserError if another run has it."""
+    ranks = Ranks.of_run()
+    with ranks.together():
+        if ranks.first:
+            folder_lock.hold(Path(arguments.output_dir))
+
+
 def requested(arguments, config, writes: bool = True) -> Path | None:
     """The verified checkpoint that the ``TrainingArguments`` ask to resume from; None to start at step 0.
 
-    A run that ``writes`` holds the lock of its output folder from here on. UserError if there is no such
-    checkpoint, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...), if another run
-    writes to the folder, if this one would mix its checkpoints with those of an earlier run, and if it cannot
-    write at all.
+    UserError if there is none, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...),
+    if this run ``writes`` and another one has the output folder, if it would mix its checkpoints with those
+    of an earlier run, and if it cannot write at all. Nothing is written here.
     """
     output_dir = Path(arguments.output_dir)
     _check_folder(output_dir)
     folder, ranks = None, Ranks.of_run()
     with ranks.together():
         if writes and ranks.first:
-            folder_lock.hold(output_dir)
+            folder_lock.refuse_if_taken(output_dir)
     if arguments.resume_from_checkpoint is not None:
         tell = say if ranks.first else lambda line: None
         folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)

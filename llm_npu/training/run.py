@@ -95,6 +95,8 @@ class Run:
         self.trainer = self._trainer()
         for feature in self.features:
             feature.on_trainer(self)
+        if not self.device.dry:
+            resume.hold_folder(self.arguments.training)  # not before: what is refused leaves no folder behind
 
     def train(self) -> None:
         """Train all steps, from step 0 or from the checkpoint's."""

@@ -122,7 +122,10 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
     part, parts = map(int, config.getoption("begin").split("/"))
     files = list(dict.fromkeys(item.path for item in items))
-    first, others = files[:1], files[1:]  # the file that is named first stays first
+    # A file that is named before a folder that it is in comes first: pytest 9 collects it with the folder.
+    named = (config.invocation_params.dir / config.args[0].partition("::")[0]).resolve()
+    first = [path for path in files if path == named]
+    others = [path for path in files if path != named]
     begin = len(others) * part // parts
     place = {path: number for number, path in enumerate([*first, *others[begin:], *others[:begin]])}
     items.sort(key=lambda item: place[item.path])

@@ -20,7 +20,7 @@ def main(device: str, output_dir: str, logs: str) -> int:
     here = machines.read()
     own = facts.gather(Setup(os.environ, device_name=device, output_dir=Path(output_dir)), {})
     told = _exchanged(here.rank, len(here.all), own)
-    by_name = {f"{each.host} {machine}": each for machine, each in zip(here.all, told, strict=True)}
+    by_name = differences.by_name(here.all, told)
     table = differences.table(by_name)
     said = f"these machines differ:\n{table}" if table else differences.note(by_name)
     if here.rank > 0 and table:

@@ -5,7 +5,9 @@ Importing this module imports no framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+from llm_npu.core.machines import Machine
 
 from .facts import UNSET, Facts
 
@@ -14,6 +16,11 @@ GIB = 2**30
 NAMED = 4  # machines with one value; of more, the number says enough
 SHOWN = 60  # characters of a value
 HASH = 12  # characters of a hash
+
+
+def by_name(machines: Sequence[Machine], facts: Sequence[Facts]) -> dict[str, Facts]:
+    """The facts of each machine by its name, as "machine1 10.77.0.2 (ranks 2 to 3)"."""
+    return {f"{each.host} {machine}": each for machine, each in zip(machines, facts, strict=True)}
 
 
 def table(machines: Mapping[str, Facts]) -> str:

@@ -50,10 +50,7 @@ class MachineCheck(Feature):
             own = facts.gather(setup, of_run(run))
         ranks.wait()  # the clocks are read at one moment
         told = ranks.gathered(own and own.now())
-        by_name = {}
-        for machine in here.all:
-            found = told[machine.ranks[0]]
-            by_name[f"{found.host} {machine}"] = found
+        by_name = differences.by_name(here.all, [told[machine.ranks[0]] for machine in here.all])
         if table := differences.table(by_name):
             raise ErrorOfAllRanks(
                 f"the machines of this run differ; make them equal, or leave some out:\n{table}"

@@ -1,9 +1,6 @@
 """examples/cluster/launch.sh on two machines, by the commands of its own first lines."""
 
-import os
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import run_inputs
@@ -13,8 +10,6 @@ from llm_npu.training import metrics
 
 SCRIPT = virtual_machines.ROOT / "examples/cluster/launch.sh"
 SHOWN = {"first": "10.0.0.1", "second": "10.0.0.2", "output": "/shared/out"}  # in its first lines
-# This environment's Python, whether or not it is active.
-PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def typed():
@@ -25,7 +20,7 @@ def typed():
 def start(command, machine, folder):
     """Types ``command`` on this machine, in the clone."""
     argv = ["bash", "-c", command]
-    environment = {"PATH": PATH, "NPROC_PER_NODE": "2", "LOG_DIR": str(folder / "log")}
+    environment = {"PATH": virtual_machines.PATH, "NPROC_PER_NODE": "2", "LOG_DIR": str(folder / "log")}
     log = folder / f"terminal.{machine.address}"
     return machine.start(argv, log, virtual_machines.ROOT, **environment), log
 
@@ -47,14 +42,7 @@ def test_the_page_shows_the_same_commands():
 
 @pytest.mark.slow
 def test_two_machines_train_together(two_machines, tmp_path):
-    given = {
-        **run_inputs.inputs(tmp_path),
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 1,
-        "logging_steps": 1,
-        "split": "80,20,0",
-        "max_steps": 3,
-    }
+    given = run_inputs.short_run(tmp_path, per_device_train_batch_size=1, max_steps=3)
     shown = commands(two_machines, tmp_path / "out")
     assert len(shown) == 2
     more = " ".join(run_inputs.words(given))

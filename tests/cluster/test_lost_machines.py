@@ -31,13 +31,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("inputs")
     given = {
-        **run_inputs.inputs(folder),
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 2,
-        "logging_steps": 1,
-        "split": "80,20,0",
         "do_eval": "false",
         "evaluation_strategy": "no",
         "disable_tqdm": "true",
@@ -45,7 +39,8 @@ def arguments(tmp_path_factory):
         "save_steps": SAVED,
         "resume_from_checkpoint": "auto",
     }
-    return [*run_inputs.words(given), "--async_save"]
+    arguments = run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **given)
+    return [*run_inputs.words(arguments), "--async_save"]
 
 
 def launched(machines, arguments, folder):

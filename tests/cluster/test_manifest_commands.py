@@ -1,8 +1,5 @@
 """The commands of the Kubernetes manifests on virtual machines, with what their controllers set."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import run_inputs
 import virtual_machines
@@ -48,22 +45,18 @@ def volcano(machines, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [paddlejob, volcano])
-def test_two_machines_train(two_machines, example, monkeypatch, tmp_path):
-    given = {
-        **run_inputs.inputs(tmp_path),
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 1,
-        "logging_steps": 1,
-        "split": "80,20,0",
-        "max_steps": STEPS,
-        "output_dir": tmp_path / "out",
-    }
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")  # where launch.sh finds Python
+def test_two_machines_train(two_machines, example, tmp_path):
+    given = {"per_device_train_batch_size": 1, "max_steps": STEPS, "output_dir": tmp_path / "out"}
+    words = run_inputs.words(run_inputs.short_run(tmp_path, **given))
     processes = []
     for number, machine in enumerate(two_machines):
         command, variables = example(two_machines, number)
-        variables |= {"NPROC_PER_NODE": str(RANKS), "LOG_DIR": str(tmp_path / "logs")}
-        argv = [*command, *run_inputs.words(given)]
+        variables |= {
+            "PATH": virtual_machines.PATH,
+            "NPROC_PER_NODE": str(RANKS),
+            "LOG_DIR": str(tmp_path / "logs"),
+        }
+        argv = [*command, *words]
         log = tmp_path / "logs" / f"launcher.{number}"
         log.parent.mkdir(exist_ok=True)
         processes.append(machine.start(argv, log, virtual_machines.ROOT, **variables))

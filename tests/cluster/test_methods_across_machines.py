@@ -21,16 +21,8 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    given = {
-        "device": "virtual_npu",
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 2,
-        "logging_steps": 1,
-        "max_steps": STEPS,
-        "split": "80,20,0",
-        "disable_tqdm": True,
-    }
-    return run_inputs.inputs(tmp_path_factory.mktemp("inputs")) | given
+    given = {"device": "virtual_npu", "max_steps": STEPS, "disable_tqdm": True}
+    return run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **given)
 
 
 def losses(folder):

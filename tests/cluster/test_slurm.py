@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -94,14 +93,12 @@ class Cluster:
 
     def submit(self, arguments):
         """``sbatch --wait`` of the example: its exit code is the job's, whose output is in ``output``."""
-        # The job finds Python where this process has it, whether or not its environment is active.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         script = ["examples/cluster/slurm.sbatch", *arguments]
         return self.start(
             0,
             *["sbatch", "--wait", "--nodes=2", f"--output={self.output}", *script],
             cwd=virtual_machines.ROOT,
-            PATH=path,
+            PATH=virtual_machines.PATH,
             NPROC_PER_NODE=str(RANKS),
             LOG_DIR=str(self.folder),
         )
@@ -149,16 +146,8 @@ def cluster(two_machines):
 
 
 def arguments(folder, steps):
-    given = {
-        **run_inputs.inputs(folder),
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 1,
-        "logging_steps": 1,
-        "split": "80,20,0",
-        "max_steps": steps,
-        "output_dir": folder / "out",
-    }
-    return run_inputs.words(given)
+    given = {"per_device_train_batch_size": 1, "max_steps": steps, "output_dir": folder / "out"}
+    return run_inputs.words(run_inputs.short_run(folder, **given))
 
 
 @pytest.mark.slow

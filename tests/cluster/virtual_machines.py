@@ -25,6 +25,8 @@ from paddle_fused.virtual_npu.plugin_files import SITE_FOLDER
 
 ROOT = Path(paddle_fused.__file__).resolve().parents[1]
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
+# A search path with this environment's Python, whether or not it is active.
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 PORT = 8090  # of the launchers' master; every namespace has its own ports
 # Sets the machine's name; then the program takes the place of this process.
 _NAMED = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execvp(sys.argv[2], sys.argv[2:])"

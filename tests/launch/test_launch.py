@@ -22,15 +22,7 @@ SCRIPT = ROOT / "scripts/run_llama_npu.py"
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("inputs")
-    given = {
-        **run_inputs.inputs(folder),
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 2,
-        "logging_steps": 1,
-        "split": "80,20,0",
-    }
-    return run_inputs.words(given)
+    return run_inputs.words(run_inputs.short_run(tmp_path_factory.mktemp("inputs")))
 
 
 def ranks_of(process: subprocess.Popen) -> list[int]:

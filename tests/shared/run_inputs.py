@@ -38,6 +38,12 @@ def inputs(folder: Path, sources: Sequence[str] = ("heapq.py",), **sizes: int) -
     return {"model_name_or_path": model, "input_dir": text, "data_cache": folder}
 
 
+def short_run(folder: Path, **given: object) -> dict[str, object]:
+    """The arguments of a run of short samples that says every step; ``given`` are more of them."""
+    short = {"max_seq_length": 32, "per_device_train_batch_size": 2, "logging_steps": 1, "split": "80,20,0"}
+    return {**inputs(folder), **short, **given}
+
+
 def words(arguments: Mapping[str, object]) -> list[str]:
     """``arguments`` as they stand on a command line."""
     return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]

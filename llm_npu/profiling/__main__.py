@@ -1,4 +1,4 @@
-"""python -m llm_npu.profiling report DIR: explain a profile."""
+"""python -m llm_npu.profiling report DIR...: explain a profile."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("report", help="where the time goes, and what to do about it")
     command.add_argument(
-        "directory", type=Path, help="what a profiler has written: PROF_*, Paddle's traces, ranks"
+        "directories",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="what a profiler has written: PROF_*, Paddle's traces, ranks; one for each machine of the run",
     )
     command.add_argument(
-        "--compare", type=Path, metavar="DIR2", help="an earlier profile: show what changed since"
+        "--compare",
+        nargs="+",
+        type=Path,
+        metavar="DIR2",
+        help="an earlier profile: show what changed since",
     )
     command.add_argument("--html", type=Path, metavar="FILE", help="also write one page with plots")
     command.add_argument("--top", type=int, default=15, help="operators in the tables (default: %(default)s)")
@@ -39,8 +47,8 @@ def _report(options: argparse.Namespace) -> None:
     from .report import compare, summary
     from .report.pages import page, plain
 
-    report = summary.build(options.directory)
-    comparison = compare.compare(summary.build(options.compare), report) if options.compare else None
+    report = summary.build(*options.directories)
+    comparison = compare.compare(summary.build(*options.compare), report) if options.compare else None
     if options.html:
         options.html.write_text(page.write(report, comparison, options.top), encoding="utf-8")
     print(plain.write(report, comparison, options.top), end="")

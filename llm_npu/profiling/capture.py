@@ -79,6 +79,7 @@ class Capture:
         if folders.profiles(self.folder):
             raise UserError(f"{self.folder} already contains a profile; remove it or give another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
+        folders.write_machine(self.folder)
         folders.prepare(self._asked)
         if self._virtual:
             virtual_npu.record_call_sites(self._call_sites)

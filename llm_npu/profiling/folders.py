@@ -6,10 +6,16 @@ imported; its parser reads from PROFILER_OUTPUT_DIR. Both are set to the same fo
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from pathlib import Path
 
+from llm_npu.core import machines
+from llm_npu.core.errors import UserError
+
 VARIABLES = ("FLAGS_npu_profiling_dir", "PROFILER_OUTPUT_DIR")
+MACHINE = "machine.json"  # in the folder of a rank
 
 
 def rank() -> int:
@@ -42,3 +48,19 @@ def is_prepared(folder: str | Path) -> bool:
 def profiles(own: Path) -> list[Path]:
     """The profiles of the device in a rank's folder, ``PROF_*``, oldest first."""
     return sorted(own.glob("PROF_*"))
+
+
+def write_machine(own: Path) -> None:
+    """Write this machine's name into a rank's folder; nothing in a run on one machine."""
+    run = machines.read()
+    if len(run.all) > 1:
+        about = {"host": socket.gethostname(), "address": run.own.address}
+        (own / MACHINE).write_text(json.dumps(about) + "\n")
+
+
+def read_machine(file: Path) -> str:
+    """The machine as ``node7 (10.0.0.7)``; ValueError if the file says something else."""
+    about = json.loads(file.read_text(errors="replace"))
+    if not isinstance(about, dict) or not {"host", "address"} <= about.keys():
+        raise UserError(f'{file} is not {{"host": ..., "address": ...}}')
+    return f"{about['host']} ({about['address']})"

@@ -6,6 +6,7 @@ import pytest
 import run_inputs
 import virtual_machines
 
+from llm_npu.profiling.report import summary
 from llm_npu.training import metrics
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ def test_losses_are_those_of_one_machine(method, inputs, two_machines, run_pytho
     assert losses(out) == losses(tmp_path / "one")
 
 
-def test_the_profile_shows_both_kinds_of_links(inputs, two_machines, tmp_path):
+def test_the_profile_shows_the_machines_and_both_kinds_of_links(inputs, two_machines, tmp_path):
     given = inputs | {"tensor_parallel_degree": 2, "profile": "steps=2:4", "output_dir": tmp_path / "out"}
     job = virtual_machines.launch(two_machines, run_inputs.words(given), tmp_path / "job")
     assert job.wait(300) == [0, 0], job.text()
@@ -56,3 +57,5 @@ def test_the_profile_shows_both_kinds_of_links(inputs, two_machines, tmp_path):
             if link := event.get("args", {}).get("link type"):
                 links.setdefault(event["args"]["group"], set()).add(link)
     assert {"HCCS"} in links.values() and {"RDMA"} in links.values(), links
+    named = [rank.machine.partition(" ")[2] for rank in summary.build(tmp_path / "out/profile").ranks]
+    assert named == [f"({machine.address})" for machine in two_machines for _ in range(2)]

@@ -17,8 +17,10 @@ TEXT = (DOCS / "profiling_report.md").read_text()
 
 
 def test_the_commands_run(run_python, tmp_path):
-    for name in ("profile", "before", "after"):
+    for name in ("profile", "before", "after", "machine0"):
         tree.write(tmp_path / name, events=2_000, ranks=2)
+    (tmp_path / "machine1").mkdir()
+    (tmp_path / "machine0/rank_1").rename(tmp_path / "machine1/rank_1")
     (commands,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
     for command in commands.strip().splitlines():
         program, *arguments = shlex.split(command, comments=True)

@@ -8,7 +8,7 @@ from statistics import median
 from . import classes
 from .fusion import Coverage
 from .measure import Measured, Operator
-from .stragglers import Stragglers
+from .stragglers import Straggler, Stragglers
 from .times import text
 
 _WORTH_MENTIONING = 0.01  # of the window
@@ -46,7 +46,7 @@ def advise(
         *_conversions(operators),
         *_steps(ranks),
         *_memory(ranks),
-        *_stragglers(stragglers, len(ranks)),
+        *_stragglers(stragglers, ranks),
     ]
     enough = _WORTH_MENTIONING * sum(rank.window for rank in ranks)
     chosen = [advice for advice in found if advice.always or advice.at_stake > enough]
@@ -201,20 +201,45 @@ def _memory(ranks: list[Measured]):
             )
 
 
-def _stragglers(stragglers: Stragglers | None, count: int):
-    for slow in stragglers.slow if stragglers else ():
-        reason = f"; it spends more time than the others on: {slow.reason}" if slow.reason else ""
-        if len(slow.others) == count - 1:
+def _stragglers(stragglers: Stragglers | None, ranks: list[Measured]):
+    slow = stragglers.slow if stragglers else ()
+    names = {rank.rank: rank.machine for rank in ranks}
+    alone = list(slow)
+    for machine in dict.fromkeys(filter(None, names.values())):
+        its = [each for each in slow if names[each.rank] == machine]
+        if len(its) > 1 and len(its) == list(names.values()).count(machine):
+            alone = [each for each in alone if each not in its]
+            yield _slow_machine(machine, its)
+    for each in alone:
+        reason = f"; it spends more time than the others on: {each.reason}" if each.reason else ""
+        if len(each.others) == len(ranks) - 1:
             who = "The other ranks wait"
-        elif len(slow.others) == 1:
-            who = f"Rank {slow.others[0]} waits"
+        elif len(each.others) == 1:
+            who = f"Rank {each.others[0]} waits"
         else:
-            who = f"Ranks {', '.join(map(str, slow.others))} wait"
+            who = f"Ranks {', '.join(map(str, each.others))} wait"
+        where = f" on {names[each.rank]}" if names[each.rank] else ""
         yield Advice(
-            f"{who} for rank {slow.rank}",
-            f"in {slow.compared} collectives of their group the others waited {text(slow.cost)} longer than "
-            f"rank {slow.rank}{reason}",
+            f"{who} for rank {each.rank}{where}",
+            f"in {each.compared} collectives of their group the others waited {text(each.cost)} longer than "
+            f"rank {each.rank}{reason}",
             "Balance the work (layers per pipeline stage, experts, lengths of packed samples); with equal "
             "work look for another process on that device's host, or for a throttled card.",
-            slow.at_stake,
+            each.at_stake,
         )
+
+
+def _slow_machine(machine: str, slow: list[Straggler]) -> Advice:
+    """The advice about a machine all of whose ranks are waited for."""
+    own = {each.rank for each in slow}
+    others = sorted({other for each in slow for other in each.others} - own)
+    cost = max(each.cost for each in slow)
+    reasons = ", ".join(dict.fromkeys(each.reason for each in slow if each.reason))
+    return Advice(
+        f"Ranks {', '.join(map(str, others))} wait for the machine {machine}",
+        f"each of its ranks is waited for, up to {text(cost)}"
+        + (f"; they spend more time than the others on: {reasons}" if reasons else ""),
+        "Look for another program on that machine, fewer cores or a lower clock of its host, and throttled "
+        "cards; with pipeline stages, balance the layers.",
+        cost * len(others),
+    )

@@ -69,10 +69,12 @@ class Measured:
 
     ``window`` is the time from the first to the last task or step. Communication is ``hidden`` while an
     operator computes, else exposed. ``launch_bound``, a part of the idle time, is the time in which the
-    device waited for the host to launch the next task; None if the profile does not tell.
+    device waited for the host to launch the next task; None if the profile does not tell. ``machine`` is
+    named in a run on several.
     """
 
     rank: int
+    machine: str
     window: int
     works: dict[str, Work]
     communication: int
@@ -131,6 +133,7 @@ def measure(trace: RankTrace) -> Measured:
         collectives = work == classes.COMMUNICATION
     return Measured(
         rank=trace.rank,
+        machine=trace.machine,
         window=last - first,
         works=works,
         communication=communication.total,

@@ -17,7 +17,7 @@ class Report:
     """``operators`` and ``coverage`` are totals over all ranks; ``notes`` report what was skipped, and
     why."""
 
-    directory: Path
+    source: str  # the folders
     virtual: bool
     ranks: list[Measured]
     operators: list[Operator]
@@ -36,16 +36,24 @@ class Report:
         return {name: sum(rank.spent()[name] for rank in self.ranks) for name in PRIORITY}
 
 
-def build(directory: str | Path) -> Report:
-    """Reads the profiles below ``directory``; ValueError with an explanation if none can be read."""
-    profile = load.load(Path(directory))
+def build(*directories: str | Path) -> Report:
+    """Reads the profiles below ``directories``, each of other ranks; ValueError with an explanation if one
+    has none that can be read."""
+    profile = load.load(*map(Path, directories))
     ranks = [measure(trace) for trace in profile.ranks]
     operators = _together(operator for rank in ranks for operator in rank.operators)
     covered = fusion.coverage(operators)
     compared = stragglers.find(ranks)
     found = advice.advise(ranks, operators, covered, compared)
     return Report(
-        profile.directory, profile.virtual, ranks, operators, covered, compared, found, profile.notes
+        ", ".join(map(str, profile.directories)),
+        profile.virtual,
+        ranks,
+        operators,
+        covered,
+        compared,
+        found,
+        profile.notes,
     )
 
 

@@ -4,7 +4,9 @@ import pytest
 from handmade_profiles import msprof
 from handmade_profiles.msprof import Task
 
+from llm_npu.core.errors import UserError
 from llm_npu.profiling.report import summary
+from llm_npu.profiling.report.pages import plain
 from llm_npu.profiling.report.stragglers import Straggler
 
 
@@ -154,3 +156,50 @@ def test_all_wait_for_one(tmp_path):
     (slow,) = report.stragglers.slow
     assert (slow.rank, slow.others, slow.at_stake) == (2, (0, 1, 3), STEPS * 600_000)
     assert "The other ranks wait for rank 2" in [advice.title for advice in report.advice]
+
+
+def on_two_machines(folder, times):
+    """Four ranks that meet in pairs across two machines, of which each has a folder; the report on both."""
+    in_order(folder, times, {500: (0, 2), 501: (1, 3)})
+    for rank in range(4):
+        number = rank // 2
+        machine = folder / f"machine{number}"
+        machine.mkdir(exist_ok=True)
+        own = (folder / f"rank_{rank}").rename(machine / f"rank_{rank}")
+        (own / "machine.json").write_text(f'{{"host": "node{number}", "address": "10.0.0.{number + 1}"}}')
+    return summary.build(folder / "machine0", folder / "machine1")
+
+
+def test_a_slow_rank_is_named_with_its_machine(tmp_path):
+    report = on_two_machines(tmp_path, (100, 100, 100, 300))
+    (advice,) = (advice for advice in report.advice if "wait" in advice.title)
+    assert advice.title == "Rank 1 waits for rank 3 on node1 (10.0.0.2)"
+    assert [rank.machine for rank in report.ranks] == ["node0 (10.0.0.1)"] * 2 + ["node1 (10.0.0.2)"] * 2
+    header, _, *rows = plain.write(report).partition("\nRanks\n")[2].splitlines()
+    assert header.split()[-1] == "machine" and [row.split()[-2] for row in rows[:4]] == [
+        "node0",
+        "node0",
+        "node1",
+        "node1",
+    ]
+
+
+def test_a_slow_machine_is_named(tmp_path):
+    report = on_two_machines(tmp_path, (100, 100, 300, 200))
+    (advice,) = (advice for advice in report.advice if "wait" in advice.title)
+    assert advice.title == "Ranks 0, 1 wait for the machine node1 (10.0.0.2)"
+    assert advice.at_stake == STEPS * 200_000 * 2 and "matmul" in advice.evidence
+
+
+def test_a_folder_without_a_profile_among_others_is_refused(tmp_path):
+    on_two_machines(tmp_path, (100, 100, 100, 100))
+    (tmp_path / "machine2").mkdir()
+    with pytest.raises(UserError, match="machine2 contains no readable profile"):
+        summary.build(tmp_path / "machine0", tmp_path / "machine2")
+
+
+def test_a_damaged_name_of_a_machine_is_a_note(tmp_path):
+    on_two_machines(tmp_path, (100, 100, 100, 100))
+    (tmp_path / "machine1/rank_3/machine.json").write_text("[]")
+    report = summary.build(tmp_path / "machine0", tmp_path / "machine1")
+    assert report.ranks[3].machine == "" and any("machine.json" in note for note in report.notes)

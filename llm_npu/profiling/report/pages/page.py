@@ -15,7 +15,7 @@ _BODY = """<h1>{{ heading }}</h1>
 <span class="evidence">{{ advice.evidence }}</span><br>{{ advice.cure }}</li>
 {% endfor %}</ol>{% else %}<p>Nothing stands out.</p>{% endif %}
 {% if comparison %}
-<p>before: {{ comparison.before.directory }}<br>after: {{ comparison.after.directory }}</p>
+<p>before: {{ comparison.before.source }}<br>after: {{ comparison.after.source }}</p>
 {% for table in changes %}{{ show(table) }}{% endfor %}{% endif %}
 {% for plot in plots %}{{ figure(plot) }}{% endfor %}
 {% for table in tables %}{{ show(table) }}{% endfor %}
@@ -28,7 +28,7 @@ def write(report: Report, comparison: Comparison | None = None, top: int = 30) -
     """The whole page; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
     return html.page(
         _BODY,
-        f"Profile of {report.directory}",
+        f"Profile of {report.source}",
         report=report,
         heading=plain.heading(report),
         virtual=plain.VIRTUAL,

@@ -19,7 +19,7 @@ def write(report: Report, comparison: Comparison | None = None, top: int = 15) -
     parts.append(_advice(report))
     found = tables.of_comparison(comparison, top) if comparison else []
     if comparison:
-        parts.append(f"before: {comparison.before.directory}\nafter:  {comparison.after.directory}")
+        parts.append(f"before: {comparison.before.source}\nafter:  {comparison.after.source}")
     parts += [each.text() for each in (*found, *tables.of(report, top))]
     if report.notes:
         parts.append("Notes\n" + "\n".join(_wrapped(note, "- ") for note in report.notes))
@@ -30,7 +30,7 @@ def heading(report: Report) -> str:
     """One line: the folder and a count of its contents."""
     count = sum(rank.tasks for rank in report.ranks)
     steps = f", {report.steps} steps" if report.steps else ", steps are not marked"
-    return f"{report.directory}: {len(report.ranks)} ranks, {count} tasks{steps}"
+    return f"{report.source}: {len(report.ranks)} ranks, {count} tasks{steps}"
 
 
 def _advice(report: Report) -> str:

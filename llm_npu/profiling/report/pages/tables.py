@@ -136,6 +136,9 @@ def _ranks(report: Report) -> Table:
                 ]
             )
     columns = ["rank", "window", "median step", "computing", "hidden", "exposed", "idle", "waits for others"]
+    if any(rank.machine for rank in report.ranks):
+        columns.append("machine")
+        rows = [[*row, rank.machine or "-"] for row, rank in zip(rows, report.ranks, strict=True)]
     remark = (
         "waits for others: how much longer its collectives took than on the rank where each was shortest."
     )

@@ -19,7 +19,7 @@ _SAME_START = 1_000  # ns: an arrow ends within a microsecond of its kernel's st
 
 @dataclass
 class RankTrace:
-    """One rank's profile; times in nanoseconds, on one clock."""
+    """One rank's profile; times in nanoseconds, on one clock. ``machine``: its name, in a run on several."""
 
     rank: int
     tasks: pd.DataFrame  # see tasks.table
@@ -27,21 +27,22 @@ class RankTrace:
     data_loading: tuple[np.ndarray, np.ndarray] = (_NOTHING, _NOTHING)  # starts, ends
     memory: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NOTHING,) * 3  # times, allocated, reserved bytes
     sources: list[str] = field(default_factory=list)  # remarks on files, for the reader of the report
+    machine: str = ""
 
 
 @dataclass
 class Profile:
-    """The ranks below a folder, notes on skipped files, and whether a virtual NPU wrote them."""
+    """The ranks below some folders, notes on skipped files, and whether a virtual NPU wrote them."""
 
-    directory: Path
+    directories: tuple[Path, ...]
     ranks: list[RankTrace]
     notes: list[str]
     virtual: bool
 
 
-def load(directory: Path) -> Profile:
-    """Reads everything below ``directory``. ValueError with an explanation if nothing can be read."""
-    found = tree.search(directory)
+def load(*directories: Path) -> Profile:
+    """Reads everything below ``directories``. ValueError with an explanation if nothing can be read."""
+    found = tree.search(directories)
     notes = found.notes
     ranks: dict[int, RankTrace] = {}
     for export in _newest_of_each_rank(found.exports, notes):
@@ -57,11 +58,13 @@ def load(directory: Path) -> Profile:
     kept = [ranks[rank] for rank in sorted(ranks) if len(ranks[rank].tasks)]
     if not kept:
         raise UserError(
-            f"{directory} contains no device task. Profile with targets=[ProfilerTarget.CUSTOM_DEVICE] and "
-            "custom_device_types=['npu'], and run msprof --export=on --output=DIR on the PROF_ folder. "
-            + " ".join(notes)
+            f"{', '.join(map(str, directories))} contains no device task. Profile with "
+            "targets=[ProfilerTarget.CUSTOM_DEVICE] and custom_device_types=['npu'], and run "
+            "msprof --export=on --output=DIR on the PROF_ folder. " + " ".join(notes)
         )
-    return Profile(directory, kept, notes, found.virtual)
+    for trace in kept:
+        trace.machine = found.machines.get(trace.rank, "")
+    return Profile(directories, kept, notes, found.virtual)
 
 
 def _newest_of_each_rank(exports: list[tree.Export], notes: list[str]) -> list[tree.Export]:

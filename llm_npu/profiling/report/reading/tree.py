@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
+from llm_npu.profiling import folders
 
 _RANK = re.compile(r"(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
 # op_summary_20240911123456.csv, msprof_slice_1_20240911123456.json; before CANN 8 op_summary_0_1.csv
@@ -29,23 +31,31 @@ class Export:
 
 @dataclass
 class Found:
-    """The profiles below a folder."""
+    """The profiles below some folders."""
 
     exports: list[Export]
     paddle: list[tuple[int | None, Path]]  # rank, trace
     merged: list[tuple[int | None, Path]]  # Paddle's trace and msprof's in one file
     notes: list[str]
     virtual: bool  # a virtual NPU declares that it wrote this
+    machines: dict[int, str]  # by rank, in a run on several
 
 
-def search(directory: Path) -> Found:
-    """Searches ``directory``; ValueError with an explanation if there is no readable profile."""
+def search(directories: Iterable[Path]) -> Found:
+    """Searches all ``directories``; ValueError with an explanation if one has no readable profile."""
+    found = Found([], [], [], [], False, {})
+    for directory in directories:
+        _search(directory, found)
+    return found
+
+
+def _search(directory: Path, found: Found) -> None:
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder; give the folder of a profile")
-    found = Found([], [], [], [], False)
+    before, earlier = _count(found), len(found.notes)
     raw = []
-    for name, folders, files in os.walk(directory):
-        folders.sort()
+    for name, below, files in os.walk(directory):
+        below.sort()
         folder = Path(name)
         inside = folder.relative_to(directory)
         rank = _rank(inside) if inside.parts else _rank(Path(directory.name))
@@ -56,7 +66,7 @@ def search(directory: Path) -> Found:
                 found.exports.append(export)
             else:
                 raw.append(folder)
-            folders.clear()  # everything below has been searched
+            below.clear()  # everything below has been searched
             continue
         if folder == directory and any(_FILE.match(file) for file in files):
             found.exports.append(_chosen(folder, rank, [folder / file for file in files], found.notes))
@@ -65,19 +75,32 @@ def search(directory: Path) -> Found:
                 found.paddle.append((rank, folder / file))
             elif re.match(r"trace_view.*\.json(\.gz)?$", file):
                 found.merged.append((rank, folder / file))
+            elif file == folders.MACHINE and rank is not None:
+                _add_machine(rank, folder / file, found)
     for folder in raw:
         found.notes.append(
             f"{folder.name} is not exported and was skipped. Run: msprof --export=on "
             f"--output={folder.resolve()}"
         )
-    if not (found.exports or found.paddle or found.merged):
+    if _count(found) == before:
         raise UserError(
             f"{directory} contains no readable profile. "
             + " ".join(
-                found.notes or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
+                found.notes[earlier:]
+                or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
             )
         )
-    return found
+
+
+def _count(found: Found) -> int:
+    return len(found.exports) + len(found.paddle) + len(found.merged)
+
+
+def _add_machine(rank: int, file: Path, found: Found) -> None:
+    try:
+        found.machines[rank] = folders.read_machine(file)
+    except ValueError as problem:
+        found.notes.append(f"{problem}; the report does not name the machine of rank {rank}.")
 
 
 def _rank(path: Path) -> int | None:

@@ -24,6 +24,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.launch import heartbeat_process
 
 ANSWER = (heartbeat_process.SILENT + 4) * heartbeat_process.TICK  # seconds: by then somebody counts as lost
+LONGEST = 400  # characters of an error; the cause stands last in those of Paddle
 
 
 @contextlib.contextmanager
@@ -44,6 +45,7 @@ def watch_machines() -> Iterator[None]:
         beat.leave()  # as after the last step: the first rank to end is not missed
         raise
     except Exception as error:
+        beat.tell(error)
         if not errors.is_for_the_user(error):
             beat.ask()
         raise
@@ -71,6 +73,12 @@ class _Beat:
         """Return when all other ranks are known to live; does not return if one is lost."""
         self._say("question")
         self._answered.wait(ANSWER)
+
+    def tell(self, error: Exception) -> None:
+        """The rank is about to end with ``error``, which the logs of the other machines will say, too."""
+        words = str(error) if errors.is_for_the_user(error) else f"{type(error).__name__}: {error}"
+        line = " ".join(words.split())
+        self._say(line if len(line) <= LONGEST else f"... {line[-LONGEST:]}")
 
     def leave(self) -> None:
         """The work of this rank is done: its end is no loss."""

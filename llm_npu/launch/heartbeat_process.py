@@ -7,7 +7,8 @@ every rank's process, also rank 0's, is a ``Member``, connected to it. Each send
 for itself. Both count their own ticks instead of seconds: a run that was stopped as a whole, and continued,
 has lost nobody.
 
-    member -> hub    hello (rank, host, run), question, gone (the rank has ended), bye (its work is done),
+    member -> hub    hello (rank, host, run), question, gone (the rank has ended: why),
+                     bye (its work is done),
                      end (its own verdict: a first machine that was stopped reads it when it goes on)
     hub -> member    hello (its host), alive (the answer), end (sentence, exit code), over (the hub leaves)
 
@@ -118,6 +119,7 @@ class _Peer:
     ticks: int = 0  # since it was heard of, or since it has ended
     writer: asyncio.StreamWriter | None = None
     asked: int | None = None  # the tick of its question
+    why: str = ""  # its error
 
 
 @dataclass
@@ -148,7 +150,7 @@ class Hub:
             if kind == "question":
                 peer.asked = self.tick
             elif kind in ("gone", "bye"):
-                peer.state = "gone" if kind == "gone" else "left"
+                peer.state, peer.why = ("gone" if kind == "gone" else "left"), str(message.get("why") or "")
             elif kind == "end" and self.accused is None:
                 self.accused = str(message.get("sentence")), LOST
         if peer is not None and peer.state == "present":
@@ -219,7 +221,8 @@ class Hub:
         first = max(single, key=lambda rank: self.peers[rank].ticks)
         where = self.layout.describe(self.layout.address(first), self.peers[first].host)
         if self.peers[first].state == "gone":
-            return f"rank {first} on {where} has ended before the run was over; its log says why.", FAILED
+            why = self.peers[first].why or "its log may say why."
+            return f"rank {first} on {where} has ended before the run was over: {why}", FAILED
         return f"rank {first} on {where} is lost: {self._why(first)}.", LOST
 
     def _lost(self, rank: int, with_its_machine: bool = False) -> bool:
@@ -252,13 +255,8 @@ class Member:
         reader = await self._connected()
         if reader is None:
             return None if self.rank_ended.is_set() else self._hub_is_lost("cannot be reached")
-        await _send(
-            self.writer,
-            kind="hello",
-            rank=self.layout.rank,
-            host=socket.gethostname(),
-            run=self.layout.endpoints,
-        )
+        me = {"rank": self.layout.rank, "host": socket.gethostname(), "run": self.layout.endpoints}
+        await _send(self.writer, kind="hello", **me)
         heard, beats = asyncio.create_task(self._hear(reader)), asyncio.create_task(self._beat())
         done, rest = await asyncio.wait([heard, beats], return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
@@ -303,10 +301,10 @@ class Member:
             await _send(self.writer)
         return None
 
-    async def leave(self, kind: str) -> None:
-        """Tell the hub that the rank has ended: "bye" when its work is done, "gone" otherwise."""
+    async def leave(self, kind: str, why: str = "") -> None:
+        """Tell the hub that the rank has ended: "bye" when its work is done, "gone" otherwise, and why."""
         if self.writer is not None:
-            await _send(self.writer, kind=kind)
+            await _send(self.writer, kind=kind, why=why)
         self.left = kind == "bye"
 
     def _hub_is_lost(self, why: str) -> tuple[str, int]:
@@ -347,19 +345,22 @@ async def _follow(member: Member) -> None:
     stdin = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    ended = asyncio.create_task(member.rank_ended.wait())
+    ended, why = asyncio.create_task(member.rank_ended.wait()), ""
     while True:
         word = asyncio.create_task(stdin.readline())
         await asyncio.wait([word, ended], return_when=asyncio.FIRST_COMPLETED)
         said = word.result().strip() if word.done() else b""
         if said == b"bye":
             return await member.leave("bye")
-        if said == b"question" and member.writer is not None:
-            await _send(member.writer, kind="question")
-        elif not said:
+        if said == b"question":
+            if member.writer is not None:
+                await _send(member.writer, kind="question")
+        elif said:
+            why = said.decode(errors="replace")
+        else:
             await member.rank_ended.wait()
             await asyncio.sleep(BEFORE_GONE)
-            return await member.leave("gone")
+            return await member.leave("gone", why)
 
 
 async def _end_rank(

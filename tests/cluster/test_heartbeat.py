@@ -13,7 +13,7 @@ import virtual_machines
 from llm_npu.launch import heartbeat_process
 
 PROGRAM = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from llm_npu.core import console
 from llm_npu.launch import watch_machines
@@ -21,9 +21,10 @@ from llm_npu.launch import watch_machines
 def main(argv):
     with watch_machines():
         print("watched", flush=True)
-        while not Path(argv[0]).exists():
+        ends = [Path(argv[0]), Path(argv[0] + os.environ["PADDLE_TRAINER_ID"])]
+        while not any(end.exists() for end in ends):
             time.sleep(0.05)
-        if Path(argv[0]).read_text() == "fail":
+        if any(end.exists() and end.read_text() == "fail" for end in ends):
             raise KeyError("made up")
     return 0
 
@@ -38,7 +39,7 @@ MACHINE = [
 
 
 class Ranks:
-    """Two ranks on the first machine, and one on the second; the file ``end`` ends them."""
+    """Two ranks on the first machine, and one on the second; the file ``end`` ends them, ``end_of`` one."""
 
     def __init__(self, machines, folder, port=7000):
         self.machines, self.end = machines, folder / "end"
@@ -56,6 +57,9 @@ class Ranks:
             )
             for rank, machine in enumerate(hosts)
         ]
+
+    def end_of(self, rank):
+        return self.end.with_name(f"{self.end.name}{rank}")
 
     def of(self, machine):
         return [0, 1] if machine == 0 else [2]
@@ -155,6 +159,20 @@ def test_an_error_keeps_its_traceback_where_nobody_is_lost(running):
     assert running.codes(range(3)) == [1, 1, 1], running.text()
     assert all("KeyError: 'made up'" in log.read_text() for log in running.logs), running.text()
     assert "is lost" not in running.text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_error_of_one_rank_stands_in_the_logs_of_the_others(running, rank):
+    running.end_of(rank).write_text("fail")
+    assert running.codes(range(3)) == [1, 1, 1], running.text()
+    name = {
+        0: "rank 0 on machine machine0 (10.77.0.1, ranks 0 to 1)",
+        2: "rank 2 on machine machine1 (10.77.0.2, rank 2)",
+    }[rank]
+    sentence = f"error: {name} has ended before the run was over: KeyError: 'made up'"
+    for other in {0, 1, 2} - {rank}:
+        assert sentence in running.logs[other].read_text(), running.text()
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ def test_data_loader_reports_errors(run_python, device):
     ], done.stderr
 
 
+@pytest.mark.slow
 def test_stock_data_loader_waits_for_ever(start_python):
     """When this fails, Paddle has mended it and llm_npu.patches can forget it."""
     process = start_python("-c", PROGRAM, "cpu", "stock", 0)
@@ -201,6 +202,7 @@ for device in ("cpu", "npu"):
 """
 
 
+@pytest.mark.slow
 def test_flashmask_attention_by_its_stock_name(run_python, tmp_path):
     file = tmp_path / "flashmask.py"
     file.write_text(FLASHMASK)

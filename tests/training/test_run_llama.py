@@ -135,6 +135,7 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_p
     assert (stopped / weights).read_bytes() == (whole / weights).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_whose_time_is_over_continues_bit_for_bit(run_python, inputs, finished, tmp_path):
     _, whole = finished("--bf16")
     out = tmp_path / "out"

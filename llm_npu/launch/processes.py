@@ -34,6 +34,7 @@ from llm_npu.launch.supervisor import Explainer, Supervisor
 from paddle_fused import virtual_npu
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
+LOOPBACK = "127.0.0.1"  # of rank 0's store: nobody else has to reach it
 GLOO = (
     "--device cpu trains in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
     "and trains some meshes wrongly without an error. Give --device npu or virtual_npu."
@@ -140,7 +141,7 @@ def _controller(script: str, argv: Sequence[str], count: int, supervisor: Superv
     """Paddle's controller of the processes; imports paddle. ``again``: append to the logs."""
     devices = ",".join(map(str, range(count)))
     os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
-    options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
+    options = f"--host {LOOPBACK} --nproc_per_node {count} --devices {devices} --log_level ERROR"
     options += f" --log_overwrite {int(not again)}"
     before = sys.argv
     sys.argv = ["paddle.distributed.launch", *options.split(), "--enable_gpu_log", "0"]

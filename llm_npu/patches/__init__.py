@@ -31,6 +31,7 @@ def apply() -> None:
     pipeline.apply()
     sharding.apply()
     store.fix_store_at_exit()
+    store.fix_store_address()
     if installed_version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
             fix_mixtral_expert_weights()

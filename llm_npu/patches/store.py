@@ -1,16 +1,26 @@
-"""A patch for the store (rendezvous) of Paddle's processes, served by a thread of rank 0."""
+"""Patches for the store (rendezvous) of Paddle's processes, served by a thread of rank 0."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from paddle.base import core
 
+from llm_npu.core.console import say
+
 TIMEOUT = 1.0  # seconds
+# <linux/bpf_common.h> and <linux/filter.h>: instructions of a socket filter (code, jt, jf, k), and an offset.
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN, _NETWORK_HEADER = 0x20, 0x15, 0x06, 2**32 - 0x100000
+_DESTINATION, _WHOLE_PACKET = 16, 2**32 - 1  # offset in a header of IPv4; length
+_SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>
 
 
 @functools.cache
@@ -23,26 +33,80 @@ def fix_store_at_exit() -> None:
     connection as soon as there is a store, in both ways. The virtual NPU does the same for programs that do
     not use this package (csrc/virtual_npu/collectives/store.h).
     """
+    _when_rank_0_has_the_store(_close_connections)
+
+
+@functools.cache
+def fix_store_address() -> None:
+    """Paddle 3: the store listens on all addresses of rank 0's machine (0.0.0.0), not on the master's only.
+
+    Whoever reaches the machine could read and set its keys, which nothing protects. The patch attaches a
+    filter to the listening socket as soon as all ranks have come to the store: packets to any other address
+    than that in ``PADDLE_MASTER`` are dropped.
+    """
+    _when_rank_0_has_the_store(_listen_on)
+
+
+def _when_rank_0_has_the_store(act: Callable[[str, int], None]) -> None:
+    """Call ``act`` with the store's host and port in rank 0, once it is there."""
     stock = core.create_or_get_global_tcp_store
 
     @functools.cache
     def create_or_get_global_tcp_store():
         store = stock()
         if os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
-            with suppress(OSError):  # without the patch the process also trains, and rarely aborts at exit
-                _close_connections()
+            master = os.environ.get("PADDLE_MASTER") or os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
+            host, _, port = master.rpartition(":")
+            act(host, int(port))
         return store
 
     core.create_or_get_global_tcp_store = create_or_get_global_tcp_store
 
 
-def _close_connections() -> None:
-    master = os.environ.get("PADDLE_MASTER") or os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
-    host, _, port = master.rpartition(":")
-    address = host, int(port)
+def _close_connections(*address: str | int) -> None:
+    # Without the patch the process also trains, and rarely aborts at exit.
+    with suppress(OSError):
+        _close_both_ways(address)
+
+
+def _close_both_ways(address: tuple) -> None:
     with socket.create_connection(address, TIMEOUT) as reset:  # as a killed process may close it
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with socket.create_connection(address, TIMEOUT) as polite:
         polite.shutdown(socket.SHUT_WR)
         while polite.recv(1):  # until the store has closed it, too
             pass
+
+
+def _listen_on(host: str, port: int) -> None:
+    """Let the sockets that listen on ``port`` receive only packets to ``host``."""
+    try:
+        address = int(ipaddress.IPv4Address(socket.gethostbyname(host)))
+        instructions = [
+            (_LOAD_WORD, 0, 0, _NETWORK_HEADER + _DESTINATION),
+            (_JUMP_IF_EQUAL, 0, 1, address),
+            (_RETURN, 0, 0, _WHOLE_PACKET),
+            (_RETURN, 0, 0, 0),
+        ]
+        program = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
+        memory = ctypes.create_string_buffer(program, len(program))
+        filter_program = struct.pack("HP", len(instructions), ctypes.addressof(memory))
+        for listening in _listening(port):
+            listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_program)
+    except OSError as error:
+        say(f"note     Paddle's store listens on port {port} of all addresses of this machine ({error})")
+
+
+def _listening(port: int) -> Iterator[socket.socket]:
+    """This process's sockets that listen on ``port``, as copies."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        try:
+            if not entry.readlink().name.startswith("socket:"):
+                continue
+            found = socket.socket(fileno=os.dup(int(entry.name)))
+        except OSError:  # closed meanwhile
+            continue
+        with found:
+            listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and found.family == socket.AF_INET and found.getsockname()[1] == port:
+                yield found

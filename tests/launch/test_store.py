@@ -1,4 +1,4 @@
-"""Rank 0, which has the store, ends as it should, whenever the other ranks close their connections."""
+"""Rank 0, which has the store: it ends as it should, and the store has one address."""
 
 import signal
 import socket
@@ -49,12 +49,36 @@ other.returncode = 0  # the handler waits for it, not Python
 """
 
 
-def ended(run_python, way: str):
+# Which addresses of this host accept a connection to the store.
+REACHED = """
+import os, socket, sys
+from paddle.base import core
+if sys.argv[1] == "patched":
+    from llm_npu.patches import store
+    store.fix_store_address()
+kept = core.create_or_get_global_tcp_store()
+for address in ("127.0.0.1", "127.0.0.2"):
+    try:
+        socket.create_connection((address, int(os.environ["PADDLE_MASTER"].rpartition(":")[2])), 1).close()
+        print(address)
+    except TimeoutError:
+        pass
+kept.set("key", "value")
+print(kept.get("key").decode(), flush=True)
+os._exit(0)  # past the end of Paddle's threads, which is not what this is about
+"""
+
+
+def alone() -> dict[str, str]:
+    """The environment of the only rank of a run."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         master = f"127.0.0.1:{free.getsockname()[1]}"
-    job = {"PADDLE_MASTER": master, "PADDLE_TRAINER_ID": "0", "PADDLE_TRAINERS_NUM": "1"}
-    done = run_python("-c", PROGRAM, way, **job)
+    return {"PADDLE_MASTER": master, "PADDLE_TRAINER_ID": "0", "PADDLE_TRAINERS_NUM": "1"}
+
+
+def ended(run_python, way: str):
+    done = run_python("-c", PROGRAM, way, **alone())
     assert "connected" in done.stdout, done.stderr
     return done.returncode
 
@@ -66,3 +90,11 @@ def test_the_defect_is_there(run_python):
 @pytest.mark.parametrize("way", ["cured", "communicating"])
 def test_the_end_is_quiet(way, run_python):
     assert ended(run_python, way) == 0
+
+
+@pytest.mark.parametrize("way", ["stock", "patched"])
+def test_the_store_answers_on_the_address_of_the_master(way, run_python):
+    done = run_python("-c", REACHED, way, **alone())
+    assert done.returncode == 0, done.stderr
+    reached = ["127.0.0.1", *(["127.0.0.2"] if way == "stock" else []), "value"]
+    assert done.stdout.split() == reached

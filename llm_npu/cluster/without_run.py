@@ -17,47 +17,54 @@ from pathlib import Path
 import llm_npu
 from llm_npu.core.errors import UserError
 
-from . import comparing_process
+from . import comparing_process, rendezvous
 
 ROOT = Path(llm_npu.__file__).parents[1]
 PORT = 8090  # of the launchers' master, on the first machine
-TIMEOUT = 120.0  # seconds, until all machines have come and are compared
+TIMEOUT = 120.0  # seconds until all machines have come
+COMPARING = 3 * comparing_process.TIMEOUT  # seconds from then on
 GRACE = 10.0  # seconds that the launcher gets to end its process
 
 
-def compare(hostfile: str, device: str, output_dir: Path) -> int:
+def compare(hostfile: str, device: str, output_dir: Path, timeout: float = TIMEOUT) -> int:
     """The exit code: 0 for machines that may train together, 2 for others, of which the first prints a table.
 
-    UserError if this machine is not in the file once, and if not all have come within ``TIMEOUT``.
+    UserError if this machine is not in the file once, and if not all have come within ``timeout`` seconds.
     """
     addresses = _addresses(hostfile)
     number = _own(addresses, hostfile)
-    if number == 0:
-        _check_port(addresses[0])
+    place = {
+        "NNODES": str(len(addresses)),
+        "NODE_RANK": str(number),
+        "MASTER": f"{addresses[0]}:{PORT}",
+        "HOST_IP": addresses[number],
+        "RDZV_TIMEOUT": str(timeout),
+    }
+    rendezvous.place(place)  # raises where they could never meet
     with tempfile.TemporaryDirectory() as logs:
-        command = [sys.executable, "-m", "paddle.distributed.launch", "--nnodes", str(len(addresses))]
-        command += ["--master", f"{addresses[0]}:{PORT}", "--host", addresses[number], "--rank", str(number)]
-        command += ["--nproc_per_node", "1", "--log_dir", logs]
+        command = [sys.executable, "-m", rendezvous.__name__, "--nproc_per_node", "1", "--log_dir", logs]
         command += [comparing_process.__file__, device, str(output_dir), logs]
-        quiet, path = subprocess.DEVNULL, [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-        launcher = subprocess.Popen(
-            command, env=environment, stdout=quiet, stderr=quiet, start_new_session=True
-        )
+        path = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, **place, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+        own_log, log = Path(logs, "launcher"), Path(logs, "workerlog.0")
+        with own_log.open("wb") as file:
+            launcher = subprocess.Popen(
+                command, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
         try:
-            launcher.wait(TIMEOUT)
+            launcher.wait(timeout + COMPARING)
         except subprocess.TimeoutExpired:
-            raise UserError(
-                f"not all {len(addresses)} machines of {hostfile} have come within {TIMEOUT:g} seconds; run "
-                f"the same command on each of them, and let them reach {addresses[0]}:{PORT}."
-            ) from None
+            raise UserError(f"the comparison has not ended within {timeout + COMPARING:g} seconds.") from None
         finally:
             _end(launcher)
         said = Path(logs, comparing_process.SAID)
-        if not said.exists():
-            log = Path(logs, "workerlog.0")
-            raise UserError(f"the comparison failed: {log.read_text()[-500:] if log.exists() else 'no log'}")
-        print(said.read_text())
+        if said.exists():
+            print(said.read_text())
+        elif log.exists():
+            raise UserError(f"the comparison failed: {log.read_text()[-500:]}")
+        else:
+            last = own_log.read_text().strip().rpartition("\n")[2].removeprefix("error: ")
+            raise UserError(f"of the machines in {hostfile}, the first with NODE_RANK 0: {last}")
     return launcher.returncode
 
 
@@ -70,19 +77,6 @@ def _end(launcher: subprocess.Popen) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(launcher.pid, signal.SIGKILL)
             launcher.wait()
-
-
-def _check_port(address: str) -> None:
-    """UserError if another program has the master's port: the launcher would take it for the master."""
-    with socket.socket() as master:
-        master.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            master.bind((address, PORT))
-        except OSError as error:
-            raise UserError(
-                f"port {PORT} of {address}, where the machines meet, cannot be used ({error.strerror}); end "
-                "the program that has it."
-            ) from None
 
 
 def _addresses(hostfile: str) -> list[str]:

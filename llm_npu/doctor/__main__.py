@@ -50,8 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout",
         type=float,
-        default=TIMEOUT,
-        help=f"seconds that the process which imports paddle gets (default: {TIMEOUT:g})",
+        help=f"seconds that the process which imports paddle gets (default: {TIMEOUT:g}); with --cluster, "
+        f"that the machines wait for each other (default: {without_run.TIMEOUT:g})",
     )
     parser.add_argument(
         "--root",
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
         device_name=options.device,
         output_dir=options.output_dir,
         disk_gb=options.disk_gb,
-        timeout=options.timeout,
+        timeout=TIMEOUT if options.timeout is None else options.timeout,
         root=options.root,
     )
     return _shown(examine(setup), options.json)
@@ -92,7 +92,8 @@ def _verified(file: str, json: bool) -> int:
 
 def _compared(options: argparse.Namespace) -> int:
     try:
-        return without_run.compare(options.cluster, options.device, options.output_dir)
+        timeout = without_run.TIMEOUT if options.timeout is None else options.timeout
+        return without_run.compare(options.cluster, options.device, options.output_dir, timeout)
     except OSError as error:
         return _refused(f"{options.cluster!r} cannot be read: {error.strerror}")
     except ValueError as error:

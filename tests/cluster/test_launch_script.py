@@ -1,6 +1,10 @@
 """examples/cluster/launch.sh on two machines, by the commands of its own first lines."""
 
 import re
+import signal
+import socket
+import sys
+import time
 
 import pytest
 import run_inputs
@@ -9,6 +13,7 @@ import virtual_machines
 from llm_npu.training import metrics
 
 SCRIPT = virtual_machines.ROOT / "examples/cluster/launch.sh"
+IMPORT = 90  # seconds that a launcher needs at most until it waits, on a busy host
 SHOWN = {"first": "10.0.0.1", "second": "10.0.0.2", "output": "/shared/out"}  # in its first lines
 
 
@@ -58,19 +63,161 @@ def test_two_machines_train_together(two_machines, tmp_path):
     assert all((tmp_path / f"log/{node}/workerlog.{rank}").exists() for node in (0, 1) for rank in (0, 1))
 
 
+PLACES = {
+    "a variable is missing": ({"HOST_IP": None}, "HOST_IP is not set; each machine needs NNODES, NODE_RANK"),
+    "no number of machines": (
+        {"NNODES": "two"},
+        "NNODES is 'two'; accepted: a whole number from 1 to 65536.",
+    ),
+    "a rank outside": ({"NODE_RANK": "2"}, "NODE_RANK is '2'; accepted: a whole number from 0 to 1."),
+    "no port": (
+        {"MASTER": "127.0.0.1"},
+        "MASTER is '127.0.0.1'; accepted: the first machine's ADDRESS:PORT.",
+    ),
+    "a port outside": (
+        {"MASTER": "127.0.0.1:0"},
+        "the port of MASTER is '0'; accepted: a whole number from 1",
+    ),
+    "no seconds": (
+        {"RDZV_TIMEOUT": "soon"},
+        "RDZV_TIMEOUT is 'soon'; accepted: a number of seconds, such as",
+    ),
+    "another machine's address": (
+        {"HOST_IP": "198.51.100.1"},
+        "HOST_IP is 198.51.100.1, which is no IPv4 address of this machine",
+    ),
+    "a master that is not the first machine": (
+        {"MASTER": "node1:8090"},
+        "MASTER is node1:8090, but HOST_IP of the first machine is 127.0.0.1; give MASTER=127.0.0.1:PORT to",
+    ),
+    "its own master": (
+        {"NODE_RANK": "1"},
+        "MASTER is 127.0.0.1:{port}, this machine's own address, but its NODE_RANK is 1; give the address of",
+    ),
+    "a port that is taken": (
+        {},
+        "port {port} of 127.0.0.1, where the machines meet, cannot be used (Address already in use); end the",
+    ),
+}
+
+
+def waiting(machine, folder, *arguments, **variables):
+    """The script with these arguments and variables on this machine, and its output."""
+    log = folder / f"terminal.{machine.address}"
+    more = {"PATH": virtual_machines.PATH, "LOG_DIR": str(folder / "log")}
+    return machine.start([SCRIPT, *arguments], log, virtual_machines.ROOT, **more, **variables), log
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("name", PLACES)
+def test_what_would_wait_for_ever_is_refused(name, tmp_path):
+    changes, said = PLACES[name]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        virtual_machines.machines(1, loopback=True) as (machine,),
+    ):
+        port = taken.getsockname()[1]
+        variables = {"NNODES": "2", "NODE_RANK": "0", "MASTER": f"127.0.0.1:{port}", "HOST_IP": "127.0.0.1"}
+        process, log = waiting(machine, tmp_path, **{**variables, **changes})
+        assert process.wait(30) == 2
+    assert log.read_text().startswith(f"error: {said.format(port=port)}"), log.read_text()
+    assert log.read_text().count("\n") == 1
+
+
+@pytest.fixture
+def three_apart():
+    if not virtual_machines.namespaces_are_allowed():
+        pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
+    with virtual_machines.machines(3) as made:
+        yield made
+
+
+def started(machines, folder, numbers, **variables):
+    """The script on these machines, with these numbers of three."""
+    return [
+        waiting(
+            machine,
+            folder,
+            **{"NNODES": "3", "NODE_RANK": str(number), "HOST_IP": machine.address, **variables},
+        )
+        for machine, number in zip(machines, numbers, strict=True)
+    ]
+
+
+def ends(machines, processes, limit):
+    """The last lines of all, which have ended with exit code 2, and have left nothing behind."""
+    for process, log in processes:
+        assert process.wait(limit + IMPORT) == 2, log.read_text()
+    assert not any(machine.processes() for machine in machines)
+    return [log.read_text().splitlines()[-1] for _, log in processes]
+
+
+GONE = "the launcher of the first machine, 10.77.0.1:8090, has ended before all machines had come; its output"
+
+
+@pytest.mark.slow
+def test_a_machine_that_does_not_come(three_apart, tmp_path):
+    limit = 20  # seconds: on a busy host the launchers do not begin to wait at one moment
+    two = three_apart[:2]
+    first, second = ends(
+        two, started(two, tmp_path, [0, 1], MASTER="10.77.0.1:8090", RDZV_TIMEOUT=str(limit)), limit
+    )
+    late = (
+        f"error: 2 of 3 machines have come to 10.77.0.1:8090 within {limit} seconds (RDZV_TIMEOUT); start "
+        "the machine with NODE_RANK 2, too, and let it reach that address."
+    )
+    assert first == late and (second == late or GONE in second), [first, second]
+
+
+@pytest.mark.slow
+def test_two_machines_with_one_number(three_apart, tmp_path):
+    said = ends(three_apart, started(three_apart, tmp_path, [0, 1, 1], MASTER="10.77.0.1:8090"), 30)
+    sentence = (
+        "error: the machines that have come to 10.77.0.1:8090 have the NODE_RANKs 0, 1, 1; give 3 machines "
+        "the numbers from 0 to 2, each once."
+    )
+    assert said[0] == sentence
+    assert all(each == sentence or GONE in each for each in said), said
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("master", "why"),
     [
-        ("NNODES=2 NODE_RANK=0 MASTER=10.0.0.1:8090", "error: HOST_IP is not set; each machine needs"),
-        (
-            "NNODES=2 NODE_RANK=0 MASTER=node1:8090 HOST_IP=10.0.0.1",
-            "error: MASTER is node1:8090, but HOST_IP of the first machine is 10.0.0.1; give "
-            "MASTER=10.0.0.1:PORT to all.",
-        ),
+        ("10.77.0.9:8090", "No route to host"),
+        ("10.77.0.1:8091", "Connection refused"),
+        ("10.77.0.1:8092", "what answers there is not Paddle's launcher"),
     ],
 )
-def test_what_would_wait_for_ever_is_refused(words, said, tmp_path):
+def test_a_wrong_master(three_apart, master, why, tmp_path):
+    program = "import socket, time; open_port = socket.create_server(('', 8092)); time.sleep(600)"
+    three_apart[0].start([sys.executable, "-c", program], tmp_path / "other", tmp_path)
+    alone = three_apart[1:2]
+    (said,) = ends(alone, started(alone, tmp_path, [1], MASTER=master, RDZV_TIMEOUT="4"), 4)
+    assert said.startswith(
+        f"error: no launcher has answered at MASTER {master} within 4 seconds (RDZV_TIMEOUT): "
+    )
+    assert why in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait(three_apart, number, tmp_path):
+    alone = three_apart[:1]
+    ((process, log),) = started(alone, tmp_path, [0], MASTER="10.77.0.1:8090")
+    end = time.monotonic() + IMPORT
+    while "Waiting peer start" not in log.read_text():
+        assert process.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(10) == -number, log.read_text()
+    assert not alone[0].processes()
+
+
+@pytest.mark.slow
+def test_the_exit_code_is_that_of_the_ranks(tmp_path):
     with virtual_machines.machines(1, loopback=True) as (machine,):
-        process, log = start(f"{words} examples/cluster/launch.sh", machine, tmp_path)
-        assert process.wait(30) == 2
-    assert log.read_text().startswith(said) and log.read_text().count("\n") == 1
+        variables = {"NNODES": "1", "NODE_RANK": "0", "MASTER": "127.0.0.1:8090", "HOST_IP": "127.0.0.1"}
+        process, log = waiting(machine, tmp_path, "--no_such_flag", NPROC_PER_NODE="1", **variables)
+        assert process.wait(IMPORT) == 2, log.read_text()
+    assert "no_such_flag" in (tmp_path / "log/0/workerlog.0").read_text()

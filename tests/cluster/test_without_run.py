@@ -9,17 +9,17 @@ from llm_npu.cluster.without_run import PORT
 from llm_npu.doctor.__main__ import main
 
 
-def compared(machines, folder, *environments):
-    """The exit codes and what the machines say."""
+def compared(machines, folder, *environments, options=()):
+    """The exit codes and what the machines say; as many of them are started as there are environments."""
     hosts = folder / "hosts"
     hosts.write_text("# all\n" + "".join(f"{machine.address}  # {machine.name}\n" for machine in machines))
-    argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", hosts]
+    argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", hosts, *options]
     logs = [folder / f"log{number}" for number in range(len(machines))]
     processes = [
         machine.start(argv, log, folder, **environment)
-        for machine, log, environment in zip(machines, logs, environments, strict=True)
+        for machine, log, environment in zip(machines, logs, environments, strict=False)
     ]
-    return [process.wait(180) for process in processes], [log.read_text() for log in logs]
+    return [process.wait(180) for process in processes], [log.read_text() for log in logs[: len(processes)]]
 
 
 @pytest.fixture
@@ -44,6 +44,18 @@ def test_another_cann_is_named(apart, tmp_path):
     assert rows[-2] == ["CANN", "8.0.RC2", "machine0 10.77.0.1 (rank 0)"], said
     assert " ".join(rows[-1]) == "8.1.RC1 machine1 10.77.0.2 (rank 1)" and len(rows) == 4, said
     assert said[1] == "these machines differ; the table is on 10.77.0.1\n"
+
+
+@pytest.mark.slow
+def test_a_machine_that_does_not_come(apart, tmp_path):
+    codes, said = compared(apart, tmp_path, {}, options=["--timeout", "4"])
+    assert codes == [2], said
+    assert said[0] == (
+        f"error: of the machines in {tmp_path / 'hosts'}, the first with NODE_RANK 0: 1 of 2 machines have "
+        f"come to 10.77.0.1:{PORT} within 4 seconds (RDZV_TIMEOUT); start the machine with NODE_RANK 1, too, "
+        "and let it reach that address.\n"
+    )
+    assert not apart[0].processes()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,219 @@
+"""Paddle's launcher on one of several machines, with a limit to its wait for the others.
+
+    NNODES=2 NODE_RANK=0 MASTER=10.0.0.1:8090 HOST_IP=10.0.0.1 python -m llm_npu.cluster.rendezvous \\
+        --nproc_per_node 8 scripts/run_llama_npu.py
+
+The arguments are those of ``paddle.distributed.launch``; its --nnodes, --rank, --master and --host are the
+variables. Paddle's launcher waits without end for a machine that does not come, for a master that is not
+there, and for a port that another program has. Here each of these is a sentence and exit code 2, after
+RDZV_TIMEOUT seconds where only time can tell. The process is Paddle's launcher itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
+
+from llm_npu.core.errors import UserError
+
+TIMEOUT = 600.0  # seconds, as torchrun's join_timeout
+PROBE = 5.0  # seconds that the master gets to answer when time is over
+GONE = 10.0  # seconds without an answer after which a master that had answered has ended
+VARIABLES = ("NNODES", "NODE_RANK", "MASTER", "HOST_IP")
+
+
+class Place(NamedTuple):
+    """This machine's place: its number of ``machines``, its ``host`` address, the master's, and the limit."""
+
+    machines: int
+    rank: int
+    master: tuple[str, int]
+    host: str
+    timeout: float  # seconds
+
+    @property
+    def options(self) -> list[str]:
+        """Of ``paddle.distributed.launch``."""
+        address, port = self.master
+        return [
+            *("--nnodes", str(self.machines), "--rank", str(self.rank)),
+            *("--master", f"{address}:{port}", "--host", self.host),
+        ]
+
+
+def place(given: Mapping[str, str]) -> Place:
+    """What the variables say; UserError where machines with these could never meet."""
+    for name in VARIABLES:
+        if not given.get(name):
+            raise UserError(f"{name} is not set; each machine needs NNODES, NODE_RANK, MASTER and HOST_IP.")
+    machines = _number("NNODES", given["NNODES"], 1, 1 << 16)
+    rank = _number("NODE_RANK", given["NODE_RANK"], 0, machines - 1)
+    host, (first, colon, port) = given["HOST_IP"], given["MASTER"].rpartition(":")
+    if not colon or not first:
+        raise UserError(f"MASTER is {given['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
+    master = first, _number("the port of MASTER", port, 1, 65535)
+    limit = _seconds(given.get("RDZV_TIMEOUT") or str(TIMEOUT))
+    if error := _bind_error(host, 0):
+        raise UserError(f"HOST_IP is {host}, which is no IPv4 address of this machine ({error}).")
+    # Paddle's launcher serves the others where HOST_IP is the address in MASTER.
+    if rank == 0 and first != host:
+        raise UserError(
+            f"MASTER is {given['MASTER']}, but HOST_IP of the first machine is {host}; give "
+            f"MASTER={host}:PORT to all."
+        )
+    if rank > 0 and first == host:
+        raise UserError(
+            f"MASTER is {given['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
+            "the address of the machine with NODE_RANK 0."
+        )
+    # It listens on all addresses, and takes any program that has the port for the master.
+    if rank == 0 and machines > 1 and (error := _bind_error("", master[1])):
+        raise UserError(
+            f"port {port} of {host}, where the machines meet, cannot be used ({error}); end the program "
+            "that has it, or give all machines a MASTER with another port."
+        )
+    return Place(machines, rank, master, host, limit)
+
+
+def _number(name: str, given: str, low: int, high: int) -> int:
+    if not (given.isascii() and given.isdecimal() and low <= int(given[:9]) <= high):
+        raise UserError(f"{name} is {given!r}; accepted: a whole number from {low} to {high}.")
+    return int(given)
+
+
+def _seconds(given: str) -> float:
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise UserError(f"RDZV_TIMEOUT is {given!r}; accepted: a number of seconds, such as {TIMEOUT:g}.")
+    return seconds
+
+
+def _bind_error(address: str, port: int) -> str:
+    """Why no program could listen there now; "" if one could."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+def launch(here: Place, arguments: list[str]) -> None:
+    """Be Paddle's launcher, which ends the process: with exit code 2 where the machines have not met."""
+    from paddle.distributed.launch import main
+    from paddle.distributed.launch.controllers import master
+
+    class Master(master.HTTPMaster):
+        """Its wait ends after ``here.timeout``. Until then there is no process that a signal must end."""
+
+        def lazy_init(self):
+            super().lazy_init()
+            tell, ask = self.client.put, self.client.get_prefix
+
+            def told(key, value):
+                done = tell(key, value)
+                if not done and self._came and time.monotonic() - self._heard > GONE:
+                    _refuse(_gone(here))
+                return done
+
+            def asked(prefix):
+                answer = ask(prefix)
+                if isinstance(answer, dict) and answer:
+                    self._came, self._heard = answer, time.monotonic()
+                return answer
+
+            self.client.put, self.client.get_prefix = told, asked
+
+        def sync_peers(self, *arguments, **options):
+            # The machines of the master's last answer, whose keys end with /NODE_RANK, and when it came.
+            self._came, self._heard = {}, 0.0
+            handlers = {n: signal.signal(n, signal.SIG_DFL) for n in (signal.SIGTERM, signal.SIGINT)}
+            # Paddle also waits where it looks at no status: in connections, and for the master's port.
+            limit = threading.Timer(here.timeout, lambda: _refuse(_late(here, _ranks(self._came))))
+            limit.daemon = True
+            limit.start()
+            try:
+                peers, own = super().sync_peers(*arguments, **options)
+            except IndexError:
+                peers, own = [None], 0
+            finally:
+                limit.cancel()
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+            if None in peers:
+                _refuse(_ambiguous(here, _ranks(self._came)))
+            return peers, own
+
+    master.HTTPMaster = Master
+    sys.argv[1:] = [*here.options, *arguments]
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # two lines a second during the wait
+    main.launch()
+
+
+def _ranks(came: Mapping[str, str]) -> list[int]:
+    return sorted(int(key.rpartition("/")[2]) for key in came)
+
+
+def _late(here: Place, came: list[int]) -> str:
+    address, port = here.master
+    if came:
+        missing = [str(rank) for rank in range(here.machines) if rank not in came]
+        return (
+            f"{len(came)} of {here.machines} machines have come to {address}:{port} within {here.timeout:g} "
+            f"seconds (RDZV_TIMEOUT); start the machine with NODE_RANK {', '.join(missing)}, too, and let it "
+            "reach that address."
+        )
+    try:
+        socket.create_connection(here.master, PROBE).close()
+        why = "what answers there is not Paddle's launcher"
+    except OSError as error:
+        why = error.strerror or str(error)
+    return (
+        f"no launcher has answered at MASTER {address}:{port} within {here.timeout:g} seconds "
+        f"(RDZV_TIMEOUT): {why}; start the machine with NODE_RANK 0, and give its address to all."
+    )
+
+
+def _gone(here: Place) -> str:
+    return (
+        f"the launcher of the first machine, {here.master[0]}:{here.master[1]}, has ended before all "
+        "machines had come; its output says why."
+    )
+
+
+def _ambiguous(here: Place, came: list[int]) -> str:
+    return (
+        f"the machines that have come to {here.master[0]}:{here.master[1]} have the NODE_RANKs "
+        f"{', '.join(map(str, came))}; give {here.machines} machines the numbers from 0 to "
+        f"{here.machines - 1}, each once."
+    )
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """The sentence and exit code 2, from any thread."""
+    os.write(2, f"error: {sentence}\n".encode())
+    os._exit(2)
+
+
+def main(arguments: list[str]) -> None:
+    try:
+        here = place(os.environ)
+    except UserError as error:
+        _refuse(str(error))
+    launch(here, arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

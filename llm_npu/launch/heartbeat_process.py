@@ -153,8 +153,10 @@ class Hub:
                 peer.state, peer.why = ("gone" if kind == "gone" else "left"), str(message.get("why") or "")
             elif kind == "end" and self.accused is None:
                 self.accused = str(message.get("sentence")), LOST
-        if peer is not None and peer.state == "present":
-            peer.state, peer.ticks = "vanished", 0
+        if peer is not None:
+            peer.writer, peer.asked = None, None
+            if peer.state == "present":
+                peer.state, peer.ticks = "vanished", 0
         writer.close()
 
     def _greeted(self, message: dict) -> _Peer | None:
@@ -269,13 +271,14 @@ class Member:
 
     async def _connected(self) -> asyncio.StreamReader | None:
         for _ in range(START):
+            tick = asyncio.create_task(asyncio.sleep(TICK))
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 link = asyncio.open_connection(*self.layout.hub, limit=LONGEST)
                 reader, self.writer = await asyncio.wait_for(link, TICK)
                 return reader
             if self.rank_ended.is_set():
                 return None
-            await asyncio.sleep(TICK / 2)
+            await tick
         return None
 
     async def _hear(self, reader: asyncio.StreamReader) -> tuple[str, int] | None:

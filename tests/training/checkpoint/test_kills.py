@@ -145,6 +145,21 @@ def test_kills_of_ranks_with_disks_of_their_own(tmp_path, undisturbed, request, 
     print(f"{kills} kills, {how}: newest checkpoints {resumed}")
 
 
+@pytest.mark.parametrize(("moment", "resumed"), [("commit", 1), ("confirm", 2)])
+def test_a_kill_between_the_marks_of_two_disks(tmp_path, undisturbed, moment, resumed):
+    """The first disk's mark decides: before it the parts of the second count for nothing."""
+    output = tmp_path / "output"
+    output.mkdir()
+    words = (STEPS, output, "waiting", "apart")
+    with ranks.started(PROGRAM, 2, tmp_path / "killed", *words, moment) as processes:
+        codes = [process.wait(timeout=SOON) for process in processes]
+    assert codes[moment == "confirm"] == -signal.SIGKILL, _logs(tmp_path / "killed")
+    assert (output / "1" / "checkpoint-2" / "prepared.json").exists()
+    (end, _) = ranks.run(PROGRAM, 2, tmp_path / "end", *words)
+    assert end["resumed"] == resumed
+    assert losses(output) == undisturbed
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_stopped_rank_ends_the_others(tmp_path, victim):
     output = tmp_path / "output"

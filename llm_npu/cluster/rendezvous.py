@@ -79,8 +79,8 @@ def place(given: Mapping[str, str]) -> Place:
             f"MASTER is {given['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
             "the address of the machine with NODE_RANK 0."
         )
-    # It listens on all addresses, and takes any program that has the port for the master.
-    if rank == 0 and machines > 1 and (error := _bind_error("", master[1])):
+    # It takes any program that has the port for the master.
+    if rank == 0 and machines > 1 and (error := _bind_error(*master)):
         raise UserError(
             f"port {port} of {host}, where the machines meet, cannot be used ({error}); end the program "
             "that has it, or give all machines a MASTER with another port."

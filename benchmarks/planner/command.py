@@ -1,11 +1,13 @@
-"""The planner's step times against published runs, each predicted from others.
+"""The planner's step times and memory against published runs.
 
     python -m benchmarks planner [--write]
 
-``--write`` writes the fitted efficiencies, which plans use, into llm_npu/plan/data/efficiencies.json.
-The documentation's build makes a page with a picture of the same results.
+``--write`` writes the fitted efficiencies and the widths of families, which plans use, into
+llm_npu/plan/data/efficiencies.json. The documentation's build makes a page with a picture of the same
+results.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -19,18 +21,19 @@ from .validation import Validation, validation
 
 def main(words):
     parser = options.bare("planner", __doc__)
-    parser.add_argument("--write", action="store_true", help="write the fitted efficiencies")
+    parser.add_argument("--write", action="store_true", help="write what plans use")
     asked = parser.parse_args(words)
     found = validation()
-    print(page.table(found))
-    print(page.summary(found))
     if asked.write:
         write(found, DATA)
+    print(page.table(found))
+    print(page.summary(found))
     return 0
 
 
 def write(found: Validation, data: Path) -> None:
     """Writes the data file into the folder ``data``."""
     values = {name: getattr(found.efficiencies, name) for name in PRIORS}
-    fitted = {"efficiencies": values, "error": found.efficiencies.error}
-    (data / "efficiencies.json").write_text(json.dumps(fitted, indent=2) + "\n", encoding="utf-8")
+    families = {name: dataclasses.asdict(family) for name, family in found.families.items()}
+    text = json.dumps({"efficiencies": values, "families": families}, indent=2)
+    (data / "efficiencies.json").write_text(text + "\n", encoding="utf-8")

@@ -1,54 +1,73 @@
-"""Published runs, as shapes and layouts that the cost model can predict."""
+"""Published runs, as shapes and layouts that the cost and memory models can predict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from llm_npu.core.cards import Card, read
+from llm_npu.core.cards import card, read
 from llm_npu.plan.cost import StepTime, step_time
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model.roofline import Efficiencies
-from llm_npu.plan.step_model.stage import Software
+from llm_npu.plan.step_model.software import STACKS, Software
 
 DATA = Path(__file__).parent
+SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
+FITTED, HELD_OUT = "fitted", "held out"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A published run: its configuration, and ``measured``, tokens/s of a card. ``goal``: one of the eight by
-    which the model is judged."""
+    """A published run: its configuration, and what was published of it.
+
+    ``measured``: tokens/s of a card, or 0. ``memory``: bytes of the peak of each rank of ``ranks``, or empty.
+    ``half``: FITTED or HELD_OUT. ``dtype``, ``reuses``: of its weights, as in `megatron.ranks`.
+    """
 
     name: str
+    stack: str
+    card: str
     shape: ModelShape
     layout: Layout
     software: Software
     measured: float
-    goal: bool
+    memory: tuple[int, ...]
+    ranks: tuple[int, ...]
+    half: str
     script: str
+    dtype: str = "bf16"
+    reuses: bool = False
 
     def twin(self, other: Point) -> bool:
         """Whether both have the same layers and degrees, so that one predicts the other."""
-        return self._layers() == other._layers()
+        return self.kind() == other.kind()
 
-    def _layers(self) -> tuple:
+    def kind(self) -> tuple:
+        """What twins share."""
         shape, layout = self.shape, self.layout
         sizes = (shape.hidden_size, shape.intermediate_size, shape.num_attention_heads)
         degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree)
         return (*sizes, shape.num_key_value_heads, *degrees, layout.max_seq_length)
 
-    def predict(self, efficiencies: Efficiencies, on: Card) -> StepTime:
-        return step_time(self.shape, self.layout, on, efficiencies, self.software)
+    def predict(self, efficiencies: Efficiencies) -> StepTime:
+        return step_time(self.shape, self.layout, card(self.card), efficiencies, self.software)
 
 
 def data() -> dict:
-    """The data file: ``points``, ``gains`` and their sources."""
+    """The data file: ``points``, ``gains`` and their ``sources``."""
     return read("published.json", DATA)
 
 
-def _point(found: dict, as_scripted: bool) -> Point:
+def half(found: dict) -> str:
+    """The half of a run, by the rule that the data file states."""
+    odd = hashlib.sha256(found["name"].encode()).digest()[0] % 2
+    return HELD_OUT if odd and not found.get("seen") else FITTED
+
+
+def _point(found: dict) -> Point:
     layers, stages = found["num_layers"], found["pipeline_parallel"]
     window = found.get("sliding_window")
     shape = ModelShape(
@@ -64,51 +83,67 @@ def _point(found: dict, as_scripted: bool) -> Point:
         tie_word_embeddings=not found["untied"],
         attention_bias=found["qkv_bias"],
         sliding_window=window,
+        head_dim=found.get("head_dim"),
     )
     tp = found["tensor_parallel"]
-    mc2 = found.get("mc2_in_script", found["mc2"]) if as_scripted else found["mc2"]
     chunks = (
         layers // stages // found["layers_per_virtual_stage"] if "layers_per_virtual_stage" in found else 1
     )
+    again = found.get("recompute")
     layout = Layout(
         cards=found["cards"],
         tensor_parallel_degree=tp,
         pipeline_parallel_degree=stages,
         virtual_pp_degree=chunks,
+        context_parallel_degree=found.get("context_parallel", 1),
         sharding="stage1" if found["distributed_optimizer"] else "",
         sequence_parallel=found["sequence_parallel"] and tp > 1,
+        recompute=bool(again),
         max_seq_length=found["seq_length"],
         per_device_train_batch_size=found["micro_batch_size"],
         global_batch_size=found["global_batch_size"],
-        overlap="mc2" if mc2 and tp > 1 else "serial",
+        overlap="mc2" if found["mc2"] and tp > 1 else "serial",
         fused=frozenset(found["fused"]),
         mask="band" if window else "causal",
     )
     own = found.get("stage_layers")
-    software = Software(
-        gathers_again=True,
-        scatters=True,
-        accumulate=10,
-        asynchronous=True,
+    base = STACKS[found["stack"]]
+    software = replace(
+        base,
         overlaps_gradients=found["overlap_grad_reduce"],
+        overlaps_weights=found.get("overlap_param_gather", base.overlaps_weights),
         stage_layers=tuple(own) if own else None,
+        granularity=again["granularity"] if again else "",
+        recomputed=tuple(again["layers"]) if again else None,
     )
     return Point(
-        found["model"],
-        shape,
-        layout,
-        software,
-        found["tokens_per_s_per_card"],
-        found["goal"],
-        found["script"],
+        name=found["name"],
+        stack=found["stack"],
+        card=found.get("card", SERVER),
+        shape=shape,
+        layout=layout,
+        software=software,
+        measured=found.get("tokens_per_s_per_card", 0.0),
+        memory=tuple(size << 20 for size in found.get("memory_mib", ())),
+        ranks=tuple(found.get("memory_ranks", ())),
+        half=half(found),
+        script=found["script"],
+        dtype=found.get("dtype", "bf16"),
+        reuses=found.get("reuses_masters", False),
     )
 
 
 @cache
-def points(as_scripted: bool = False) -> tuple[Point, ...]:
-    """The published runs that the model can describe.
+def points() -> tuple[Point, ...]:
+    """The published runs that the models can describe."""
+    return tuple(_point(found) for found in data()["points"] if "left_out" not in found)
 
-    ``as_scripted``: with MC2 wherever a script names it, even if the data file says why it had no effect.
-    """
-    runs = data()["points"]
-    return tuple(_point(found, as_scripted) for found in runs if "left_out" not in found)
+
+def timed(half_of: str) -> tuple[Point, ...]:
+    """The runs of a half with a published throughput."""
+    return tuple(point for point in points() if point.measured and point.half == half_of)
+
+
+def remembered(half_of: str) -> tuple[Point, ...]:
+    """The runs of a half with a published memory of every rank."""
+    return tuple(point for point in points() if point.memory and point.half == half_of)

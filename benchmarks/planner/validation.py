@@ -1,92 +1,102 @@
-"""Every published run predicted from unrelated runs, and the efficiencies that plans use."""
+"""Published runs predicted from others, and the efficiencies and families that plans use."""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
-from llm_npu.core.cards import Card, card
 from llm_npu.plan.cost import StepTime
+from llm_npu.plan.interval import FAMILIES, families
 from llm_npu.plan.step_model.roofline import Efficiencies
 
 from .fitting import fit
-from .published import Point, points
+from .published import FITTED, HELD_OUT, Point, timed
 
-SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
-SHARE = 0.9  # share of the published runs predicted within the error that answers state
+SHARE = 0.9  # of the runs of a family, within its width
+FOLDS = 5  # parts of the fitted half, each predicted from the others
 
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """A published run and its prediction by efficiencies fitted on ``fitted_on`` other runs."""
+    """A published run and its prediction by efficiencies fitted on other runs."""
 
     point: Point
     predicted: StepTime
-    fitted_on: int
 
     @property
     def error(self) -> float:
-        """Relative error of tokens/s."""
-        return self.predicted.tokens_per_second_per_card / self.point.measured - 1
-
-    @property
-    def time_error(self) -> float:
         """Relative error of the seconds of a step."""
-        return 1 / (1 + self.error) - 1
+        return self.point.measured / self.predicted.tokens_per_second_per_card - 1
 
 
-def fitted_on(pool: Sequence[Point], on: Card) -> Efficiencies:
+@dataclass(frozen=True)
+class Family:
+    """Nine of ten of ``runs`` published runs were predicted within ``width``."""
+
+    width: float
+    runs: int
+
+
+def fitted_on(pool: Sequence[Point], start: Efficiencies | None = None) -> Efficiencies:
     """The efficiencies that explain the runs of ``pool`` best."""
 
     def predict(efficiencies: Efficiencies) -> list[float]:
-        return [point.predict(efficiencies, on).tokens_per_second_per_card for point in pool]
+        return [point.predict(efficiencies).tokens_per_second_per_card for point in pool]
 
-    return fit(predict, [point.measured for point in pool])
+    return fit(predict, [point.measured for point in pool], start)
 
 
-def left_out(judged: Sequence[Point], pool: Sequence[Point], on: Card) -> tuple[PredictedRun, ...]:
-    """Every run of ``judged`` predicted from those of ``pool`` that are neither it nor its twins."""
-    found = []
-    for point in judged:
-        others = [other for other in pool if not point.twin(other)]
-        predicted = point.predict(fitted_on(others, on), on)
-        found.append(PredictedRun(point, predicted, len(others)))
-    return tuple(found)
+def fold(point: Point) -> int:
+    """The part of the fitted half that a run belongs to; twins are in the same one."""
+    return hashlib.sha256(repr(point.kind()).encode()).digest()[0] % FOLDS
+
+
+def crossed(pool: Sequence[Point], start: Efficiencies) -> tuple[PredictedRun, ...]:
+    """Every run of ``pool``, predicted from those of the other folds."""
+    fits = {
+        part: fitted_on([point for point in pool if fold(point) != part], start)
+        for part in sorted(set(map(fold, pool)))
+    }
+    return tuple(PredictedRun(point, point.predict(fits[fold(point)])) for point in pool)
+
+
+def width(errors: Sequence[float]) -> float:
+    """The size that ``SHARE`` of future errors stay within, if they are like ``errors``.
+
+    Of n, the one at place ceil(0.9 (n + 1)) in ascending order, or the largest of fewer than nine.
+    """
+    sizes = sorted(map(abs, errors))
+    return sizes[min(math.ceil(SHARE * (len(sizes) + 1)), len(sizes)) - 1]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """``everywhere``: every run, from all others. ``goal``: the eight among them. ``alone``: the eight, from
-    the other seven only. ``scripted``: as ``everywhere``, with MC2 wherever a script names it;
-    ``scripted_goal``: the eight among them.
-    ``efficiencies``: fitted on all runs; their ``error`` is what answers state."""
+    """``crossed``: the fitted half, each run predicted from others. ``held_out``: the other half, predicted
+    from the whole fitted half. ``efficiencies``, ``families``: what plans use."""
 
-    everywhere: tuple[PredictedRun, ...]
-    alone: tuple[PredictedRun, ...]
-    scripted: tuple[PredictedRun, ...]
+    crossed: tuple[PredictedRun, ...]
+    held_out: tuple[PredictedRun, ...]
     efficiencies: Efficiencies
+    families: dict[str, Family]
 
-    @property
-    def goal(self) -> tuple[PredictedRun, ...]:
-        return tuple(one for one in self.everywhere if one.point.goal)
+    def width(self, point: Point) -> float:
+        """The width that an answer for ``point`` would state."""
+        return max(self.families[name].width for name in families(point.layout))
 
-    @property
-    def scripted_goal(self) -> tuple[PredictedRun, ...]:
-        return tuple(one for one in self.scripted if one.point.goal)
+    def within(self, run: PredictedRun) -> bool:
+        return abs(run.error) <= self.width(run.point)
 
 
 @cache
 def validation() -> Validation:
     """Fits and predictions of all published runs that the model can describe."""
-    on, every = card(SERVER), points()
-    named = points(as_scripted=True)
-    judged = tuple(point for point in every if point.goal)
-    scripted = left_out(named, named, on)
-    everywhere = left_out(every, every, on)
-    error = float(np.quantile([abs(one.time_error) for one in everywhere], SHARE, method="higher"))
-    best = fitted_on(every, on)
-    stated = Efficiencies(best.cube, best.attention, best.hidden, error=round(error, 3))
-    return Validation(everywhere, left_out(judged, judged, on), scripted, stated)
+    pool = timed(FITTED)
+    best = fitted_on(pool)
+    runs = crossed(pool, best)
+    errors = {name: [run.error for run in runs if name in families(run.point.layout)] for name in FAMILIES}
+    judged = tuple(PredictedRun(point, point.predict(best)) for point in timed(HELD_OUT))
+    widths = {name: Family(round(width(sizes), 3), len(sizes)) for name, sizes in errors.items()}
+    return Validation(runs, judged, best, widths)

@@ -17,6 +17,7 @@ from . import answer as answers
 from . import cost, table
 from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
 from .shape import ModelShape
+from .stack import NAMES, Stack
 
 SEARCHED = (
     "tensor_parallel_degree",
@@ -67,13 +68,15 @@ def parser() -> Parser:
     add("--tensor_parallel_degree", type=int, metavar="T")
     add("--pipeline_parallel_degree", type=int, metavar="P")
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
+    add("--context_parallel_degree", type=int, metavar="C", help="predicted only; this trainer has none")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
-    ways = f"{', '.join(OVERLAPS)} (default: serial)"
+    ways = f"{', '.join(OVERLAPS)} (default: serial; a search tries all)"
     add("--overlap", type=_way, metavar="WAY", help=other_library.help_of_flag("overlap", ways))
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
+    add("--stack", default="paddle", metavar="NAME", help=f"{', '.join(NAMES)} (default: %(default)s)")
     add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
     add("--json", action="store_true", help="print JSON")
     add("--html", type=Path, metavar="FILE", help="also write an HTML page")
@@ -99,11 +102,16 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in given:
             raise UserError("--search needs --global_batch_size: how many samples a step has")
-        given["tensor_parallel_degree"] = options.cards  # one replica, compatible with any number of samples
+        # One replica is compatible with any number of samples.
+        given["tensor_parallel_degree"] = options.cards // (options.context_parallel_degree or 1) or 1
+    if options.stack not in NAMES:
+        raise UserError(f"--stack is {options.stack}, but must be one of {', '.join(NAMES)}")
     shape = ModelShape.of(options.model_name_or_path)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     card = cards.card(options.card)
-    return options, answers.planned(shape, Layout(**given), card, options.search)
+    stack = Stack(options.stack)
+    overlaps = OVERLAPS if options.search and not options.overlap and stack.overlaps else ()
+    return options, answers.planned(shape, Layout(**given), card, options.search, stack, overlaps)
 
 
 def _check_writable(file: Path) -> None:
@@ -134,7 +142,8 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "time_s": dict(answer.shares),
             "hidden_communication_s": answer.time.hidden,
             "aicpu_share": answer.aicpu_share,
-            "relative_error": answer.time.error,
+            "relative_error": answer.interval.width,
+            "step_time_range_s": list(answer.interval.around(answer.time.step_time_s)),
             "memory": [
                 {"stage": stage.stage, "moments": [dataclasses.asdict(moment) for moment in stage.moments]}
                 for stage in answer.memory.stages
@@ -145,6 +154,8 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
         "plan": {
             "model": answer.shape.name,
             "card": answer.card.name,
+            "stack": answer.stack.name,
+            "unlike_published_runs": list(answer.interval.unlike),
             "fits": answer.fits,
             "limit_bytes": answer.limit,
             "layout": layout,

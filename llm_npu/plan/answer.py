@@ -12,10 +12,12 @@ from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 
 from . import cost
+from .interval import Interval, interval
 from .layout import MASKS, OVERLAPS, Layout
-from .memory_model.memory import Memory, peak
+from .memory_model.memory import Memory
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
+from .stack import PADDLE, Stack
 
 # Of a card's 65536 MB, 62432 MB are available to programs (`data/cards.json`, the 910B2's memory_source).
 SYSTEM = (65536 - 62432) << 20
@@ -55,7 +57,7 @@ class Scale:
 class Answer:
     """``limit``: the bytes of a card that are available to a program. ``change``: the layout that fits with
     the fewest changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` then
-    applies to it."""
+    applies to it. ``interval``: what the time stands for."""
 
     shape: ModelShape
     layout: Layout
@@ -65,6 +67,8 @@ class Answer:
     limit: int
     gains: tuple[Gain, ...]
     scaling: tuple[Scale, ...]
+    stack: Stack
+    interval: Interval
     change: Found | None = None
     search: Search | None = None
 
@@ -96,17 +100,27 @@ class Answer:
         return changed(self.layout, self.change.layout) if self.change else {}
 
 
-def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = False) -> Answer:
+def planned(
+    shape: ModelShape,
+    layout: Layout,
+    card: Card,
+    searched: bool = False,
+    stack: Stack = PADDLE,
+    overlaps: tuple[str, ...] = (),
+) -> Answer:
     """The answer for ``layout``, or, if ``searched``, for the fastest layout that fits.
 
-    ValueError if the trainer cannot train ``shape`` with it, or if no layout of a search fits.
+    ``overlaps``: the ways that a search tries; by default that of ``layout``.
+
+    ValueError if ``stack`` cannot train ``shape`` with it, or if no layout of a search fits.
     """
     limit = usable(card, layout)
     found = None
     if searched:
         found = search(
             shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
-            lambda one: cost.step_time(shape, one, card).step_time_s,
+            lambda one: stack.seconds(shape, one, card),
+            stack=stack, overlaps=overlaps or (layout.overlap,),
         )  # fmt: skip
         if not found.best:
             raise UserError(
@@ -115,21 +129,23 @@ def planned(shape: ModelShape, layout: Layout, card: Card, searched: bool = Fals
                 "per card; give more --cards, or a smaller --max_seq_length"
             )
         layout = found.best[0].layout
-    layout.check(shape)
-    memory = peak(shape, layout)
+    stack.check(shape, layout)
+    memory = stack.memory(shape, layout)
     limit = usable(card, layout)
     change = None
     if memory.peak_memory_bytes > limit:
-        change = cheapest_change(shape, layout, card)
+        change = cheapest_change(shape, layout, card, stack)
     return Answer(
         shape=shape,
         layout=layout,
         card=card,
-        time=cost.step_time(shape, layout, card),
+        time=stack.time(shape, layout, card),
         memory=memory,
         limit=limit,
-        gains=gains(shape, layout, card),
-        scaling=scaling(shape, change.layout if change else layout, card),
+        gains=gains(shape, layout, card, stack),
+        scaling=scaling(shape, change.layout if change else layout, card, stack),
+        stack=stack,
+        interval=interval(shape, layout, card, stack.name),
         change=change,
         search=found,
     )
@@ -151,26 +167,26 @@ def changed(before: Layout, after: Layout) -> dict[str, object]:
     return found
 
 
-def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | None:
+def cheapest_change(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> Found | None:
     """The layout on the same cards that fits with the fewest changes, the fastest of these, or None."""
 
     def changes(one: Found) -> int:
         return len(changed(layout, one.layout).keys() - {"recompute_granularity"})
 
     cards = card.within_server.cards or layout.cards
-    found, _, _ = fitting(shape, layout, lambda one: usable(card, one), cards)
+    found, _, _ = fitting(shape, layout, lambda one: usable(card, one), cards, stack)
     if not found:
         return None
     fewest = min(map(changes, found))
     timed = [
-        dataclasses.replace(one, seconds=cost.step_time(shape, one.layout, card).step_time_s)
+        dataclasses.replace(one, seconds=stack.seconds(shape, one.layout, card))
         for one in found
         if changes(one) == fewest
     ]
     return min(timed, key=lambda one: one.seconds)
 
 
-def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
+def gains(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[Gain, ...]:
     """One alternative per fused operator (toggled), and per other mask and overlap."""
     others = []
     for name in sorted(layout.fused | set(OPERATORS)):
@@ -179,23 +195,23 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
         used = name in layout.fused
         others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
     for mask in MASKS:
-        if mask != layout.mask and _has_mask(shape, layout, mask):
+        if mask != layout.mask and _has_mask(shape, layout, mask, stack):
             others.append((f"mask {mask}", False, {"mask": mask}))
     if layout.tensor_parallel_degree > 1 and not other_library.has_flag("overlap"):
         others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
     found = []
     for what, used, fields in others:
         other = dataclasses.replace(layout, **fields)
-        seconds = cost.step_time(shape, other, card).step_time_s
-        found.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
+        seconds = stack.seconds(shape, other, card)
+        found.append(Gain(what, used, seconds, stack.memory(shape, other).peak_memory_bytes))
     return tuple(found)
 
 
-def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
+def _has_mask(shape: ModelShape, layout: Layout, mask: str, stack: Stack) -> bool:
     """Whether the run can use ``mask``: a pipeline does not pass documents on, and few models have a
     window."""
     try:
-        dataclasses.replace(layout, mask=mask).check(shape)
+        stack.check(shape, dataclasses.replace(layout, mask=mask))
     except ValueError:
         return False
     return True
@@ -204,18 +220,20 @@ def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
 OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
 
 
-def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
+def scaling(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[Scale, ...]:
     """The same replica on 8 to 8192 cards, with a growing and with a fixed batch."""
     return tuple(
-        Scale(cards, grows, *_on(shape, layout, card, cards, grows))
+        Scale(cards, grows, *_on(shape, layout, card, cards, grows, stack))
         for grows in (True, False)
         for cards in CARDS_OF_CHART
     )
 
 
-def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) -> tuple[float, str]:
+def _on(
+    shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool, stack: Stack
+) -> tuple[float, str]:
     """Speed and limit of a `Scale`."""
-    replica = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
+    replica = layout.replica
     if cards % replica:
         return 0.0, f"a replica needs {replica} cards"
     replicas, samples = cards // replica, layout.global_batch_size
@@ -229,10 +247,10 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
     except ValueError:  # of the remaining layouts, only interleaved ones
         return 0.0, "too few micro batches for --virtual_pp_degree"
-    memory = peak(shape, other).peak_memory_bytes
+    memory = stack.memory(shape, other).peak_memory_bytes
     if memory > usable(card, other):
         return 0.0, f"{memory / GIB:.1f} GiB per card do not fit"
-    time = cost.step_time(shape, other, card)
+    time = stack.time(shape, other, card)
     return time.tokens_per_second_per_card, loss(time)
 
 

@@ -14,7 +14,7 @@ from .shape import ModelShape
 from .step_model import program, schedule, traffic
 from .step_model.operations import Operation
 from .step_model.roofline import Efficiencies, compute_seconds
-from .step_model.stage import TRAINER, Software
+from .step_model.software import TRAINER, Software
 
 DATA = Path(__file__).parent / "data"
 
@@ -28,8 +28,7 @@ class StepTime:
     ``step_time_s`` is the sum of ``compute``, by kind of operation, with recompute separate under
     "recompute"; exposed ``communication`` by group; ``bubble``, waiting for other stages; ``host``, waiting
     for the host to launch; and ``optimizer``: clipping and the update, without their communication.
-    ``hidden``: communication that overlaps with products. ``error``: expected relative error of
-    ``step_time_s``, as ``python -m benchmarks planner`` finds it on published runs.
+    ``hidden``: communication that overlaps with products.
     """
 
     step_time_s: float
@@ -41,23 +40,25 @@ class StepTime:
     bubble: float
     host: float
     optimizer: float
-    error: float
 
 
 def fitted() -> Efficiencies:
     """Efficiencies fitted on published runs, by ``python -m benchmarks planner --write``."""
     found = read("efficiencies.json", DATA)
-    return Efficiencies(**found["efficiencies"], error=found["error"])
+    return Efficiencies(**found["efficiencies"])
 
 
 def strides(layout: Layout) -> Mapping[str, int]:
-    """The stride of a group's ranks: tensor parallelism is innermost, then sharding, stages, replicas."""
+    """The stride of a group's ranks: tensor parallelism is innermost, then context parallelism, sharding,
+    stages, replicas."""
     tp, stages = layout.tensor_parallel_degree, layout.pipeline_parallel_degree
+    context = layout.context_parallel_degree
     return {
         "tp": 1,
+        "cp": tp,
         "sharding": tp,
-        "pp": tp * layout.sharding_degree,
-        "dp": tp * stages,
+        "pp": tp * (layout.sharding_degree if layout.sharding else context),
+        "dp": tp * context * stages if context == 1 else tp,
     }
 
 
@@ -71,10 +72,10 @@ class Tally:
     kernels: int = 0
     beside_backward: float = 0.0
 
-    def hide(self, spent: float) -> None:
-        """``spent`` seconds of tensor-parallel communication overlap with products."""
+    def hide(self, spent: float, group: str = "tp") -> None:
+        """``spent`` seconds of the communication of ``group`` overlap with products or attention."""
         if spent:
-            self.exposed["tp"] -= spent
+            self.exposed[group] -= spent
             self.hidden += spent
 
     @property
@@ -93,19 +94,22 @@ def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficienc
     share = efficiencies.hidden
     if layout.overlap == "pipelined":
         share = min(share, 1 - 1 / PIECES)
-    product, waiting = 0.0, []  # seconds of the last product; all-gathers before the next
+    product, attention, waiting = 0.0, 0.0, []  # seconds of the last product; all-gathers before the next
     for operation in operations:
         found.kernels += operation.times
         if operation.kind != "collective":
             spent = compute_seconds(operation, card, efficiencies)
             kind = "recompute" if operation.phase == "recompute" else operation.kind
             found.compute[kind] = found.compute.get(kind, 0.0) + spent
+            if operation.kind == "attention":
+                attention = spent
             if operation.kind == "matmul":
                 product = spent
                 found.hide(share * sum(min(gather, product) for gather in waiting))
                 waiting = []
             continue
-        spent = operation.times * traffic.seconds(operation, card, apart[operation.group])
+        spent = traffic.seconds(operation, card, apart[operation.group]) / efficiencies.links
+        spent *= operation.times
         if operation.overlaps == "backward":
             found.beside_backward += spent
             continue
@@ -114,6 +118,8 @@ def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficienc
             waiting.append(spent)
         elif operation.overlaps == "matmul":
             found.hide(share * min(spent, product))
+        elif operation.overlaps == "attention":
+            found.hide(share * min(spent, attention), operation.group)
     return found
 
 
@@ -127,12 +133,15 @@ def step_time(
     """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; uses the fitted efficiencies
     by default."""
     efficiencies = efficiencies or fitted()
+    if software.earlier:
+        efficiencies = efficiencies.of_earlier()
     same_as = program.distinct_stages(shape, layout, software)
     tallies = {
         stage: tally(program.micro_batch(shape, layout, stage, software), layout, card, efficiencies)
         for stage in sorted(set(same_as))
     }
-    waits = {stage: max(0.0, one.kernels * efficiencies.host - one.device) for stage, one in tallies.items()}
+    host = 0.0 if software.graph else efficiencies.host
+    waits = {stage: max(0.0, one.kernels * host - one.device) for stage, one in tallies.items()}
     seconds = [tallies[stage].device + waits[stage] for stage in same_as]
     times = layout.micro_batches
     pipelined, bubble = schedule.pipeline(seconds, times, layout.virtual_pp_degree)
@@ -164,5 +173,4 @@ def step_time(
         bubble=bubble,
         host=times * waits[slowest],
         optimizer=sum(end.compute.values()),
-        error=efficiencies.error,
     )

@@ -39,6 +39,7 @@ COUNTS = (
     "tensor_parallel_degree",
     "pipeline_parallel_degree",
     "virtual_pp_degree",
+    "context_parallel_degree",
     "max_seq_length",
     "per_device_train_batch_size",
     "global_batch_size",
@@ -47,7 +48,7 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Layout:
-    """A run on ``cards`` = tensor x pipeline x data-parallel cards.
+    """A run on ``cards`` = tensor x pipeline x context x data-parallel cards.
 
     ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples
     per micro batch; ``global_batch_size``: samples per optimizer step on all cards, 0 for one micro batch per
@@ -62,6 +63,7 @@ class Layout:
     tensor_parallel_degree: int = 1
     pipeline_parallel_degree: int = 1
     virtual_pp_degree: int = 1
+    context_parallel_degree: int = 1
     sharding: str = ""
     sequence_parallel: bool = False
     recompute: bool = False
@@ -74,7 +76,7 @@ class Layout:
     mask: str = "causal"
 
     def __post_init__(self):
-        degree = self.tensor_parallel_degree * self.pipeline_parallel_degree
+        degree = self.replica
         if not self.global_batch_size and degree > 0:
             rows = max(self.cards // degree, 1) * self.per_device_train_batch_size
             object.__setattr__(self, "global_batch_size", rows)
@@ -89,10 +91,17 @@ class Layout:
         if unknown := sorted(set(self.fused) - FUSED):
             raise UserError(f"{unknown[0]!r} is not a fused operator; accepted: {', '.join(sorted(FUSED))}")
         if self.cards % degree:
+            context = self.context_parallel_degree
+            third = f" times --context_parallel_degree {context}" if context > 1 else ""
             raise UserError(
                 f"--tensor_parallel_degree {self.tensor_parallel_degree} times --pipeline_parallel_degree "
-                f"{self.pipeline_parallel_degree} is {degree}, which does not divide --cards {self.cards}; "
-                "choose degrees whose product does"
+                f"{self.pipeline_parallel_degree}{third} is {degree}, which does not divide --cards "
+                f"{self.cards}; choose degrees whose product does"
+            )
+        if self.max_seq_length % self.context_parallel_degree:
+            raise UserError(
+                f"--context_parallel_degree {self.context_parallel_degree} does not divide --max_seq_length "
+                f"{self.max_seq_length}; choose one that does"
             )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
@@ -136,13 +145,23 @@ class Layout:
             )
 
     @property
+    def replica(self) -> int:
+        """The cards of one replica of the model."""
+        return self.tensor_parallel_degree * self.pipeline_parallel_degree * self.context_parallel_degree
+
+    @property
     def data_parallel_degree(self) -> int:
-        return self.cards // (self.tensor_parallel_degree * self.pipeline_parallel_degree)
+        return self.cards // self.replica
 
     @property
     def micro_batches(self) -> int:
         """Micro batches of one replica per optimizer step: ``--gradient_accumulation_steps``."""
         return self.global_batch_size // (self.data_parallel_degree * self.per_device_train_batch_size)
+
+    @property
+    def tokens_per_rank(self) -> int:
+        """Tokens of a micro batch on one card, before sequence parallelism."""
+        return self.per_device_train_batch_size * self.max_seq_length // self.context_parallel_degree
 
     @property
     def tokens_per_step(self) -> int:
@@ -151,7 +170,7 @@ class Layout:
     @property
     def sharding_degree(self) -> int:
         """The number of cards that share sharded states."""
-        return self.data_parallel_degree if self.sharding else 1
+        return self.data_parallel_degree * self.context_parallel_degree if self.sharding else 1
 
     def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
         """The number of decoder layers of every pipeline stage.
@@ -191,6 +210,21 @@ class Layout:
         # gain.
         asked = replace(shape, sliding_window=None) if self.mask == "band" else shape
         check_model(SimpleNamespace(training=training, data=data, model=model), asked)
+        self.check_division(shape)
+
+    def check_division(self, shape: ModelShape) -> None:
+        """ValueError with one sentence if the degrees do not divide ``shape``, in whatever program."""
+        tensor = self.tensor_parallel_degree
+        if shape.num_attention_heads % tensor:
+            raise UserError(
+                f"--tensor_parallel_degree is {tensor}, which does not divide the "
+                f"{shape.num_attention_heads} heads of {shape.name}; choose a degree that does"
+            )
+        if self.max_seq_length > shape.max_position_embeddings:
+            raise UserError(
+                f"--max_seq_length is {self.max_seq_length}, but {shape.name} has "
+                f"{shape.max_position_embeddings} positions; give {shape.max_position_embeddings} or less"
+            )
         if self.mask == "band" and not shape.has_band(self.max_seq_length):
             raise UserError(
                 f"--mask band is a sliding window, but {shape.name} has none shorter than --max_seq_length "

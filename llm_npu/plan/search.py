@@ -11,8 +11,9 @@ from itertools import product
 from llm_npu.core.errors import UserError
 
 from .layout import GRANULARITIES, SHARDING, Layout
-from .memory_model.memory import Memory, peak
+from .memory_model.memory import Memory
 from .shape import ModelShape
+from .stack import PADDLE, Stack
 
 # Recompute: off, or its granularity.
 RECOMPUTE = (
@@ -44,8 +45,10 @@ class Search:
     smallest: int
 
 
-def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[Layout]:
-    """All layouts of the run ``like`` that the trainer supports: same cards, samples, operators and overlap.
+def layouts(
+    shape: ModelShape, like: Layout, cards_per_server: int, stack: Stack = PADDLE
+) -> Iterator[Layout]:
+    """All layouts of the run ``like`` that ``stack`` supports: same cards, samples, operators and overlap.
 
     A tensor-parallel group stays within a server: its collectives are in every layer.
     """
@@ -53,7 +56,9 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
         if tensor > cards_per_server:
             continue
         for stages in _divisors(like.cards // tensor):
-            replicas = like.cards // (tensor * stages)
+            replicas, left = divmod(like.cards, tensor * stages * like.context_parallel_degree)
+            if left:
+                continue
             for rows in _divisors(like.global_batch_size // replicas):
                 for chunks in (1, 2, 4) if stages > 1 else (1,):
                     fields = {
@@ -65,28 +70,32 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
                         "sequence_parallel": False,
                         "recompute": False,
                     }
-                    yield from _variants(shape, like, fields, replicas)
+                    yield from _variants(shape, like, fields, replicas, stack)
 
 
-def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
+def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int, stack: Stack) -> Iterator[Layout]:
     """With and without sharding, sequence parallelism and recompute; none for impossible degrees."""
     try:
         plain = dataclasses.replace(like, **fields)
-        plain.check(shape)
+        stack.check(shape, plain)
     except ValueError:
         return
     sequences = (False, True) if plain.tensor_parallel_degree > 1 else (False,)
     for kind, sequence, recompute in product(SHARDING if replicas > 1 else ("",), sequences, RECOMPUTE):
         try:
             found = dataclasses.replace(plain, sharding=kind, sequence_parallel=sequence, **recompute)
-            found.check(shape)
+            stack.check(shape, found)
         except ValueError:
             continue
         yield found
 
 
 def fitting(
-    shape: ModelShape, like: Layout, limit: Callable[[Layout], int], cards_per_server: int
+    shape: ModelShape,
+    like: Layout,
+    limit: Callable[[Layout], int],
+    cards_per_server: int,
+    stack: Stack = PADDLE,
 ) -> tuple[list[Found], int, int]:
     """The layouts whose peak is within ``limit``, not timed yet (0 seconds).
 
@@ -95,12 +104,12 @@ def fitting(
     """
     found, considered, smallest = [], 0, 0
     too_large: set[Layout] = set()  # with micro batches of one sample: larger ones need no less memory
-    for layout in layouts(shape, like, cards_per_server):
+    for layout in layouts(shape, like, cards_per_server, stack):
         considered += 1
         kind = dataclasses.replace(layout, per_device_train_batch_size=1)
         if kind in too_large:
             continue
-        memory = peak(shape, layout)
+        memory = stack.memory(shape, layout)
         smallest = min(smallest or memory.peak_memory_bytes, memory.peak_memory_bytes)
         if memory.peak_memory_bytes <= limit(layout):
             found.append(Found(layout, 0.0, memory))
@@ -121,16 +130,25 @@ def search(
     limit: Callable[[Layout], int],
     cards_per_server: int,
     seconds: Callable[[Layout], float],
+    *,
+    stack: Stack = PADDLE,
+    overlaps: tuple[str, ...] = ("serial",),
     keep: int = 5,
 ) -> Search:
     """The ``keep`` fastest layouts that fit; less memory breaks ties.
 
-    ``limit``: the bytes of a card available to tensors. ``seconds``: of a step. ValueError as `fitting`.
+    ``limit``: the bytes of a card available to tensors. ``seconds``: of a step. ``overlaps``: the ways to try
+    with tensor parallelism, of which none needs more memory. ValueError as `fitting`.
     """
-    found, considered, smallest = fitting(shape, like, limit, cards_per_server)
-    timed = [dataclasses.replace(one, seconds=seconds(one.layout)) for one in found]
+    found, considered, smallest = fitting(shape, like, limit, cards_per_server, stack)
+    ways = [
+        dataclasses.replace(one, layout=dataclasses.replace(one.layout, overlap=way))
+        for one in found
+        for way in (overlaps if one.layout.tensor_parallel_degree > 1 else overlaps[:1])
+    ]
+    timed = [dataclasses.replace(one, seconds=seconds(one.layout)) for one in ways]
     timed.sort(key=lambda one: (one.seconds, one.memory.peak_memory_bytes))
-    return Search(tuple(timed[:keep]), considered, len(timed), smallest)
+    return Search(tuple(timed[:keep]), considered, len(found), smallest)
 
 
 def _divisors(number: int) -> list[int]:

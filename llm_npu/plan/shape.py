@@ -17,7 +17,8 @@ class ModelShape:
 
     ``num_experts``: 0 for a dense model. ``intermediate_size``: of the feed-forward layers of a dense model,
     else of one expert. ``shared_expert_intermediate_size``: of the shared expert (Qwen2-MoE), or 0.
-    ``attention_bias``: the query, key and value projections have biases (Qwen2).
+    ``attention_bias``: the query, key and value projections have biases (Qwen2). ``head_dim``: None for
+    ``hidden_size / num_attention_heads``.
     """
 
     name: str
@@ -36,10 +37,16 @@ class ModelShape:
     num_experts: int = 0
     experts_per_token: int = 0
     shared_expert_intermediate_size: int = 0
+    head_dim: int | None = None
+
+    def __post_init__(self):
+        if not self.head_dim:
+            object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
 
     @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+    def query_size(self) -> int:
+        """The columns of the query projection."""
+        return self.num_attention_heads * self.head_dim
 
     @property
     def num_experts_per_tok(self) -> int:
@@ -58,7 +65,7 @@ class ModelShape:
     @property
     def layer_parameters(self) -> int:
         """The elements of the weights of one decoder layer."""
-        hidden, query_and_key = self.hidden_size, self.hidden_size + self.key_value_size
+        hidden, query_and_key = self.hidden_size, self.query_size + self.key_value_size
         attention = 2 * hidden * query_and_key
         if self.attention_bias:
             attention += query_and_key + self.key_value_size

@@ -12,8 +12,9 @@ from .shape import ModelShape
 
 CARDS_OF_SERVER = 8  # --nproc starts the processes of one machine
 SOURCE = (
-    "Times are from a cost model fitted to published runs of MindSpeed-LLM on Atlas 900 A2 (910B, 64 GB), "
-    "memory from a model of this trainer; nothing was measured on a card. Details: docs/planning.md."
+    "Times are from a cost model fitted to published runs of MindSpeed-LLM and MindFormers on Atlas 900 A2 "
+    "and 800T A2 (910B, 64 GB), memory from a model of the program; nothing was measured on a card. "
+    "--card 910b stands for the 910B2. Details: docs/planning.md."
 )
 
 
@@ -26,30 +27,72 @@ def write(answer: Answer) -> str:
 def sentences(answer: Answer) -> list[str]:
     """The answer as a few sentences."""
     time, peak = answer.time, answer.memory.fullest
+    low, high = answer.interval.around(time.step_time_s)
     speed = (
         f"{answer.shape.name} on {answer.layout.cards} x {answer.card.name}: "
-        f"{time.tokens_per_second_per_card:.0f} tokens/s per card, {time.step_time_s:.2f} s per step, MFU "
-        f"{100 * time.mfu:.1f}%; expected error {100 * time.error:.0f}%, as on published runs."
+        f"{time.tokens_per_second_per_card:.0f} tokens/s per card, {time.step_time_s:.2f} s per step "
+        f"({low:.2f} to {high:.2f} s), MFU {100 * time.mfu:.1f}%."
     )
     size = (
         f"peak memory {peak.fullest.bytes / GIB:.1f} GiB per card, on stage {peak.stage} "
         f"({peak.fullest.phase}); {answer.limit / GIB:.1f} GiB are available."
     )
+    speeds = [assumed(answer), speed, trust(answer)]
     if answer.fits:
-        return [speed, f"It fits: {size}"]
+        return [*speeds, f"It fits: {size}"]
     found = answer.change
     if not found:
         return [
-            speed,
+            *speeds,
             f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     return [
-        speed,
+        *speeds,
         f"It does not fit: {size}",
         f"Cheapest change that fits: {words}: {found.memory.peak_memory_bytes / GIB:.1f} GiB, "
         f"{found.seconds:.2f} s per step.",
     ]
+
+
+def assumed(answer: Answer) -> str:
+    """The layout of the answer, with what the command line left open."""
+    layout = answer.layout
+    degrees = [
+        f"{name} {degree}"
+        for name, degree in (
+            ("tensor", layout.tensor_parallel_degree),
+            ("pipeline", layout.pipeline_parallel_degree),
+            ("context", layout.context_parallel_degree),
+            ("data parallel", layout.data_parallel_degree),
+        )
+        if degree > 1
+    ]
+    found = (
+        f"Layout: {', '.join(degrees) or 'one card'}; {layout.global_batch_size} samples of "
+        f"{layout.max_seq_length} tokens per step in {layout.micro_batches} micro batches of "
+        f"{layout.per_device_train_batch_size}."
+    )
+    if layout.micro_batches == 1:
+        found += (
+            " With one micro batch, the exchange of gradients and the update weigh most; a larger "
+            "--global_batch_size spreads them over more samples."
+        )
+    return found
+
+
+def trust(answer: Answer) -> str:
+    """What the range of the time means."""
+    found, stack = answer.interval, answer.stack
+    text = (
+        f"The range holds nine of ten of {found.runs} published runs of the family {found.family} "
+        f"(±{100 * found.width:.0f}%)."
+    )
+    if found.unlike:
+        text += f" No published run has: {'; '.join(found.unlike)}. The range is not confirmed there."
+    if not stack.trains_here:
+        text += f" Predicted as {stack.name} runs it, not as this trainer does."
+    return text
 
 
 def _changed(name: str, value: object) -> str:
@@ -63,10 +106,13 @@ def _cards(number: int) -> str:
 
 
 def command(answer: Answer) -> str:
-    """The command of the run, for the layout that fits; "" if none does."""
-    if not answer.fits and not answer.change:
+    """The command of the run, for the layout that fits; "" if none does, or if this trainer has no such
+    run."""
+    if (not answer.fits and not answer.change) or not answer.stack.trains_here:
         return ""
     layout = answer.change.layout if answer.change else answer.layout
+    if layout.context_parallel_degree > 1:
+        return ""
     words = arguments(answer.shape, layout)
     return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
 
@@ -81,6 +127,13 @@ def notes(answer: Answer) -> list[str]:
     """Caveats of the figures."""
     layout = answer.layout
     found = [SOURCE]
+    if layout.context_parallel_degree > 1:
+        found.append("--context_parallel_degree: predicted only; this trainer does not run it yet.")
+    if layout.cards % CARDS_OF_SERVER and layout.cards > CARDS_OF_SERVER:
+        found.append(
+            f"{layout.cards} cards fill no whole number of servers of {CARDS_OF_SERVER}: the times assume "
+            "full servers, and a group that is cut apart is slower."
+        )
     if layout.cards > CARDS_OF_SERVER:
         found.append(
             "Several machines: run the script on each with paddle.distributed.launch (docs/distributed.md)."
@@ -158,7 +211,7 @@ def _gains(answer: Answer) -> Table:
 def _search(answer: Answer) -> Table:
     if not answer.search:
         return Table("", [], [])
-    best = answer.search.best
+    best = list(answer.search.best)
     words = [found.layout.arguments(answer.shape) for found in best]
     pairs = [list(zip(given[::2], given[1::2], strict=True)) for given in words]
     same = set.intersection(*map(set, pairs)) if len(best) > 1 else set()
@@ -170,7 +223,11 @@ def _search(answer: Answer) -> Table:
         ]
         for found, given in zip(best, pairs, strict=True)
     ]
-    remark = f"{answer.search.fitting} of {answer.search.considered} layouts fit."
+    kept = [pair for pair in pairs[0] if pair in same]
+    remark = (
+        f"{answer.search.fitting} of {answer.search.considered} layouts fit. In all of these: "
+        f"{' '.join(f'{name} {value}' for name, value in kept) or '-'}."
+    )
     return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
 
 

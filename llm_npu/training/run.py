@@ -96,8 +96,7 @@ class Run:
         for feature in self.features:
             feature.on_trainer(self)
         if not self.device.dry:
-            # not before: what is refused leaves no folder behind
-            self.trainer.disks = resume.hold_folder(self.arguments.training)
+            resume.hold_folder(self.arguments.training)  # not before: what is refused leaves no folder behind
 
     def train(self) -> None:
         """Train all steps, from step 0 or from the checkpoint's."""

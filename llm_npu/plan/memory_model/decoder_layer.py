@@ -61,10 +61,10 @@ class Sizes:
     @classmethod
     def of(cls, shape: ModelShape, layout: Layout) -> Sizes:
         tensor = layout.tensor_parallel_degree
-        tokens = layout.per_device_train_batch_size * layout.max_seq_length
+        tokens = layout.tokens_per_rank
         own = tokens // tensor if layout.sequence_parallel else tokens
         hidden, width = shape.hidden_size, shape.intermediate_size // tensor
-        query, key = hidden // tensor, shape.key_value_size // tensor
+        query, key = shape.query_size // tensor, shape.key_value_size // tensor
         copies = max(shape.experts_per_token, 1)
         heads = shape.num_attention_heads // tensor
         one_product = FAMILIES[shape.model_type].fuses_projections

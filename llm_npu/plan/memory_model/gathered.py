@@ -45,7 +45,7 @@ class Gathered:
     def of(cls, shape: ModelShape, layout: Layout) -> Gathered:
         hidden, width = shape.hidden_size, shape.intermediate_size
         query, key, up, table = (
-            hidden * size for size in (hidden, shape.key_value_size, width, shape.vocab_size)
+            hidden * size for size in (shape.query_size, shape.key_value_size, width, shape.vocab_size)
         )
         products = {"embedding": (table,), "out": (query,), "down": (up,), "head": (table,)}
         if FAMILIES[shape.model_type].fuses_projections:

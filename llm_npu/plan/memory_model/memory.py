@@ -65,15 +65,20 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
     return Memory(tuple(_stage(shape, layout, z, stage, layers[stage]) for stage in shown))
 
 
-def weights(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ...]:
-    """The elements of each weight on a card of ``stage``, in the order of PaddleNLP's parameters."""
-    return _weights(shape, layout.tensor_parallel_degree, layout.stage_layers(shape), stage)
+def weights(
+    shape: ModelShape, layout: Layout, stage: int, layers: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
+    """The elements of each weight on a card of ``stage``, in the order of PaddleNLP's parameters.
+
+    ``layers``: of every stage, None for the layout's.
+    """
+    return _weights(shape, layout.tensor_parallel_degree, layers or layout.stage_layers(shape), stage)
 
 
 @lru_cache(1024)  # a search asks for the same stage many times
 def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int) -> tuple[int, ...]:
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
-    query = hidden // tensor
+    query = shape.query_size // tensor
     width = shape.intermediate_size // tensor
     if FAMILIES[shape.model_type].fuses_projections:
         attention, feed_forward = [hidden * (query + 2 * key)], [2 * hidden * width, width * hidden]
@@ -98,7 +103,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     ledger, gathered = Ledger(), z.gathered
     sizes = weights(shape, layout, stage)
     _states(ledger, sizes, layout, gathered)
-    tokens = layout.per_device_train_batch_size * layout.max_seq_length
+    tokens = layout.tokens_per_rank
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
     stages = layout.pipeline_parallel_degree
@@ -113,7 +118,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     # Sequence parallelism keeps the whole result of the embedding.
     entry = z.whole if stage == 0 else z.hidden
     part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
-    others = _in_flight(layout, stage) - 1
+    others = in_flight(layout, stage) - 1
     ledger.take("micro batches", others * (part * kept + entry), "micro batches in flight")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
@@ -144,7 +149,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         ledger.end("gradient of the embedding")
         ledger.give("embedding", "wide embedding")
     ledger.give("gradient", "entry", "micro batches")
-    if layout.data_parallel_degree > 1 and not layout.sharding:
+    if layout.data_parallel_degree * layout.context_parallel_degree > 1 and not layout.sharding:
         ledger.take("joined", SINGLE * sum(sizes), "fused gradient buffer")
         ledger.end("gradients sent")
     return StageMemory(stage, tuple(ledger.moments))
@@ -159,7 +164,7 @@ def _kept(z: Sizes, layout: Layout, mode: str) -> int:
     return ledger.held("activations")
 
 
-def _in_flight(layout: Layout, stage: int) -> int:
+def in_flight(layout: Layout, stage: int) -> int:
     """The number of micro batches in flight in a stage (1F1B): those without a backward pass yet.
 
     With V model chunks per stage, the number of chunks with micro batches in flight: (P - s - 1) 2 + (V - 1)

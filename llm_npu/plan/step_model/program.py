@@ -9,7 +9,8 @@ from functools import lru_cache
 from ..layout import Layout
 from ..shape import ModelShape
 from .operations import Operation
-from .stage import ADAM, CLIP, SINGLE, TRAINER, WIDTH, Software, Stage
+from .software import TRAINER, Software
+from .stage import ADAM, CLIP, SINGLE, WIDTH, Stage
 
 
 @lru_cache(1024)
@@ -20,7 +21,8 @@ def micro_batch(
     with ``times`` the number of layers."""
     parts = Stage(shape, layout, software)
     layers, last = software.layers(shape, layout)[stage], layout.pipeline_parallel_degree - 1
-    found = [*_decoder_layers(shape, _of_layers(layout), software, layers)]
+    again = software.layers_again(shape, layout, stage)
+    found = [*_decoder_layers(shape, _of_layers(layout), _of_software(software), layers, again)]
     if stage == 0:
         found += parts.embedding()
     if stage == last:
@@ -55,7 +57,7 @@ def _of_layers(layout: Layout) -> Layout:
     """``layout`` reduced to what decoder layers depend on, so that many layouts of a search share theirs."""
     return replace(
         layout,
-        cards=layout.tensor_parallel_degree,
+        cards=layout.tensor_parallel_degree * layout.context_parallel_degree,
         pipeline_parallel_degree=1,
         virtual_pp_degree=1,
         sharding="",
@@ -63,13 +65,19 @@ def _of_layers(layout: Layout) -> Layout:
     )
 
 
+def _of_software(software: Software) -> Software:
+    return replace(software, stage_layers=None, recomputed=None)
+
+
 @lru_cache(1024)
 def _decoder_layers(
-    shape: ModelShape, layout: Layout, software: Software, layers: int
+    shape: ModelShape, layout: Layout, software: Software, layers: int, again: int
 ) -> tuple[Operation, ...]:
     parts = Stage(shape, layout, software)
-    once = (*parts.layer(), *parts.recomputed(), *parts.layer_backward())
-    return tuple(operation._replace(times=operation.times * layers) for operation in once)
+    times = [(operation, layers) for operation in parts.layer()]
+    times += [(operation, again) for operation in parts.recomputed() if again]
+    times += [(operation, layers) for operation in parts.layer_backward()]
+    return tuple(operation._replace(times=operation.times * many) for operation, many in times)
 
 
 @lru_cache(1024)
@@ -86,16 +94,18 @@ def once_a_step(
         Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step"),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
-    if layout.data_parallel_degree > 1:
+    if layout.data_parallel_degree * layout.context_parallel_degree > 1:
         beside = "backward" if software.overlaps_gradients else ""
+        gradients = software.gradient_width * weights
         if not layout.sharding:
-            found.append(parts.shard("all_reduce", SINGLE * weights, "step", beside))
+            found.append(parts.shard("all_reduce", gradients, "step", beside))
         elif layout.sharding == "stage1":
             reduce = "reduce_scatter" if software.scatters else "reduce"
-            found.append(parts.shard(reduce, SINGLE * weights, "step", beside))
+            found.append(parts.shard(reduce, gradients, "step", beside))
         if layout.sharding in ("stage1", "stage2"):
             gather = "all_gather" if software.scatters else "broadcast"
-            found.append(parts.shard(gather, WIDTH * weights, "step"))
+            beside = "backward" if software.overlaps_weights else ""
+            found.append(parts.shard(gather, WIDTH * weights, "step", beside))
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and stages > 1 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden
@@ -117,6 +127,8 @@ def distinct_stages(shape: ModelShape, layout: Layout, software: Software = TRAI
     """For every stage, the first one with the same operations."""
     layers = software.layers(shape, layout)
     last, first_with = len(layers) - 1, {}
-    return [
-        first_with.setdefault((count, stage == 0, stage == last), stage) for stage, count in enumerate(layers)
+    kinds = [
+        (count, software.layers_again(shape, layout, stage), stage == 0, stage == last)
+        for stage, count in enumerate(layers)
     ]
+    return [first_with.setdefault(kind, stage) for stage, kind in enumerate(kinds)]

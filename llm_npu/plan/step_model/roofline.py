@@ -4,17 +4,17 @@
     attention        F / (attention P min(1, D / 128))
     others           bytes / M, or / (5 M) for cached bytes
 
-M is the sustained memory bandwidth. A product's result is summed first and then written to memory, which is
-why products with a short inner dimension are slow; measured on a 910B2C (README of
-https://github.com/gameofdimension/gpu_benchmark, third party), with cube at 0.93: 6912 x 16384 x 2048 reach
-292 TFLOPS (by this formula 292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301 (302). The vector
-unit takes as long for a row's softmax with smaller heads, hence the last factor of attention.
-"""
+M is the share ``memory`` of the bandwidth that a single kernel sustains. A product's result is summed first
+and then written to memory, which is why products with a short inner dimension are slow; measured on a
+910B2C (README of https://github.com/gameofdimension/gpu_benchmark, third party), with cube at 0.93: 6912 x
+16384 x 2048 reach 292 TFLOPS (by this formula 292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301
+(302). The vector unit takes as long for a row's softmax with smaller heads, hence the last factor of
+attention."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llm_npu.core.cards import Card
 
@@ -30,8 +30,9 @@ class Efficiencies:
 
     ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
     of the shorter of a collective and a product that is hidden when both overlap. ``launch``: seconds between
-    two kernels. ``host``: seconds for the host to prepare one; both assumed. ``error``: relative error of
-    predictions, see ``python -m benchmarks planner``.
+    two kernels. ``host``: seconds for the host to prepare one; both assumed. ``memory`` and ``links``: of the
+    bandwidth that a kernel or a collective alone sustains. ``earlier``: how much longer everything takes with
+    the kernels of earlier releases.
     """
 
     cube: float
@@ -39,16 +40,23 @@ class Efficiencies:
     hidden: float
     launch: float = 3e-6
     host: float = 2e-5
-    error: float = 0.0
+    memory: float = 1.0
+    links: float = 1.0
+    earlier: float = 1.0
+
+    def of_earlier(self) -> Efficiencies:
+        """The efficiencies with the kernels of earlier releases."""
+        names = ("cube", "attention", "memory", "links")
+        return replace(self, earlier=1.0, **{name: getattr(self, name) / self.earlier for name in names})
 
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
     """Seconds of ``operation`` times ``times``; not for collectives."""
-    memory = memory_seconds(operation, card)
+    memory = memory_seconds(operation, card) / efficiencies.memory
     once = memory
     if operation.kind == "matmul":
         once = operation.flops / (card.peak * efficiencies.cube)
-        once += result_bytes(operation) / card.sustained_bandwidth
+        once += result_bytes(operation) / (card.sustained_bandwidth * efficiencies.memory)
         once = max(once, memory)
     elif operation.kind == "attention":
         share = min(1.0, operation.shapes[0][-1] / FULL_HEAD) if operation.shapes else 1.0

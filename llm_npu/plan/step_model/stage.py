@@ -7,13 +7,13 @@ are those of one rank.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from paddle_fused import registry
 
 from ..layout import Layout
 from ..shape import ModelShape
 from .operations import Operation
+from .software import Software
 
 WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
 BLOCK = 128  # attention computes whole blocks of this many queries and keys
@@ -45,32 +45,6 @@ ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # pe
 CLIP = 12  # bytes per weight: a gradient is read for the norm, then scaled
 
 
-@dataclass(frozen=True)
-class Software:
-    """Properties of a training program that a layout does not determine.
-
-    ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
-    saving them. ``asynchronous``: it overlaps collectives with its products even if the forward pass does
-    not. ``overlaps_gradients``: so do data-parallel collectives. ``stage_layers``: of pipeline stages, None
-    for the layout's. ``scatters``: gradients of sharded states, and under sequence parallelism those of the
-    embedding and the head, are reduce-scattered, as no rank needs the whole. ``accumulate``: bytes per weight
-    for adding a bfloat16 gradient to a float32 one, with a float32 copy (18) or without (10).
-    """
-
-    gathers_again: bool = False
-    asynchronous: bool = False
-    overlaps_gradients: bool = False
-    stage_layers: tuple[int, ...] | None = None
-    scatters: bool = False
-    accumulate: int = 18
-
-    def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
-        return self.stage_layers or layout.stage_layers(shape)
-
-
-TRAINER = Software()  # this project's program, on PaddleNLP
-
-
 def attended(shape: ModelShape, layout: Layout) -> float:
     """The share of all query-key pairs for which attention computes a score."""
     length = layout.max_seq_length
@@ -96,10 +70,11 @@ class Stage:
         tp = layout.tensor_parallel_degree
         self.shape, self.layout, self.software, self.tp = shape, layout, software, tp
         self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
-        self.tokens = self.batch * self.length
+        self.context = layout.context_parallel_degree
+        self.tokens = layout.tokens_per_rank
         self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
         self.hidden = shape.hidden_size
-        self.query = shape.hidden_size // tp
+        self.query = shape.query_size // tp
         self.key = max(shape.key_value_size // tp, shape.head_dim)
         self.inner = shape.intermediate_size // tp
         self.vocabulary = -(-shape.vocab_size // tp)
@@ -171,7 +146,7 @@ class Stage:
         if not backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope)
         times = BACKWARD_ATTENTION if backward else 1.0
-        scores = float(self.batch * heads * self.length**2)
+        scores = float(self.batch * heads * self.length**2) / self.context
         flops = 4.0 * shape.head_dim * scores * times
         moved = (2 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
         shapes = (
@@ -180,6 +155,7 @@ class Stage:
         )
         if "attention" in self.layout.fused:
             yield Operation("attention", "attention", flops * share, moved, shapes=shapes, phase=phase)
+            yield from self.ring(backward)
         else:
             for product in range(4 if backward else 2):
                 yield self.matmul(
@@ -193,6 +169,22 @@ class Stage:
             yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
         if backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope, phase="backward")
+
+    def ring(self, backward: bool) -> Iterator[Operation]:
+        """Keys and values, and in the backward pass their gradients, go around the context-parallel ranks
+        while attention computes."""
+        if self.context > 1:
+            yield Operation(
+                "attention.ring",
+                "collective",
+                phase="backward" if backward else "forward",
+                times=(self.context - 1) * (2 if backward else 1),
+                collective="send",
+                payload=2 * self.tokens * self.key * WIDTH,
+                group="cp",
+                group_size=self.context,
+                overlaps="attention",
+            )
 
     def attention_block(self) -> Iterator[Operation]:
         columns = self.query + 2 * self.key
@@ -284,11 +276,24 @@ class Stage:
 
     def recomputed(self) -> Iterator[Operation]:
         """The operations that the backward pass of a layer recomputes first."""
-        if not self.layout.recompute:
-            return
-        again = {"full": self.layer, "full_attn": self.attention_block, "core_attn": self.attention}
-        for operation in again[self.layout.recompute_granularity]():
+        again = {
+            "full": self.layer,
+            "full_attn": self.attention_block,
+            "core_attn": self.attention,
+            "activation": self.activation,
+        }
+        found = list(again[self.software.granularity or self.layout.recompute_granularity]())
+        if self.software.graph and found[-1].name == "residual":
+            # A compiler drops what no gradient reads: the output of the layer, and the product before it.
+            last = max(index for index, one in enumerate(found) if one.kind == "matmul")
+            found = found[:last]
+        for operation in found:
             yield operation._replace(phase="recompute")
+
+    def activation(self) -> Iterator[Operation]:
+        """The activation of the feed-forward layers alone."""
+        for name, rows, inner, count in self.experts():
+            yield self.swiglu(name, rows, inner, count)
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""
@@ -336,6 +341,6 @@ class Stage:
             collective=what,
             payload=payload,
             group="sharding" if self.layout.sharding else "dp",
-            group_size=self.layout.data_parallel_degree,
+            group_size=self.layout.data_parallel_degree * self.context,
             overlaps=overlaps,
         )

@@ -14,7 +14,7 @@ from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model import operations, program, schedule, traffic
 from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
-from llm_npu.plan.step_model.stage import Software
+from llm_npu.plan.step_model.software import Software
 
 CARD = cards.card("910b")
 GUESS = Efficiencies(cube=0.8, attention=0.5, hidden=0.5)

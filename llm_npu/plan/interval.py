@@ -1,0 +1,77 @@
+"""The range that a predicted time stands for: nine of ten published runs like it lie within.
+
+``python -m benchmarks planner --write`` predicts every run of the fitted half from others, and writes the
+relative error that nine of ten runs of each family stay within. A run belongs to several families; the widest
+applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from llm_npu.core.cards import Card, read
+
+from .cost import DATA
+from .layout import Layout
+from .shape import ModelShape
+
+SERVER, MANY = 8, 64  # cards
+LONG = 32768  # tokens
+
+FAMILIES: Mapping[str, Callable[[Layout], bool]] = {
+    "data parallel": lambda one: one.replica == 1,
+    "tensor parallel": lambda one: one.tensor_parallel_degree > 1 and one.pipeline_parallel_degree == 1,
+    "pipeline": lambda one: one.pipeline_parallel_degree > 1,
+    "context parallel": lambda one: one.context_parallel_degree > 1,
+    "recompute": lambda one: one.recompute,
+    f"{LONG // 1024}K tokens and more": lambda one: one.max_seq_length >= LONG,
+    f"{MANY} cards and more": lambda one: one.cards >= MANY,
+}
+# Cards of published runs; the most cards of one.
+CARDS, MOST_CARDS = ("ascend910b2", "ascend910b3"), 128
+
+
+@dataclass(frozen=True)
+class Interval:
+    """``width``: w for a time t that stands for t / (1 + w) to t / (1 - w). ``family``: the widest, with
+    ``runs`` published runs. ``unlike``: in what the run resembles no published one, in words."""
+
+    width: float
+    family: str
+    runs: int
+    unlike: tuple[str, ...]
+
+    def around(self, value: float) -> tuple[float, float]:
+        """The range of a time, or with the ends exchanged of a speed."""
+        return value / (1 + self.width), value / (1 - self.width)
+
+
+def families(layout: Layout) -> list[str]:
+    """The families of a run, by its layout."""
+    return [name for name, holds in FAMILIES.items() if holds(layout)]
+
+
+def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Interval:
+    """The interval of a predicted time."""
+    known = read("efficiencies.json", DATA)["families"]
+    found = [(known[name]["width"], name) for name in families(layout)]
+    width, family = max(found, default=max((each["width"], name) for name, each in known.items()))
+    return Interval(width, family, known[family]["runs"], tuple(_unlike(shape, layout, card, stack)))
+
+
+def _unlike(shape: ModelShape, layout: Layout, card: Card, stack: str):
+    if stack == "paddle":
+        yield "this trainer; the published ones are of MindSpeed-LLM and MindFormers"
+    if shape.num_experts:
+        yield "a mixture of experts"
+    if card.name not in CARDS:
+        yield f"the card {card.name}"
+    if layout.sharding in ("stage2", "stage3"):
+        yield f"sharding {layout.sharding}"
+    if layout.cards > MOST_CARDS:
+        yield f"more than {MOST_CARDS} cards"
+    if layout.cards == 1:
+        yield "a single card"
+    if layout.mask == "documents":
+        yield "documents in packed samples"

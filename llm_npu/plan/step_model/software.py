@@ -1,0 +1,82 @@
+"""What a training program does that a layout does not determine: this one, and those with published figures.
+
+Each property is read in the source of the program, which the comment names. Repositories: MindSpeed is
+github.com/Ascend/MindSpeed with github.com/Ascend/MindSpeed-LLM, MindFormers
+github.com/mindspore-lab/mindformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..layout import Layout
+from ..shape import ModelShape
+
+
+@dataclass(frozen=True)
+class Software:
+    """Properties of a training program that a layout does not determine.
+
+    ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
+    saving them. ``asynchronous``: it overlaps collectives with its products even if the forward pass does
+    not. ``overlaps_gradients``: so do data-parallel sums of gradients, ``overlaps_weights``: and the
+    distribution of new weights. ``stage_layers``: of pipeline stages, None for the layout's. ``scatters``:
+    gradients of sharded states, and under sequence parallelism those of the embedding and the head, are
+    reduce-scattered, as no rank needs the whole. ``accumulate``: bytes per weight for adding a bfloat16
+    gradient to a float32 one, with a float32 copy (18) or without (10). ``gradient_width``: bytes of a
+    gradient between data-parallel cards. ``granularity``: what is recomputed, "" for the layout's;
+    ``recomputed``: in how many layers of each stage, None for all. ``graph``: a compiled graph is run, so
+    that no kernel waits for the host. ``earlier``: the kernels are those of a release before October 2024.
+    ``scatters_at_once``: with one micro batch, a gradient is scattered as soon as it exists, so that no card
+    has all of them.
+    """
+
+    gathers_again: bool = False
+    asynchronous: bool = False
+    overlaps_gradients: bool = False
+    overlaps_weights: bool = False
+    stage_layers: tuple[int, ...] | None = None
+    scatters: bool = False
+    accumulate: int = 18
+    gradient_width: int = 4
+    granularity: str = ""
+    recomputed: tuple[int, ...] | None = None
+    graph: bool = False
+    earlier: bool = False
+    scatters_at_once: bool = False
+
+    def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
+        return self.stage_layers or layout.stage_layers(shape)
+
+    def layers_again(self, shape: ModelShape, layout: Layout, stage: int) -> int:
+        """The layers of ``stage`` that are recomputed."""
+        if not layout.recompute:
+            return 0
+        layers = self.layers(shape, layout)[stage]
+        return layers if self.recomputed is None else min(layers, self.recomputed[stage])
+
+
+TRAINER = Software()  # this project's program, on PaddleNLP
+
+# gathers_again: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32 main_grad:
+# Megatron core's ColumnParallelLinear and DistributedDataParallel.
+_MINDSPEED = Software(gathers_again=True, asynchronous=True, scatters=True, accumulate=10)
+
+STACKS: Mapping[str, Software] = {
+    "paddle": TRAINER,
+    "mindspeed": _MINDSPEED,
+    # MindSpeed-LLM's releases until July 2024, without Megatron core. Configurations published in both were
+    # 0 to 13 % slower there.
+    "modellink": replace(_MINDSPEED, earlier=True),
+    # MindSpore compiles the step into one graph. parallel/enable_parallel_optimizer scatters gradients of the
+    # compute type and gathers the weights, both outside the pipeline of micro batches.
+    "mindformers": Software(
+        asynchronous=True,
+        scatters=True,
+        accumulate=10,
+        gradient_width=2,
+        graph=True,
+        scatters_at_once=True,
+    ),
+}

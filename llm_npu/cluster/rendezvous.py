@@ -6,20 +6,24 @@
 The arguments are those of ``paddle.distributed.launch``; its --nnodes, --rank, --master and --host are the
 variables. Paddle's launcher waits without end for a machine that does not come, for a master that is not
 there, and for a port that another program has. Here each of these is a sentence and exit code 2, after
-RDZV_TIMEOUT seconds where only time can tell. The process is Paddle's launcher itself.
+RDZV_TIMEOUT seconds where only time can tell. The process is Paddle's launcher itself; but its master listens
+on the address in MASTER only, and the environment, keys and passwords included, is written to no log.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 import signal
 import socket
+import socketserver
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import NamedTuple, NoReturn
 
 from llm_npu.core.errors import UserError
@@ -27,6 +31,7 @@ from llm_npu.core.errors import UserError
 TIMEOUT = 600.0  # seconds, as torchrun's join_timeout
 PROBE = 5.0  # seconds that the master gets to answer when time is over
 GONE = 10.0  # seconds without an answer after which a master that had answered has ended
+LONG = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
 VARIABLES = ("NNODES", "NODE_RANK", "MASTER", "HOST_IP")
 
 
@@ -74,8 +79,8 @@ def place(given: Mapping[str, str]) -> Place:
             f"MASTER is {given['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
             "the address of the machine with NODE_RANK 0."
         )
-    # It listens on all addresses, and takes any program that has the port for the master.
-    if rank == 0 and machines > 1 and (error := _bind_error("", master[1])):
+    # It takes any program that has the port for the master.
+    if rank == 0 and machines > 1 and (error := _bind_error(*master)):
         raise UserError(
             f"port {port} of {host}, where the machines meet, cannot be used ({error}); end the program "
             "that has it, or give all machines a MASTER with another port."
@@ -156,10 +161,34 @@ def launch(here: Place, arguments: list[str]) -> None:
                 _refuse(_ambiguous(here, _ranks(self._came)))
             return peers, own
 
-    master.HTTPMaster = Master
+    class Server(master.KVServer):
+        """Listens on this machine's address, not on all of them."""
+
+        def server_bind(self):
+            self.server_address = here.host, self.server_address[1]
+            socketserver.TCPServer.server_bind(self)  # HTTPServer's asks for the address's name as well
+
+    master.HTTPMaster, master.KVServer = Master, Server
+    _write_no_environment()
     sys.argv[1:] = [*here.options, *arguments]
     logging.getLogger("httpx").setLevel(logging.WARNING)  # two lines a second during the wait
     main.launch()
+
+
+def _write_no_environment() -> None:
+    """Paddle's launcher writes all variables, keys and passwords included, beside the logs.
+
+    A rank reads only those back that are too long for a process; their file stays.
+    """
+    from paddle.distributed.launch.controllers.controller import Controller
+    from paddle.distributed.launch.utils import process_context
+
+    def dump(environment, file, **options):
+        json.dump({name: environment[name] for name in LONG if name in environment}, file, **options)
+
+    Controller.save_pod_log = lambda self, info: None
+    Controller.save_pod_env = lambda self: None
+    process_context.json = SimpleNamespace(dump=dump)
 
 
 def _ranks(came: Mapping[str, str]) -> list[int]:

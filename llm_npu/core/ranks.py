@@ -68,6 +68,13 @@ def _rows(row: np.ndarray, group=None) -> list[np.ndarray]:
     return [each.numpy() for each in rows]
 
 
+def broadcast(words: np.ndarray, source: int) -> np.ndarray:
+    """The ``words`` of the rank ``source``: int32, of the same length on all ranks. Collective."""
+    sent = paddle.to_tensor(words)
+    distributed.broadcast(sent, src=source)
+    return sent.numpy()
+
+
 def wait() -> None:
     """Wait until all ranks are here."""
     if count() > 1:

@@ -141,7 +141,7 @@ def _controller(script: str, argv: Sequence[str], count: int, supervisor: Superv
     """Paddle's controller of the processes; imports paddle. ``again``: append to the logs."""
     devices = ",".join(map(str, range(count)))
     os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
-    options = f"--host {LOOPBACK} --nproc_per_node {count} --devices {devices} --log_level ERROR"
+    options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
     options += f" --log_overwrite {int(not again)}"
     before = sys.argv
     sys.argv = ["paddle.distributed.launch", *options.split(), "--enable_gpu_log", "0"]
@@ -168,7 +168,9 @@ def _controller(script: str, argv: Sequence[str], count: int, supervisor: Superv
             def save_pod_env(self):
                 pass
 
-        return Controller(Context(enable_plugin=False))
+        context = Context(enable_plugin=False)
+        context.node.ip = LOOPBACK  # otherwise whatever address the hostname has
+        return Controller(context)
     finally:
         sys.argv = before
 

@@ -21,6 +21,7 @@ from llm_npu.patches import byte_views
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+PART = ".part-"  # in the names of files that hold parts of tensors
 NO_MODELS = ("optimizer", "peft_model", "adapter_model")  # other files of a checkpoint in this format
 
 
@@ -63,6 +64,11 @@ class Stored(Mapping[str, np.ndarray]):
             return [FILE]
         found = sorted(file.name for file in self._folder.glob("*.safetensors"))
         found = [name for name in found if not name.startswith(NO_MODELS)]
+        if any(PART in name for name in found):
+            raise UserError(
+                f"{self._folder} holds one machine's parts of a checkpoint; merge those of all machines with "
+                "python -m llm_npu.training.checkpoint."
+            )
         if not found:
             raise UserError(
                 f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."

@@ -30,7 +30,8 @@ from llm_npu.models import weights
 from llm_npu.models.checks import PARAMETER_SIZES
 from llm_npu.models.library import names
 from llm_npu.training import checkpoint
-from llm_npu.training.checkpoint import run_record
+from llm_npu.training.checkpoint import gathering, run_record
+from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.stock_trainer import TrainerState
 
 # The fields of config.json that decide the shapes and the order of the parameters.
@@ -61,12 +62,16 @@ SCHEDULE = (
 )
 
 
-def hold_folder(arguments) -> None:
-    """Hold the lock of the output folder from here on. UserError if another run has it."""
-    ranks = Ranks.of_run()
+def hold_folder(arguments) -> Disks:
+    """Hold the lock of the output folder from here on, on each disk. UserError if another run has it."""
+    output_dir, ranks = Path(arguments.output_dir), Ranks.of_run()
+    disks = Disks.of(output_dir, ranks)
     with ranks.together():
-        if ranks.first:
-            folder_lock.hold(Path(arguments.output_dir))
+        if disks.first:
+            folder_lock.hold(output_dir)
+    if disks.several and ranks.first:
+        say(f"note     {output_dir} is on {len(disks.all)} disks; each gets parts of the checkpoints")
+    return disks
 
 
 def requested(arguments, config, writes: bool = True) -> Path | None:
@@ -74,21 +79,25 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
 
     UserError if there is none, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...),
     if this run ``writes`` and another one has the output folder, if it would mix its checkpoints with those
-    of an earlier run, and if it cannot write at all. Nothing is written here.
+    of an earlier run, and if it cannot write at all. Nothing is written here, except that machines with disks
+    of their own gather the checkpoint.
     """
     output_dir = Path(arguments.output_dir)
-    _check_folder(output_dir)
     folder, ranks = None, Ranks.of_run()
     with ranks.together():
-        if writes and ranks.first:
+        _check_folder(output_dir)
+    disks = Disks.to_read(output_dir, ranks)
+    with ranks.together():
+        if writes and disks.first:
             folder_lock.refuse_if_taken(output_dir)
     if arguments.resume_from_checkpoint is not None:
         tell = say if ranks.first else lambda line: None
-        folder = checkpoint.to_resume(str(arguments.resume_from_checkpoint), output_dir, ranks, tell)
+        folder = gathering.to_resume(str(arguments.resume_from_checkpoint), output_dir, disks, tell)
         if folder is not None:  # "auto" finds none before the first checkpoint
             _check_same_model(folder, arguments, config)
             check_state(folder)
-    earlier = ranks.from_first(checkpoint.complete(output_dir))
+    # Of a shared disk the first rank tells: the others may see an older state.
+    earlier = next(filter(None, ranks.gather(checkpoint.complete(output_dir) if disks.first else [])), [])
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
         raise UserError(
             f"{output_dir} holds {earlier[-1].name} of an earlier run; "

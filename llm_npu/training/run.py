@@ -96,7 +96,8 @@ class Run:
         for feature in self.features:
             feature.on_trainer(self)
         if not self.device.dry:
-            resume.hold_folder(self.arguments.training)  # not before: what is refused leaves no folder behind
+            # not before: what is refused leaves no folder behind
+            self.trainer.disks = resume.hold_folder(self.arguments.training)
 
     def train(self) -> None:
         """Train all steps, from step 0 or from the checkpoint's."""

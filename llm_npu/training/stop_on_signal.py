@@ -15,8 +15,9 @@ class StopOnSignal(TrainerCallback):
 
     It handles the signals from ``on_train_begin`` to ``restore``. A second signal ends the process at once;
     checkpoints stay complete even then. paddle.distributed.launch sends SIGTERM up to three times within a
-    second, to one rank after the other. So with several ranks, signals that follow the first within
-    ``REPEATED`` seconds count as the same one, and all ranks stop after the step in which one received it.
+    second, to one rank after the other, and also where it has a single one. So SIGTERM, and with several
+    ranks any signal, counts as the same one within ``REPEATED`` seconds of the first, and all ranks stop
+    after the step in which one received it.
     """
 
     REPEATED = 3.0  # seconds
@@ -49,7 +50,8 @@ class StopOnSignal(TrainerCallback):
             stopping.reached("after the last step")
 
     def _receive(self, number, frame):
-        if self._since and (ranks.count() == 1 or time.monotonic() - self._since > self.REPEATED):
+        may_repeat = number == signal.SIGTERM or ranks.count() > 1
+        if self._since and not (may_repeat and time.monotonic() - self._since <= self.REPEATED):
             stopping.end_at_once(number)
         self._since = self._since or time.monotonic()
         self.pending = self.pending or signal.Signals(number)

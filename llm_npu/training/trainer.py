@@ -91,9 +91,9 @@ class PretrainTrainer(Checkpointing, Trainer):
         UserError and OSError are for the user. Any other ValueError is a defect: it becomes the cause of a
         RuntimeError that names the step.
         """
-        self.add_callback(
-            RemoveStaleCheckpoints(resume.continues(resume_from_checkpoint, self.args.output_dir))
-        )
+        continued = resume.continues(resume_from_checkpoint, self.args.output_dir)
+        first_of_disk = ranks.is_first() if self.disks is None else self.disks.first
+        self.add_callback(RemoveStaleCheckpoints(continued, first_of_disk))
         try:
             result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
             self.keep_results()
@@ -273,14 +273,15 @@ def _process_seconds() -> float:
 class RemoveStaleCheckpoints(TrainerCallback):
     """Removes an earlier run's checkpoints and merged model when the training begins.
 
-    ``continued``: the checkpoints up to the first step are this run's own, and stay.
+    ``continued``: the checkpoints up to the first step are this run's own, and stay. ``removes``: whether
+    this rank does it.
     """
 
-    def __init__(self, continued: bool):
-        self.continued = continued
+    def __init__(self, continued: bool, removes: bool):
+        self.continued, self.removes = continued, removes
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if ranks.is_first():
+        if self.removes:
             checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
             shutil.rmtree(Path(args.output_dir) / merged.MERGED, ignore_errors=True)
         ranks.wait()

@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -13,6 +14,7 @@ import virtual_machines
 from llm_npu.training import metrics
 
 SCRIPT = virtual_machines.ROOT / "examples/cluster/launch.sh"
+SECRET = "c2VjcmV0"  # of an environment variable
 IMPORT = 90  # seconds that a launcher needs at most until it waits, on a busy host
 SHOWN = {"first": "10.0.0.1", "second": "10.0.0.2", "output": "/shared/out"}  # in its first lines
 
@@ -52,7 +54,7 @@ def test_two_machines_train_together(two_machines, tmp_path):
     assert len(shown) == 2
     more = " ".join(run_inputs.words(given))
     started = [
-        start(f"{command} {more}", machine, tmp_path)
+        start(f"MADE_UP_TOKEN={SECRET} {command} {more}", machine, tmp_path)
         for command, machine in zip(shown, two_machines, strict=True)
     ]
     for process, log in started:
@@ -61,6 +63,8 @@ def test_two_machines_train_together(two_machines, tmp_path):
     assert [record["step"] for record in records if "loss" in record] == [1, 2, 3]
     assert "ranks    4 processes: " in (tmp_path / "log/0/workerlog.0").read_text()
     assert all((tmp_path / f"log/{node}/workerlog.{rank}").exists() for node in (0, 1) for rank in (0, 1))
+    written = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert [file for file in written if SECRET.encode() in file.read_bytes()] == []
 
 
 PLACES = {
@@ -200,6 +204,13 @@ def test_a_wrong_master(three_apart, master, why, tmp_path):
     assert why in said
 
 
+def listening(machine):
+    """The addresses and ports on which programs of this machine listen."""
+    command = ["ip", "netns", "exec", machine.namespace, "ss", "-Htln"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [line.split()[3] for line in done.stdout.splitlines()]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_wait(three_apart, number, tmp_path):
@@ -209,6 +220,10 @@ def test_a_signal_ends_the_wait(three_apart, number, tmp_path):
     while "Waiting peer start" not in log.read_text():
         assert process.poll() is None and time.monotonic() < end, log.read_text()
         time.sleep(0.05)
+    while not (addresses := listening(alone[0])):  # the master waits up to 2 seconds before it listens
+        assert process.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.05)
+    assert addresses == ["10.77.0.1:8090"]
     process.send_signal(number)
     assert process.wait(10) == -number, log.read_text()
     assert not alone[0].processes()

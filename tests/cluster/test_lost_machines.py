@@ -5,7 +5,9 @@ pytest -m slow tests/cluster/test_lost_machines.py --faults 30
 
 import os
 import random
+import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.slow
 # the loss take longer than that.
 STEPS, SAVED, LAST_LOSS = 400, 5, 30
 LIMIT = 10.0  # seconds from the loss to the end of the launchers of the machines that are left
+STARTING = 8.0  # seconds between the first beat and the first step, on an idle host
 START = 240.0  # seconds that the machines need at most until they train, on a busy host
 FAULTS = {
     "killed": lambda machine: machine.signal_all(signal.SIGKILL),
@@ -71,6 +74,19 @@ def moment(folder, random):
     return lambda: log.exists() and f"\nstep {step}/" in log.read_text()
 
 
+def registered(machines, folder):
+    """Whether the beats of both ranks have reached the endpoint of rank 0."""
+    environment = folder / "logs/0/envlog.0"  # the launcher's, of rank 0
+    text = environment.read_text() if environment.exists() else ""
+    endpoint = re.search(r"^PADDLE_TRAINER_ENDPOINTS=[\d.]+:(\d+),", text, re.MULTILINE)
+    if endpoint is None:
+        return False
+    command = ["ip", "netns", "exec", machines[0].namespace, "ss", "-Htn", "state", "established"]
+    command += ["sport", "=", f":{endpoint[1]}"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return len(listed.splitlines()) == 2
+
+
 def lose(machines, lost, fault, job, folder):
     """The fault on the machine ``lost``: both end in time, with its name."""
     machine, left = machines[lost], machines[1 - lost]
@@ -87,10 +103,25 @@ def lose(machines, lost, fault, job, folder):
     assert job.processes[lost].wait(LIMIT) in (os.EX_TEMPFAIL, -signal.SIGKILL), job.text()
 
 
-@pytest.mark.default_run(every=True)
-def test_a_run_that_lost_a_machine(arguments, undisturbed, tmp_path, number, request):
+@pytest.fixture
+def apart():
     if not virtual_machines.namespaces_are_allowed():
         pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_machine_lost_during_the_start(arguments, apart, tmp_path, fault, request):
+    """Paddle is imported, the ranks connect to each other, the model is built."""
+    draw = random.Random(f"{request.config.getoption('seed')} {fault}")
+    with virtual_machines.machines(2) as machines:
+        job = launched(machines, arguments, tmp_path)
+        job.wait_for(lambda: registered(machines, tmp_path), START)
+        time.sleep(draw.random() * STARTING)  # the moment itself
+        lose(machines, draw.randrange(2), fault, job, tmp_path)
+
+
+@pytest.mark.default_run(every=True)
+def test_a_run_that_lost_a_machine(arguments, undisturbed, apart, tmp_path, number, request):
     draw = random.Random(f"{request.config.getoption('seed')} {number}")
     fault, lost = list(FAULTS)[number % len(FAULTS)], draw.randrange(2)
     print(f"{fault}: machine{lost}")

@@ -1,4 +1,4 @@
-"""Runs on two machines have the losses of the same mesh on one; their profile shows both kinds of links."""
+"""Runs on several machines have the losses of the same mesh on one; the profile shows both kinds of links."""
 
 import json
 
@@ -12,6 +12,8 @@ from llm_npu.training import metrics
 pytestmark = pytest.mark.slow
 
 STEPS = 3
+RANKS = 2  # on each machine
+LIMIT = 600  # seconds; eight ranks on two cores import Paddle in two minutes
 METHODS = {
     "data parallel": {},
     "tensor parallel inside, sharding across": {"tensor_parallel_degree": 2, "sharding": "stage1"},
@@ -33,24 +35,31 @@ def losses(folder):
     ]
 
 
+@pytest.fixture(params=[2, 4], ids=["2_machines", "4_machines"])
+def machines(request):
+    with virtual_machines.machines(request.param) as made:
+        yield made
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_losses_are_those_of_one_machine(method, inputs, two_machines, run_python, tmp_path):
+def test_losses_are_those_of_one_machine(method, inputs, machines, run_python, tmp_path):
     given = inputs | METHODS[method]
     words = run_inputs.words(given | {"output_dir": tmp_path / "one"})
-    alone = run_python(virtual_machines.SCRIPT, *words, "--nproc", "4", OMP_NUM_THREADS="1")
+    count = str(RANKS * len(machines))
+    alone = run_python(virtual_machines.SCRIPT, *words, "--nproc", count, timeout=LIMIT, OMP_NUM_THREADS="1")
     assert alone.returncode == 0, alone.stderr
     out = tmp_path / "several"
     words = run_inputs.words(given | {"output_dir": out})
-    job = virtual_machines.launch(two_machines, words, tmp_path / "job")
-    assert job.wait(300) == [0, 0], job.text()
+    job = virtual_machines.launch(machines, words, tmp_path / "job", ranks=RANKS)
+    assert job.wait(LIMIT) == [0] * len(machines), job.text()
     assert len(losses(out)) == STEPS
     assert losses(out) == losses(tmp_path / "one")
 
 
-def test_the_profile_shows_the_machines_and_both_kinds_of_links(inputs, two_machines, tmp_path):
+def test_the_profile_shows_the_machines_and_both_kinds_of_links(inputs, machines, tmp_path):
     given = inputs | {"tensor_parallel_degree": 2, "profile": "steps=2:4", "output_dir": tmp_path / "out"}
-    job = virtual_machines.launch(two_machines, run_inputs.words(given), tmp_path / "job")
-    assert job.wait(300) == [0, 0], job.text()
+    job = virtual_machines.launch(machines, run_inputs.words(given), tmp_path / "job", ranks=RANKS)
+    assert job.wait(LIMIT) == [0] * len(machines), job.text()
     links = {}
     for trace in (tmp_path / "out").rglob("msprof_*.json"):
         for event in json.loads(trace.read_text()):
@@ -58,4 +67,4 @@ def test_the_profile_shows_the_machines_and_both_kinds_of_links(inputs, two_mach
                 links.setdefault(event["args"]["group"], set()).add(link)
     assert {"HCCS"} in links.values() and {"RDMA"} in links.values(), links
     named = [rank.machine.partition(" ")[2] for rank in summary.build(tmp_path / "out/profile").ranks]
-    assert named == [f"({machine.address})" for machine in two_machines for _ in range(2)]
+    assert named == [f"({machine.address})" for machine in machines for _ in range(RANKS)]

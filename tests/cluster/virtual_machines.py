@@ -2,7 +2,8 @@
 
 With the rights for it a machine is a network namespace with an interface, an address and a hostname of its
 own, and a bridge is the network between them. Without, it is an address of the loopback interface, whose
-cable cannot be pulled. Memory, processes and files are the host's.
+cable cannot be pulled. Memory, processes and files are the host's, but for folders that a machine is given as
+disks of its own.
 """
 
 from __future__ import annotations
@@ -30,16 +31,21 @@ PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 PORT = 8090  # of the launchers' master; every namespace has its own ports
 # Sets the machine's name; then the program takes the place of this process.
 _NAMED = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execvp(sys.argv[2], sys.argv[2:])"
+_MOUNTED = ["sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"']
 
 
 @dataclass
 class Machine:
-    """``name`` is the hostname, ``address`` an IPv4 address, ``namespace`` None on the loopback interface."""
+    """``name`` is the hostname, ``address`` an IPv4 address, ``namespace`` None on the loopback interface.
+
+    ``disks``: {folder: what is there on this machine}, in a namespace; all other files are the host's.
+    """
 
     name: str
     address: str
     namespace: str | None = None
     interface: str = "lo"
+    disks: dict[Path, Path] = field(default_factory=dict)
     started: list[subprocess.Popen] = field(default_factory=list)
 
     def start(self, argv: Sequence, log: Path, cwd: Path, **environment: str | None) -> subprocess.Popen:
@@ -47,6 +53,8 @@ class Machine:
         within = []
         if self.namespace is not None:
             within = ["ip", "netns", "exec", self.namespace, "unshare", "--uts"]
+            for folder, disk in self.disks.items():
+                within += [*_MOUNTED, str(disk), str(folder)]
             within += [sys.executable, "-c", _NAMED, self.name]
         cwd.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:

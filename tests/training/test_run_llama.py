@@ -35,7 +35,8 @@ say = console.say
 def signalled(text=""):
     say(text)
     if text.startswith(line):
-        os.kill(os.getpid(), signal.Signals[name])
+        for _ in range(3 if name == "SIGTERM" else 1):  # as Paddle's launcher sends it
+            os.kill(os.getpid(), signal.Signals[name])
 console.say = signalled
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

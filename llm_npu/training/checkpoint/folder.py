@@ -7,6 +7,10 @@ renamed. The mark, ``complete.json``, holds the size and the SHA-256 of every fi
 
 A process killed during a save leaves its staging folder, which nothing reads and the next save removes.
 ``llm_npu.training.resume`` decides which checkpoint a run may continue from.
+
+Where the machines of a run have disks of their own, each has a part of the files, under the same mark: the
+other disks rename their folders first, with the mark under the name ``prepared.json``; then the first disk
+its own, with ``complete.json``, which decides; then the others rename their marks.
 """
 
 from __future__ import annotations
@@ -15,19 +19,21 @@ import errno
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from llm_npu.core.atomic import remove, remove_leftovers, replace, unfinished
+from llm_npu.core.atomic import flush, remove, remove_leftovers, replace, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import ALONE, Ranks
 from llm_npu.core.untrusted import plain_json
 from llm_npu.launch import folder_lock
 
 MARK = "complete.json"
+PREPARED = "prepared.json"  # the mark of a part that is written, before all machines' are known to be
 NEWEST = "true"  # as in PaddleNLP's scripts
 IF_ANY = "auto"  # the newest, or step 0 without any: for commands that are restarted
+MISSING = "is missing"
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -55,22 +61,36 @@ def checksums(folder: Path, names: list[str]) -> dict[str, dict[str, int | str]]
     return {name: _describe(folder / name) for name in names}
 
 
-def commit(folder: Path, final: Path, files: dict[str, dict[str, int | str]]) -> None:
+def commit(
+    folder: Path,
+    final: Path,
+    files: dict[str, dict[str, int | str]],
+    mark: str = MARK,
+    step: int | None = None,
+) -> None:
     """Mark ``folder`` complete, with the ``checksums`` of its ``files``, and rename it to ``final``.
 
+    ``files`` are those of all disks. ``mark`` is MARK or PREPARED; ``step`` that of the name by default.
     OSError if it has a file without a checksum: damage to that file would go unnoticed. UserError if another
     run has taken the lock of the output folder meanwhile.
     """
     folder_lock.check(final.parent)
     if unread := sorted(set(contents(folder)) - files.keys()):
         raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
-    (folder / MARK).write_text(json.dumps({"step": step_of(final), "files": files}, indent=1))
+    step = step_of(final) if step is None else step
+    (folder / mark).write_text(json.dumps({"step": step, "files": files}, indent=1))
     replace(folder, final)
+
+
+def confirm(final: Path) -> None:
+    """The checkpoint whose part was prepared in ``final`` is complete."""
+    (final / PREPARED).rename(final / MARK)
+    flush(final)
 
 
 def digests(folder: str | Path) -> dict[str, str]:
     """{file: SHA-256} of a complete checkpoint, from its mark."""
-    return {name: each["sha256"] for name, each in _mark(Path(folder))[1].items()}
+    return {name: each["sha256"] for name, each in manifest(Path(folder))[1].items()}
 
 
 def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
@@ -88,41 +108,49 @@ def _verify(folder: Path, ranks: Ranks) -> int:
         raise UserError(f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one.")
     if not (folder / MARK).is_file():
         raise UserError(f"{folder} has no {MARK}: it was not written to the end. {_alternative(folder)}")
-    step, files = _mark(folder)
+    step, files = manifest(folder)
     for name, wanted in ranks.share(list(files.items())):
-        file = folder / name
-        if not file.is_file():
-            raise UserError(f"{folder} is corrupt: {name} is missing. {_alternative(folder)}")
-        size = file.stat().st_size
-        if size != wanted.get("bytes"):
-            was = f"{name} has {size} bytes instead of {wanted.get('bytes')}"
-            raise UserError(f"{folder} is corrupt: {was}. {_alternative(folder)}")
-        if _describe(file) != wanted:
-            raise UserError(f"{folder} is corrupt: {name} has another SHA-256. {_alternative(folder)}")
+        if damage := damage_of(folder / name, wanted):
+            raise UserError(f"{folder} is corrupt: {name} {damage}. {_alternative(folder)}")
     return step
 
 
-def _mark(folder: Path) -> tuple[int, dict[str, dict]]:
+def damage_of(file: Path, wanted: Mapping[str, int | str]) -> str | None:
+    """What is wrong with a file whose size and SHA-256 should be ``wanted``; None if nothing is."""
+    if not file.is_file():
+        return MISSING
+    if (size := file.stat().st_size) != wanted.get("bytes"):
+        return f"has {size} bytes instead of {wanted.get('bytes')}"
+    return None if _describe(file) == wanted else "has another SHA-256"
+
+
+def manifest(folder: Path, mark: str = MARK) -> tuple[int, dict[str, dict]]:
     """The step, and the size and digest of each file. UserError for an incomplete mark."""
     try:
-        mark = plain_json.mapping(folder / MARK)
-        step, files = mark["step"], {name: dict(about) for name, about in mark["files"].items()}
+        found = plain_json.mapping(folder / mark)
+        step, files = found["step"], {name: dict(about) for name, about in found["files"].items()}
         if type(step) is int and all(Path(name).name == name and "sha256" in files[name] for name in files):
             return step, files
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise UserError(f"{folder} is corrupt: {MARK} cannot be read. {_alternative(folder)}")
+    raise UserError(f"{folder} is corrupt: {mark} cannot be read. {_alternative(folder)}")
 
 
 def marked_step(folder: Path) -> int:
     """The step of a complete checkpoint, from its mark."""
-    return _mark(folder)[0]
+    return manifest(folder)[0]
 
 
 def complete(output_dir: str | Path) -> list[Path]:
     """The checkpoints in ``output_dir`` that carry the mark, oldest first."""
+    return [folder for folder in written(output_dir) if (folder / MARK).is_file()]
+
+
+def written(output_dir: str | Path) -> list[Path]:
+    """The checkpoints in ``output_dir`` that carry the mark, or wait for it, oldest first."""
     folders = (folder for folder in Path(output_dir).glob("checkpoint-*") if _NAME.fullmatch(folder.name))
-    return sorted((folder for folder in folders if (folder / MARK).is_file()), key=step_of)
+    marked = (each for each in folders if (each / MARK).is_file() or (each / PREPARED).is_file())
+    return sorted(marked, key=step_of)
 
 
 def step_of(folder: Path) -> int:
@@ -169,12 +197,12 @@ def prune(output_dir: str | Path, keep: int | None) -> None:
 
 
 def clear(output_dir: str | Path, above: int = -1) -> None:
-    """Remove every complete checkpoint of a step after ``above``, newest first.
+    """Remove every written checkpoint of a step after ``above``, newest first.
 
     They belong to an earlier run, or to one that now continues from an earlier step. Pruning and resuming
     would mistake them for this run's newest.
     """
-    for folder in reversed(complete(output_dir)):
+    for folder in reversed(written(output_dir)):
         if step_of(folder) > above:
             remove(folder)
 

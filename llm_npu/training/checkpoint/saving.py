@@ -6,6 +6,10 @@
     4  every rank computes the checksums of some of the files
     5  rank 0 flushes the folder, marks it complete and renames it
 
+Where machines have disks of their own (``disks``), the first rank of each disk does 2 and 5 there, with the
+files of its ranks' parts; rank 0 alone writes the small files. In step 5 all other disks come first, with a
+mark that does not count yet (``folder``).
+
 The ranks wait for each other between the steps. A failure on one rank is raised on all, and the folder is
 removed. Steps 3 and 4 can run in a background thread: the parts are copied to host memory first, and after
 every training step the ranks check whether all are done. The threads never communicate, because collectives
@@ -27,10 +31,11 @@ from typing import NamedTuple
 import numpy as np
 
 from llm_npu.core.ranks import ALONE, Ranks, described, raise_first
-from llm_npu.core.tensor_file import Writer, create, naming
+from llm_npu.core.tensor_file import Writer, naming
 from llm_npu.training.checkpoint import folder as folders
+from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
-from llm_npu.training.checkpoint.write_plan import WritePlan, index_of
+from llm_npu.training.checkpoint.write_plan import WritePlan, create_files
 
 # {name of a file: what writes it into a folder}
 Files = Mapping[str, Callable[[Path], None]]
@@ -45,15 +50,8 @@ class Saved(NamedTuple):
 
 
 def _prepare(folder: Path, plan: WritePlan, kinds: Iterable[str], files: Files) -> None:
-    """Step 2, on rank 0."""
-    for file, tensors in plan.files.items():
-        create(folder / file, tensors)
-    for kind in kinds:
-        of_kind = {file: plan.files[file] for file in plan.files if file.startswith(f"{kind}-")}
-        if of_kind:
-            index = folder / f"{kind}.safetensors.index.json"
-            with naming(index):
-                index.write_text(index_of(of_kind))
+    """Step 2, on the first rank of a disk."""
+    create_files(folder, plan.files, kinds)
     _write_files(folder, files)
 
 
@@ -120,18 +118,24 @@ class _Current:
     future: futures.Future
     stall: float = 0.0
     written: bool = False
-    hold: ExitStack = field(default_factory=ExitStack)  # the staging folder, on rank 0
+    hold: ExitStack = field(default_factory=ExitStack)  # the staging folder, on the first rank of a disk
 
 
 class Checkpoints:
     """Writes the checkpoints of a run into ``output_dir``, and keeps the newest ``keep``.
 
     ``async_save``: a thread writes; call ``poll`` after every training step and ``finish`` at the end. At
-    most one checkpoint is in progress. All ``ranks`` make the same calls.
+    most one checkpoint is in progress. All ``ranks`` make the same calls. ``disks``: those of ``output_dir``,
+    by default one that all ranks see.
     """
 
     def __init__(
-        self, output_dir: str | Path, ranks: Ranks = ALONE, keep: int | None = None, async_save: bool = False
+        self,
+        output_dir: str | Path,
+        ranks: Ranks = ALONE,
+        keep: int | None = None,
+        async_save: bool = False,
+        disks: Disks | None = None,
     ):
         self._output_dir, self._ranks, self._keep, self._async_save = (
             Path(output_dir),
@@ -139,6 +143,7 @@ class Checkpoints:
             keep,
             async_save,
         )
+        self._disks = Disks.shared(ranks) if disks is None else disks
         self._executor = (
             futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint") if async_save else _Inline()
         )
@@ -161,7 +166,7 @@ class Checkpoints:
         started = time.perf_counter()
         hold = ExitStack()
         try:
-            plan = WritePlan.of(held, self._ranks)
+            plan = WritePlan.of(held, self._ranks, self._disks)
             folder = self._begin(step, plan, held, files or {}, hold)
             with self._ranks.together():
                 content = plan.content()
@@ -196,10 +201,10 @@ class Checkpoints:
     def _begin(self, step: int, plan: WritePlan, held: Mapping, files: Files, hold: ExitStack) -> Path:
         folder = None
         with self._ranks.together():
-            if self._ranks.first:
+            if self._disks.first:
                 folder = hold.enter_context(folders.staging_folder(self._output_dir, step))
-                _prepare(folder, plan, held, files)
-        return Path(self._ranks.from_first(str(folder)))
+                _prepare(folder, plan, held, files if self._ranks.first else {})
+        return Path(self._disks.from_first(str(folder)))
 
     def _advance(self, wait: bool) -> list[Saved]:
         saved: list[Saved] = []
@@ -235,21 +240,35 @@ class Checkpoints:
             return None
         if not current.written:
             current.written = True
-            # One list for all ranks: some may see an older state of a shared folder.
+            # One list for all ranks of a disk: some may see an older state of a shared folder.
             with self._ranks.together():
-                names = folders.contents(current.folder) if self._ranks.first else []
-            names = {*self._ranks.from_first(names), *chain.from_iterable(written for *_, written in states)}
-            share = self._ranks.share(sorted(names))
+                names = folders.contents(current.folder) if self._disks.first else []
+            written = [states[rank][2] for rank in self._disks.members]
+            names = {*self._disks.from_first(names), *chain.from_iterable(written)}
+            share = self._disks.share(sorted(names))
             current.future = self._executor.submit(folders.checksums, current.folder, share)
             return False
         files = {name: found for *_, described in states for name, found in described.items()}
-        with self._ranks.together():
-            if self._ranks.first:
-                folders.commit(current.folder, folders.path_of(self._output_dir, current.step), files)
+        self._commit(current, files)
         current.hold.close()
-        if self._ranks.first:
+        if self._disks.first:
             self._prune()
         return True
+
+    def _commit(self, current: _Current, files: dict[str, dict[str, int | str]]) -> None:
+        """Step 5. Rank 0's rename decides: before it no disk has the mark, after it all files are there."""
+        final, ranks = folders.path_of(self._output_dir, current.step), self._ranks
+        if self._disks.several:
+            with ranks.together():
+                if self._disks.first and not ranks.first:
+                    folders.commit(current.folder, final, files, folders.PREPARED)
+        with ranks.together():
+            if ranks.first:
+                folders.commit(current.folder, final, files)
+        if self._disks.several:
+            with ranks.together():
+                if self._disks.first and not ranks.first:
+                    folders.confirm(final)
 
     def _prune(self) -> None:
         """A failure to remove old checkpoints does not stop the run: the new one is complete."""

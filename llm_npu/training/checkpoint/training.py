@@ -23,6 +23,7 @@ from llm_npu.core.ranks import Ranks
 from llm_npu.data.text import chat_template
 from llm_npu.models import layout, lora, weights
 from llm_npu.training.checkpoint import run_record, states
+from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
 from llm_npu.training.checkpoint.tensors import load, of_optimizer, of_parameters
@@ -34,8 +35,11 @@ OPTIMIZER = "optimizer"
 class Checkpointing:
     """A mixin for a Trainer: saves and loads checkpoints as described above.
 
-    The Trainer has ``settings``, the content of ``run.json``, and a ``recorder`` of what was saved.
+    The Trainer has ``settings``, the content of ``run.json``, and a ``recorder`` of what was saved. ``disks``
+    are those of the output folder; None is one that all ranks see.
     """
+
+    disks: Disks | None = None
 
     _random_state: dict | None = None  # of a checkpoint of the same mesh, until it is set
 
@@ -43,7 +47,11 @@ class Checkpointing:
     def checkpoints(self) -> Checkpoints:
         arguments = self.args
         return Checkpoints(
-            arguments.output_dir, Ranks.of_run(), arguments.save_total_limit, async_save=arguments.async_save
+            arguments.output_dir,
+            Ranks.of_run(),
+            arguments.save_total_limit,
+            async_save=arguments.async_save,
+            disks=self.disks,
         )
 
     def wait_for_checkpoints(self) -> None:

@@ -1,24 +1,33 @@
 """Which rank writes which part of a checkpoint: every part once, evenly shared, in files of whole tensors.
 
 ``WritePlan`` and ``WriteItem`` are what torch.distributed.checkpoint calls SavePlan and WriteItem.
+
+Where the machines have disks of their own, a disk has the parts of its ranks in files of its own, such as
+``optimizer.part-1-of-2.safetensors``. Each part is a tensor there, whose name says which box it is:
+``lm_head.weight [0:48, 0:64] of [96, 64]``. ``llm_npu.training.checkpoint.parts`` makes them whole again.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
-from llm_npu.core.tensor_file import TensorSpec
+from llm_npu.core.tensor_file import TensorSpec, create, naming
+from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
 
 LARGEST = 5 << 30  # bytes of tensors in one file
+_PART_FILE = re.compile(r"(\w+)\.part-\d+-of-\d+(-\d{5}-of-\d{5})?\.safetensors")
+_PIECE = re.compile(r"(.+) \[([\d:, ]*)\] of \[([\d, ]*)\]")
 
 
 class WriteItem(NamedTuple):
@@ -31,16 +40,19 @@ class WriteItem(NamedTuple):
 
 @dataclass
 class WritePlan:
-    """``files``: {file: {name: TensorSpec}}, the same on all ranks. ``parts``: this rank's."""
+    """``files``: {file: {name: TensorSpec}} of this rank's disk. ``parts``: this rank's."""
 
     files: dict[str, dict[str, TensorSpec]]
     parts: list[WriteItem]
 
     @classmethod
-    def of(cls, held: Mapping[str, Sequence[LocalTensor]], ranks: Ranks) -> WritePlan:
+    def of(
+        cls, held: Mapping[str, Sequence[LocalTensor]], ranks: Ranks, disks: Disks | None = None
+    ) -> WritePlan:
         """The plan for {kind: tensors}, whose kinds name the files. Collective.
 
-        UserError unless the ranks together hold every tensor exactly once, replicas aside.
+        ``disks``: where they are to be; by default all ranks see one folder. UserError unless the ranks
+        together hold every tensor exactly once, replicas aside.
         """
         own = {}
         with ranks.together():
@@ -54,18 +66,30 @@ class WritePlan:
         for rank, keys in enumerate(ranks.gather(list(own))):
             for key in keys:
                 holders.setdefault(key, []).append(rank)
-        wholes = _wholes(holders)
-        files = {kind: _files(kind, wholes.get(kind, {})) for kind in held}
-        file_of = {
-            (kind, name): file for kind in held for file, names in files[kind].items() for name in names
-        }
-        loads, parts = [0] * ranks.size, []
+        stored = wholes(holders)
+        loads, writers = [0] * ranks.size, {}
         for key in sorted(holders):
-            kind, name, *_, extent = key
             rank = min(holders[key], key=lambda rank: (loads[rank], rank))
-            loads[rank] += math.prod(extent)
-            if rank == ranks.rank:
-                parts.append(WriteItem(file_of[kind, name], *own[key]))
+            loads[rank] += math.prod(key[-1])
+            writers[key] = rank
+        names = {key: key[1] for key in writers}
+        kinds = {kind: kind for kind in held}
+        if disks is not None and disks.several:
+            here = [key for key, rank in writers.items() if disks.of_rank[rank] == disks.own]
+            names = {key: _piece(key) for key in here}
+            stored = {kind: {} for kind in held}
+            for key in here:
+                stored[key[0]][names[key]] = TensorSpec(key[2], tuple(map(int, key[-1])))
+            part = f"part-{disks.all.index(disks.own) + 1}-of-{len(disks.all)}"
+            kinds = {kind: f"{kind}.{part}" for kind in held}
+        files = {kind: in_files(kinds[kind], stored.get(kind, {})) for kind in held}
+        file_of = {(kind, name): file for kind in held for file, of in files[kind].items() for name in of}
+        parts = []
+        for key in (key for key, rank in writers.items() if rank == ranks.rank):
+            tensor, block = own[key]
+            if names[key] != block.name:
+                block = block._replace(name=names[key], offset=(0,) * len(block.offset))
+            parts.append(WriteItem(file_of[key[0], names[key]], tensor, block))
         return cls({file: tensors for of in files.values() for file, tensors in of.items()}, parts)
 
     def content(self) -> Iterator[tuple[str, object, np.ndarray]]:
@@ -77,17 +101,17 @@ class WritePlan:
             yield part.file, part.block, part.block.of(array)
 
 
-def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec]]:
+def wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec]]:
     """{kind: {name: TensorSpec}} of everything that the ranks hold."""
-    wholes: dict[str, dict[str, TensorSpec]] = {}
+    found: dict[str, dict[str, TensorSpec]] = {}
     boxes: dict[tuple[str, str], list[tuple]] = {}
     for kind, name, dtype, shape, offset, extent in holders:
-        whole = wholes.setdefault(kind, {}).setdefault(name, TensorSpec(dtype, shape))
+        whole = found.setdefault(kind, {}).setdefault(name, TensorSpec(dtype, shape))
         if whole != TensorSpec(dtype, shape):
             raise UserError(f"{name} is {TensorSpec(dtype, shape)} on one rank and {whole} on another")
         boxes.setdefault((kind, name), []).append((offset, extent))
     for (kind, name), parts in boxes.items():
-        shape = wholes[kind][name].shape
+        shape = found[kind][name].shape
         elements = sum(math.prod(extent) for _, extent in parts)
         if elements != math.prod(shape):
             raise UserError(
@@ -100,7 +124,7 @@ def _wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpe
                 f"the processes hold the parts {_range(*one)} and {_range(*other)} of {name}, of shape "
                 f"{list(shape)}, which overlap; it cannot be stored"
             )
-    return wholes
+    return found
 
 
 def _overlapping(parts: list[tuple]) -> tuple[tuple, tuple] | None:
@@ -133,7 +157,7 @@ def _range(offset: Sequence[int], extent: Sequence[int]) -> str:
     return f"[{', '.join(f'{begin}:{begin + size}' for begin, size in zip(offset, extent, strict=True))}]"
 
 
-def _files(kind: str, tensors: Mapping[str, TensorSpec]) -> dict[str, dict[str, TensorSpec]]:
+def in_files(kind: str, tensors: Mapping[str, TensorSpec]) -> dict[str, dict[str, TensorSpec]]:
     """{file: {name: TensorSpec}}: one file, or several of at most ``LARGEST`` bytes."""
     groups: list[dict[str, TensorSpec]] = [{}]
     size = 0
@@ -151,7 +175,43 @@ def _files(kind: str, tensors: Mapping[str, TensorSpec]) -> dict[str, dict[str, 
     }
 
 
-def index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
+def create_files(folder: Path, files: Mapping[str, Mapping[str, TensorSpec]], kinds: Iterable[str]) -> None:
+    """Create ``files`` at full size, and an index for each of the ``kinds`` that has several."""
+    for file, tensors in files.items():
+        create(folder / file, tensors)
+    for kind in kinds:
+        of_kind = {file: files[file] for file in files if file.startswith(f"{kind}-")}
+        if of_kind:
+            index = folder / f"{kind}.safetensors.index.json"
+            with naming(index):
+                index.write_text(_index_of(of_kind))
+
+
+def kind_of_part(file: str) -> str | None:
+    """The kind of tensors in a file of parts; None for another file."""
+    found = _PART_FILE.fullmatch(file)
+    return found and found[1]
+
+
+def _piece(key: tuple) -> str:
+    """The name of a part in a file of parts."""
+    _, name, _, shape, offset, extent = key
+    return f"{name} {_range(offset, extent)} of {list(map(int, shape))}"
+
+
+def read_piece(name: str) -> tuple[str, tuple, tuple, tuple]:
+    """(name, shape, offset, extent) of the whole tensor and the box that ``_piece`` names. UserError."""
+    if found := _PIECE.fullmatch(name):
+        shape = tuple(int(word) for word in found[3].split(", ") if word)
+        ranges = [word.split(":") for word in found[2].split(", ") if word]
+        boxes = [(int(each[0]), int(each[1])) for each in ranges if len(each) == 2 and all(each)]
+        fits = len(boxes) == len(ranges) == len(shape)
+        if fits and all(begin <= end <= size for (begin, end), size in zip(boxes, shape, strict=True)):
+            return found[1], shape, tuple(b for b, _ in boxes), tuple(e - b for b, e in boxes)
+    raise UserError(f"{name!r:.80} is no part of a tensor")
+
+
+def _index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
     """The index of several files of a kind, as Hugging Face's readers take it."""
     size = sum(whole.bytes for tensors in files.values() for whole in tensors.values())
     places = {name: file for file, tensors in files.items() for name in tensors}

@@ -54,7 +54,9 @@ class Recorder(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         self._file = Path(args.output_dir) / FILE
         if state.global_step:
-            self.records = [record for record in read(self._file) if record["step"] <= state.global_step]
+            self.records = _newest(
+                [record for record in read(self._file) if record["step"] <= state.global_step]
+            )
         if ranks.is_first():
             self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
         self._display.start(state.max_steps, args.logging_steps)
@@ -129,6 +131,13 @@ class Recorder(TrainerCallback):
             with self._file.open("a") as stream:
                 stream.write(json.dumps(record) + "\n")
         self._display.show(record)
+
+
+def _newest(own: list[dict]) -> list[dict]:
+    """The records that go furthest: where machines have disks of their own, rank 0 was on any of them."""
+    last = [int(row[0]) for row in ranks.table([own[-1]["step"] if own else 0])]
+    furthest = last.index(max(last))
+    return own if furthest == 0 else ranks.gathered(own if ranks.number() == furthest else None)[furthest]
 
 
 def read(file: str | Path) -> list[dict]:

@@ -32,7 +32,9 @@ from llm_npu import patches, surgery  # noqa: E402
 from llm_npu.core.ranks import Ranks, mesh  # noqa: E402
 from llm_npu.core.tensor_file import Reader  # noqa: E402
 from llm_npu.models import layout, weights  # noqa: E402
-from llm_npu.training.checkpoint import path_of, saving, tensors  # noqa: E402
+from llm_npu.training.checkpoint import gathering, path_of, saving, tensors  # noqa: E402
+from llm_npu.training.checkpoint.__main__ import merge  # noqa: E402
+from llm_npu.training.checkpoint.disks import Disks  # noqa: E402
 from llm_npu.training.checkpoint.training import export_model  # noqa: E402
 
 FP32 = (
@@ -196,18 +198,38 @@ def sums(folder: Path) -> list[str]:
     return [hashlib.sha256((folder / file).read_bytes()).hexdigest() for file in FILES]
 
 
+def on_two_disks(run: Run, folder: Path, stored: list[str]) -> dict[str, bool]:
+    """Half of the ranks have a disk of their own: what is merged of both, and gathered on each, is stored."""
+    ranks = Ranks.of_run()
+    second = ranks.size // 2
+    disks = Disks((0,) * second + (second,) * (ranks.size - second), ranks)
+    own = folder / str(disks.own)
+    checkpoints = saving.Checkpoints(own, ranks, async_save=True, disks=disks)
+    checkpoints.save(2, run.held())
+    checkpoints.finish()
+    if ranks.first:
+        merge([path_of(folder / str(disk), 2) for disk in disks.all], folder / "merged")
+    there = [(path_of(own, 2) / file).exists() for file in FILES]
+    gathered = sums(gathering.to_resume("true", own, disks))
+    return {
+        "merged": sums(path_of(folder / "merged", 2)) == stored and not any(there),
+        "gathered": gathered == stored,
+    }
+
+
 def tried(way: str, folder: Path) -> dict:
     run = Run(way, seed=1)
     run.wrap()
     losses = run.steps(0, 1)
     run.save(folder, 2)
     stored = sums(path_of(folder, 2))
+    found = on_two_disks(run, folder / "disks", stored)
     behind = saving.Checkpoints(folder / "behind", Ranks.of_run(), async_save=True)
     behind.save(2, run.held())
     losses += [run.step(2).hex()]
     behind.poll()
     behind.finish()
-    found = {"behind": sums(path_of(folder / "behind", 2)) == stored}
+    found["behind"] = sums(path_of(folder / "behind", 2)) == stored
     export_model(run.model, folder / "exported")
     run.save(folder, 3)
     found["exported"] = (folder / "exported" / FILES[0]).read_bytes() == (

@@ -54,6 +54,8 @@ def test_a_checkpoint_has_no_mesh(tried, ways, way):
         assert found["exported"], "the model by itself"
         assert found["stock"], "weights as the unsplit model has them, in the stock layout"
         assert found["back"] == found["whole_run"][2:], "from the unsplit model's files"
+        assert found["merged"], "the parts of two disks, merged"
+        assert found["gathered"], "the parts of two disks, gathered on each of them"
         assert found["behind"], "files that are written behind the training"
         expected = [float.fromhex(loss) for loss in found["whole_run"][2:]]
         # bfloat16, 8 bits: the order of the sums in a forward pass of some ten roundings differs

@@ -44,6 +44,19 @@ def wait_until_training(folder: Path, processes: list[subprocess.Popen]) -> None
         time.sleep(0.01)
 
 
+def wait_for_steps(output: Path, count: int, folder: Path, processes: list[subprocess.Popen]) -> None:
+    """``count`` more steps have been made, or the run is over."""
+    file = output / "losses.jsonl"
+
+    def lines() -> int:
+        return file.read_bytes().count(b"\n") if file.exists() else 0
+
+    before = lines()
+    while lines() < before + count and any(process.poll() is None for process in processes):
+        assert not any(process.poll() for process in processes), _logs(folder)
+        time.sleep(0.01)
+
+
 def _logs(folder: Path) -> str:
     return "\n".join((folder / f"{rank}.log").read_text(errors="replace")[-3000:] for rank in (0, 1))
 
@@ -94,6 +107,57 @@ def test_kills_at_random_moments(tmp_path, undisturbed, request, how):
         f"{kills} kills, {how}: {amid} amid a save, resumed at {[*resumed, end['resumed']]}, the other rank "
         f"ended within {max(waited):.1f} s"
     )
+
+
+@pytest.mark.parametrize("how", ["waiting", "behind"])
+def test_kills_of_ranks_with_disks_of_their_own(tmp_path, undisturbed, request, how):
+    """Whichever rank is killed, and whichever disk it finds: the losses are those of the undisturbed run."""
+    output, kills = tmp_path / "output", request.config.getoption("--kills") // 2
+    output.mkdir()
+    dice = random.Random(how)
+    newest, resumed = 0, []
+    for number in range(kills + 1):
+        folder = tmp_path / f"run{number}"
+        words = (how, dice.choice(["apart", "swapped"]))
+        if number == kills:
+            (end, _) = ranks.run(PROGRAM, 2, folder, STEPS, output, *words)
+            break
+        with ranks.started(PROGRAM, 2, folder, STEPS, output, *words) as processes:
+            wait_until_training(folder, processes)
+            wait_for_steps(output, dice.randrange(1, 4), folder, processes)
+            time.sleep(dice.uniform(0, 0.3))  # the moment itself, amid a save or not
+            victim = dice.randrange(2)
+            processes[victim].kill()
+            processes[1 - victim].wait(timeout=SOON)
+        of_disks = [checkpoint.complete(output / str(disk)) for disk in (0, 1)]
+        newest = max((checkpoint.step_of(each) for disk in of_disks for each in disk), default=0)
+        resumed.append(newest)
+        found = losses(output) if (output / "losses.jsonl").exists() else {}
+        assert all(found[step] == undisturbed[step] for step in found), (number, _logs(folder))
+        if newest >= STEPS - 3 and number < kills - 1:
+            for disk in (0, 1):
+                checkpoint.clear(output / str(disk))
+    assert losses(output) == undisturbed
+    assert end["resumed"] == newest, "a mark anywhere says that all parts are there"
+    for disk in (0, 1):
+        left = sorted(file.name for file in (output / str(disk)).iterdir())
+        assert left == [f"checkpoint-{step}" for step in (STEPS - 1, STEPS)]
+    print(f"{kills} kills, {how}: newest checkpoints {resumed}")
+
+
+@pytest.mark.parametrize(("moment", "resumed"), [("commit", 1), ("confirm", 2)])
+def test_a_kill_between_the_marks_of_two_disks(tmp_path, undisturbed, moment, resumed):
+    """The first disk's mark decides: before it the parts of the second count for nothing."""
+    output = tmp_path / "output"
+    output.mkdir()
+    words = (STEPS, output, "waiting", "apart")
+    with ranks.started(PROGRAM, 2, tmp_path / "killed", *words, moment) as processes:
+        codes = [process.wait(timeout=SOON) for process in processes]
+    assert codes[moment == "confirm"] == -signal.SIGKILL, _logs(tmp_path / "killed")
+    assert (output / "1" / "checkpoint-2" / "prepared.json").exists()
+    (end, _) = ranks.run(PROGRAM, 2, tmp_path / "end", *words)
+    assert end["resumed"] == resumed
+    assert losses(output) == undisturbed
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -1,0 +1,113 @@
+"""Which ranks see the same folder: all of them, or those of each machine a folder of their own.
+
+The first rank of every machine makes an entry in the folder, and every rank looks which of these it sees.
+No setting says so, since it could be wrong; some machines may share a disk, and others have their own.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm_npu.core import machines
+from llm_npu.core.atomic import unfinished
+from llm_npu.core.errors import ErrorOfAllRanks
+from llm_npu.core.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Disks:
+    """``of_rank``: for each of ``ranks`` its disk, by the number of the first rank that sees it."""
+
+    of_rank: tuple[int, ...]
+    ranks: Ranks
+
+    @classmethod
+    def shared(cls, ranks: Ranks) -> Disks:
+        """One disk that all ``ranks`` see."""
+        return cls((0,) * ranks.size, ranks)
+
+    @classmethod
+    def of(cls, folder: Path, ranks: Ranks) -> Disks:
+        """The disks of ``folder``, which may be missing. Collective; on one machine nothing is touched.
+
+        OSError if a machine cannot write there. UserError if ranks of one machine see different folders.
+        """
+        here = machines.read()
+        if len(here.all) == 1:
+            return cls.shared(ranks)
+        entry = None
+        with ExitStack() as stack:
+            with ranks.together():
+                if here.is_first_rank_of_machine:
+                    if not folder.exists():
+                        stack.callback(_remove_empty, folder)
+                    entry = stack.enter_context(unfinished(folder / f"probe-{here.rank}")).name
+            entries = ranks.gather(entry)
+            seen = tuple(machine.ranks[0] for machine in here.all if _sees(folder, entries, machine))
+            views = ranks.gather(seen)  # all have looked
+        for machine in here.all:
+            for rank in machine.ranks:
+                if machine.ranks[0] not in views[rank] or views[rank] != views[views[rank][0]]:
+                    raise ErrorOfAllRanks(
+                        f"rank {rank} on {machine} does not see the {folder} that rank {machine.ranks[0]} "
+                        "sees; give one that all ranks of a machine see."
+                    )
+        return cls(tuple(view[0] for view in views), ranks)
+
+    @classmethod
+    def to_read(cls, folder: Path, ranks: Ranks) -> Disks:
+        """The disks of a ``folder`` that may not be writable or exist nowhere; it is not made. Collective.
+
+        Without writing nobody can tell whether the machines share it; a disk for each is right for reading.
+        """
+        if not any(ranks.gather(folder.is_dir())):
+            return cls.shared(ranks)
+        try:
+            return cls.of(folder, ranks)
+        except OSError:
+            disks = [machine.ranks[0] for machine in machines.read().all for _ in machine.ranks]
+            return cls(tuple(disks), ranks)
+
+    @property
+    def own(self) -> int:
+        """The disk of this rank."""
+        return self.of_rank[self.ranks.rank]
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first rank of its disk, which acts for the others there."""
+        return self.own == self.ranks.rank
+
+    @property
+    def all(self) -> list[int]:
+        """The disks, in the order of their first ranks."""
+        return sorted(set(self.of_rank))
+
+    @property
+    def several(self) -> bool:
+        return len(self.all) > 1
+
+    @property
+    def members(self) -> list[int]:
+        """The ranks of this rank's disk."""
+        return [rank for rank, disk in enumerate(self.of_rank) if disk == self.own]
+
+    def share(self, items: list) -> list:
+        """This rank's share of ``items``, of which each disk has its own."""
+        members = self.members
+        return items[members.index(self.ranks.rank) :: len(members)]
+
+    def from_first(self, value):
+        """The value of the first rank of this disk. Collective."""
+        return self.ranks.gather(value if self.first else None)[self.own]
+
+
+def _sees(folder: Path, entries: list[str | None], machine: machines.Machine) -> bool:
+    return (folder / str(entries[machine.ranks[0]])).is_dir()
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -45,9 +45,10 @@ class MachineCheck(Feature):
     def on_data(self, run: Run) -> None:
         here = machines.read()
         own = None
-        if here.is_first_rank_of_machine:
-            setup = Setup(os.environ, device_name=run.early.device, output_dir=run.early.output_dir)
-            own = facts.gather(setup, of_run(run))
+        with ranks.Ranks.of_run().together():
+            if here.is_first_rank_of_machine:
+                setup = Setup(os.environ, device_name=run.early.device, output_dir=run.early.output_dir)
+                own = facts.gather(setup, of_run(run))
         ranks.wait()  # the clocks are read at one moment
         told = ranks.gathered(own and own.now())
         by_name = differences.by_name(here.all, [told[machine.ranks[0]] for machine in here.all])
@@ -61,11 +62,15 @@ class MachineCheck(Feature):
 
 
 def of_run(run: Run) -> dict[str, object]:
-    """The settings of the run that must be equal: hashes of tokenizer and data, the model, the arguments."""
+    """The settings of the run that must be equal: hashes of tokenizer and data, the model, the arguments.
+
+    ``samples`` differ on their own where a cache or a .bin has another content than the machines' text has.
+    """
     training = run.arguments.training
     return {
         **run.settings["fixed"],
         **run.settings["schedule"],
+        "samples": run.samples.digest(),
         **{name: getattr(run.model_config, name, None) for name in resume.SHAPING_FIELDS},
         **{name: getattr(training, name) for name in TOGETHER},
     }

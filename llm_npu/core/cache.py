@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
@@ -14,17 +16,20 @@ from .atomic import publish, unfinished
 def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -> Path:
     """The folder ``name`` of the cache; ``build(folder)`` fills it if it does not exist.
 
-    ``name`` must contain a hash of everything that the content depends on. A process killed while it builds
-    leaves no folder. Of two processes that build at once, one wins, and both continue. UserError if the cache
-    is not writable; an OSError of ``build`` about another file passes through.
+    ``name`` must contain a hash of everything that the content depends on. One process builds, and the others
+    that need the folder wait for it, such as the ranks of a machine. Where the file system has no locks, all
+    build, and one wins. A process killed while it builds leaves no folder. UserError if the cache is not
+    writable; an OSError of ``build`` about another file passes through.
     """
     target = cache_folder(cache) / name
     if target.is_dir():
         return target
     try:
-        with unfinished(target) as folder:
-            build(folder)
-            publish(folder, target)
+        with _only_builder(target):
+            if not target.is_dir():
+                with unfinished(target) as folder:
+                    build(folder)
+                    publish(folder, target)
     except OSError as error:
         if error.filename is not None and not _related(target.parent, Path(str(error.filename))):
             raise
@@ -33,6 +38,20 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
             "name another with LLM_NPU_CACHE or --data_cache"
         ) from error
     return target
+
+
+@contextmanager
+def _only_builder(target: Path) -> Iterator[None]:
+    """Wait until no other process builds ``target``. The kernel releases the lock of a process that ends."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    file = target.with_name(f".{target.name}.lock")
+    with file.open("w") as handle:
+        with suppress(OSError):  # a file system without locks
+            fcntl.lockf(handle, fcntl.LOCK_EX)  # unlike flock, also between machines on NFS
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
 
 def _related(one: Path, other: Path) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from llm_npu.config import DataArguments
 
 from .order import Samples
 from .plans import PLANS
 from .rows import Rows, Sequences
+
+COMPARED = 256  # samples: a part of a second to read
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,21 @@ class Datasets:
     valid: Samples
     test: Samples
     notes: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """A SHA-256 of the sizes of the parts, and of up to ``COMPARED`` samples of each, evenly spread.
+
+        Samples are hashed as they are read, whatever file or cache they come from.
+        """
+        digest = hashlib.sha256()
+        for part in (self.train, self.valid, self.test):
+            count = len(part)
+            digest.update(f"{count} samples\n".encode())
+            for number in np.linspace(0, count - 1, min(count, COMPARED), dtype=np.int64):
+                for name, values in sorted(part[int(number)].items()):
+                    digest.update(f"{name} {values.dtype} {values.shape}\n".encode())
+                    digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
 
 
 def packed(data: DataArguments, parts: Sequence[Sequences], what: str, kind: type[Rows] = Rows) -> Datasets:

@@ -16,6 +16,9 @@ from llm_npu.doctor import Setup
 FACTS = facts.Facts("machine0", {"CANN": "8.0.RC2", "data": "ab" * 32}, {}, 1000.0, 4 * 2**30, 8 * 2**30)
 
 
+HASHES = ("?" * differences.HASH,) * 2
+
+
 def of(*each):
     return {f"machine{number}": one for number, one in enumerate(each)}
 
@@ -83,21 +86,27 @@ def test_the_facts_of_this_machine(tmp_path):
     assert found.equal["code"] == facts.code()
 
 
-def started(two_machines, folder, plant=lambda other: None, environments=({}, {}), **given):
-    """A run of two machines with one rank each; ``plant`` changes the files of the second one."""
+def prepared(folder, **given):
+    """The words of a short run, whose text and model each machine has for itself."""
     inputs = folder / "inputs"
     inputs.mkdir()
     arguments = {**run_inputs.inputs(inputs), "max_seq_length": 32, "split": "80,20,0", "max_steps": 1}
     for number in range(2):  # each machine's own, by a relative path
         for name in ("text", "model"):
             shutil.copytree(inputs / name, folder / str(number) / name)
+    return run_inputs.words({**arguments, "output_dir": "out", **given})
+
+
+def started(two_machines, folder, plant=lambda other: None, environments=({}, {}), **given):
+    """A run of two machines with one rank each; ``plant`` changes the files of the second one."""
+    words = prepared(folder, **given)
     plant(folder / "1")
-    words = run_inputs.words({**arguments, "output_dir": "out", **given})
     return virtual_machines.launch(two_machines, words, folder, ranks=1, environments=environments)
 
 
-def check(job, what, *values):
-    """Both machines are refused, and rank 0 alone has the table, in which only ``what`` differs."""
+def check(job, **differing):
+    """Both machines are refused, and rank 0 alone has the table, in which only ``differing`` differ: {what:
+    the value of each machine}."""
     assert job.wait(240) == [2, 2], job.text()
     first, second = ((job.logs / str(number) / "workerlog.0").read_text() for number in range(2))
     endpoints = ",".join(f"{machine.address}:1" for machine in job.machines)
@@ -106,8 +115,10 @@ def check(job, what, *values):
     head, table = first[first.index("error: ") :].split("\n", 1)
     assert head == "error: the machines of this run differ; make them equal, or leave some out:"
     rows = [" ".join(line.split()) for line in table.splitlines()]
-    patterns = ["what value machines", f"{what} {values[0]} {names[0]}", f"{values[1]} {names[1]}"]
-    assert len(rows) == 3 and all(map(fnmatch.fnmatch, rows, patterns)), first
+    patterns = ["what value machines"]
+    for what, values in differing.items():
+        patterns += [f"{what} {values[0]} {names[0]}", f"{values[1]} {names[1]}"]
+    assert len(rows) == len(patterns) and all(map(fnmatch.fnmatch, rows, patterns)), first
     sentence = f"error: the machines of this run differ; the table is in the log of rank 0, on {places[0]}."
     assert second.endswith(sentence + "\n"), second
 
@@ -120,7 +131,7 @@ def check(job, what, *values):
 def test_another_environment_is_named(two_machines, tmp_path, what, values):
     job = started(two_machines, tmp_path, environments=[{}, values])
     shown = {"CANN": ("8.0.RC2", "8.1.RC1"), "HCCL_DETERMINISTIC": ("not set", "true")}
-    check(job, what, *shown[what])
+    check(job, **{what: shown[what]})
 
 
 @pytest.mark.slow
@@ -130,7 +141,7 @@ def test_another_data_file_is_named(two_machines, tmp_path):
             file.write("# one line more\n")
 
     job = started(two_machines, tmp_path, plant, input_dir="text")
-    check(job, "data", "????????????", "????????????")
+    check(job, data=HASHES, samples=HASHES)
 
 
 @pytest.mark.slow
@@ -142,13 +153,23 @@ def test_another_tokenizer_is_named(two_machines, tmp_path):
         file.write_text(json.dumps(content))
 
     job = started(two_machines, tmp_path, plant, tokenizer_name_or_path="model")
-    check(job, "tokenizer", "????????????", "????????????")
+    check(job, tokenizer=HASHES, samples=HASHES)
 
 
 @pytest.mark.slow
-def test_equal_machines_train(two_machines, tmp_path):
-    given = {"input_dir": "text", "tokenizer_name_or_path": "model", "output_dir": tmp_path / "out"}
-    job = started(two_machines, tmp_path, **given)
+def test_equal_machines_train_until_one_has_another_cache(two_machines, tmp_path):
+    """Each machine with text, cache and output of its own; then a cache has another content than its text."""
+    given = {"input_dir": "text", "tokenizer_name_or_path": "model", "data_cache": "cache"}
+    words = prepared(tmp_path, **given, overwrite_output_dir="true")
+    job = virtual_machines.launch(two_machines, words, tmp_path, ranks=2)
     assert job.wait(300) == [0, 0], job.text()
     said = (job.logs / "0" / "workerlog.0").read_text()
     assert "2 machines, alike in versions, code, data and variables" in said
+    built = [sorted(path.name for path in (tmp_path / number / "cache").iterdir()) for number in "01"]
+    assert built[0] == built[1] and len(built[0]) == 1, "one folder, no lock, nothing unfinished"
+    (file,) = (tmp_path / "1" / "cache").glob("tokens-*/tokens.bin")
+    content = bytearray(file.read_bytes())
+    content[:] = content[2:4] + content[:2] + content[4:]  # the first two tokens, of 16 bits
+    assert content != file.read_bytes()
+    file.write_bytes(content)
+    check(virtual_machines.launch(two_machines, words, tmp_path, ranks=1), samples=HASHES)

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,7 +114,33 @@ def test_a_file_elsewhere_that_cannot_be_read_is_not_blamed_on_the_cache(tmp_pat
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_of_two_that_build_at_once_one_wins_and_both_go_on(tmp_path):
+BUILD = """
+import os, sys
+from pathlib import Path
+from llm_npu.core.cache import cached
+folder, name = Path(sys.argv[1]), sys.argv[2]
+(folder / f"begun-{name}").touch()
+def build(new):
+    while len(list(folder.glob("begun-*"))) < 3:  # all want it
+        os.sched_yield()
+    (folder / f"built-by-{name}").touch()
+    (new / "content").write_text("whole")
+print(cached("name", build, str(folder / "cache")) / "content")
+"""
+
+
+def test_one_of_several_processes_builds_and_the_others_wait(tmp_path):
+    command = [sys.executable, "-c", BUILD, tmp_path]
+    workers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"]
+    for worker in workers:
+        (file,) = worker.communicate(timeout=120)[0].splitlines()
+        assert Path(file).read_text() == "whole"
+    assert len(list(tmp_path.glob("built-by-*"))) == 1
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["name"]
+
+
+def test_without_locks_of_two_that_build_at_once_one_wins_and_both_go_on(tmp_path):
+    """Two threads: the lock is between processes."""
     both = threading.Barrier(2, timeout=60)
     folders, results = [], []
 
@@ -144,8 +173,8 @@ def test_a_killed_build_counts_for_nothing_and_is_cleared_away(tmp_path, run_pyt
         "cached('name', build, sys.argv[1])\n"
     )
     assert run_python("-c", code, tmp_path).returncode == -9
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".name.unfinished-")
+    left, lock = sorted(tmp_path.iterdir(), key=lambda path: path.is_file())
+    assert left.name.startswith(".name.unfinished-") and lock.name == ".name.lock"
     assert cached("name", lambda folder: (folder / "whole").touch(), str(tmp_path)) == tmp_path / "name"
     assert [path.name for path in tmp_path.rglob("*")] == ["name", "whole"]
 

@@ -6,7 +6,7 @@ No setting says so, since it could be wrong; some machines may share a disk, and
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Disks:
 
     @classmethod
     def of(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of ``folder``, which may be missing. Collective; on one machine nothing is touched.
+        """The disks of ``folder``, which is made. Collective; on one machine nothing is touched.
 
         OSError if a machine cannot write there. UserError if ranks of one machine see different folders.
         """
@@ -41,8 +41,6 @@ class Disks:
         with ExitStack() as stack:
             with ranks.together():
                 if here.is_first_rank_of_machine:
-                    if not folder.exists():
-                        stack.callback(_remove_empty, folder)
                     entry = stack.enter_context(unfinished(folder / f"probe-{here.rank}")).name
             entries = ranks.gather(entry)
             seen = tuple(machine.ranks[0] for machine in here.all if _sees(folder, entries, machine))
@@ -58,7 +56,7 @@ class Disks:
 
     @classmethod
     def to_read(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of a ``folder`` that may not be writable or exist nowhere; it is not made. Collective.
+        """The disks of a ``folder`` that may not be writable; one that exists nowhere is not made. Collective.
 
         Without writing nobody can tell whether the machines share it; a disk for each is right for reading.
         """
@@ -106,8 +104,3 @@ class Disks:
 
 def _sees(folder: Path, entries: list[str | None], machine: machines.Machine) -> bool:
     return (folder / str(entries[machine.ranks[0]])).is_dir()
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()

@@ -56,7 +56,7 @@ class Disks:
 
     @classmethod
     def to_read(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of a ``folder`` that may not be writable; one that exists nowhere is not made. Collective.
+        """The disks of a ``folder`` that may not be writable, and is not made if there is none. Collective.
 
         Without writing nobody can tell whether the machines share it; a disk for each is right for reading.
         """

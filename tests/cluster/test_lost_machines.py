@@ -120,6 +120,27 @@ def test_a_machine_lost_during_the_start(arguments, apart, tmp_path, fault, requ
         lose(machines, draw.randrange(2), fault, job, tmp_path)
 
 
+def test_of_the_halves_of_a_cut_network_one_goes_on(arguments, apart, tmp_path):
+    with virtual_machines.machines(2) as machines:
+        job = launched(machines, arguments, tmp_path)
+        job.wait_for(lambda: checkpoint.complete(tmp_path / "out"), START)
+        machines[1].take_interface_down()
+        assert job.wait(LIMIT) == [os.EX_TEMPFAIL] * 2, job.text()
+        # Each half starts the run again, by itself; the disk is still there for both.
+        whole_step = [*arguments, "--gradient_accumulation_steps", "2", "--output_dir", tmp_path / "out"]
+        halves = [
+            virtual_machines.launch([machine], whole_step, tmp_path / machine.name, ranks=1)
+            for machine in machines
+        ]
+        codes = [code for half in halves for code in half.wait(2 * START)]
+        said = [half.text() for half in halves]
+    assert sorted(codes) == [0, 2], said
+    owner, refused = (codes.index(code) for code in (0, 2))
+    sentence = rf"error: \S*/out is in use by another run \(process \d+ on {machines[owner].name}, started "
+    assert re.search(sentence, said[refused]), said[refused]
+    assert sorted(losses(tmp_path / "out")[0]) == list(range(1, STEPS + 1))
+
+
 @pytest.mark.default_run(every=True)
 def test_a_run_that_lost_a_machine(arguments, undisturbed, apart, tmp_path, number, request):
     draw = random.Random(f"{request.config.getoption('seed')} {number}")

@@ -28,7 +28,8 @@ def flops_per_token(config, length: int, trained: int | None = None) -> float:
 def _weights_of_layer(config, heads: int, head_dim: int) -> int:
     hidden = config.hidden_size
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    attention = 2 * hidden * head_dim * (heads + key_value_heads)
+    attention = getattr(config, "attention_parameters", 0)  # of the planner's shapes
+    attention = attention or 2 * hidden * head_dim * (heads + key_value_heads)
     if (mixture := _mixture(config)) is None:
         return attention + 3 * hidden * config.intermediate_size
     experts, size, shared = mixture

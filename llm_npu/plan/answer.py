@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from llm_npu.core.cards import Card
 from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
-from llm_npu.models.families import FAMILIES
 
 from . import cost
 from .interval import Interval, interval
@@ -190,7 +189,7 @@ def gains(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[
     """One alternative per fused operator (toggled), and per other mask and overlap."""
     others = []
     for name in sorted(layout.fused | set(OPERATORS)):
-        if name == "moe" and not FAMILIES[shape.model_type].experts:
+        if name == "moe" and not shape.num_experts:
             continue
         used = name in layout.fused
         others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))

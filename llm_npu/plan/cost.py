@@ -56,6 +56,7 @@ def strides(layout: Layout) -> Mapping[str, int]:
     return {
         "tp": 1,
         "cp": tp,
+        "ep": tp * context,
         "sharding": tp,
         "pp": tp * (layout.sharding_degree if layout.sharding else context),
         "dp": tp * context * stages if context == 1 else tp,

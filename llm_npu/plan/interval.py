@@ -7,7 +7,7 @@ applies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llm_npu.core.cards import Card, read
@@ -55,14 +55,14 @@ def families(layout: Layout) -> list[str]:
 def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Interval:
     """The interval of a predicted time."""
     known = read("efficiencies.json", DATA)["families"]
-    found = [(known[name]["width"], name) for name in families(layout)]
-    width, family = max(found, default=max((each["width"], name) for name, each in known.items()))
-    return Interval(width, family, known[family]["runs"], tuple(_unlike(shape, layout, card, stack)))
+    unlike = tuple(_unlike(shape, layout, card))
+    alike = known if unlike else families(layout)  # the widest of all where nothing is like the run
+    width, family = max((known[name]["width"], name) for name in alike)
+    ours = ("this trainer: the published ones are of MindSpeed-LLM and MindFormers",) * (stack == "paddle")
+    return Interval(width, family, known[family]["runs"], (*ours, *unlike))
 
 
-def _unlike(shape: ModelShape, layout: Layout, card: Card, stack: str):
-    if stack == "paddle":
-        yield "this trainer; the published ones are of MindSpeed-LLM and MindFormers"
+def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
     if shape.num_experts:
         yield "a mixture of experts"
     if card.name not in CARDS:

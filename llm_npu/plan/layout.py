@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.core.errors import UserError
-from llm_npu.models.families import FAMILIES
 from llm_npu.models.library import names
 from paddle_fused import registry
 
@@ -40,6 +39,7 @@ COUNTS = (
     "pipeline_parallel_degree",
     "virtual_pp_degree",
     "context_parallel_degree",
+    "expert_parallel_degree",
     "max_seq_length",
     "per_device_train_batch_size",
     "global_batch_size",
@@ -52,9 +52,10 @@ class Layout:
 
     ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples
     per micro batch; ``global_batch_size``: samples per optimizer step on all cards, 0 for one micro batch per
-    replica. ``overlap``: how tensor-parallel layers overlap communication with compute. ``fused``: the fused
-    operators in use. ``mask``: the attention mask: "causal", "full", or one that skips more: a "band"
-    (sliding window) or the "documents" of packed samples.
+    replica. ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``overlap``:
+    how tensor-parallel layers overlap communication with compute. ``fused``: the fused operators in use.
+    ``mask``: the attention mask: "causal", "full", or one that skips more: a "band" (sliding window) or the
+    "documents" of packed samples.
 
     ValueError for invalid values.
     """
@@ -64,6 +65,7 @@ class Layout:
     pipeline_parallel_degree: int = 1
     virtual_pp_degree: int = 1
     context_parallel_degree: int = 1
+    expert_parallel_degree: int = 1
     sharding: str = ""
     sequence_parallel: bool = False
     recompute: bool = False
@@ -110,6 +112,15 @@ class Layout:
                 "data-parallel replicas with --per_device_train_batch_size "
                 f"{self.per_device_train_batch_size} take {rows} samples at a time; choose a multiple of "
                 f"{rows}"
+            )
+        if self.data_parallel_degree % self.expert_parallel_degree:
+            raise UserError(
+                f"--expert_parallel_degree {self.expert_parallel_degree} does not divide the "
+                f"{self.data_parallel_degree} data-parallel replicas; choose one that does"
+            )
+        if self.expert_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
+            raise UserError(
+                f"--expert_parallel_degree is planned without --sharding {self.sharding}; use stage1"
             )
         if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
             raise UserError(
@@ -220,6 +231,12 @@ class Layout:
                 f"--tensor_parallel_degree is {tensor}, which does not divide the "
                 f"{shape.num_attention_heads} heads of {shape.name}; choose a degree that does"
             )
+        experts = self.expert_parallel_degree
+        if experts > 1 and (not shape.num_experts or shape.num_experts % experts):
+            raise UserError(
+                f"--expert_parallel_degree is {experts}, which does not divide the {shape.num_experts} "
+                f"experts of {shape.name}; choose a degree that does, or omit it"
+            )
         if self.max_seq_length > shape.max_position_embeddings:
             raise UserError(
                 f"--max_seq_length is {self.max_seq_length}, but {shape.name} has "
@@ -261,7 +278,7 @@ class Layout:
         if self.overlap != "serial" and self.tensor_parallel_degree > 1:
             found["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
         switches = dict(SWITCHES)
-        if not FAMILIES[shape.model_type].experts:
+        if not shape.num_experts:
             del switches["moe"]
         off = [switch for name, switch in switches.items() if name not in self.fused]
         found |= (

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from types import SimpleNamespace
 
+from llm_npu.core.cards import read
 from llm_npu.core.errors import UserError
 from llm_npu.models import presets
 from llm_npu.models.checks import check_sizes
 from llm_npu.models.families import FAMILIES
+
+DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,9 @@ class ModelShape:
     ``num_experts``: 0 for a dense model. ``intermediate_size``: of the feed-forward layers of a dense model,
     else of one expert. ``shared_expert_intermediate_size``: of the shared expert (Qwen2-MoE), or 0.
     ``attention_bias``: the query, key and value projections have biases (Qwen2). ``head_dim``: None for
-    ``hidden_size / num_attention_heads``.
+    ``hidden_size / num_attention_heads``. ``attention_parameters``: the elements of a layer's attention,
+    if its projections are not the usual four (DeepSeek-V3). ``planned_only``: the planner knows its sizes,
+    the script has no preset of it.
     """
 
     name: str
@@ -38,6 +44,8 @@ class ModelShape:
     experts_per_token: int = 0
     shared_expert_intermediate_size: int = 0
     head_dim: int | None = None
+    attention_parameters: int = 0
+    planned_only: bool = False
 
     def __post_init__(self):
         if not self.head_dim:
@@ -66,13 +74,30 @@ class ModelShape:
     def layer_parameters(self) -> int:
         """The elements of the weights of one decoder layer."""
         hidden, query_and_key = self.hidden_size, self.query_size + self.key_value_size
-        attention = 2 * hidden * query_and_key
+        attention = self.attention_parameters or 2 * hidden * query_and_key
         if self.attention_bias:
             attention += query_and_key + self.key_value_size
-        experts = max(self.num_experts, 1) * 3 * hidden * self.intermediate_size
+        experts = self.expert_parameters or 3 * hidden * self.intermediate_size
         shared = self.shared_expert_intermediate_size
         router = hidden * self.num_experts + (3 * hidden * shared + hidden if shared else 0)
         return attention + experts + router + 2 * hidden
+
+    @property
+    def expert_parameters(self) -> int:
+        """The elements of all experts of one decoder layer, without a shared one."""
+        return self.num_experts * 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def fuses_projections(self) -> bool:
+        """Whether query, key and value, and gate and up, are one product each."""
+        family = FAMILIES.get(self.model_type)
+        return family.fuses_projections if family else True
+
+    @property
+    def logits_in_float32(self) -> bool:
+        """Whether the forward pass returns float32 logits."""
+        family = FAMILIES.get(self.model_type)
+        return family.logits_in_float32 if family else True
 
     @property
     def parameters(self) -> int:
@@ -83,8 +108,13 @@ class ModelShape:
 
     @classmethod
     def of(cls, name_or_path: str) -> ModelShape:
-        """The shape of a preset, or of a directory with a config.json. ValueError as
-        ``presets.model_config``."""
+        """The shape of a preset, of a model of data/models.json, or of a directory with a config.json.
+
+        ValueError as ``presets.model_config``.
+        """
+        known = read("models.json", DATA)["models"]
+        if name_or_path in known and not presets.is_preset(name_or_path):
+            return cls(name=name_or_path, planned_only=True, **known[name_or_path]["sizes"])
         stated = presets.fields_of(name_or_path)
         family = FAMILIES[stated["model_type"]]
         # A file may have fields that its family ignores, such as the experts of another family.

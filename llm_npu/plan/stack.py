@@ -39,7 +39,7 @@ class Stack:
 
     def check(self, shape: ModelShape, layout: Layout) -> None:
         """ValueError with one sentence if the program cannot train ``shape`` with ``layout``."""
-        if self.trains_here:
+        if self.trains_here and not shape.planned_only:
             layout.check(shape)
         else:
             layout.check_division(shape)

@@ -64,6 +64,7 @@ def assumed(answer: Answer) -> str:
             ("tensor", layout.tensor_parallel_degree),
             ("pipeline", layout.pipeline_parallel_degree),
             ("context", layout.context_parallel_degree),
+            ("expert", layout.expert_parallel_degree),
             ("data parallel", layout.data_parallel_degree),
         )
         if degree > 1
@@ -89,7 +90,7 @@ def trust(answer: Answer) -> str:
         f"(±{100 * found.width:.0f}%)."
     )
     if found.unlike:
-        text += f" No published run has: {'; '.join(found.unlike)}. The range is not confirmed there."
+        text += f" No published run has {', or '.join(found.unlike)}. The range is not confirmed there."
     if not stack.trains_here:
         text += f" Predicted as {stack.name} runs it, not as this trainer does."
     return text
@@ -111,7 +112,7 @@ def command(answer: Answer) -> str:
     if (not answer.fits and not answer.change) or not answer.stack.trains_here:
         return ""
     layout = answer.change.layout if answer.change else answer.layout
-    if layout.context_parallel_degree > 1:
+    if max(layout.context_parallel_degree, layout.expert_parallel_degree) > 1 or answer.shape.planned_only:
         return ""
     words = arguments(answer.shape, layout)
     return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
@@ -127,8 +128,14 @@ def notes(answer: Answer) -> list[str]:
     """Caveats of the figures."""
     layout = answer.layout
     found = [SOURCE]
-    if layout.context_parallel_degree > 1:
-        found.append("--context_parallel_degree: predicted only; this trainer does not run it yet.")
+    for name in ("context_parallel_degree", "expert_parallel_degree"):
+        if getattr(layout, name) > 1:
+            found.append(f"--{name}: predicted only; this trainer does not run it yet.")
+    if answer.shape.planned_only:
+        found.append(
+            f"{answer.shape.name}: the planner knows its sizes; the script trains it from a directory with "
+            "its config.json, if the installed library has its family."
+        )
     if layout.cards % CARDS_OF_SERVER and layout.cards > CARDS_OF_SERVER:
         found.append(
             f"{layout.cards} cards fill no whole number of servers of {CARDS_OF_SERVER}: the times assume "

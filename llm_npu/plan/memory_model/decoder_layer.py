@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_npu.models.families import FAMILIES
-
 from ..layout import Layout
 from ..shape import ModelShape
 from .gathered import HALF, SINGLE, Gathered
@@ -67,7 +65,7 @@ class Sizes:
         query, key = shape.query_size // tensor, shape.key_value_size // tensor
         copies = max(shape.experts_per_token, 1)
         heads = shape.num_attention_heads // tensor
-        one_product = FAMILIES[shape.model_type].fuses_projections
+        one_product = shape.fuses_projections
         return cls(
             whole=tokens * hidden * HALF,
             hidden=own * hidden * HALF,

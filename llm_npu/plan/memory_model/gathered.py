@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llm_npu.models.families import FAMILIES
-
 from ..layout import Layout
 from ..shape import ModelShape
 from .ledger import CHUNK, Ledger
@@ -48,7 +46,7 @@ class Gathered:
             hidden * size for size in (shape.query_size, shape.key_value_size, width, shape.vocab_size)
         )
         products = {"embedding": (table,), "out": (query,), "down": (up,), "head": (table,)}
-        if FAMILIES[shape.model_type].fuses_projections:
+        if shape.fuses_projections:
             products |= {"columns": (query + 2 * key,), "up": (2 * up,)}
         else:
             products |= {"columns": (query, key, key), "up": (up, up)}

@@ -99,6 +99,9 @@ def _rank(
     sizes = weights(shape, layout, stage, layers)
     count, shared = sum(sizes), layout.sharding_degree
     wide = half == "bf16"
+    if (experts := layout.expert_parallel_degree) > 1 and shared > 1:  # fewer cards have the same experts
+        mine = shape.expert_parameters // experts // layout.tensor_parallel_degree * layers[stage]
+        shared = count / ((count - mine) / shared + mine / (shared / experts))
     masters = SINGLE * count / shared
     gradients = min(SINGLE if wide else HALF, software.gradient_width) * count
     if software.scatters_at_once and layout.micro_batches == 1:

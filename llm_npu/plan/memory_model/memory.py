@@ -10,12 +10,10 @@ moments. On a card the communication library and the runtime need more (`llm_npu
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-from llm_npu.models.families import FAMILIES
 
 from ..layout import Layout
 from ..shape import ModelShape
@@ -72,23 +70,51 @@ def weights(
 
     ``layers``: of every stage, None for the layout's.
     """
-    return _weights(shape, layout.tensor_parallel_degree, layers or layout.stage_layers(shape), stage)
+    degrees = layout.tensor_parallel_degree, layout.expert_parallel_degree
+    return _weights(shape, degrees, layers or layout.stage_layers(shape), stage)
+
+
+def owned_parts(shape: ModelShape, layout: Layout, sizes: tuple[int, ...], layers: int) -> Counter[int]:
+    """The weights whose states the fullest card owns, if states are sharded: size -> number.
+
+    Cards that share a layer's experts have different ones, so that fewer cards share the states of these.
+    """
+    degree, largest = layout.sharding_degree, layout.sharding == "stage1"
+    experts = layout.expert_parallel_degree
+    if experts == 1:
+        return Counter(shares(sizes, degree, largest_first=largest))
+    mine = Counter(_experts(shape, layout.tensor_parallel_degree, experts) * layers)
+    others = tuple((Counter(sizes) - mine).elements())
+    owned = Counter(shares(others, degree, largest_first=largest))
+    return owned + Counter(shares(tuple(mine.elements()), degree // experts, largest_first=largest))
+
+
+def _experts(shape: ModelShape, tensor: int, parallel: int) -> list[int]:
+    """The elements of each weight of a layer's experts on a card."""
+    hidden, width = shape.hidden_size, shape.intermediate_size // tensor
+    one = [2 * hidden * width, width * hidden] if shape.fuses_projections else [hidden * width] * 3
+    return one * (shape.num_experts // parallel)
 
 
 @lru_cache(1024)  # a search asks for the same stage many times
-def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int) -> tuple[int, ...]:
+def _weights(
+    shape: ModelShape, degrees: tuple[int, int], layers: tuple[int, ...], stage: int
+) -> tuple[int, ...]:
+    tensor, parallel = degrees
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = shape.query_size // tensor
     width = shape.intermediate_size // tensor
-    if FAMILIES[shape.model_type].fuses_projections:
+    if shape.fuses_projections:
         attention, feed_forward = [hidden * (query + 2 * key)], [2 * hidden * width, width * hidden]
         biases = [query + 2 * key]
     else:
         attention, feed_forward = [hidden * query, hidden * key, hidden * key], [hidden * width] * 3
         biases = [query, key, key]
     layer = attention + (biases if shape.attention_bias else []) + [query * hidden]
+    if shape.attention_parameters:
+        layer = [shape.attention_parameters // tensor]
     if shape.num_experts:
-        layer += [hidden * shape.num_experts, *feed_forward * shape.num_experts]
+        layer += [hidden * shape.num_experts, *_experts(shape, tensor, parallel)]
         if shared := shape.shared_expert_intermediate_size:
             layer += [2 * hidden * shared, shared * hidden, hidden]
     else:
@@ -102,7 +128,7 @@ def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
     ledger, gathered = Ledger(), z.gathered
     sizes = weights(shape, layout, stage)
-    _states(ledger, sizes, layout, gathered)
+    _states(ledger, shape, sizes, layout, layers, gathered)
     tokens = layout.tokens_per_rank
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
@@ -176,12 +202,19 @@ def in_flight(layout: Layout, stage: int) -> int:
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts)
 
 
-def _states(ledger: Ledger, sizes: Sequence[int], layout: Layout, gathered: Gathered) -> None:
+def _states(
+    ledger: Ledger,
+    shape: ModelShape,
+    sizes: tuple[int, ...],
+    layout: Layout,
+    layers: int,
+    gathered: Gathered,
+) -> None:
     """Weights, gradients, master weights and moments of the card that has most of them."""
     degree = layout.sharding_degree
     parts = owned = Counter(map(gathered.part, sizes))
     if layout.sharding in ("stage1", "stage2") and degree > 1:
-        owned = Counter(shares(sizes, degree, largest_first=layout.sharding == "stage1"))
+        owned = owned_parts(shape, layout, sizes, layers)
     ledger.take("weights", _allocated(parts, HALF), "weights")
     wide = _allocated(owned, SINGLE)
     ledger.take("master weights", wide, "master weights")
@@ -210,12 +243,12 @@ def shares(sizes: tuple[int, ...], degree: int, largest_first: bool) -> list[int
     """The weights of the card with most elements, if each weight goes to the card with fewest so far."""
     degree = min(degree, len(sizes))  # with more cards than weights, the others have none
     cards: list[list[int]] = [[] for _ in range(degree)]
-    sums = [0] * degree
+    least = [(0, card) for card in range(degree)]  # a heap: of equal sums, the first card
     for size in sorted(sizes, reverse=True) if largest_first else sizes:
-        least = sums.index(min(sums))
-        cards[least].append(size)
-        sums[least] += size
-    return cards[sums.index(max(sums))]
+        held, card = heapq.heappop(least)
+        cards[card].append(size)
+        heapq.heappush(least, (held + size, card))
+    return max(cards, key=sum, default=[])
 
 
 def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: int) -> None:
@@ -233,7 +266,7 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     gathered.forward(ledger, "head", (HALF * numbers,))
     take("logits", HALF * numbers, "logits and loss")
     take("wide logits", SINGLE * numbers, "logits and loss")
-    if FAMILIES[shape.model_type].logits_in_float32:
+    if shape.logits_in_float32:
         give("logits")
     take("softmax", SINGLE * numbers, "logits and loss")
     take("losses", 4 * SINGLE * tokens, "logits and loss")

@@ -12,9 +12,9 @@ from typing import NamedTuple
 # memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
 KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "all_to_all", "send")
-# tp, pp, dp, cp: tensor, pipeline, data and context parallelism. sharding: the data-parallel ranks that share
-# states.
-GROUPS = ("tp", "pp", "dp", "cp", "sharding")
+# tp, pp, dp, cp, ep: tensor, pipeline, data, context and expert parallelism. sharding: the data-parallel
+# ranks that share states.
+GROUPS = ("tp", "pp", "dp", "cp", "ep", "sharding")
 PHASES = ("forward", "backward", "recompute", "step")
 # What a collective may overlap with: the product before or after it, in chunks ("matmul"); the attention
 # before it ("attention"); any work of the backward pass ("backward"); or nothing, the compute stream waits

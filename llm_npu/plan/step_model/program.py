@@ -57,7 +57,7 @@ def _of_layers(layout: Layout) -> Layout:
     """``layout`` reduced to what decoder layers depend on, so that many layouts of a search share theirs."""
     return replace(
         layout,
-        cards=layout.tensor_parallel_degree * layout.context_parallel_degree,
+        cards=layout.tensor_parallel_degree * layout.context_parallel_degree * layout.expert_parallel_degree,
         pipeline_parallel_degree=1,
         virtual_pp_degree=1,
         sharding="",

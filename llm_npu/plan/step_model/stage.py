@@ -70,12 +70,15 @@ class Stage:
         tp = layout.tensor_parallel_degree
         self.shape, self.layout, self.software, self.tp = shape, layout, software, tp
         self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
-        self.context = layout.context_parallel_degree
+        self.context, self.ep = layout.context_parallel_degree, layout.expert_parallel_degree
         self.tokens = layout.tokens_per_rank
         self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
         self.hidden = shape.hidden_size
         self.query = shape.query_size // tp
         self.key = max(shape.key_value_size // tp, shape.head_dim)
+        self.columns = self.query + 2 * self.key
+        if shape.attention_parameters:  # as many operations as the projections of latent attention
+            self.columns = shape.attention_parameters // shape.hidden_size // tp - self.query
         self.inner = shape.intermediate_size // tp
         self.vocabulary = -(-shape.vocab_size // tp)
         self.spread = self.tokens * self.hidden * WIDTH  # bytes of all ranks' activations
@@ -187,7 +190,7 @@ class Stage:
             )
 
     def attention_block(self) -> Iterator[Operation]:
-        columns = self.query + 2 * self.key
+        columns = self.columns
         yield from self.into_columns("attention.qkv")
         yield self.matmul("attention.qkv", self.tokens, self.hidden, columns)
         if self.shape.attention_bias:
@@ -198,7 +201,7 @@ class Stage:
         yield from self.out_of_rows("attention.out")
 
     def attention_block_backward(self) -> Iterator[Operation]:
-        columns = self.query + 2 * self.key
+        columns = self.columns
         yield from self.out_of_rows_backward("attention.out")
         yield from self.linear_backward("attention.out", self.tokens, self.query, self.hidden)
         yield from self.attention(backward=True)
@@ -212,8 +215,8 @@ class Stage:
         shape = self.shape
         if not shape.num_experts:
             return [("mlp", self.tokens, self.inner, 1)]
-        rows = max(1, self.tokens * shape.experts_per_token // shape.num_experts)
-        found = [("experts", rows, self.inner, shape.num_experts)]
+        rows = max(1, self.tokens * self.ep * shape.experts_per_token // shape.num_experts)
+        found = [("experts", rows, self.inner, shape.num_experts // self.ep)]
         if shared := shape.shared_expert_intermediate_size // self.tp:
             found.append(("shared_expert", self.tokens, shared, 1))
         return found
@@ -225,6 +228,17 @@ class Stage:
             moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * self.shape.num_experts)
             yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
             yield self.matmul("experts.router", self.tokens, self.hidden, self.shape.num_experts, phase=phase)
+            if self.ep > 1:  # tokens to the experts, and results back
+                yield Operation(
+                    "experts.exchange",
+                    "collective",
+                    phase=phase,
+                    times=2,
+                    collective="all_to_all",
+                    payload=routed * WIDTH,
+                    group="ep",
+                    group_size=self.ep,
+                )
 
     def swiglu(self, name: str, rows: int, inner: int, count: int, backward: bool = False) -> Operation:
         cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
@@ -297,7 +311,8 @@ class Stage:
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""
-        return self.shape.layer_parameters / self.tp
+        experts = self.shape.expert_parameters
+        return (self.shape.layer_parameters - experts + experts / self.ep) / self.tp
 
     def embedding(self) -> Iterator[Operation]:
         size = self.tokens * self.hidden

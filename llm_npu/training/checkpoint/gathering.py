@@ -187,13 +187,21 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
                     shutil.copyfile(file, new / name)
                 if takes and disks.own in lacking:
                     file.unlink()
-        made = {}
+        made, own = [], {}
         with ranks.together():
             if takes:
                 assembly.close()
-                made = folders.checksums(new, [name for name in folders.contents(new) if name not in files])
+                made = [name for name in folders.contents(new) if name not in files]
+        place, made = disks.from_first((str(new), made))
+        with ranks.together():
+            own = folders.checksums(Path(place), disks.share(made))
+        told = ranks.gather(own)
+        with ranks.together():
+            if takes:
                 whole = {name: files[name] for name in files if name not in parts}
-                folders.commit(new, folder, whole | made, step=candidate.step)
+                for rank in disks.members:
+                    whole |= told[rank]
+                folders.commit(new, folder, whole, step=candidate.step)
 
 
 def _contents_of(parts: list[str], folder: Path, holders: Holders, disks: Disks) -> dict[str, Contents]:

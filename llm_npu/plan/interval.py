@@ -35,11 +35,13 @@ CARDS, MOST_CARDS = ("ascend910b2", "ascend910b3"), 128
 @dataclass(frozen=True)
 class Interval:
     """``width``: w for a time t that stands for t / (1 + w) to t / (1 - w). ``family``: the widest, with
-    ``runs`` published runs. ``unlike``: in what the run resembles no published one, in words."""
+    ``runs`` published runs. ``ours``: this trainer runs it, of which nothing is published. ``unlike``: in
+    what else the run resembles no published one, in words."""
 
     width: float
     family: str
     runs: int
+    ours: bool
     unlike: tuple[str, ...]
 
     def around(self, value: float) -> tuple[float, float]:
@@ -58,8 +60,7 @@ def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Inter
     unlike = tuple(_unlike(shape, layout, card))
     alike = known if unlike else families(layout)  # the widest of all where nothing is like the run
     width, family = max((known[name]["width"], name) for name in alike)
-    ours = ("this trainer: the published ones are of MindSpeed-LLM and MindFormers",) * (stack == "paddle")
-    return Interval(width, family, known[family]["runs"], (*ours, *unlike))
+    return Interval(width, family, known[family]["runs"], stack == "paddle", unlike)
 
 
 def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:

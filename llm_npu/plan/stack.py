@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
 from llm_npu.models import other_library
+from llm_npu.models.families import FAMILIES
 
 from . import cost
 from .layout import Layout
@@ -39,7 +40,7 @@ class Stack:
 
     def check(self, shape: ModelShape, layout: Layout) -> None:
         """ValueError with one sentence if the program cannot train ``shape`` with ``layout``."""
-        if self.trains_here and not shape.planned_only:
+        if self.trains_here and shape.model_type in FAMILIES:
             layout.check(shape)
         else:
             layout.check_division(shape)

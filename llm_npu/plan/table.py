@@ -70,11 +70,17 @@ def assumed(answer: Answer) -> str:
         if degree > 1
     ]
     found = (
-        f"Layout: {', '.join(degrees) or 'one card'}; {layout.global_batch_size} samples of "
-        f"{layout.max_seq_length} tokens per step in {layout.micro_batches} micro batches of "
-        f"{layout.per_device_train_batch_size}."
+        f"Layout: {', '.join(degrees) or 'one card'}; {layout.global_batch_size} "
+        f"{'sample' if layout.global_batch_size == 1 else 'samples'} of "
+        f"{layout.max_seq_length} tokens per step in {layout.micro_batches} micro "
+        f"{'batch' if layout.micro_batches == 1 else 'batches'} of {layout.per_device_train_batch_size}."
     )
-    if layout.micro_batches == 1:
+    if layout.pipeline_parallel_degree > layout.micro_batches:
+        found += (
+            " The stages of the pipeline idle most of the time with so few micro batches; a larger "
+            "--global_batch_size fills them."
+        )
+    elif layout.micro_batches == 1:
         found += (
             " With one micro batch, the exchange of gradients and the update weigh most; a larger "
             "--global_batch_size spreads them over more samples."
@@ -85,12 +91,18 @@ def assumed(answer: Answer) -> str:
 def trust(answer: Answer) -> str:
     """What the range of the time means."""
     found, stack = answer.interval, answer.stack
-    text = (
-        f"The range holds nine of ten of {found.runs} published runs of the family {found.family} "
-        f"(±{100 * found.width:.0f}%)."
-    )
     if found.unlike:
-        text += f" No published run has {', or '.join(found.unlike)}. The range is not confirmed there."
+        text = (
+            f"No published run has {', or '.join(found.unlike)}: the range is the widest of all families of "
+            f"published runs (±{100 * found.width:.0f}%), and nothing confirms it here."
+        )
+    else:
+        text = (
+            f"Nine of ten of {found.runs} published runs of the family {found.family} were predicted within "
+            f"such a range (±{100 * found.width:.0f}%)."
+        )
+    if found.ours:
+        text += " The published runs are of MindSpeed-LLM and MindFormers, none of this trainer."
     if not stack.trains_here:
         text += f" Predicted as {stack.name} runs it, not as this trainer does."
     return text

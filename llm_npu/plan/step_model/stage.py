@@ -235,7 +235,7 @@ class Stage:
                     phase=phase,
                     times=2,
                     collective="all_to_all",
-                    payload=routed * WIDTH,
+                    payload=self.rows * self.shape.experts_per_token * self.hidden * WIDTH,
                     group="ep",
                     group_size=self.ep,
                 )

@@ -108,7 +108,7 @@ def test_twins_are_in_one_fold():
 def test_a_width_holds_nine_of_ten():
     assert validation.width([-0.3, 0.1, 0.2]) == 0.3
     assert validation.width([number / 100 for number in range(1, 20)]) == 0.18
-    around = interval.Interval(0.25, "pipeline", 9, ()).around(10.0)
+    around = interval.Interval(0.25, "pipeline", 9, True, ()).around(10.0)
     assert around == (8.0, pytest.approx(13.333, rel=1e-3))
 
 

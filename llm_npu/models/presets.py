@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
@@ -65,18 +65,18 @@ def is_preset(name: str) -> bool:
     return name in PRESETS or name in ALIASES
 
 
-def fields_of(name_or_path: str) -> dict[str, object]:
+def fields_of(name_or_path: str, others: Iterable[str] = ()) -> dict[str, object]:
     """The fields that a preset or a directory's config.json states, with its ``model_type``.
 
     Imports no framework; what is not stated is the default of the library's configuration class. UserError as
-    in ``model_config``, but for sizes that do not fit each other.
+    in ``model_config``, but for sizes that do not fit each other; it names ``others`` as known, too.
     """
     name = ALIASES.get(name_or_path, name_or_path)
     if name in PRESETS:
         return dict(PRESETS[name])
     if name and Path(name).is_dir():
         return _read(Path(name))
-    raise UserError(_unknown(name_or_path))
+    raise UserError(_unknown(name_or_path, [*PRESETS, *others]))
 
 
 def _read(directory: Path) -> dict[str, object]:
@@ -98,10 +98,10 @@ def _read(directory: Path) -> dict[str, object]:
     return fields
 
 
-def _unknown(name: str) -> str:
-    nearest = difflib.get_close_matches(name.rsplit("/", 1)[-1].lower(), PRESETS, n=1, cutoff=0.4)
+def _unknown(name: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(name.rsplit("/", 1)[-1].lower(), known, n=1, cutoff=0.4)
     hint = other_library.hint(name) or (f" Did you mean {nearest[0]}?" if nearest else "")
     return (
-        f"{name!r} is neither a preset ({', '.join(PRESETS)}) nor a local directory with a {CONFIG_FILE}, "
+        f"{name!r} is neither a preset ({', '.join(known)}) nor a local directory with a {CONFIG_FILE}, "
         f"and nothing is downloaded.{hint}"
     )

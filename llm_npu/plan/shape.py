@@ -115,7 +115,7 @@ class ModelShape:
         known = read("models.json", DATA)["models"]
         if name_or_path in known and not presets.is_preset(name_or_path):
             return cls(name=name_or_path, planned_only=True, **known[name_or_path]["sizes"])
-        stated = presets.fields_of(name_or_path)
+        stated = presets.fields_of(name_or_path, known)
         family = FAMILIES[stated["model_type"]]
         # A file may have fields that its family ignores, such as the experts of another family.
         found = {name: stated.get(name, value) for name, value in family.defaults.items()}

@@ -343,6 +343,7 @@ def test_the_table_and_the_page_say_the_same(published, searched):
         ([*PUBLISHED, "--html", "/no/folder/plan.html"], "the folder /no/folder does not exist; create it"),
         ([*PUBLISHED, "--html", "/"], "--html is /, which is a folder"),
         (["--model_name_or_path", "", "--cards", "8"], "'' is neither a preset"),
+        (["--model_name_or_path", "deepseekv3", "--cards", "8"], "Did you mean deepseek-v3?"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):

@@ -232,6 +232,7 @@ def _ambiguous(here: Place, came: list[int]) -> str:
 
 def _refuse(sentence: str) -> NoReturn:
     """The sentence and exit code 2, from any thread."""
+    logging.disable()  # of what the launcher's thread says meanwhile
     os.write(2, f"error: {sentence}\n".encode())
     os._exit(2)
 

@@ -41,6 +41,8 @@ def compare(hostfile: str, device: str, output_dir: Path, timeout: float = TIMEO
         "RDZV_TIMEOUT": str(timeout),
     }
     rendezvous.place(place)  # raises where they could never meet
+    others = ", ".join(address for address in addresses if address != addresses[number])
+    print(f"waiting  up to {timeout:g} seconds for {others}", flush=True)
     with tempfile.TemporaryDirectory() as logs:
         command = [sys.executable, "-m", rendezvous.__name__, "--nproc_per_node", "1", "--log_dir", logs]
         command += [comparing_process.__file__, device, str(output_dir), logs]
@@ -64,6 +66,7 @@ def compare(hostfile: str, device: str, output_dir: Path, timeout: float = TIMEO
             raise UserError(f"the comparison failed: {log.read_text()[-500:]}")
         else:
             last = own_log.read_text().strip().rpartition("\n")[2].removeprefix("error: ")
+            last = last.replace("RDZV_TIMEOUT", "--timeout")
             raise UserError(f"of the machines in {hostfile}, the first with NODE_RANK 0: {last}")
     return launcher.returncode
 
@@ -102,10 +105,15 @@ def _addresses(hostfile: str) -> list[str]:
 
 def _own(addresses: list[str], hostfile: str) -> int:
     own = [number for number, address in enumerate(addresses) if _is_here(address)]
-    if len(own) != 1:
+    if not own:
+        raise UserError(
+            f"{hostfile} names {', '.join(addresses)}, none of which is an address of this machine; run the "
+            "command on the machines of the file only."
+        )
+    if len(own) > 1:
         raise UserError(
             f"{len(own)} of the addresses in {hostfile} ({', '.join(addresses)}) are of this machine; name "
-            "each machine once, and run the command on these only."
+            "each machine once."
         )
     return own[0]
 

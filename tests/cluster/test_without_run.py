@@ -19,7 +19,10 @@ def compared(machines, folder, *environments, options=()):
         machine.start(argv, log, folder, **environment)
         for machine, log, environment in zip(machines, logs, environments, strict=False)
     ]
-    return [process.wait(180) for process in processes], [log.read_text() for log in logs[: len(processes)]]
+    codes = [process.wait(180) for process in processes]
+    said = [log.read_text().partition("\n") for log in logs[: len(processes)]]
+    assert all(first.startswith("waiting  up to ") for first, *_ in said), said
+    return codes, [rest for *_, rest in said]
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def test_a_machine_that_does_not_come(apart, tmp_path):
     assert codes == [2], said
     assert said[0] == (
         f"error: of the machines in {tmp_path / 'hosts'}, the first with NODE_RANK 0: 1 of 2 machines have "
-        f"come to 10.77.0.1:{PORT} within 4 seconds (RDZV_TIMEOUT); start the machine with NODE_RANK 1, too, "
+        f"come to 10.77.0.1:{PORT} within 4 seconds (--timeout); start the machine with NODE_RANK 1, too, "
         "and let it reach that address.\n"
     )
     assert not apart[0].processes()
@@ -68,7 +71,7 @@ def test_a_machine_that_does_not_come(apart, tmp_path):
             "has the line '127.0.0.1 slots=x'; accepted: HOST, or HOST slots=8",
         ),
         ("127.0.0.1\n127.0.0.2 slots=8\n", "2 of the addresses"),
-        ("198.51.100.1\n203.0.113.1\n", "0 of the addresses"),
+        ("198.51.100.1\n203.0.113.1\n", "none of which is an address of this machine"),
         ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
     ],
 )

@@ -184,6 +184,14 @@ def test_a_slow_rank_is_named_with_its_machine(tmp_path):
     ]
 
 
+def test_the_only_rank_of_one_machine_is_reported(tmp_path):
+    on_two_machines(tmp_path, (100, 100, 100, 300))
+    (tmp_path / "machine1/rank_2").rename(tmp_path / "rank_2")
+    report = summary.build(tmp_path / "machine1")
+    assert [rank.machine for rank in report.ranks] == ["node1 (10.0.0.2)"]
+    assert "\nRanks\n" not in plain.write(report)
+
+
 def test_a_slow_machine_is_named(tmp_path):
     report = on_two_machines(tmp_path, (100, 100, 300, 200))
     (advice,) = (advice for advice in report.advice if "wait" in advice.title)

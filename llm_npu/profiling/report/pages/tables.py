@@ -136,7 +136,7 @@ def _ranks(report: Report) -> Table:
                 ]
             )
     columns = ["rank", "window", "median step", "computing", "hidden", "exposed", "idle", "waits for others"]
-    if any(rank.machine for rank in report.ranks):
+    if rows and any(rank.machine for rank in report.ranks):
         columns.append("machine")
         rows = [[*row, rank.machine or "-"] for row, rank in zip(rows, report.ranks, strict=True)]
     remark = (

@@ -8,11 +8,11 @@ from llm_npu.core.cards import card
 from llm_npu.plan.answer import usable
 from llm_npu.plan.memory_model import megatron
 
-from .published import Point, remembered
+from .published import Point, with_memory
 
 
 @dataclass(frozen=True)
-class Remembered:
+class PredictedMemory:
     """A published run and the ``predicted`` bytes of each of its ranks after the first step."""
 
     point: Point
@@ -24,9 +24,9 @@ class Remembered:
         return max(self.predicted) / max(self.point.memory) - 1
 
 
-def remembered_runs(half: str) -> list[Remembered]:
+def predicted_memory(half: str) -> list[PredictedMemory]:
     """The runs of a half with a published memory of every rank."""
-    return [Remembered(point, _of_ranks(point)) for point in remembered(half)]
+    return [PredictedMemory(point, _of_ranks(point)) for point in with_memory(half)]
 
 
 def _of_ranks(point: Point) -> tuple[float, ...]:

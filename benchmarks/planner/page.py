@@ -14,7 +14,7 @@ from llm_npu.plan.cost import step_time
 from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 
 from .fitting import NOISE, PRIORS
-from .memory import Remembered, fits, remembered_runs
+from .memory import PredictedMemory, fits, predicted_memory
 from .published import FITTED, HELD_OUT, data, points
 from .validation import FOLDS, SHARE, PredictedRun, Validation
 
@@ -53,7 +53,7 @@ def _reason(name: str, error: float) -> str:
 
 def table(found: Validation) -> str:
     """All runs with a throughput, worst first."""
-    runs = sorted((*found.crossed, *found.held_out), key=lambda run: -abs(run.error))
+    runs = sorted((*found.cross_validated, *found.held_out), key=lambda run: -abs(run.error))
 
     def row(run: PredictedRun) -> tuple:
         point = run.point
@@ -91,7 +91,10 @@ def summary(found: Validation) -> str:
         sizes = (f"{100 * median:.1f} %", percent(bias), f"{100 * worst:.1f} %", f"{100 * inside:.0f} %")
         return (name, len(runs), *sizes, "yes" if reached else "no")
 
-    halves = {"held out": found.held_out, f"fitted, each from {FOLDS - 1} of {FOLDS} parts": found.crossed}
+    halves = {
+        "held out": found.held_out,
+        f"fitted, each from {FOLDS - 1} of {FOLDS} parts": found.cross_validated,
+    }
     rows = []
     for name, runs in halves.items():
         rows.append(row(f"**{name}**", runs))
@@ -108,9 +111,9 @@ def _families(found: Validation) -> str:
 
 def memory_table(half: str) -> str:
     """The runs with a published memory of every rank, worst first."""
-    runs = sorted(remembered_runs(half), key=lambda run: -abs(run.error))
+    runs = sorted(predicted_memory(half), key=lambda run: -abs(run.error))
 
-    def row(run: Remembered) -> tuple:
+    def row(run: PredictedMemory) -> tuple:
         sizes = (f"{size / 2**30:.2f}" for size in (max(run.point.memory), max(run.predicted)))
         layout = run.point.layout
         why = _reason(run.point.name, run.error)
@@ -124,7 +127,7 @@ def memory_summary() -> str:
     """Errors and refusals of both halves."""
     rows = []
     for half in (HELD_OUT, FITTED):
-        errors = [abs(run.error) for run in remembered_runs(half)]
+        errors = [abs(run.error) for run in predicted_memory(half)]
         ran = [point for point in points() if point.half == half and point.measured]
         refused = [point for point in ran if not fits(point)]
         names = ", ".join(point.name for point in refused) or "none"
@@ -194,7 +197,7 @@ def chart(found: Validation, file: Path | IO[bytes]) -> None:
     axes.fill_between(span, span * 0.8, span * 1.2, alpha=0.12, label="20 %")
     axes.fill_between(span, span * 0.9, span * 1.1, alpha=0.2, label="10 %")
     axes.plot(span, span, linewidth=0.8, color="grey")
-    for runs, marker, label in ((found.held_out, "o", HELD_OUT), (found.crossed, "x", FITTED)):
+    for runs, marker, label in ((found.held_out, "o", HELD_OUT), (found.cross_validated, "x", FITTED)):
         measured = [run.point.measured for run in runs]
         predicted = [run.predicted.tokens_per_second_per_card for run in runs]
         axes.plot(measured, predicted, marker, markersize=5, label=label)

@@ -41,12 +41,8 @@ class Point:
     dtype: str = "bf16"
     reuses: bool = False
 
-    def twin(self, other: Point) -> bool:
-        """Whether both have the same layers and degrees, so that one predicts the other."""
-        return self.kind() == other.kind()
-
     def kind(self) -> tuple:
-        """What twins share."""
+        """Layers and degrees: a run predicts another one that has the same."""
         shape, layout = self.shape, self.layout
         sizes = (shape.hidden_size, shape.intermediate_size, shape.num_attention_heads)
         degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree)
@@ -144,6 +140,6 @@ def timed(half_of: str) -> tuple[Point, ...]:
     return tuple(point for point in points() if point.measured and point.half == half_of)
 
 
-def remembered(half_of: str) -> tuple[Point, ...]:
+def with_memory(half_of: str) -> tuple[Point, ...]:
     """The runs of a half with a published memory of every rank."""
     return tuple(point for point in points() if point.memory and point.half == half_of)

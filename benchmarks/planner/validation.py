@@ -50,11 +50,11 @@ def fitted_on(pool: Sequence[Point], start: Efficiencies | None = None) -> Effic
 
 
 def fold(point: Point) -> int:
-    """The part of the fitted half that a run belongs to; twins are in the same one."""
+    """The part of the fitted half that a run belongs to; runs of one kind are in the same one."""
     return hashlib.sha256(repr(point.kind()).encode()).digest()[0] % FOLDS
 
 
-def crossed(pool: Sequence[Point], start: Efficiencies) -> tuple[PredictedRun, ...]:
+def cross_validated(pool: Sequence[Point], start: Efficiencies) -> tuple[PredictedRun, ...]:
     """Every run of ``pool``, predicted from those of the other folds."""
     fits = {
         part: fitted_on([point for point in pool if fold(point) != part], start)
@@ -74,10 +74,10 @@ def width(errors: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Validation:
-    """``crossed``: the fitted half, each run predicted from others. ``held_out``: the other half, predicted
-    from the whole fitted half. ``efficiencies``, ``families``: what plans use."""
+    """``cross_validated``: the fitted half, each run predicted from others. ``held_out``: the other half,
+    predicted from the whole fitted half. ``efficiencies``, ``families``: what plans use."""
 
-    crossed: tuple[PredictedRun, ...]
+    cross_validated: tuple[PredictedRun, ...]
     held_out: tuple[PredictedRun, ...]
     efficiencies: Efficiencies
     families: dict[str, Family]
@@ -95,7 +95,7 @@ def validation() -> Validation:
     """Fits and predictions of all published runs that the model can describe."""
     pool = timed(FITTED)
     best = fitted_on(pool)
-    runs = crossed(pool, best)
+    runs = cross_validated(pool, best)
     errors = {name: [run.error for run in runs if name in families(run.point.layout)] for name in FAMILIES}
     judged = tuple(PredictedRun(point, point.predict(best)) for point in timed(HELD_OUT))
     widths = {name: Family(round(width(sizes), 3), len(sizes)) for name, sizes in errors.items()}

@@ -66,7 +66,7 @@ def place(given: Mapping[str, str]) -> Place:
         raise UserError(f"MASTER is {given['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
     master = first, _number("the port of MASTER", port, 1, 65535)
     limit = _seconds(given.get("RDZV_TIMEOUT") or str(TIMEOUT))
-    if error := _bind_error(host, 0):
+    if error := bind_error(host, 0):
         raise UserError(f"HOST_IP is {host}, which is no IPv4 address of this machine ({error}).")
     # Paddle's launcher serves the others where HOST_IP is the address in MASTER.
     if rank == 0 and first != host:
@@ -80,7 +80,7 @@ def place(given: Mapping[str, str]) -> Place:
             "the address of the machine with NODE_RANK 0."
         )
     # It takes any program that has the port for the master.
-    if rank == 0 and machines > 1 and (error := _bind_error(*master)):
+    if rank == 0 and machines > 1 and (error := bind_error(*master)):
         raise UserError(
             f"port {port} of {host}, where the machines meet, cannot be used ({error}); end the program "
             "that has it, or give all machines a MASTER with another port."
@@ -104,7 +104,7 @@ def _seconds(given: str) -> float:
     return seconds
 
 
-def _bind_error(address: str, port: int) -> str:
+def bind_error(address: str, port: int) -> str:
     """Why no program could listen there now; "" if one could."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -104,7 +104,7 @@ def _addresses(hostfile: str) -> list[str]:
 
 
 def _own(addresses: list[str], hostfile: str) -> int:
-    own = [number for number, address in enumerate(addresses) if _is_here(address)]
+    own = [number for number, address in enumerate(addresses) if not rendezvous.bind_error(address, 0)]
     if not own:
         raise UserError(
             f"{hostfile} names {', '.join(addresses)}, none of which is an address of this machine; run the "
@@ -116,12 +116,3 @@ def _own(addresses: list[str], hostfile: str) -> int:
             "each machine once."
         )
     return own[0]
-
-
-def _is_here(address: str) -> bool:
-    with socket.socket() as any_port:
-        try:
-            any_port.bind((address, 0))
-        except OSError:
-            return False
-    return True

@@ -53,9 +53,9 @@ def test_plans_use_what_was_fitted(found):
 
 @pytest.mark.slow
 def test_errors_of_the_fitted_half(found):
-    errors = np.array([run.error for run in found.crossed])
+    errors = np.array([run.error for run in found.cross_validated])
     assert len(errors) >= 70 and np.median(abs(errors)) <= 0.05 and abs(errors.mean()) <= 0.03
-    assert np.mean([found.within(run) for run in found.crossed]) >= 0.9
+    assert np.mean([found.within(run) for run in found.cross_validated]) >= 0.9
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_errors_of_the_held_out_half_have_not_grown(found):
 
 def test_published_memory_is_predicted():
     for half, worst in ((published.FITTED, 0.07), (published.HELD_OUT, 0.48)):
-        errors = np.abs([run.error for run in memory.remembered_runs(half)])
+        errors = np.abs([run.error for run in memory.predicted_memory(half)])
         assert len(errors) >= 7 and np.median(errors) <= 0.06 and errors.max() <= worst
 
 
@@ -101,7 +101,7 @@ def test_the_halves_are_made_by_the_rule():
 
 def test_twins_are_in_one_fold():
     left, right = named("MindSpeed-LLM CodeLlama 34B"), named("MindSpeed-LLM LLaMA2 34B")
-    assert left.twin(right) and validation.fold(left) == validation.fold(right)
+    assert left.kind() == right.kind() and validation.fold(left) == validation.fold(right)
     assert len({validation.fold(point) for point in published.timed(published.FITTED)}) == validation.FOLDS
 
 

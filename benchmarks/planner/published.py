@@ -41,12 +41,10 @@ class Point:
     dtype: str = "bf16"
     reuses: bool = False
 
-    def kind(self) -> tuple:
-        """Layers and degrees: a run predicts another one that has the same."""
-        shape, layout = self.shape, self.layout
-        sizes = (shape.hidden_size, shape.intermediate_size, shape.num_attention_heads)
-        degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree)
-        return (*sizes, shape.num_key_value_heads, *degrees, layout.max_seq_length)
+    def model(self) -> tuple[int, ...]:
+        """Sizes of the layers: a run predicts another one of the same model."""
+        shape = self.shape
+        return shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
 
     def predict(self, efficiencies: Efficiencies) -> StepTime:
         return step_time(self.shape, self.layout, card(self.card), efficiencies, self.software)
@@ -111,6 +109,7 @@ def _point(found: dict) -> Point:
         stage_layers=tuple(own) if own else None,
         granularity=again["granularity"] if again else "",
         recomputed=tuple(again["layers"]) if again else None,
+        interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
     )
     return Point(
         name=found["name"],

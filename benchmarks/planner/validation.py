@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from llm_npu.plan.cost import StepTime
-from llm_npu.plan.interval import FAMILIES, families
+from llm_npu.plan.interval import FAMILIES, OTHER, PROGRAMS, families
 from llm_npu.plan.step_model.roofline import Efficiencies
 
 from .fitting import fit
 from .published import FITTED, HELD_OUT, Point, timed
 
 SHARE = 0.9  # of the runs of a family, within its width
-FOLDS = 5  # parts of the fitted half, each predicted from the others
 
 
 @dataclass(frozen=True)
@@ -49,18 +47,20 @@ def fitted_on(pool: Sequence[Point], start: Efficiencies | None = None) -> Effic
     return fit(predict, [point.measured for point in pool], start)
 
 
-def fold(point: Point) -> int:
-    """The part of the fitted half that a run belongs to; runs of one kind are in the same one."""
-    return hashlib.sha256(repr(point.kind()).encode()).digest()[0] % FOLDS
+def program(point: Point) -> str:
+    """The program of a run."""
+    return point.stack
 
 
-def cross_validated(pool: Sequence[Point], start: Efficiencies) -> tuple[PredictedRun, ...]:
-    """Every run of ``pool``, predicted from those of the other folds."""
+def cross_validated(
+    pool: Sequence[Point], start: Efficiencies, group: Callable[[Point], Hashable] = Point.model
+) -> tuple[PredictedRun, ...]:
+    """Every run of ``pool``, predicted from those of the other groups: by default, of other models."""
     fits = {
-        part: fitted_on([point for point in pool if fold(point) != part], start)
-        for part in sorted(set(map(fold, pool)))
+        name: fitted_on([point for point in pool if group(point) != name], start)
+        for name in dict.fromkeys(map(group, pool))
     }
-    return tuple(PredictedRun(point, point.predict(fits[fold(point)])) for point in pool)
+    return tuple(PredictedRun(point, point.predict(fits[group(point)])) for point in pool)
 
 
 def width(errors: Sequence[float]) -> float:
@@ -74,8 +74,8 @@ def width(errors: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Validation:
-    """``cross_validated``: the fitted half, each run predicted from others. ``held_out``: the other half,
-    predicted from the whole fitted half. ``efficiencies``, ``families``: what plans use."""
+    """``cross_validated``: the fitted half, each run predicted from those of other models. ``held_out``: the
+    other half, predicted from the whole fitted half. ``efficiencies``, ``families``: what plans use."""
 
     cross_validated: tuple[PredictedRun, ...]
     held_out: tuple[PredictedRun, ...]
@@ -84,7 +84,7 @@ class Validation:
 
     def width(self, point: Point) -> float:
         """The width that an answer for ``point`` would state."""
-        return max(self.families[name].width for name in families(point.layout))
+        return max(self.families[name].width for name in families(point.layout, point.stack))
 
     def within(self, run: PredictedRun) -> bool:
         return abs(run.error) <= self.width(run.point)
@@ -96,7 +96,11 @@ def validation() -> Validation:
     pool = timed(FITTED)
     best = fitted_on(pool)
     runs = cross_validated(pool, best)
-    errors = {name: [run.error for run in runs if name in families(run.point.layout)] for name in FAMILIES}
+    errors: dict[str, list[float]] = {name: [] for name in (*FAMILIES, *PROGRAMS)}
+    for run in runs:
+        for name in families(run.point.layout, run.point.stack):
+            errors[name].append(run.error)
+    errors[OTHER] = [run.error for run in cross_validated(pool, best, program)]
     judged = tuple(PredictedRun(point, point.predict(best)) for point in timed(HELD_OUT))
     widths = {name: Family(round(width(sizes), 3), len(sizes)) for name, sizes in errors.items()}
     return Validation(runs, judged, best, widths)

@@ -84,17 +84,25 @@ class Tally:
         return sum(self.compute.values()) + sum(self.exposed.values())
 
 
-def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficiencies: Efficiencies) -> Tally:
+def tally(
+    operations: Sequence[Operation],
+    layout: Layout,
+    card: Card,
+    efficiencies: Efficiencies,
+    interleaves: int = 1,
+) -> Tally:
     """Seconds of ``operations``.
 
     A collective that overlaps with a product (an all-gather precedes it, any other follows it) hides the
-    share ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined", at most what the
-    chunks allow.
+    share ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined", or in a layer that
+    ``interleaves`` several parts, at most what the chunks allow.
     """
     found, apart = Tally({}, {}), strides(layout)
     share = efficiencies.hidden
     if layout.overlap == "pipelined":
         share = min(share, 1 - 1 / PIECES)
+    elif interleaves > 1:
+        share = min(share, 1 - 1 / interleaves)
     product, attention, waiting = 0.0, 0.0, []  # seconds of the last product; all-gathers before the next
     for operation in operations:
         found.kernels += operation.times
@@ -138,7 +146,13 @@ def step_time(
         efficiencies = efficiencies.of_earlier()
     same_as = program.distinct_stages(shape, layout, software)
     tallies = {
-        stage: tally(program.micro_batch(shape, layout, stage, software), layout, card, efficiencies)
+        stage: tally(
+            program.micro_batch(shape, layout, stage, software),
+            layout,
+            card,
+            efficiencies,
+            software.interleaves,
+        )
         for stage in sorted(set(same_as))
     }
     host = 0.0 if software.graph else efficiencies.host

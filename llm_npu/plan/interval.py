@@ -1,8 +1,9 @@
 """The range that a predicted time stands for: nine of ten published runs like it lie within.
 
-``python -m benchmarks planner --write`` predicts every run of the fitted half from others, and writes the
-relative error that nine of ten runs of each family stay within. A run belongs to several families; the widest
-applies.
+``python -m benchmarks planner --write`` predicts every run of the fitted half from those of other models, and
+writes the relative error that nine of ten runs of each family stay within. A run belongs to several families,
+one of which is that of its program; the widest applies. For a program without published runs, such as this
+trainer, the runs of each program are predicted from those of the others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from .shape import ModelShape
 SERVER, MANY = 8, 64  # cards
 LONG = 32768  # tokens
 
+EVERY, OTHER = "every run", "a program that no fit has seen"
+# "every run" is beside the others because the errors of few runs say little of the next one.
 FAMILIES: Mapping[str, Callable[[Layout], bool]] = {
+    EVERY: lambda one: True,
     "data parallel": lambda one: one.replica == 1,
     "tensor parallel": lambda one: one.tensor_parallel_degree > 1 and one.pipeline_parallel_degree == 1,
     "pipeline": lambda one: one.pipeline_parallel_degree > 1,
@@ -28,6 +32,7 @@ FAMILIES: Mapping[str, Callable[[Layout], bool]] = {
     f"{LONG // 1024}K tokens and more": lambda one: one.max_seq_length >= LONG,
     f"{MANY} cards and more": lambda one: one.cards >= MANY,
 }
+PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
 # Cards of published runs; the most cards of one.
 CARDS, MOST_CARDS = ("ascend910b2", "ascend910b3"), 128
 
@@ -49,16 +54,18 @@ class Interval:
         return value / (1 + self.width), value / (1 - self.width)
 
 
-def families(layout: Layout) -> list[str]:
-    """The families of a run, by its layout."""
-    return [name for name, holds in FAMILIES.items() if holds(layout)]
+def families(layout: Layout, stack: str) -> list[str]:
+    """The families of a run, by its layout and by its program."""
+    return [name for name, holds in FAMILIES.items() if holds(layout)] + [
+        stack if stack in PROGRAMS else OTHER
+    ]
 
 
 def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Interval:
     """The interval of a predicted time."""
     known = read("efficiencies.json", DATA)["families"]
     unlike = tuple(_unlike(shape, layout, card))
-    alike = known if unlike else families(layout)  # the widest of all where nothing is like the run
+    alike = known if unlike else families(layout, stack)  # the widest of all where nothing is like the run
     width, family = max((known[name]["width"], name) for name in alike)
     return Interval(width, family, known[family]["runs"], stack == "paddle", unlike)
 

@@ -7,6 +7,7 @@ import shlex
 from llm_npu.profiling.report.pages.table import Table, share
 
 from .answer import GIB, Answer
+from .interval import OTHER
 from .layout import Layout
 from .shape import ModelShape
 
@@ -98,8 +99,9 @@ def trust(answer: Answer) -> str:
         )
     else:
         text = (
-            f"Nine of ten of {found.runs} published runs of the family {found.family} were predicted within "
-            f"such a range (±{100 * found.width:.0f}%)."
+            f"Nine of ten of {found.runs} published runs ({found.family}) were predicted within such a range "
+            f"(±{100 * found.width:.0f}%), each from those of other "
+            f"{'programs' if found.family == OTHER else 'models'}."
         )
     if found.ours:
         text += " The published runs are of MindSpeed-LLM and MindFormers, none of this trainer."

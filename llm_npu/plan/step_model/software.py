@@ -29,7 +29,9 @@ class Software:
     ``recomputed``: in how many layers of each stage, None for all. ``graph``: a compiled graph is run, so
     that no kernel waits for the host. ``earlier``: the kernels are those of a release before October 2024.
     ``scatters_at_once``: with one micro batch, a gradient is scattered as soon as it exists, so that no card
-    has all of them.
+    has all of them. ``interleaves``: the parts of a sequence that a tensor-parallel layer computes in turn,
+    the collectives of one beside the products of another. ``separate_products``: query, key and value, and
+    gate and up, are products of their own, each of which sums the gradient of their input.
     """
 
     gathers_again: bool = False
@@ -45,6 +47,8 @@ class Software:
     graph: bool = False
     earlier: bool = False
     scatters_at_once: bool = False
+    interleaves: int = 1
+    separate_products: bool = False
 
     def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
         return self.stage_layers or layout.stage_layers(shape)
@@ -70,13 +74,17 @@ STACKS: Mapping[str, Software] = {
     # 0 to 13 % slower there.
     "modellink": replace(_MINDSPEED, earlier=True),
     # MindSpore compiles the step into one graph. parallel/enable_parallel_optimizer scatters gradients of the
-    # compute type and gathers the weights, both outside the pipeline of micro batches.
+    # compute type and gathers the weights, both outside the pipeline of micro batches. A layer's collectives
+    # wait in the backward pass, too: matmul_grad_comm_overlap is off unless a file of
+    # parallel_speed_up_json_path switches it on, which no published run's configuration names. qkv_concat is
+    # off: wq, wk, wv, and w1, w3, are sharded products of their own (models/llama/llama_transformer.py,
+    # llama_layer.py), each with its own redistribution of the input.
     "mindformers": Software(
-        asynchronous=True,
         scatters=True,
         accumulate=10,
         gradient_width=2,
         graph=True,
         scatters_at_once=True,
+        separate_products=True,
     ),
 }

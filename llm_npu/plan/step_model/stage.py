@@ -18,6 +18,7 @@ from .software import Software
 WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
 BLOCK = 128  # attention computes whole blocks of this many queries and keys
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
+PRODUCTS = {"attention.qkv": 3, "mlp.up": 2}  # of the same input, in a program that has them apart
 BACKWARD_ATTENTION = 2.5  # five products instead of two: fused attention recomputes the scores
 
 
@@ -83,6 +84,11 @@ class Stage:
         self.vocabulary = -(-shape.vocab_size // tp)
         self.spread = self.tokens * self.hidden * WIDTH  # bytes of all ranks' activations
 
+    @property
+    def overlapped(self) -> bool:
+        """Whether a layer's own collectives overlap with its products."""
+        return self.layout.overlap != "serial" or self.software.interleaves > 1
+
     def matmul(self, name: str, m: int, k: int, n: int, **fields) -> Operation:
         moved = (m * k + k * n + m * n) * WIDTH
         return Operation(
@@ -102,7 +108,7 @@ class Stage:
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
         """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a product."""
-        overlapped = self.layout.overlap != "serial" or (backward and self.software.asynchronous)
+        overlapped = self.overlapped or (backward and self.software.asynchronous)
         return Operation(
             f"{name}.{what}",
             "collective",
@@ -125,7 +131,7 @@ class Stage:
     def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
             # Without a fused kernel the compute stream waits for the gradient: both products need it.
-            yield self.collective(name, "all_gather", True, beside=self.layout.overlap != "serial")
+            yield self.collective(name, "all_gather", True, beside=self.overlapped)
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         """The products of the layer, with the repeated gather overlapping the first."""
@@ -135,7 +141,9 @@ class Stage:
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:
             scattered = sequence and (self.software.scatters or name != "lm_head")
-            yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
+            sums = PRODUCTS.get(name, 1) if self.software.separate_products else 1
+            for _ in range(sums):
+                yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
 
     def norm(self, name: str, backward: bool = False) -> Operation:
         cost = TRAFFIC["rms_norm", "rms_norm" in self.layout.fused][backward]

@@ -309,3 +309,19 @@ def test_unknown_cards_get_a_sentence():
         cards.card("910b9")
     with pytest.raises(ValueError, match=r"--card is empty: give one of 910b, .*910c[^;]*$"):
         cards.card("")
+
+
+def test_interleaved_parts_hide_collectives_and_separate_products_add_some():
+    layout = Layout(cards=8, tensor_parallel_degree=8, sequence_parallel=True)
+    plain = Software(scatters=True)
+
+    def exchanged(software):
+        time = cost.step_time(LLAMA, layout, CARD, GUESS, software)
+        return time.communication["tp"], time.hidden
+
+    alone, nothing = exchanged(plain)
+    beside, hidden = exchanged(dataclasses.replace(plain, interleaves=2))
+    assert nothing == 0 and hidden > 0 and beside + hidden == pytest.approx(alone)
+    # A layer has 4 collectives forward and 4 backward; 2 and 1 more with products of their own.
+    more, _ = exchanged(dataclasses.replace(plain, separate_products=True))
+    assert more / alone == pytest.approx(11 / 8, rel=0.02)

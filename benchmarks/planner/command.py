@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import options
 from llm_npu.plan.cost import DATA
 
-from . import page
+from . import memory, page
 from .fitting import PRIORS
 from .validation import Validation, validation
 
@@ -35,5 +35,6 @@ def write(found: Validation, data: Path) -> None:
     """Writes the data file into the folder ``data``."""
     values = {name: getattr(found.efficiencies, name) for name in PRIORS}
     families = {name: dataclasses.asdict(family) for name, family in found.families.items()}
-    text = json.dumps({"efficiencies": values, "families": families}, indent=2)
+    sizes = dataclasses.asdict(memory.widths())
+    text = json.dumps({"efficiencies": values, "families": families, "memory": sizes}, indent=2)
     (data / "efficiencies.json").write_text(text + "\n", encoding="utf-8")

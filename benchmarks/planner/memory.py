@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from llm_npu.core.cards import card
 from llm_npu.plan.answer import usable
 from llm_npu.plan.memory_model import megatron
 
-from .published import Point, with_memory
+from .published import FITTED, Point, with_memory
+from .validation import Family, width
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,14 @@ def _of_ranks(point: Point) -> tuple[float, ...]:
     return tuple(stages[rank // cards].first_peak for rank in point.ranks)
 
 
+@cache
+def widths() -> Family:
+    """What a predicted peak stands for, from the fitted half."""
+    errors = [run.error for run in predicted_memory(FITTED)]
+    return Family(round(width(errors), 3), len(errors))
+
+
 def fits(point: Point) -> bool:
-    """Whether a published run is said to fit its card."""
+    """Whether a published run is said to fit its card, if barely: the lower end of its range does."""
     memory = megatron.peak(point.shape, point.layout, point.software).peak_memory_bytes
-    return memory <= usable(card(point.card), point.layout)
+    return memory <= usable(card(point.card), point.layout) * (1 + widths().width)

@@ -14,7 +14,7 @@ from llm_npu.plan.cost import step_time
 from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 
 from .fitting import NOISE, PRIORS
-from .memory import PredictedMemory, fits, predicted_memory
+from .memory import PredictedMemory, fits, predicted_memory, widths
 from .published import FITTED, HELD_OUT, data, points
 from .validation import SHARE, PredictedRun, Validation
 
@@ -310,10 +310,12 @@ reason, or is "unexplained".
 
 MindSpeed-LLM's system tests state the peak of every rank after the first step, before which the optimizer has
 no moments (`llm_npu/plan/memory_model/megatron.py`). Runs with a published throughput had no out-of-memory
-error on 64 GB, so that each must be said to fit. A card has 65,536 MB, of which the system takes 3,104 (one
-910B2C, `llm_npu/core/data/cards.json`) and HCCL two buffers of 200 MB per communication group (HCCL_BUFFSIZE,
-CANN's environment variables). Fragmentation and the framework's reserve have no published figure and count as
-zero.
+error on 64 GB, so that each must be said to fit. A peak stands for a range of ±{100 * widths().width:.1f} %,
+within which the {widths().runs} published peaks of the fitted half are; a run is refused if all of the range
+is beyond the card, and said to be close to the limit if a part is. A card has 65,536 MB, of which the system
+takes 3,104 (one 910B2C, `llm_npu/core/data/cards.json`) and HCCL two buffers of 200 MB per communication
+group (HCCL_BUFFSIZE, CANN's environment variables). Fragmentation and the framework's reserve have no
+published figure and count as zero.
 
 {memory_summary()}
 

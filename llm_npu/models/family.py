@@ -70,9 +70,11 @@ def sizes(hidden: int, intermediate: int, layers: int, heads: int, key_value_hea
 
 @dataclass(frozen=True)
 class Experts:
-    """The fields of the configuration that describe the mixture of experts in every layer.
+    """The fields of the configuration that describe the mixture of experts of a layer.
 
-    ``number`` of experts, the inner ``size`` of one, and that of the ``shared`` expert of all tokens, if any.
+    ``number`` of experts, the inner ``size`` of one, and that of the ``shared`` expert of all tokens, if any,
+    or the number of ``shared_experts``, as wide as the others. ``first_dense``: the number of first layers
+    that have ``intermediate_size`` and no experts.
     ``tensor_parallel``: what it divides, the ``size`` of every expert, their ``number``, or nothing, so that
     every process has all experts; None: it is refused.
     """
@@ -80,6 +82,8 @@ class Experts:
     number: str
     size: str = "intermediate_size"
     shared: str | None = None
+    shared_experts: str | None = None
+    first_dense: str | None = None
     per_token: str = "num_experts_per_tok"
     tensor_parallel: Literal["size", "number", "nothing"] | None = None
 

@@ -158,6 +158,7 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "stack": answer.stack.name,
             "unlike_published_runs": list(answer.interval.unlike),
             "fits": answer.fits,
+            "close_to_limit": answer.close,
             "limit_bytes": answer.limit,
             "layout": layout,
             "arguments": table.arguments(answer.shape, answer.layout),

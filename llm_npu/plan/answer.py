@@ -11,7 +11,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
 
 from . import cost
-from .interval import Interval, interval
+from .interval import Interval, interval, memory_width
 from .layout import MASKS, OVERLAPS, Layout
 from .memory_model.memory import Memory
 from .search import Found, Search, fitting, search
@@ -56,7 +56,8 @@ class Scale:
 class Answer:
     """``limit``: the bytes of a card that are available to a program. ``change``: the layout that fits with
     the fewest changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` then
-    applies to it. ``interval``: what the time stands for."""
+    applies to it. ``interval``: what the time stands for. ``memory_width``: w for a peak p that stands for
+    p / (1 + w) to p / (1 - w)."""
 
     shape: ModelShape
     layout: Layout
@@ -68,12 +69,25 @@ class Answer:
     scaling: tuple[Scale, ...]
     stack: Stack
     interval: Interval
+    memory_width: float
     change: Found | None = None
     search: Search | None = None
 
     @property
+    def memory_range(self) -> tuple[float, float]:
+        """The bytes that the predicted peak stands for."""
+        peak = self.memory.peak_memory_bytes
+        return peak / (1 + self.memory_width), peak / (1 - self.memory_width)
+
+    @property
     def fits(self) -> bool:
-        return self.memory.peak_memory_bytes <= self.limit
+        """Whether the run may fit: False only if all of `memory_range` is beyond the limit."""
+        return self.memory_range[0] <= self.limit
+
+    @property
+    def close(self) -> bool:
+        """Whether the limit is within `memory_range`, so that the run may run out of memory."""
+        return self.fits and self.memory_range[1] > self.limit
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -131,8 +145,8 @@ def planned(
     stack.check(shape, layout)
     memory = stack.memory(shape, layout)
     limit = usable(card, layout)
-    change = None
-    if memory.peak_memory_bytes > limit:
+    change, width = None, memory_width(stack.name)
+    if memory.peak_memory_bytes > limit * (1 + width):
         change = cheapest_change(shape, layout, card, stack)
     return Answer(
         shape=shape,
@@ -145,6 +159,7 @@ def planned(
         scaling=scaling(shape, change.layout if change else layout, card, stack),
         stack=stack,
         interval=interval(shape, layout, card, stack.name),
+        memory_width=width,
         change=change,
         search=found,
     )
@@ -247,7 +262,7 @@ def _on(
     except ValueError:  # of the remaining layouts, only interleaved ones
         return 0.0, "too few micro batches for --virtual_pp_degree"
     memory = stack.memory(shape, other).peak_memory_bytes
-    if memory > usable(card, other):
+    if memory > usable(card, other) * (1 + memory_width(stack.name)):
         return 0.0, f"{memory / GIB:.1f} GiB per card do not fit"
     time = stack.time(shape, other, card)
     return time.tokens_per_second_per_card, loss(time)

@@ -33,6 +33,9 @@ FAMILIES: Mapping[str, Callable[[Layout], bool]] = {
     f"{MANY} cards and more": lambda one: one.cards >= MANY,
 }
 PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
+# What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
+# test_plan_memory.py).
+OWN_MEMORY = 0.03
 # Cards of published runs; the most cards of one.
 CARDS, MOST_CARDS = ("ascend910b2", "ascend910b3"), 128
 
@@ -68,6 +71,12 @@ def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Inter
     alike = known if unlike else families(layout, stack)  # the widest of all where nothing is like the run
     width, family = max((known[name]["width"], name) for name in alike)
     return Interval(width, family, known[family]["runs"], stack == "paddle", unlike)
+
+
+def memory_width(stack: str) -> float:
+    """The width of the range of a predicted peak of memory, as that of a time: for other programs than this
+    trainer, that of the published peaks of the fitted half."""
+    return OWN_MEMORY if stack == "paddle" else read("efficiencies.json", DATA)["memory"]["width"]
 
 
 def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:

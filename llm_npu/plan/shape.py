@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,8 @@ class ModelShape:
 
     ``num_experts``: 0 for a dense model. ``intermediate_size``: of the feed-forward layers of a dense model,
     else of one expert. ``shared_expert_intermediate_size``: of the shared expert (Qwen2-MoE), or 0.
+    ``dense_layers``: the first layers of a mixture that have no experts (DeepSeek-V3), but a feed-forward
+    layer of ``dense_intermediate_size``.
     ``attention_bias``: the query, key and value projections have biases (Qwen2). ``head_dim``: None for
     ``hidden_size / num_attention_heads``. ``attention_parameters``: the elements of a layer's attention,
     if its projections are not the usual four (DeepSeek-V3). ``planned_only``: the planner knows its sizes,
@@ -43,6 +46,8 @@ class ModelShape:
     num_experts: int = 0
     experts_per_token: int = 0
     shared_expert_intermediate_size: int = 0
+    dense_layers: int = 0
+    dense_intermediate_size: int = 0
     head_dim: int | None = None
     attention_parameters: int = 0
     planned_only: bool = False
@@ -71,8 +76,24 @@ class ModelShape:
         return bool(self.sliding_window) and self.sliding_window < length
 
     @property
+    def dense(self) -> ModelShape:
+        """The model as if all its layers were like the first ``dense_layers``."""
+        return replace(
+            self,
+            num_experts=0,
+            experts_per_token=0,
+            shared_expert_intermediate_size=0,
+            dense_layers=0,
+            intermediate_size=self.dense_intermediate_size,
+        )
+
+    def dense_of(self, layers: Sequence[int], stage: int) -> int:
+        """How many of the ``layers[stage]`` layers of a pipeline stage are dense ones of a mixture."""
+        return min(max(self.dense_layers - sum(layers[:stage]), 0), layers[stage])
+
+    @property
     def layer_parameters(self) -> int:
-        """The elements of the weights of one decoder layer."""
+        """The elements of the weights of one decoder layer; in a mixture, of one with experts."""
         hidden, query_and_key = self.hidden_size, self.query_size + self.key_value_size
         attention = self.attention_parameters or 2 * hidden * query_and_key
         if self.attention_bias:
@@ -104,7 +125,8 @@ class ModelShape:
         """The elements of all weights."""
         matrices = 1 if self.tie_word_embeddings else 2
         ends = matrices * self.vocab_size * self.hidden_size + self.hidden_size
-        return ends + self.num_hidden_layers * self.layer_parameters
+        layers = (self.num_hidden_layers - self.dense_layers) * self.layer_parameters
+        return ends + layers + self.dense_layers * self.dense.layer_parameters
 
     @classmethod
     def of(cls, name_or_path: str) -> ModelShape:
@@ -130,11 +152,33 @@ class ModelShape:
         if experts := family.experts:
             found["num_experts"] = found[experts.number]
             found["experts_per_token"] = found[experts.per_token]
+            if experts.first_dense:
+                found["dense_layers"] = found[experts.first_dense]
+                found["dense_intermediate_size"] = found["intermediate_size"]
             found["intermediate_size"] = found[experts.size]
-            found["shared_expert_intermediate_size"] = found[experts.shared] if experts.shared else 0
+            shared = found[experts.shared] if experts.shared else 0
+            if experts.shared_experts:
+                shared = found[experts.shared_experts] * found[experts.size]
+            found["shared_expert_intermediate_size"] = shared
+        if "kv_lora_rank" in found:
+            found |= _latent_attention(SimpleNamespace(**found))
         found |= {
             "name": name_or_path,
             "model_type": family.model_type,
             "attention_bias": family.attention_bias,
         }
         return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})
+
+
+def _latent_attention(sizes: SimpleNamespace) -> dict[str, int]:
+    """Fields of a shape with DeepSeek-V3's attention (arXiv 2412.19437, section 2.1.1).
+
+    Its head size is the mean of that of queries and keys and that of values.
+    """
+    hidden, heads, rank = sizes.hidden_size, sizes.num_attention_heads, sizes.kv_lora_rank
+    turned, plain, value = sizes.qk_rope_head_dim, sizes.qk_nope_head_dim, sizes.v_head_dim
+    query = heads * (plain + turned)
+    low = sizes.q_lora_rank
+    weights = hidden * low + low * query if low else hidden * query
+    weights += hidden * (rank + turned) + rank * heads * (plain + value) + heads * value * hidden
+    return {"attention_parameters": weights, "head_dim": (plain + turned + value) // 2}

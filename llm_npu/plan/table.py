@@ -39,6 +39,13 @@ def sentences(answer: Answer) -> list[str]:
         f"({peak.fullest.phase}); {answer.limit / GIB:.1f} GiB are available."
     )
     speeds = [assumed(answer), speed, trust(answer)]
+    if answer.close:
+        least, most = (each / GIB for each in answer.memory_range)
+        return [
+            *speeds,
+            f"Close to the limit: {size} The prediction stands for {least:.1f} to {most:.1f} GiB "
+            f"(±{100 * answer.memory_width:.0f}%), so that the run may run out of memory.",
+        ]
     if answer.fits:
         return [*speeds, f"It fits: {size}"]
     found = answer.change

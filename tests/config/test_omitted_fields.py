@@ -96,9 +96,15 @@ def test_the_planner_reads_the_same(family, tmp_path):
         names.remove("intermediate_size")  # in the planner that of an expert
         found = (shape.num_experts, shape.experts_per_token, shape.intermediate_size)
         assert found == tuple(of(config, (experts.number, experts.per_token, experts.size)).values())
+        if experts.first_dense:
+            dense = (shape.dense_layers, shape.dense_intermediate_size)
+            assert dense == (getattr(config, experts.first_dense), config.intermediate_size)
     expected = of(config, names)
     if "head_dim" in names:  # the planner's is a number
         expected["head_dim"] = config.head_dim or config.hidden_size // config.num_attention_heads
+    if shape.attention_parameters:  # latent attention: the mean of that of queries and that of values
+        query = config.qk_nope_head_dim + config.qk_rope_head_dim
+        expected["head_dim"] = (query + config.v_head_dim) // 2
     assert len(names) > 6 and of(shape, names) == expected
 
 

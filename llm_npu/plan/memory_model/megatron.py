@@ -100,7 +100,8 @@ def _rank(
     count, shared = sum(sizes), layout.sharding_degree
     wide = half == "bf16"
     if (experts := layout.expert_parallel_degree) > 1 and shared > 1:  # fewer cards have the same experts
-        mine = shape.expert_parameters // experts // layout.tensor_parallel_degree * layers[stage]
+        mixed = layers[stage] - shape.dense_of(layers, stage)
+        mine = shape.expert_parameters // experts // layout.tensor_parallel_degree * mixed
         shared = count / ((count - mine) / shared + mine / (shared / experts))
     masters = SINGLE * count / shared
     gradients = min(SINGLE if wide else HALF, software.gradient_width) * count
@@ -124,6 +125,10 @@ def layer(shape: ModelShape, layout: Layout) -> float:
     heads = HALF * tokens * 2 * (shape.query_size + shape.key_value_size)
     statistics = STATISTICS * shape.num_attention_heads * tokens
     inner = 3 * HALF * tokens * shape.intermediate_size
+    if copies := shape.experts_per_token:  # tokens in the order of the experts, before and after these
+        inner *= copies
+        inner += 3 * HALF * tokens * shape.shared_expert_intermediate_size
+        normed += copies * HALF * tokens * shape.hidden_size / 2
     return 4 * normed + (heads + statistics + inner) / tensor
 
 

@@ -77,6 +77,8 @@ def weights(
 def owned_parts(shape: ModelShape, layout: Layout, sizes: tuple[int, ...], layers: int) -> Counter[int]:
     """The weights whose states the fullest card owns, if states are sharded: size -> number.
 
+    ``layers``: of the stage, with experts.
+
     Cards that share a layer's experts have different ones, so that fewer cards share the states of these.
     """
     degree, largest = layout.sharding_degree, layout.sharding == "stage1"
@@ -100,6 +102,18 @@ def _experts(shape: ModelShape, tensor: int, parallel: int) -> list[int]:
 def _weights(
     shape: ModelShape, degrees: tuple[int, int], layers: tuple[int, ...], stage: int
 ) -> tuple[int, ...]:
+    tensor, hidden = degrees[0], shape.hidden_size
+    matrix = shape.vocab_size // tensor * hidden
+    first, last = stage == 0, stage == len(layers) - 1
+    head = [hidden] + ([] if shape.tie_word_embeddings and first else [matrix])
+    dense = shape.dense_of(layers, stage)
+    of_layers = _of_layer(shape.dense, degrees) * dense if dense else []
+    of_layers += _of_layer(shape, degrees) * (layers[stage] - dense)
+    return (*[matrix] * first, *of_layers, *head * last)
+
+
+def _of_layer(shape: ModelShape, degrees: tuple[int, int]) -> list[int]:
+    """The elements of each weight of a decoder layer on a card."""
     tensor, parallel = degrees
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = shape.query_size // tensor
@@ -119,16 +133,14 @@ def _weights(
             layer += [2 * hidden * shared, shared * hidden, hidden]
     else:
         layer += feed_forward
-    matrix = shape.vocab_size // tensor * hidden
-    first, last = stage == 0, stage == len(layers) - 1
-    head = [hidden] + ([] if shape.tie_word_embeddings and first else [matrix])
-    return (*[matrix] * first, *[*layer, hidden, hidden] * layers[stage], *head * last)
+    return [*layer, hidden, hidden]
 
 
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
     ledger, gathered = Ledger(), z.gathered
     sizes = weights(shape, layout, stage)
-    _states(ledger, shape, sizes, layout, layers, gathered)
+    dense = shape.dense_of(layout.stage_layers(shape), stage)
+    _states(ledger, shape, sizes, layout, layers - dense, gathered)
     tokens = layout.tokens_per_rank
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")

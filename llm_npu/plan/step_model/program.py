@@ -20,9 +20,16 @@ def micro_batch(
     """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations appear once,
     with ``times`` the number of layers."""
     parts = Stage(shape, layout, software)
-    layers, last = software.layers(shape, layout)[stage], layout.pipeline_parallel_degree - 1
-    again = software.layers_again(shape, layout, stage)
-    found = [*_decoder_layers(shape, _of_layers(layout), _of_software(software), layers, again)]
+    of_stages, last = software.layers(shape, layout), layout.pipeline_parallel_degree - 1
+    dense, again = shape.dense_of(of_stages, stage), software.layers_again(shape, layout, stage)
+    first = min(again, dense)  # of the layers that are recomputed
+    kinds = [(shape, of_stages[stage] - dense, again - first)]
+    if dense:
+        kinds.append((shape.dense, dense, first))
+    found: list[Operation] = []
+    for kind, layers, recomputed in kinds:
+        if layers:
+            found += _decoder_layers(kind, _of_layers(layout), _of_software(software), layers, recomputed)
     if stage == 0:
         found += parts.embedding()
     if stage == last:
@@ -128,7 +135,13 @@ def distinct_stages(shape: ModelShape, layout: Layout, software: Software = TRAI
     layers = software.layers(shape, layout)
     last, first_with = len(layers) - 1, {}
     kinds = [
-        (count, software.layers_again(shape, layout, stage), stage == 0, stage == last)
+        (
+            count,
+            shape.dense_of(layers, stage),
+            software.layers_again(shape, layout, stage),
+            stage == 0,
+            stage == last,
+        )
         for stage, count in enumerate(layers)
     ]
     return [first_with.setdefault(kind, stage) for stage, kind in enumerate(kinds)]

@@ -353,8 +353,12 @@ class Stage:
             tables = 1 if self.shape.tie_word_embeddings else 2
         elif stage in (0, stages - 1):
             tables = 1
-        layers = self.software.layers(self.shape, self.layout)[stage]
-        return layers * self.layer_weights() + tables * self.vocabulary * self.hidden
+        layers = self.software.layers(self.shape, self.layout)
+        dense = self.shape.dense_of(layers, stage)
+        found = (layers[stage] - dense) * self.layer_weights()
+        if dense:
+            found += dense * self.shape.dense.layer_parameters / self.tp
+        return found + tables * self.vocabulary * self.hidden
 
     def shard(self, what: str, payload: float, phase: str, overlaps: str = "") -> Operation:
         return Operation(

@@ -52,7 +52,13 @@ FAMILY = Family(
         "v_head_dim": 128,
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("n_routed_experts", "moe_intermediate_size", tensor_parallel="nothing"),
+    experts=Experts(
+        "n_routed_experts",
+        "moe_intermediate_size",
+        shared_experts="n_shared_experts",
+        first_dense="first_k_dense_replace",
+        tensor_parallel="nothing",
+    ),
     presets={
         "deepseek-v3-tiny": TINY_SIZES
         | {

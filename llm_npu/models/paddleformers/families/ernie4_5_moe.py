@@ -26,10 +26,19 @@ FAMILY = Family(
         "moe_intermediate_size": 1536,
         "moe_num_experts": 64,
         "moe_k": 6,
+        "moe_num_shared_experts": 2,
+        "moe_layer_start_index": 1,
         "num_nextn_predict_layers": 0,  # transformers has no such layers
     },
     rope_scalings=ROPE_SCALINGS,
-    experts=Experts("moe_num_experts", "moe_intermediate_size", per_token="moe_k", tensor_parallel="number"),
+    experts=Experts(
+        "moe_num_experts",
+        "moe_intermediate_size",
+        shared_experts="moe_num_shared_experts",
+        first_dense="moe_layer_start_index",
+        per_token="moe_k",
+        tensor_parallel="number",
+    ),
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +27,8 @@ class Link:
 
     ``topology``: "full_mesh" has a link of ``bandwidth`` per pair of cards, "switch" one per card.
     ``bandwidth``: bytes/s in one direction, of which collectives reach the fraction ``efficiency``.
-    ``latency``: seconds per step of a collective.
+    ``latency``: seconds per step of a collective. ``oversubscription``: how many times the bandwidth of the
+    uplinks of a pod of ``pod`` cards, that of its cards together is; a switch without it has 1.
     """
 
     name: str
@@ -36,6 +37,13 @@ class Link:
     bandwidth: float
     efficiency: float
     latency: float
+    oversubscription: float = 1.0
+    pod: int = 0
+
+    @property
+    def uplink(self) -> Link:
+        """The share of the uplinks that a card has if all of its pod send at once."""
+        return replace(self, bandwidth=self.bandwidth / self.oversubscription)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,11 @@ class Card:
     def sustained_bandwidth(self) -> float:
         """Bytes/s reached by kernels that only move data."""
         return self.bandwidth * self.memory_efficiency
+
+
+def oversubscribed(card: Card, ratio: float, pod: int) -> Card:
+    """``card`` in a network whose pods of ``pod`` cards have uplinks for 1 / ``ratio`` of their bandwidth."""
+    return replace(card, between_servers=replace(card.between_servers, oversubscription=ratio, pod=pod))
 
 
 def names() -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from llm_npu.models import other_library
 
 from . import answer as answers
 from . import cost, table
-from .layout import GRANULARITIES, MASKS, OVERLAPS, SHARDING, Layout
+from .layout import FUSED, GRANULARITIES, MASKS, OVERLAPS, SHARDING, SWITCHES, Layout
 from .shape import ModelShape
 from .stack import NAMES, Stack
 
@@ -77,6 +78,12 @@ def parser() -> Parser:
     ways = f"{', '.join(OVERLAPS)} (default: serial; a search tries all)"
     add("--overlap", type=_way, metavar="WAY", help=other_library.help_of_flag("overlap", ways))
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
+    for name, switch in SWITCHES.items():
+        add(f"--{switch}", **_SWITCH, default=True, help=f"fused {name} (default: true)")
+    add("--disable_fused_options", **_SWITCH, default=False, help="no fused operators")
+    ratio = "bandwidth of a pod's cards over that of its uplinks (default: %(default)s)"
+    add("--oversubscription", type=float, default=1.0, metavar="R", help=ratio)
+    add("--pod_cards", type=int, metavar="N", help="cards of a pod (default: those of a server)")
     add("--stack", default="paddle", metavar="NAME", help=f"{', '.join(NAMES)} (default: %(default)s)")
     add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
     add("--json", action="store_true", help="print JSON")
@@ -109,10 +116,27 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
         raise UserError(f"--stack is {options.stack}, but must be one of {', '.join(NAMES)}")
     shape = ModelShape.of(options.model_name_or_path)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
-    card = cards.card(options.card)
+    off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
+    given["fused"] = frozenset() if options.disable_fused_options else FUSED - off
+    card = _network(cards.card(options.card), options.oversubscription, options.pod_cards)
     stack = Stack(options.stack)
     overlaps = OVERLAPS if options.search and not options.overlap and stack.overlaps else ()
     return options, answers.planned(shape, Layout(**given), card, options.search, stack, overlaps)
+
+
+def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:
+    """``card`` in the network that the command line describes."""
+    server = card.within_server.cards or 1
+    if not 1 <= ratio < math.inf:
+        raise UserError(f"--oversubscription is {ratio:g}, but must be a number of 1 or more")
+    if pod is not None and ratio == 1:
+        raise UserError(
+            "--pod_cards refines --oversubscription, which is 1; give a ratio as well, or omit it"
+        )
+    pod = server if pod is None else pod
+    if pod < server or pod % server:
+        raise UserError(f"--pod_cards is {pod}, but must be a multiple of {server}, the cards of a server")
+    return cards.oversubscribed(card, ratio, pod)
 
 
 def _check_writable(file: Path) -> None:
@@ -156,6 +180,8 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "model": answer.shape.name,
             "card": answer.card.name,
             "stack": answer.stack.name,
+            "oversubscription": answer.card.between_servers.oversubscription,
+            "pod_cards": answer.card.between_servers.pod,
             "unlike_published_runs": list(answer.interval.unlike),
             "fits": answer.fits,
             "close_to_limit": answer.close,

@@ -163,6 +163,7 @@ def notes(answer: Answer) -> list[str]:
             "full servers, and a group that is cut apart is slower."
         )
     if layout.cards > CARDS_OF_SERVER:
+        found.append(network(answer))
         found.append(
             "Several machines: run the script on each with paddle.distributed.launch (docs/distributed.md)."
         )
@@ -180,6 +181,22 @@ def notes(answer: Answer) -> list[str]:
             f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the peak does not include."
         )
     return found
+
+
+def network(answer: Answer) -> str:
+    """What the times assume of the network between servers."""
+    link = answer.card.between_servers
+    port = f"{link.bandwidth * link.efficiency / 1e9:.0f} GB/s"
+    if link.oversubscription == 1:
+        return (
+            f"Between servers every card reaches {port} at all times, whatever the others send: a network "
+            "without oversubscription, in which every card has its own rail. --oversubscription R tells how "
+            "much less the uplinks carry."
+        )
+    return (
+        f"Between servers a card reaches {port} within a pod of {link.pod} cards, and beyond "
+        f"1/{link.oversubscription:g} of it, as if all cards of the pod sent at once."
+    )
 
 
 def tables(answer: Answer) -> list[Table]:

@@ -6,7 +6,8 @@ An all-gather or reduce-scatter of V bytes among n cards; an all-reduce takes tw
     switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s per card, and latency a
     halving       (n - 1) / n V / B + log2(n) a the same bytes in fewer steps; n a power of two
 
-The cards of a server run their part first; each then exchanges its share with those in other servers.
+The cards of a server run their part first; each then exchanges its share with those in other servers of its
+pod, and of that its share with those in other pods, whose uplinks may be oversubscribed.
 """
 
 from __future__ import annotations
@@ -45,11 +46,13 @@ def seconds(operation: Operation, card: Card, stride: int = 1) -> float:
     size, payload, link = operation.group_size, operation.payload, card.within_server
     if size == 1:
         return 0.0
-    near = in_server(size, stride, link)
+    near, between = in_server(size, stride, link), card.between_servers
+    together = max(near, min(size, between.pod // stride)) if between.oversubscription > 1 else size
     if operation.collective == "send":
         # The slowest of all hops between neighbouring stages limits the pipeline.
-        links = ([link] if near > 1 else []) + ([card.between_servers] if near < size else [])
+        links = ([link] if near > 1 else []) + ([between] if near < size else [])
+        links += [between.uplink] if size > together else []
         return max(payload / (used.bandwidth * used.efficiency) + used.latency for used in links)
-    servers = math.ceil(size / near)
-    once = half(payload, near, link) + half(payload / near, servers, card.between_servers)
+    once = half(payload, near, link) + half(payload / near, math.ceil(together / near), between)
+    once += half(payload / together, math.ceil(size / together), between.uplink)
     return (2 if operation.collective in TWICE else 1) * once

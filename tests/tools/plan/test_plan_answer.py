@@ -180,6 +180,19 @@ def test_a_run_near_the_limit_is_neither_refused_nor_promised():
     assert other.memory_width > answer.memory_width == interval.OWN_MEMORY
 
 
+def test_the_network_and_fused_operators_are_those_of_the_command_line():
+    argv = [*PUBLISHED, *DEGREES]
+    plain = command.planned(argv)[1]
+    slow = command.planned([*argv, "--oversubscription", "8"])[1]
+    assert slow.time.communication["pp"] > 7 * plain.time.communication["pp"]
+    assert "without oversubscription" in table.write(plain) and "1/8" in table.write(slow)
+    without = command.planned([*argv, "--use_fused_swiglu", "false"])[1]
+    (gain,) = (gain for gain in plain.gains if gain.what == "fused swiglu")
+    assert gain.used and gain.seconds == without.time.step_time_s
+    assert "--use_fused_swiglu false" in table.write(without)
+    assert not command.planned([*argv, "--disable_fused_options"])[1].layout.fused
+
+
 def test_nothing_fits_on_one_card():
     answer = command.planned(["--model_name_or_path", "llama2-70b", "--cards", "1"])[1]
     assert not answer.fits and answer.change is None
@@ -343,6 +356,10 @@ def test_the_table_and_the_page_say_the_same(published, searched):
         ([*PUBLISHED, "--html", "/"], "--html is /, which is a folder"),
         (["--model_name_or_path", "", "--cards", "8"], "'' is neither a preset"),
         (["--model_name_or_path", "deepseekv3", "--cards", "8"], "Did you mean deepseek-v3?"),
+        ([*PUBLISHED, "--oversubscription", "0.5"], "must be a number of 1 or more"),
+        ([*PUBLISHED, "--oversubscription", "nan"], "must be a number of 1 or more"),
+        ([*PUBLISHED, "--pod_cards", "64"], "refines --oversubscription"),
+        ([*PUBLISHED, "--oversubscription", "2", "--pod_cards", "12"], "multiple of 8"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):

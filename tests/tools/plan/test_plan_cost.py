@@ -325,3 +325,30 @@ def test_interleaved_parts_hide_collectives_and_separate_products_add_some():
     # A layer has 4 collectives forward and 4 backward; 2 and 1 more with products of their own.
     more, _ = exchanged(dataclasses.replace(plain, separate_products=True))
     assert more / alone == pytest.approx(11 / 8, rel=0.02)
+
+
+def test_oversubscribed_uplinks_slow_what_leaves_a_pod():
+    gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="dp", group_size=64)
+    alone = traffic.seconds(gather, CARD)
+
+    def slowed(ratio, pod):
+        return traffic.seconds(gather, cards.oversubscribed(CARD, ratio, pod)) - alone
+
+    assert slowed(1, 8) == 0 and slowed(4, 64) == pytest.approx(0, abs=1e-3)
+    # Of 1e9 bytes a card exchanges an eighth with 7 other servers, 3/4 of that at 20 GB/s within a pod of 4.
+    assert slowed(4, 8) == pytest.approx(3 * 1e9 / 8 * 7 / 8 / 20e9, rel=0.03)
+    assert slowed(4, 32) == pytest.approx(3 * 1e9 / 32 / 2 / 20e9, rel=0.05)
+    send = gather._replace(collective="send", group_size=4, payload=1e9)
+    apart = traffic.seconds(send, cards.oversubscribed(CARD, 7, 8), stride=8)
+    assert apart == pytest.approx(7 * traffic.seconds(send, CARD, stride=8), rel=0.01)
+
+
+def test_efficiency_falls_with_a_fixed_batch_as_that_of_llama_3():
+    """arXiv 2407.21783, table 4: 8,192 cards reach 430 TFLOPS, 16,384 with the same 16M tokens 400."""
+    chunks = 8  # of one layer on each of 16 stages; 2048 rows of 8K tokens on 64 and 128 replicas
+
+    def share(replicas):
+        whole, bubble = schedule.pipeline([1.0] * 16, 2048 // replicas, chunks)
+        return 1 - bubble / whole
+
+    assert share(128) / share(64) == pytest.approx(400 / 430, abs=0.025)

@@ -11,22 +11,36 @@ from pathlib import Path
 from llm_npu.cluster import differences, facts
 from llm_npu.core import machines
 from llm_npu.doctor import Setup
+from llm_npu.doctor import rank_table as tables
 
 SAID = "said"
 TIMEOUT = 60  # seconds that one machine waits for another
 
 
-def main(device: str, output_dir: str, logs: str) -> int:
+def main(device: str, output_dir: str, root: str, logs: str, rank_table: str = "") -> int:
     here = machines.read()
-    own = facts.gather(Setup(os.environ, device_name=device, output_dir=Path(output_dir)), {})
+    setup = Setup(os.environ, device_name=device, output_dir=Path(output_dir), root=Path(root))
+    own = facts.gather(setup, {})
     told = _exchanged(here.rank, len(here.all), own)
     by_name = differences.by_name(here.all, told)
     table = differences.table(by_name)
     said = f"these machines differ:\n{table}" if table else differences.note(by_name)
     if here.rank > 0 and table:
         said = f"these machines differ; the table is on {here.all[0].address}"
+    problems = []
+    if rank_table and not table:
+        servers = {machine.address: each.cards for machine, each in zip(here.all, told, strict=True)}
+        problems = tables.write(Path(rank_table), servers)
+        said += f"\n{_of_rank_table(rank_table, problems)}"
     Path(logs, SAID).write_text(said)
-    return 2 if table else 0
+    return 2 if table or problems else 0
+
+
+def _of_rank_table(file: str, problems: list[str]) -> str:
+    if problems:
+        cure = f"set the addresses by `hccn_tool -i DEVICE -ip -s address A netmask M` (/{tables.HCCN})"
+        return f"error: no rank table was written, since {problems[0]}; {cure}."
+    return "{1} ranks on {0} servers are in {2}".format(*tables.counts(file), file)
 
 
 def _exchanged(rank: int, count: int, own: facts.Facts) -> list[facts.Facts]:

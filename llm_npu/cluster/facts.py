@@ -18,8 +18,8 @@ from pathlib import Path
 
 import llm_npu
 import paddle_fused
-from llm_npu.doctor import Setup
-from llm_npu.doctor.checks import ascend, packages, pairs, resources
+from llm_npu.doctor import Setup, rank_table
+from llm_npu.doctor.checks import ascend, hccl, packages, pairs, resources
 from llm_npu.models import library
 
 COMPARED = ("HCCL_", "ASCEND_", "FLAGS_", "VIRTUAL_NPU_", "PADDLE_FUSED_")
@@ -31,6 +31,7 @@ OF_ONE_MACHINE = re.compile(
 )
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 REPORTED = ("OMP_NUM_THREADS",)  # machines with other numbers of cores have other values
+SUBNET = "the subnet of HCCL's first connections"
 UNSET, NOT_INSTALLED = "not set", "not installed"
 
 
@@ -38,12 +39,14 @@ UNSET, NOT_INSTALLED = "not set", "not installed"
 class Facts:
     """``equal`` and ``reported``: name -> value. ``clock``: seconds since 1970.
 
+    ``cards``: device -> its address in the devices' network, or "".
     ``memory`` and ``disk``: free bytes, of the host (None if it does not tell) and of the output folder.
     """
 
     host: str
     equal: Mapping[str, str]
     reported: Mapping[str, str]
+    cards: Mapping[str, str]
     clock: float
     memory: int | None
     disk: int
@@ -58,10 +61,12 @@ def gather(setup: Setup, of_run: Mapping[str, object]) -> Facts:
     equal = {**versions(setup), **variables(setup.environ)}
     equal |= {name: str(value) for name, value in of_run.items()}
     reported = {name: setup.environ[name] for name in REPORTED if name in setup.environ}
+    reported[SUBNET] = hccl.subnet(setup.environ) or "unknown"  # routers may connect several
     return Facts(
         host=socket.gethostname(),
         equal=equal,
         reported=reported,
+        cards=rank_table.addresses(setup.root, setup.environ.get("ASCEND_RT_VISIBLE_DEVICES")),
         clock=time.time(),
         memory=resources.available_memory(setup.root),
         disk=shutil.disk_usage(_existing(setup.output_dir)).free,

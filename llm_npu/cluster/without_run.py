@@ -16,6 +16,7 @@ from pathlib import Path
 
 import llm_npu
 from llm_npu.core.errors import UserError
+from llm_npu.doctor import Setup
 
 from . import comparing_process, rendezvous
 
@@ -26,9 +27,10 @@ COMPARING = 3 * comparing_process.TIMEOUT  # seconds from then on
 GRACE = 10.0  # seconds that the launcher gets to end its process
 
 
-def compare(hostfile: str, device: str, output_dir: Path, timeout: float = TIMEOUT) -> int:
+def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: str | None = None) -> int:
     """The exit code: 0 for machines that may train together, 2 for others, of which the first prints a table.
 
+    ``rank_table``: a file into which each machine writes HCCL's rank table of them all.
     UserError if this machine is not in the file once, and if not all have come within ``timeout`` seconds.
     """
     addresses = _addresses(hostfile)
@@ -45,13 +47,20 @@ def compare(hostfile: str, device: str, output_dir: Path, timeout: float = TIMEO
     print(f"waiting  up to {timeout:g} seconds for {others}", flush=True)
     with tempfile.TemporaryDirectory() as logs:
         command = [sys.executable, "-m", rendezvous.__name__, "--nproc_per_node", "1", "--log_dir", logs]
-        command += [comparing_process.__file__, device, str(output_dir), logs]
+        command += [
+            comparing_process.__file__,
+            setup.device_name,
+            str(setup.output_dir),
+            str(setup.root),
+            logs,
+        ]
+        command += [rank_table] if rank_table else []
         path = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, **place, "PYTHONPATH": os.pathsep.join(filter(None, path))}
         own_log, log = Path(logs, "launcher"), Path(logs, "workerlog.0")
         with own_log.open("wb") as file:
             launcher = subprocess.Popen(
-                command, env=environment, stdout=file, stderr=file, start_new_session=True
+                list(map(str, command)), env=environment, stdout=file, stderr=file, start_new_session=True
             )
         try:
             launcher.wait(timeout + COMPARING)

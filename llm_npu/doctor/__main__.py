@@ -2,7 +2,8 @@
 
 With ``--explain LOGFILE``: 1 if a failure in the log was named, 0 if none, 2 if the log cannot be read.
 With ``--rank_table FILE``: 1 if the file breaks a rule of HCCL, 0 if none, 2 if it cannot be read.
-With ``--cluster HOSTFILE``: 0 if the machines may train together, else 2.
+With ``--cluster HOSTFILE``: 0 if the machines may train together, else 2; ``--rank_table FILE`` then names a
+file to write.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rank_table",
         metavar="FILE",
-        help="verify a rank table of HCCL, the JSON file that RANK_TABLE_FILE names",
+        help="verify a rank table of HCCL, the JSON file that RANK_TABLE_FILE names; with --cluster, write "
+        "one of these machines",
     )
     parser.add_argument(
         "--cluster",
@@ -66,10 +68,6 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if options.explain is not None:
         return _explained(options.explain, options.json)
-    if options.rank_table is not None:
-        return _verified(options.rank_table, options.json)
-    if options.cluster is not None:
-        return _compared(options)
     setup = Setup(
         os.environ,
         device_name=options.device,
@@ -78,6 +76,10 @@ def main(argv: list[str]) -> int:
         timeout=TIMEOUT if options.timeout is None else options.timeout,
         root=options.root,
     )
+    if options.cluster is not None:
+        return _compared(options, setup)
+    if options.rank_table is not None:
+        return _verified(options.rank_table, options.json)
     return _shown(examine(setup), options.json)
 
 
@@ -90,10 +92,10 @@ def _verified(file: str, json: bool) -> int:
         return _refused(str(error))
 
 
-def _compared(options: argparse.Namespace) -> int:
+def _compared(options: argparse.Namespace, setup: Setup) -> int:
     try:
         timeout = without_run.TIMEOUT if options.timeout is None else options.timeout
-        return without_run.compare(options.cluster, options.device, options.output_dir, timeout)
+        return without_run.compare(options.cluster, setup, timeout, options.rank_table)
     except OSError as error:
         return _refused(f"{options.cluster!r} cannot be read: {error.strerror}")
     except ValueError as error:

@@ -11,13 +11,21 @@ https://www.hiascend.com/document/detail/zh/canncommercial/850/commlib/hcclug/hc
 from __future__ import annotations
 
 import ipaddress
+import itertools
+import json
+import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from llm_npu.core.untrusted import plain_json
 
+from .cann import content
+
 LONGEST_ID = 63  # characters of a server_id
+# The addresses that hccn_tool has set, address_0=192.168.1.8 and so on, by the device's number.
+HCCN = "etc/hccn.conf"
 
 
 def problems(file: str | Path) -> list[str]:
@@ -25,7 +33,52 @@ def problems(file: str | Path) -> list[str]:
 
     UserError and OSError if it is no JSON object.
     """
-    table = plain_json.mapping(file)
+    return _problems(plain_json.mapping(file))
+
+
+def addresses(root: Path, visible: str | None = None) -> dict[str, str]:
+    """The devices of this machine, each with the address in ``HCCN`` below ``root``, or "".
+
+    ``visible``: as ASCEND_RT_VISIBLE_DEVICES, numbers with commas; None takes all that have an address.
+    """
+    found = dict(re.findall(r"^\s*address_(\d+)\s*=\s*(\S+)", content(root / HCCN), re.MULTILINE))
+    if visible is None:
+        return {device: found[device] for device in sorted(found, key=int)}
+    devices = [entry.strip() for entry in visible.split(",") if entry.strip().isdecimal()]
+    return {device: found.get(device, "") for device in devices}
+
+
+def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Write the rank table of ``servers``, in their order: name -> device -> address.
+
+    Nothing is written, and a sentence returned for each problem, if the table would break a rule.
+    """
+    ranks = itertools.count()
+    server_list = [
+        {
+            "server_id": name,
+            "device": [
+                {"device_id": device, "device_ip": address or None, "rank_id": str(next(ranks))}
+                for device, address in devices.items()
+            ],
+        }
+        for name, devices in servers.items()
+    ]
+    table = {
+        "status": "completed",
+        "version": "1.0",
+        "server_count": str(len(server_list)),
+        "server_list": server_list,
+    }
+    if found := _problems(table):
+        return found
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps(table, indent=2) + "\n")
+    unfinished.replace(file)
+    return []
+
+
+def _problems(table: Mapping) -> list[str]:
     found = [
         f"{name} is {table.get(name)!r}, and must be {value!r}"
         for name, value in (("status", "completed"), ("version", "1.0"))

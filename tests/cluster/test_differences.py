@@ -13,7 +13,7 @@ from llm_npu.cluster import differences, facts
 from llm_npu.core import machines
 from llm_npu.doctor import Setup
 
-FACTS = facts.Facts("machine0", {"CANN": "8.0.RC2", "data": "ab" * 32}, {}, 1000.0, 4 * 2**30, 8 * 2**30)
+FACTS = facts.Facts("machine0", {"CANN": "8.0.RC2", "data": "ab" * 32}, {}, {}, 1000.0, 4 * 2**30, 8 * 2**30)
 
 
 HASHES = ("?" * differences.HASH,) * 2
@@ -84,6 +84,7 @@ def test_the_facts_of_this_machine(tmp_path):
     }
     assert found.memory is None and found.disk > 0
     assert found.equal["code"] == facts.code()
+    assert found.cards == {}
 
 
 def prepared(folder, **given):

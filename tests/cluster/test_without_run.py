@@ -6,18 +6,24 @@ import sys
 import pytest
 
 from llm_npu.cluster.without_run import PORT
+from llm_npu.doctor import rank_table
 from llm_npu.doctor.__main__ import main
 
 
-def compared(machines, folder, *environments, options=()):
-    """The exit codes and what the machines say; as many of them are started as there are environments."""
+def compared(machines, folder, *environments, options=(), folders=None):
+    """The exit codes and what the machines say; as many of them are started as there are environments.
+
+    ``folders``: each machine's working folder; ``folder`` for all if it is None.
+    """
     hosts = folder / "hosts"
     hosts.write_text("# all\n" + "".join(f"{machine.address}  # {machine.name}\n" for machine in machines))
     argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", hosts, *options]
     logs = [folder / f"log{number}" for number in range(len(machines))]
     processes = [
-        machine.start(argv, log, folder, **environment)
-        for machine, log, environment in zip(machines, logs, environments, strict=False)
+        machine.start(argv, log, own, **environment)
+        for machine, log, own, environment in zip(
+            machines, logs, folders or [folder] * len(machines), environments, strict=False
+        )
     ]
     codes = [process.wait(180) for process in processes]
     said = [log.read_text().partition("\n") for log in logs[: len(processes)]]
@@ -37,6 +43,32 @@ def test_equal_machines(apart, tmp_path):
     codes, said = compared(apart, tmp_path, {}, {})
     assert codes == [0, 0], said
     assert all("2 machines, alike in versions, code, data and variables" in each for each in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_rank_table_of_the_machines(apart, tmp_path, complete):
+    folders = [tmp_path / machine.name for machine in apart]
+    for number, folder in enumerate(folders):
+        file = folder / "root/etc/hccn.conf"
+        file.parent.mkdir(parents=True)
+        count = 2 if complete else 2 - number
+        file.write_text("".join(f"address_{card}=192.168.{number}.1{card}\n" for card in range(count)))
+    options = ["--root", "root", "--rank_table", "table.json"]  # each machine's own
+    own = {"ASCEND_RT_VISIBLE_DEVICES": "0,1"}
+    codes, said = compared(apart, tmp_path, own, own, options=options, folders=folders)
+    if complete:
+        assert codes == [0, 0], said
+        assert all("4 ranks on 2 servers are in " in each for each in said), said
+        tables = [rank_table.problems(folder / "table.json") for folder in folders]
+        assert tables == [[], []]
+        first, second = ((folder / "table.json").read_text() for folder in folders)
+        assert first == second and '"device_ip": "192.168.1.11"' in first
+    else:
+        assert codes == [2, 2], said
+        sentence = "since device 1 of server '10.77.0.2' has no device_ip, which several servers need"
+        assert all(sentence in each for each in said), said
+        assert not any((folder / "table.json").exists() for folder in folders)
 
 
 @pytest.mark.slow

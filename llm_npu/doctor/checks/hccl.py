@@ -12,7 +12,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from .. import rank_table as tables
 from ..cann import content
@@ -38,7 +38,7 @@ LONGEST = 2147483647
 # https://github.com/vllm-project/vllm-ascend/issues/405.
 PORTS = 32
 USED_BY_ALL = 16  # by every version of CANN
-SIOCGIFADDR = 0x8915  # <linux/sockios.h>
+SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # <linux/sockios.h>
 # Each variable: the end of the sentence "accepted: ...", and the predicate for a value.
 VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
@@ -102,18 +102,11 @@ def _address(setup: Setup, judge) -> Iterator[Finding]:
 
 
 def _interface(setup: Setup, judge) -> Iterator[Finding]:
-    """``eth,enp``: prefixes of names; ``=eth0``: exact name; a leading ``^``: all others."""
     value = setup.environ.get("HCCL_SOCKET_IFNAME")
     if not value:
         return
     names = [name for _, name in socket.if_nameindex()]
-    others, exact = value.startswith("^"), value.removeprefix("^").startswith("=")
-    wanted = [part for part in value.lstrip("^=").split(",") if part]
-    matching = [
-        name
-        for name in names
-        if any(name == part if exact else name.startswith(part) for part in wanted) != others
-    ]
+    matching = _matching(value, names)
     cure = "Name another, or run `unset HCCL_SOCKET_IFNAME`."
     if not matching:
         what = f"HCCL_SOCKET_IFNAME is {value!r}, which matches none of this host's {', '.join(names)}"
@@ -123,14 +116,42 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
         yield judge("hccl", what, cure)
 
 
-def _address_of(interface: str) -> str | None:
-    """The IPv4 address of a network interface of this host; None if it has none."""
+def _matching(value: str, names: list[str]) -> list[str]:
+    """``eth,enp``: prefixes of names; ``=eth0``: exact name; a leading ``^``: all others."""
+    others, exact = value.startswith("^"), value.removeprefix("^").startswith("=")
+    wanted = [part for part in value.lstrip("^=").split(",") if part]
+    return [
+        name
+        for name in names
+        if any(name == part if exact else name.startswith(part) for part in wanted) != others
+    ]
+
+
+def _address_of(interface: str, request: int = SIOCGIFADDR) -> str | None:
+    """The IPv4 address of a network interface of this host, or its mask; None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            found = fcntl.ioctl(any_socket, SIOCGIFADDR, struct.pack("16s240x", interface.encode()))
+            found = fcntl.ioctl(any_socket, request, struct.pack("16s240x", interface.encode()))
         except OSError:
             return None
     return socket.inet_ntoa(found[20:24])
+
+
+def subnet(environ: Mapping[str, str]) -> str | None:
+    """The IPv4 network, as 10.77.0.0/24, of the interface by which HCCL first connects; None if unknown.
+
+    That of `HCCL_IF_IP`; else the first that `HCCL_SOCKET_IFNAME` matches; else the first by name that is
+    neither `lo` nor Docker's.
+    """
+    names = sorted(name for _, name in socket.if_nameindex())
+    chosen = _matching(environ.get("HCCL_SOCKET_IFNAME") or "^lo,docker", names)
+    own = environ.get("HCCL_IF_IP")
+    found = {name: address for name in (names if own else chosen) if (address := _address_of(name))}
+    for name, address in found.items():
+        if own in (None, "", address):
+            mask = _address_of(name, SIOCGIFNETMASK)
+            return str(ipaddress.ip_network(f"{address}/{mask}", strict=False))
+    return None
 
 
 def _listened_on(setup: Setup, judge) -> Iterator[Finding]:

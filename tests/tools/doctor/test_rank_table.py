@@ -81,3 +81,31 @@ def test_a_file_that_is_no_table(tmp_path, capsys, content):
     assert "cannot be read" in capsys.readouterr().err
     (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=str(file)))
     assert found.level == "error" and "cannot be read" in found.what
+
+
+def test_the_addresses_that_hccn_tool_has_set(tmp_path):
+    assert rank_table.addresses(tmp_path) == {}
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/hccn.conf").write_text(
+        "address_10=192.168.0.20\naddress_2=192.168.0.12\nnetmask_2=255.255.255.0\n# address_3=192.168.0.13\n"
+    )
+    assert list(rank_table.addresses(tmp_path).items()) == [("2", "192.168.0.12"), ("10", "192.168.0.20")]
+    assert rank_table.addresses(tmp_path, "3,2") == {"3": "", "2": "192.168.0.12"}
+
+
+def test_a_written_table_is_read_back(tmp_path):
+    file = tmp_path / "made.json"
+    servers = {
+        server["server_id"]: {each["device_id"]: each["device_ip"] for each in server["device"]}
+        for server in TABLE["server_list"]
+    }
+    assert rank_table.write(file, servers) == []
+    assert json.loads(file.read_text()) == TABLE
+    assert [path.name for path in tmp_path.iterdir()] == ["made.json"]
+
+
+def test_a_table_that_breaks_a_rule_is_not_written(tmp_path):
+    servers = {"10.0.0.1": {"0": "192.168.0.10"}, "10.0.0.2": {}}
+    (problem,) = rank_table.write(tmp_path / "made.json", servers)
+    assert problem == "server '10.0.0.2' must have a list device, with one device or more"
+    assert not list(tmp_path.iterdir())

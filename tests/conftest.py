@@ -101,6 +101,15 @@ def pytest_collection_finish(session):
     faulthandler.enable(session.config.stash[_STDERR])
 
 
+def pytest_xdist_auto_num_workers(config):
+    """``pytest`` alone, the default run, has a process for each of two cores; a choice of tests has none.
+
+    Slow tests take whole machines, and some measure how soon a loss is noticed. ``-n N`` says otherwise.
+    """
+    whole = config.args_source is config.ArgsSource.TESTPATHS and config.option.markexpr == "not slow"
+    return min(2, os.cpu_count() or 1) if whole else 0
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(config, items):
     """The default run has one set of parameters of each test on each device; the others are slow.

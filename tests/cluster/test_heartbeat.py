@@ -105,6 +105,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 0])
 @pytest.mark.parametrize("fault", ["interface down", "killed", "stopped", "interface deleted"])
 def test_a_lost_machine_is_named_by_all_others(running, fault, lost):

@@ -181,6 +181,7 @@ def test_select_before_paddle(run_python, name, printed):
     assert (result.returncode, result.stdout) == (0, printed), result.stderr
 
 
+@pytest.mark.slow
 def test_select_cpu_leaves_an_activated_environment(run_python):
     result = run_python("-m", "paddle_fused.virtual_npu", "-c", SELECT, "cpu")
     assert (result.returncode, result.stdout) == (0, "cpu Place(cpu) []\n"), result.stderr
@@ -199,11 +200,13 @@ def test_variables_of_the_host_kernels_are_checked_before_paddle_is_imported(run
     assert result.stderr.startswith("UserError: PADDLE_FUSED_MALLOC is 'always'; accepted: 'keep'")
 
 
+@pytest.mark.slow
 def test_launcher_decides_the_id_when_none_is_asked_for(run_python):
     result = run_python("-c", SELECT, "virtual_npu", FLAGS_selected_npus="5")
     assert result.stdout == "virtual Place(npu:5) ['npu']\n", result.stderr
 
 
+@pytest.mark.slow
 def test_real_package_is_not_picked_up_when_the_virtual_one_is_forced(run_python, tmp_path):
     (tmp_path / "paddle_custom_device").mkdir()
     (tmp_path / "paddle_custom_device" / "__init__.py").write_text(

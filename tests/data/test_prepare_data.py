@@ -36,6 +36,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_text_becomes_a_pair_and_a_tokenizer_that_give_the_text_back(text, tmp_path, run_python):
     out = tmp_path / "out"
     arguments = ("--input_dir", text, "--output_prefix", out / "v1.5", "--vocab_size", "300")

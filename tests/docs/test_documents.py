@@ -36,7 +36,6 @@ RUN = "python scripts/run_llama_npu.py"
 QUICK = (
     f"{RUN} --overwrite_output_dir",
     f"{RUN} --help",
-    'python scripts/generate.py output/checkpoint-100 --prompt "def __init__(self"',
     "python -m paddle_fused.virtual_npu train.py --its --own arguments",
     "python -m llm_npu.doctor",
 )

@@ -88,6 +88,7 @@ def test_a_checkpoint_in_bfloat16(run_exported, run_python, tmp_path, on_npu, ba
     assert "export it with" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_mode_and_the_kernels_of_a_model_stay(tmp_path, on_npu):
     model = build("llama")
     model.train()  # which Paddle 3.0 returns nothing of

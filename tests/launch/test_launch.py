@@ -160,6 +160,7 @@ os._exit(0)  # past the end of Paddle's threads, which is not what this is about
 """
 
 
+@pytest.mark.slow
 def test_the_port_of_the_store_is_kept_for_it(run_python):
     with socket.socket() as free:
         free.bind(("", 0))
@@ -302,6 +303,7 @@ sys.exit(console.run(main, []))
 """
 
 
+@pytest.mark.slow
 def test_what_a_rank_refuses_is_said_once_though_the_first_is_slow_to_end(run_program, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(REFUSES)
@@ -320,6 +322,7 @@ print("rank", os.environ["PADDLE_TRAINER_ID"])
 """
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_ranks_is_written_nowhere(run_program, tmp_path):
     script, out = tmp_path / "script.py", tmp_path / "out"
     script.write_text(TAKES_THE_KEY)

@@ -83,6 +83,7 @@ def ended(run_python, way: str):
     return done.returncode
 
 
+@pytest.mark.slow
 def test_the_defect_is_there(run_python):
     assert ended(run_python, "stock") in (-signal.SIGABRT, -signal.SIGSEGV)
 

@@ -152,5 +152,6 @@ def test_greedy_generation(cell, device):
     assert len({token for row in expected for token in row}) > 2  # it is not one token over and over
 
 
+@pytest.mark.slow
 def test_readme_has_the_table():
     assert table.written() == table.markdown(), "run: python tests/shared/fused_models/table.py"

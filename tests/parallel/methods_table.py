@@ -33,9 +33,9 @@ class Case(NamedTuple):
     on_a_card: bool = False  # the test allows the plugin's operators only, and no kernel that a card has not
 
     @property
-    def recorded(self) -> tuple[str, Case]:
-        """What pytest's ``record_property`` takes."""
-        return NAME, self
+    def recorded(self) -> tuple[str, tuple]:
+        """What pytest's ``record_property`` takes; of plain types, which pytest-xdist can send."""
+        return NAME, tuple(self)
 
 
 class Results:
@@ -46,7 +46,9 @@ class Results:
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call":
-            self.found |= {case: report.passed for name, case in report.user_properties if name == NAME}
+            self.found |= {
+                Case(*case): report.passed for name, case in report.user_properties if name == NAME
+            }
 
 
 def listed() -> list[Case]:

@@ -21,15 +21,10 @@ PARAMETERS = SPLIT + 2 * LAYERS + 1  # and the norms
 
 # (method, mode, precision) that every test run sees; the others are slow.
 ALWAYS = [
-    ("tensor parallel, tp=2", "static", "float32"),
-    ("tensor parallel, tp=2", "dygraph", "float32"),
     ("tensor and sequence parallel, tp=2", "static", "float32"),
-    ("data parallel, dp=2", "static", "float32"),
+    ("tensor parallel, tp=2", "dygraph", "bfloat16"),
     ("sharding stage 3, dp=2", "dygraph", "float32"),
     ("pipeline, pp=2", "dygraph", "float32"),
-    ("pipeline, pp=2", "static", "float32"),
-    ("tensor parallel, tp=2", "dygraph", "bfloat16"),
-    ("data parallel, dp=2", "static", "bfloat16"),
 ]
 OTHERS = [case for case in methods.cases(2) if case not in ALWAYS]
 ON_FOUR = methods.cases(4)
@@ -57,6 +52,11 @@ def always(tmp_path_factory, seed):
 @pytest.fixture(scope="module")
 def others(tmp_path_factory, seed):
     return run(tmp_path_factory.mktemp("others"), 2, OTHERS, seed)
+
+
+@pytest.fixture(scope="module")
+def two_processes(always, others):
+    return {**others, **always}
 
 
 @pytest.fixture(scope="module")
@@ -177,13 +177,14 @@ CLIPPING = Counter({("optimizer", "all_reduce", 1): SPLIT})
 LOSS = Counter({("forward", "all_reduce", TOKENS): 3})
 
 
-def test_collectives_of_tensor_parallel(always):
+@pytest.mark.slow
+def test_collectives_of_tensor_parallel(two_processes):
     """Two sums of hidden states in each layer forward and two backward, one for the output layer's input."""
     theory = LOSS + CLIPPING
     theory["forward", "all_gather", HALF] = 1  # the embedding is split by hidden
     theory["forward", "all_reduce", WHOLE] = 2 * LAYERS
     theory["backward", "all_reduce", WHOLE] = 2 * LAYERS + 1
-    for found in program(always, "tensor parallel, tp=2"):
+    for found in program(two_processes, "tensor parallel, tp=2"):
         assert found == theory
 
 
@@ -204,9 +205,10 @@ def test_collectives_of_sequence_parallel(always):
         assert found == theory
 
 
-def test_collectives_of_data_parallel(always):
+@pytest.mark.slow
+def test_collectives_of_data_parallel(two_processes):
     """The loss and the number of its labels, and each gradient once; nothing of activations."""
-    for rank in always["data parallel, dp=2", "static", "float32"]:
+    for rank in two_processes["data parallel, dp=2", "static", "float32"]:
         sizes = Counter(tuple(shape) for _, kind, _, shape in rank["program"] if kind == "all_reduce")
         assert sum(sizes.values()) == len(rank["program"]) == PARAMETERS + 2
         assert sizes[(HIDDEN,)] == 2 * LAYERS + 1
@@ -214,12 +216,13 @@ def test_collectives_of_data_parallel(always):
         assert sizes[()] + sizes[(1, 1)] == 2
 
 
-def test_collectives_of_a_pipeline(always):
+@pytest.mark.slow
+def test_collectives_of_a_pipeline(two_processes):
     """Hidden states of a micro batch forward, their gradients back; for the clipping a number or two for each
     parameter. Both processes take part in each: one gives zeros to a sum.
     """
     hidden, micro_batches = (ROWS // 2, SEQUENCE, HIDDEN), 2
-    found = always["pipeline, pp=2", "static", "float32"]
+    found = two_processes["pipeline, pp=2", "static", "float32"]
     theory = Counter()  # of what the programs of both send
     for rank in found:
         for role, kind, n, shape in rank["program"]:
@@ -231,9 +234,10 @@ def test_collectives_of_a_pipeline(always):
         assert Counter((kind, n, tuple(shape)) for kind, n, shape in rank["sent"]) == theory
 
 
-def test_what_dygraph_sends_besides(always):
+@pytest.mark.slow
+def test_what_dygraph_sends_besides(two_processes):
     """Dygraph sums the gradient of each product's input by itself: five in a layer, not two."""
-    for rank in always["tensor parallel, tp=2", "dygraph", "float32"]:
+    for rank in two_processes["tensor parallel, tp=2", "dygraph", "float32"]:
         sent = Counter((kind, int(np.prod(shape))) for kind, _, shape in rank["sent"])
         assert sent["all_reduce", WHOLE] == 2 * LAYERS + 5 * LAYERS + 1
         assert (

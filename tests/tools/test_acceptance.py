@@ -57,6 +57,7 @@ def started(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_how_a_process_ended(started, tmp_path):
     assert started("print('done')").how == ""
     assert "done" in (tmp_path / "log.txt").read_text()

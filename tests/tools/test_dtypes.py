@@ -108,6 +108,7 @@ def test_fused_models_are_clean(family, dtype, on_npu):
     assert report.clean, report
 
 
+@pytest.mark.slow
 @pytest.mark.paddlenlp
 def test_a_fused_llama_captured_by_to_static_is_clean(on_npu):
     model = build("llama")

@@ -171,6 +171,7 @@ def test_records_lines_and_pictures(tmp_path, capsys):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_communication_is_timed(tmp_path):
     latency, calls = 20_000, 5  # microseconds
     found = ranks.run(PROGRAM, 2, tmp_path, calls, VIRTUAL_NPU_LINK_US=str(latency))

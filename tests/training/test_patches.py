@@ -40,6 +40,7 @@ for damaged in map(int, sys.argv[3:]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 def test_data_loader_reports_errors(run_python, device):
     done = run_python("-c", PROGRAM, device, "patched", 0, 2, 99)
@@ -169,6 +170,7 @@ print(chosen.dtype, chosen.tolist())
 """
 
 
+@pytest.mark.slow
 def test_numbers_of_where_are_in_single_precision(run_python):
     assert run_python("-c", WHERE, "patched").stdout == "paddle.float32 [0.5, -1.0]\n"
     stock = run_python("-c", WHERE, "stock").stdout

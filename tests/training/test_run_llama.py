@@ -290,6 +290,7 @@ def test_a_run_from_an_older_checkpoint_leaves_the_later_ones_behind(run_here, i
     assert list(losses(tmp_path)[0]) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_text_before_a_resumed_run_is_the_checkpoints(run_here, inputs, tmp_path, monkeypatch):
     from llm_npu.inference import generate
 

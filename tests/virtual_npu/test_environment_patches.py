@@ -51,11 +51,13 @@ def test_what_the_user_has_set_stays(tmp_path):
     assert patch_variables(chosen, cpu(tmp_path, "AuthenticAMD", "fma avx2")) == chosen
 
 
+@pytest.mark.slow
 def test_matmul_uses_the_vector_instructions_of_this_machine(run_program):
     has_fma = " fma " in CPU_DESCRIPTION.read_text()
     assert matmul_uses_fused_multiply_add(run_program, None) == has_fma
 
 
+@pytest.mark.slow
 def test_without_the_cure_it_does_not_where_the_cure_applies(run_program):
     # "0" is what MKL takes by itself there; an Intel CPU can be told to take it, too, and has no defect.
     assert patch_variables({}) == {} or not matmul_uses_fused_multiply_add(run_program, "0")

@@ -33,6 +33,7 @@ swiglu(paddle.ones([4]))
 """
 
 
+@pytest.mark.slow
 def test_unknown_instruction_set_is_refused_by_the_kernels_too(run_python):
     done = run_python("-c", SWIGLU.format(isa="sse9"), VIRTUAL_NPU_QUIET="1")
     assert done.returncode == 1, done.stderr[-3000:]

@@ -46,6 +46,7 @@ def one_line(text: str) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_a_clone_uses_the_installation_that_was_built_from_it(in_clone, clone, site):
     packages = [str(folder / "paddle_fused") for folder in (clone, site)]
     assert in_clone("-c", CHOSEN).stdout.split() == packages
@@ -80,6 +81,7 @@ def test_an_installation_without_libraries_says_how_to_have_them(run_python, clo
     assert one_line(done.stderr).endswith(f" is missing. {cure}")
 
 
+@pytest.mark.slow
 def test_a_clone_refuses_an_installation_of_other_sources(in_clone, clone, site):
     change(clone)
     sentence = re.compile(

@@ -83,6 +83,7 @@ def test_paddles_setting_is_followed(run_python, of_one_thread):
     assert same_digest == digest
 
 
+@pytest.mark.slow
 def test_two_processes_of_one_thread_keep_to_one_thread_each(run_python):
     with ThreadPoolExecutor() as pool:
         both = list(pool.map(lambda _: run(run_python, threads=1), range(2)))

@@ -64,6 +64,7 @@ def test_strict_refuses_what_a_card_leaves_to_the_host(run_program):
     assert "refused" in done.stdout and "no kernel 'erfinv' for float32" in done.stdout
 
 
+@pytest.mark.slow
 def test_bridge_can_be_switched_off(run_program):
     program = """
         import paddle

@@ -66,6 +66,7 @@ def test_version_has_the_keys_of_the_real_one_and_says_it_is_virtual(capsys):
     assert capsys.readouterr().out == "".join(f"{name}: {value}\n" for name, value in version.items())
 
 
+@pytest.mark.slow
 def test_emulated_cann_level_is_a_setting(run_python):
     code = "import paddle_custom_device.npu as npu; print(npu.cann_version)"
     result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, VIRTUAL_NPU_CANN="7.0.0")
@@ -129,6 +130,7 @@ def test_operator_functions_leave_out_optional_inputs_and_have_gradients_in_stat
         np.testing.assert_array_equal(static, dygraph)
 
 
+@pytest.mark.slow
 def test_operators_are_found_when_somebody_registered_them_before(run_python):
     code = (
         "import paddle\n"
@@ -151,6 +153,7 @@ def test_what_only_a_real_package_has_is_refused_with_a_sentence():
         _ = paddle_custom_device.mlu
 
 
+@pytest.mark.slow
 def test_supplied_package_without_the_virtual_npu_says_what_to_do(run_python):
     result = run_python("-c", "import paddle_custom_device", PYTHONPATH=str(SITE_FOLDER))
     assert result.returncode == 1
@@ -213,6 +216,7 @@ def test_plugin_built_for_another_paddle_is_refused(other_plugin, field):
         virtual_npu.environment(plugin=other_plugin)
 
 
+@pytest.mark.slow
 def test_plugin_refuses_another_paddle_by_itself(run_python, tmp_path):
     # Whoever sets CUSTOM_DEVICE_ROOT by hand goes past the checks in Python, so the library has its own.
     plugin = tmp_path / "virtual_npu" / "plugin"
@@ -298,6 +302,7 @@ def test_environment_keeps_the_python_path_and_does_not_grow():
     assert virtual_npu.environment({"PYTHONPATH": ""})["PYTHONPATH"] == str(SITE_FOLDER)
 
 
+@pytest.mark.slow
 def test_banner_is_printed_once_and_can_be_silenced(run_python):
     code = (
         "import subprocess, sys\n"
@@ -312,6 +317,7 @@ def test_banner_is_printed_once_and_can_be_silenced(run_python):
     assert "VIRTUAL NPU" not in run_python("-c", code, VIRTUAL_NPU_QUIET="1").stderr
 
 
+@pytest.mark.slow
 def test_exported_environment_survives_a_shell(run_python, tmp_path):
     awkward = tmp_path / "it's a $folder"
     awkward.mkdir()

@@ -58,6 +58,7 @@ def test_programs_find_the_device_and_the_package(run_python, tmp_path):
     assert "not a card" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["program", "shell"])
 def test_paddles_info_lines_stay_out_of_a_programs_output(run_python, how):
     code = "import warnings; warnings.simplefilter('ignore'); import paddle"

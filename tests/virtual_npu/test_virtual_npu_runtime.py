@@ -131,6 +131,7 @@ def test_plugin_built_for_another_paddle_is_not_loaded(run_python, tmp_path):
     assert "was built for paddlepaddle 9.9.9" in done.stderr and "this is paddlepaddle 3.3.1" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [

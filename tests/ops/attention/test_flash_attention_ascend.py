@@ -176,6 +176,7 @@ assert {ran.backend for ran in what_ran()} == {"ascend"}, what_ran()
 """
 
 
+@pytest.mark.slow
 def test_a_captured_program_runs_the_plugins_operator(run_program):
     done = run_program(CAPTURED, VIRTUAL_NPU_STRICT="1")
     assert done.returncode == 0, done.stderr[-3000:]

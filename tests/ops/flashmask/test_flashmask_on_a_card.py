@@ -98,6 +98,7 @@ print("captured:", list(captured(x, documents).shape))
 """
 
 
+@pytest.mark.slow
 def test_reasons(run_program):
     done = run_program(REASONS, VIRTUAL_NPU_STRICT="1")
     assert done.returncode == 0, done.stderr[-3000:]

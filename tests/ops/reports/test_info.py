@@ -34,6 +34,7 @@ def test_the_table_has_a_word_for_each_cell(rows):
     assert all(cell.strip() in ("yes", "some", "no") for row in cells.values() for cell in row)
 
 
+@pytest.mark.slow
 def test_program(run_python):
     result = run_python("-m", "paddle_fused.info")
     assert result.returncode == 0, result.stderr

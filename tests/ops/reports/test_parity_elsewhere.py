@@ -30,6 +30,7 @@ def test_narrower_instruction_sets(isa, parity):
     assert sorted(ran) == OPERATORS
 
 
+@pytest.mark.slow
 def test_the_kernels_of_a_card_are_enough(parity):
     """Only kernels that a card with the public plugin has run on npu tensors."""
     results = parity(VIRTUAL_NPU_STRICT="1")

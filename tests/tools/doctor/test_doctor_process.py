@@ -184,6 +184,7 @@ def test_a_plugin_that_paddle_cannot_load(doctor, host):
     assert what.endswith("without it, the import succeeds")
 
 
+@pytest.mark.slow
 def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
     write(tmp_path / "site/paddlenlp/__init__.py", "raise ImportError('cannot import name download')")
     code, found = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))

@@ -183,6 +183,7 @@ def test_a_file_that_is_no_journal_is_named(tmp_path):
         journal.read(file)
 
 
+@pytest.mark.slow
 def test_the_lives_of_allocations_are_told(run_program, tmp_path):
     program = """
     import paddle

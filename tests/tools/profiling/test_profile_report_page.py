@@ -100,6 +100,7 @@ def test_the_page_is_whole_and_needs_nothing_else(folder):
     assert [row[0] for row in structure.tables[0]].count("matmul") == 1
 
 
+@pytest.mark.slow
 def test_the_same_profile_gives_the_same_page(folder):
     assert page.write(summary.build(folder)) == page.write(summary.build(folder))
 

@@ -181,6 +181,7 @@ def test_two_ranks_record_the_same_collectives(tmp_path):
     assert calls[0] == calls[1]  # the same group and numbers: this is how ranks are compared
 
 
+@pytest.mark.slow
 def test_the_program_of_the_document(run_program, tmp_path):
     text = (ROOT / "docs/profiling.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -190,6 +191,7 @@ def test_the_program_of_the_document(run_program, tmp_path):
     assert [row["OP Type"] for row in rows] == ["matmul"] * 3
 
 
+@pytest.mark.slow
 def test_nothing_is_written_unless_asked(run_program, tmp_path):
     done = run_program(
         """
@@ -203,6 +205,7 @@ def test_nothing_is_written_unless_asked(run_program, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 
+@pytest.mark.slow
 def test_paddles_profiler_alone(run_program, tmp_path):
     """A program that knows nothing of this project gets the tree where paddle-custom-npu would put it."""
     done = run_program(
@@ -223,6 +226,7 @@ def test_paddles_profiler_alone(run_program, tmp_path):
     assert [row["OP Type"] for row in rows].count("matmul") == 1
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written(run_program, tmp_path):
     (tmp_path / "file").write_text("")
     done = run_program(

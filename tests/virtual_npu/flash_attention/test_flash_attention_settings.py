@@ -73,6 +73,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_every_public_form(form, run_python, tmp_path):
     program = tmp_path / "program.py"
@@ -84,6 +85,7 @@ def test_every_public_form(form, run_python, tmp_path):
     assert float(done.stdout.split("sum")[1]) == expected
 
 
+@pytest.mark.slow
 def test_unknown_form_is_refused_when_called(run_python, tmp_path):
     program = tmp_path / "program.py"
     # The Python face would refuse the name at once; the plugin has to answer where nobody asked it.

@@ -61,6 +61,7 @@ class Card:
     cache_speedup: float
     within_server: Link
     between_servers: Link
+    to_host: Link
 
     @property
     def sustained_bandwidth(self) -> float:
@@ -113,4 +114,5 @@ def card(name: str) -> Card:
         data["cache_speedup"]["value"],
         link(found["within_server"]),
         link(found["between_servers"]),
+        link("pcie"),
     )

@@ -71,6 +71,7 @@ def parser() -> Parser:
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
     add("--context_parallel_degree", type=int, metavar="C", help="predicted only; this trainer has none")
     add("--expert_parallel_degree", type=int, metavar="E", help="predicted only; this trainer has none")
+    add("--offload", **_SWITCH, help="the optimizer's states on the host; predicted only")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)

@@ -90,5 +90,7 @@ def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
         yield f"more than {MOST_CARDS} cards"
     if layout.cards == 1:
         yield "a single card"
+    if layout.offload:
+        yield "the optimizer's states on the host"
     if layout.mask == "documents":
         yield "documents in packed samples"

@@ -22,6 +22,9 @@ _REGISTERED = {
 }
 SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)
+# Of the optimizer's states on the host, the parts that come to the card one after the other: the default of
+# MindSpeed's --swap-optimizer-times (docs/zh/features/swap-optimizer.md).
+OFFLOADED_PARTS = 16
 SHARDING = ("", "stage1", "stage2", "stage3")
 # Those of recompute: beside PaddleFormers the script has no flag for them, and computes whole layers again.
 GRANULARITIES = ("full", "full_attn", "core_attn") if names.FLAGS is None else ("full",)
@@ -55,7 +58,8 @@ class Layout:
     replica. ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``overlap``:
     how tensor-parallel layers overlap communication with compute. ``fused``: the fused operators in use.
     ``mask``: the attention mask: "causal", "full", or one that skips more: a "band" (sliding window) or the
-    "documents" of packed samples.
+    "documents" of packed samples. ``offload``: master weights and moments are in the host's memory, and come
+    to the card for the update only.
 
     ValueError for invalid values.
     """
@@ -76,6 +80,7 @@ class Layout:
     overlap: str = "serial"
     fused: frozenset[str] = FUSED
     mask: str = "causal"
+    offload: bool = False
 
     def __post_init__(self):
         degree = self.replica

@@ -133,7 +133,8 @@ def command(answer: Answer) -> str:
     if (not answer.fits and not answer.change) or not answer.stack.trains_here:
         return ""
     layout = answer.change.layout if answer.change else answer.layout
-    if max(layout.context_parallel_degree, layout.expert_parallel_degree) > 1 or answer.shape.planned_only:
+    predicted_only = max(layout.context_parallel_degree, layout.expert_parallel_degree) > 1 or layout.offload
+    if predicted_only or answer.shape.planned_only:
         return ""
     words = arguments(answer.shape, layout)
     return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
@@ -152,6 +153,11 @@ def notes(answer: Answer) -> list[str]:
     for name in ("context_parallel_degree", "expert_parallel_degree"):
         if getattr(layout, name) > 1:
             found.append(f"--{name}: predicted only; this trainer does not run it yet.")
+    if layout.offload:
+        found.append(
+            "--offload: predicted only; this trainer does not run it yet. Master weights and moments, 12 "
+            "bytes per weight, are in the host's memory, and cross its link twice per step."
+        )
     if answer.shape.planned_only:
         found.append(
             f"{answer.shape.name}: the planner knows its sizes; the script trains it from a directory with "

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layout import Layout
+from ..layout import OFFLOADED_PARTS, Layout
 from ..shape import ModelShape
 from ..step_model.software import Software
 from .ledger import Moment
@@ -103,7 +103,7 @@ def _rank(
         mixed = layers[stage] - shape.dense_of(layers, stage)
         mine = shape.expert_parameters // experts // layout.tensor_parallel_degree * mixed
         shared = count / ((count - mine) / shared + mine / (shared / experts))
-    masters = SINGLE * count / shared
+    masters = SINGLE * count / shared / (OFFLOADED_PARTS if layout.offload else 1)
     gradients = min(SINGLE if wide else HALF, software.gradient_width) * count
     if software.scatters_at_once and layout.micro_batches == 1:
         gradients /= shared
@@ -112,7 +112,7 @@ def _rank(
         weights=HALF * count - (HALF * count / shared if reuses else 0),
         gradients=gradients,
         masters=masters,
-        moments=(2 if wide else 3) * SINGLE * count / shared,
+        moments=(2 if wide else 3) * masters,
         activations=_activations(shape, layout, software, stage, layers),
         step=SINGLE * max(sizes) / shared,
     )

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..layout import Layout
+from ..layout import OFFLOADED_PARTS, Layout
 from ..shape import ModelShape
 from .decoder_layer import WORKING, Sizes, backward, forward
 from .gathered import HALF, SINGLE, Gathered
@@ -229,8 +229,9 @@ def _states(
         owned = owned_parts(shape, layout, sizes, layers)
     ledger.take("weights", _allocated(parts, HALF), "weights")
     wide = _allocated(owned, SINGLE)
-    ledger.take("master weights", wide, "master weights")
-    ledger.take("moments", 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
+    here = 1 / OFFLOADED_PARTS if layout.offload else 1
+    ledger.take("master weights", here * wide, "master weights")
+    ledger.take("moments", here * 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
     if layout.sharding == "stage2" and degree > 1:
         own = sum(size * count for size, count in owned.items())
         buffer = min(own, STAGE_2_BUFFER)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 # matmul: products in the cube unit. attention: fused attention. vector: bound by the vector unit or by device
 # memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
-KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
+# offload: copies between the card and the host's memory.
+KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host", "offload")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "all_to_all", "send")
 # tp, pp, dp, cp, ep: tensor, pipeline, data, context and expert parallelism. sharding: the data-parallel
 # ranks that share states.

@@ -69,6 +69,7 @@ def _of_layers(layout: Layout) -> Layout:
         virtual_pp_degree=1,
         sharding="",
         global_batch_size=0,
+        offload=False,
     )
 
 
@@ -101,6 +102,9 @@ def once_a_step(
         Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step"),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
+    if layout.offload:  # master weights and moments come and go
+        moved = 2 * 3 * SINGLE * owned
+        found.append(Operation("optimizer.offload", "offload", bytes=moved, dtype="float32", phase="step"))
     if layout.data_parallel_degree * layout.context_parallel_degree > 1:
         beside = "backward" if software.overlaps_gradients else ""
         gradients = software.gradient_width * weights

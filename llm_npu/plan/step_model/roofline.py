@@ -2,6 +2,7 @@
 
     matrix product   F / (cube P) + out / M       P peak, F operations, out bytes of the result
     attention        F / (attention P min(1, D / 128))
+    offload          bytes / L                     L of the link to the host
     others           bytes / M, or / (5 M) for cached bytes
 
 M is the share ``memory`` of the bandwidth that a single kernel sustains. A product's result is summed first
@@ -52,6 +53,8 @@ class Efficiencies:
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
     """Seconds of ``operation`` times ``times``; not for collectives."""
+    if operation.kind == "offload":
+        return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
     memory = memory_seconds(operation, card) / efficiencies.memory
     once = memory
     if operation.kind == "matmul":

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from llm_npu.plan import __main__ as command
+from llm_npu.plan import table
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.memory_model import memory
 from llm_npu.plan.shape import ModelShape
@@ -45,6 +46,31 @@ def test_the_first_layers_of_a_mixture_are_dense():
     found = program.micro_batch(shape, layout, 2), program.micro_batch(shape, layout, 3)
     experts = [any(each.name.startswith("experts") for each in operations) for operations in found]
     assert experts == [False, True]
+
+
+@pytest.mark.parametrize("stack", ["paddle", "mindspeed"])
+def test_states_on_the_host_are_predicted_on_request(stack):
+    argv = [
+        "--model_name_or_path",
+        "llama2-7b",
+        "--cards",
+        "8",
+        "--global_batch_size",
+        "64",
+        "--stack",
+        stack,
+    ]
+    argv += ["--sharding", "stage1"]
+    here, host = (command.planned([*argv, *more])[1] for more in ((), ("--offload",)))
+    weights = host.shape.parameters / 8
+    saved = here.memory.peak_memory_bytes - host.memory.peak_memory_bytes
+    assert saved == pytest.approx(12 * weights * 15 / 16, rel=0.1)
+    seconds = host.time.step_time_s - here.time.step_time_s
+    assert seconds == pytest.approx(24 * weights / 25.6e9, rel=0.01)
+    text = table.write(host)
+    assert "--offload: predicted only" in text and "run_llama_npu.py" not in text
+    assert "the optimizer's states on the host" in text
+    assert command.planned([*argv[:-2], "--offload", "--search"])[1].layout.offload
 
 
 @pytest.mark.slow

@@ -32,6 +32,9 @@ SEARCHED = (
 )
 
 
+AUTO = "auto"
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         raise UserError(message.removeprefix("argument "))
@@ -57,6 +60,29 @@ def _way(word: str) -> str:
     return name
 
 
+def _experts(word: str) -> int | str:
+    """A degree, or ``auto``."""
+    if word == AUTO:
+        return word
+    try:
+        return int(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor {AUTO}") from None
+
+
+def _experts_to_try(shape: ModelShape, degree: int | str) -> tuple[int, ...]:
+    """The expert-parallel degrees of a search."""
+    number = shape.num_experts
+    if degree == AUTO and number:
+        return tuple(each for each in range(1, number + 1) if number % each == 0)
+    if degree == AUTO or degree < 1 or (degree > 1 and (not number or number % degree)):
+        raise UserError(
+            f"--expert_parallel_degree is {degree}, but {shape.name} has {number} experts; give a divisor of "
+            "their number, or omit it"
+        )
+    return (degree,)
+
+
 def parser() -> Parser:
     found = Parser(prog="python -m llm_npu.plan", description=__doc__.partition("  ")[0], allow_abbrev=False)
     add = found.add_argument
@@ -70,7 +96,8 @@ def parser() -> Parser:
     add("--pipeline_parallel_degree", type=int, metavar="P")
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
     add("--context_parallel_degree", type=int, metavar="C", help="predicted only; this trainer has none")
-    add("--expert_parallel_degree", type=int, metavar="E", help="predicted only; this trainer has none")
+    experts = "predicted only; this trainer has none; auto: a search tries all"
+    add("--expert_parallel_degree", type=_experts, metavar="E", help=experts)
     add("--offload", **_SWITCH, help="the optimizer's states on the host; predicted only")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
@@ -113,6 +140,8 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
             raise UserError("--search needs --global_batch_size: how many samples a step has")
         # One replica is compatible with any number of samples.
         given["tensor_parallel_degree"] = options.cards // (options.context_parallel_degree or 1) or 1
+    elif options.expert_parallel_degree == AUTO:
+        raise UserError(f"--expert_parallel_degree {AUTO} needs --search; give a degree, or --search")
     if options.stack not in NAMES:
         raise UserError(f"--stack is {options.stack}, but must be one of {', '.join(NAMES)}")
     shape = ModelShape.of(options.model_name_or_path)
@@ -121,8 +150,11 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     given["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = _network(cards.card(options.card), options.oversubscription, options.pod_cards)
     stack = Stack(options.stack)
+    experts: tuple[int, ...] = ()
+    if options.search and "expert_parallel_degree" in given:
+        experts = _experts_to_try(shape, given.pop("expert_parallel_degree"))
     overlaps = OVERLAPS if options.search and not options.overlap and stack.overlaps else ()
-    return options, answers.planned(shape, Layout(**given), card, options.search, stack, overlaps)
+    return options, answers.planned(shape, Layout(**given), card, options.search, stack, overlaps, experts)
 
 
 def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:

@@ -120,10 +120,12 @@ def planned(
     searched: bool = False,
     stack: Stack = PADDLE,
     overlaps: tuple[str, ...] = (),
+    experts: tuple[int, ...] = (),
 ) -> Answer:
     """The answer for ``layout``, or, if ``searched``, for the fastest layout that fits.
 
-    ``overlaps``: the ways that a search tries; by default that of ``layout``.
+    ``overlaps``, ``experts``: the ways and the expert-parallel degrees that a search tries; by default those
+    of ``layout``.
 
     ValueError if ``stack`` cannot train ``shape`` with it, or if no layout of a search fits.
     """
@@ -133,7 +135,7 @@ def planned(
         found = search(
             shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
             lambda one: stack.seconds(shape, one, card),
-            stack=stack, overlaps=overlaps or (layout.overlap,),
+            stack=stack, overlaps=overlaps or (layout.overlap,), experts=experts,
         )  # fmt: skip
         if not found.best:
             raise UserError(

@@ -46,11 +46,16 @@ class Search:
 
 
 def layouts(
-    shape: ModelShape, like: Layout, cards_per_server: int, stack: Stack = PADDLE
+    shape: ModelShape,
+    like: Layout,
+    cards_per_server: int,
+    stack: Stack = PADDLE,
+    experts: tuple[int, ...] = (),
 ) -> Iterator[Layout]:
     """All layouts of the run ``like`` that ``stack`` supports: same cards, samples, operators and overlap.
 
-    A tensor-parallel group stays within a server: its collectives are in every layer.
+    A tensor-parallel group stays within a server: its collectives are in every layer. ``experts``: the
+    expert-parallel degrees to try; by default that of ``like``.
     """
     for tensor in _divisors(like.cards):
         if tensor > cards_per_server:
@@ -60,8 +65,14 @@ def layouts(
             if left:
                 continue
             for rows in _divisors(like.global_batch_size // replicas):
-                for chunks in (1, 2, 4) if stages > 1 else (1,):
+                chunks_and_experts = product(
+                    (1, 2, 4) if stages > 1 else (1,), experts or (like.expert_parallel_degree,)
+                )
+                for chunks, expert in chunks_and_experts:
+                    if replicas % expert:
+                        continue
                     fields = {
+                        "expert_parallel_degree": expert,
                         "tensor_parallel_degree": tensor,
                         "pipeline_parallel_degree": stages,
                         "virtual_pp_degree": chunks,
@@ -96,15 +107,16 @@ def fitting(
     limit: Callable[[Layout], int],
     cards_per_server: int,
     stack: Stack = PADDLE,
+    experts: tuple[int, ...] = (),
 ) -> tuple[list[Found], int, int]:
     """The layouts whose peak is within ``limit``, not timed yet (0 seconds).
 
     Also the number of trainable layouts, and the least memory of any of these, in bytes. ValueError if no
-    layout can train ``shape``, whatever its memory.
+    layout can train ``shape``, whatever its memory. ``experts``: as in `layouts`.
     """
     found, considered, smallest = [], 0, 0
     too_large: set[Layout] = set()  # with micro batches of one sample: larger ones need no less memory
-    for layout in layouts(shape, like, cards_per_server, stack):
+    for layout in layouts(shape, like, cards_per_server, stack, experts):
         considered += 1
         kind = dataclasses.replace(layout, per_device_train_batch_size=1)
         if kind in too_large:
@@ -133,14 +145,16 @@ def search(
     *,
     stack: Stack = PADDLE,
     overlaps: tuple[str, ...] = ("serial",),
+    experts: tuple[int, ...] = (),
     keep: int = 5,
 ) -> Search:
     """The ``keep`` fastest layouts that fit; less memory breaks ties.
 
     ``limit``: the bytes of a card available to tensors. ``seconds``: of a step. ``overlaps``: the ways to try
-    with tensor parallelism, of which none needs more memory. ValueError as `fitting`.
+    with tensor parallelism, of which none needs more memory. ``experts``: as in `layouts`. ValueError as
+    `fitting`.
     """
-    found, considered, smallest = fitting(shape, like, limit, cards_per_server, stack)
+    found, considered, smallest = fitting(shape, like, limit, cards_per_server, stack, experts)
     ways = [
         dataclasses.replace(one, layout=dataclasses.replace(one.layout, overlap=way))
         for one in found

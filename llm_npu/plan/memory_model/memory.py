@@ -86,7 +86,7 @@ def owned_parts(shape: ModelShape, layout: Layout, sizes: tuple[int, ...], layer
     if experts == 1:
         return Counter(shares(sizes, degree, largest_first=largest))
     mine = Counter(_experts(shape, layout.tensor_parallel_degree, experts) * layers)
-    others = tuple((Counter(sizes) - mine).elements())
+    others = tuple((_counted(sizes) - mine).elements())
     owned = Counter(shares(others, degree, largest_first=largest))
     return owned + Counter(shares(tuple(mine.elements()), degree // experts, largest_first=largest))
 
@@ -224,7 +224,10 @@ def _states(
 ) -> None:
     """Weights, gradients, master weights and moments of the card that has most of them."""
     degree = layout.sharding_degree
-    parts = owned = Counter(map(gathered.part, sizes))
+    counted = _counted(sizes)
+    parts = owned = Counter()
+    for size, number in counted.items():
+        parts[gathered.part(size)] += number
     if layout.sharding in ("stage1", "stage2") and degree > 1:
         owned = owned_parts(shape, layout, sizes, layers)
     ledger.take("weights", _allocated(parts, HALF), "weights")
@@ -242,8 +245,14 @@ def _states(
         if gathered.keeps:
             gradients += sum(SINGLE * gathered.part(size) for size in sizes if gathered.is_cut(size))
     else:
-        gradients = _allocated(Counter(sizes), SINGLE)
+        gradients = _allocated(counted, SINGLE)
     ledger.take("gradients", gradients, "gradients")
+
+
+@lru_cache(1024)  # a stage of many experts has thousands of weights of a few sizes
+def _counted(sizes: tuple[int, ...]) -> Counter[int]:
+    """The number of weights of each size; not to be changed."""
+    return Counter(sizes)
 
 
 def _allocated(tensors: Counter[int], width: int) -> int:

@@ -48,6 +48,32 @@ def test_the_first_layers_of_a_mixture_are_dense():
     assert experts == [False, True]
 
 
+def test_a_search_tries_expert_parallelism_on_request():
+    argv = ["--model_name_or_path", "qwen3-30b-a3b", "--cards", "16", "--global_batch_size", "32"]
+    argv += ["--stack", "mindspeed", "--search"]
+    seconds = {}
+    for degree in ("1", "8", "auto"):
+        found = command.planned([*argv, "--expert_parallel_degree", degree])[1]
+        seconds[degree] = found.time.step_time_s
+        assert degree == "auto" or found.layout.expert_parallel_degree == int(degree)
+    assert seconds["auto"] <= min(seconds["1"], seconds["8"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["llama2-70b", "--search", "--expert_parallel_degree", "auto"], "has 0 experts"),
+        (["deepseek-v3", "--search", "--expert_parallel_degree", "7"], "has 256 experts; give a divisor"),
+        (["deepseek-v3", "--search", "--expert_parallel_degree", "0"], "give a divisor"),
+        (["deepseek-v3", "--expert_parallel_degree", "auto"], "needs --search"),
+        (["deepseek-v3", "--expert_parallel_degree", "all"], "neither a whole number nor auto"),
+    ],
+)
+def test_expert_parallelism_that_cannot_be_is_refused(argv, words):
+    with pytest.raises(ValueError, match=words):
+        command.planned(["--cards", "512", "--global_batch_size", "1024", "--model_name_or_path", *argv])
+
+
 @pytest.mark.parametrize("stack", ["paddle", "mindspeed"])
 def test_states_on_the_host_are_predicted_on_request(stack):
     argv = [

@@ -23,6 +23,9 @@ pytestmark = pytest.mark.slow
 STEPS, SAVED, LAST_LOSS = 400, 5, 30
 LIMIT = 10.0  # seconds from the loss to the end of the launchers of the machines that are left
 STARTING = 8.0  # seconds between the first beat and the first step, on an idle host
+# Of a launcher whose rank was killed: Python's interpreter cannot end it while Paddle's store holds the
+# interpreter's lock, waiting for all ranks to start.
+KILLED = -signal.SIGKILL & 0xFF
 START = 240.0  # seconds that the machines need at most until they train, on a busy host
 FAULTS = {
     "killed": lambda machine: machine.signal_all(signal.SIGKILL),
@@ -87,20 +90,20 @@ def registered(machines, folder):
     return len(listed.splitlines()) == 2
 
 
-def lose(machines, lost, fault, job, folder):
-    """The fault on the machine ``lost``: both end in time, with its name."""
+def lose(machines, lost, fault, job, folder, codes=(os.EX_TEMPFAIL,)):
+    """The fault on the machine ``lost``: both end in time, with its name and one of ``codes``."""
     machine, left = machines[lost], machines[1 - lost]
     begun = time.monotonic()
     FAULTS[fault](machine)
     code = job.processes[1 - lost].wait(LIMIT)
     while left.processes():
         assert time.monotonic() - begun < LIMIT, job.text()
-    assert code == os.EX_TEMPFAIL, job.text()
+    assert code in codes, job.text()
     sentence = f"error: machine {machine.name} ({machine.address}, rank {lost}) is lost"
     for log in (f"{1 - lost}/workerlog.0", f"launcher.{1 - lost}"):
         assert sentence in (folder / "logs" / log).read_text(), job.text()
     machine.signal_all(signal.SIGCONT)
-    assert job.processes[lost].wait(LIMIT) in (os.EX_TEMPFAIL, -signal.SIGKILL), job.text()
+    assert job.processes[lost].wait(LIMIT) in (*codes, -signal.SIGKILL), job.text()
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def test_a_machine_lost_during_the_start(arguments, apart, tmp_path, fault, requ
         job = launched(machines, arguments, tmp_path)
         job.wait_for(lambda: registered(machines, tmp_path), START)
         time.sleep(draw.random() * STARTING)  # the moment itself
-        lose(machines, draw.randrange(2), fault, job, tmp_path)
+        lose(machines, draw.randrange(2), fault, job, tmp_path, (os.EX_TEMPFAIL, KILLED))
 
 
 def test_of_the_halves_of_a_cut_network_one_goes_on(arguments, apart, tmp_path):

@@ -74,6 +74,11 @@ class Answer:
     search: Search | None = None
 
     @property
+    def scaled(self) -> str:
+        """What ``scaling`` is of, in words."""
+        return "the cheapest change that fits" if self.change else "the same replica"
+
+    @property
     def memory_range(self) -> tuple[float, float]:
         """The bytes that the predicted peak stands for."""
         peak = self.memory.peak_memory_bytes

@@ -93,4 +93,4 @@ def _scaling(answer: Answer) -> Plot:
     )
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", frameon=False)
-    return plots.drawn("Scaling, and where most of the lost time goes", picture)
+    return plots.drawn(f"Scaling of {answer.scaled}, and where most of the lost time goes", picture)

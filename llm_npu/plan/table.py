@@ -296,7 +296,7 @@ def _scaling(answer: Answer) -> Table:
         "tokens/s per card, fixed batch",
         "limit",
     ]
-    remark = "The same replica. Limit: where most of the lost time goes, or why it cannot run."
+    remark = f"Of {answer.scaled}. Limit: where most of the lost time goes, or why it cannot run."
     return Table("Scaling", columns, rows, words=0, remark=remark)
 
 

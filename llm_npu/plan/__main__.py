@@ -189,7 +189,7 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
     if answer.change:
         change = {
             "change": answer.to_change,
-            "arguments": table.arguments(answer.shape, answer.change.layout),
+            "arguments": _script_arguments(answer, answer.change.layout),
         }
     return {
         "tokens_per_second_per_card": answer.time.tokens_per_second_per_card,
@@ -220,10 +220,14 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "close_to_limit": answer.close,
             "limit_bytes": answer.limit,
             "layout": layout,
-            "arguments": table.arguments(answer.shape, answer.layout),
+            "arguments": _script_arguments(answer, answer.layout),
             "cheapest_change": change,
         },
     }
+
+
+def _script_arguments(answer: answers.Answer, layout: Layout) -> list[str] | None:
+    return table.arguments(answer.shape, layout) if table.runs_here(answer, layout) else None
 
 
 def main(argv: list[str] | None = None) -> int:

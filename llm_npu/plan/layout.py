@@ -258,6 +258,13 @@ class Layout:
                 f"{shape.num_hidden_layers} layers of {shape.name} leave a stage without a layer; choose a "
                 f"degree that divides {shape.num_hidden_layers}"
             )
+        parts = self.pipeline_parallel_degree * self.virtual_pp_degree
+        if self.virtual_pp_degree > 1 and shape.num_hidden_layers % parts:
+            raise UserError(
+                f"--pipeline_parallel_degree {self.pipeline_parallel_degree} times --virtual_pp_degree "
+                f"{self.virtual_pp_degree} is {parts}, which does not divide the "
+                f"{shape.num_hidden_layers} layers of {shape.name}; choose degrees whose product does"
+            )
 
     def arguments(self, shape: ModelShape) -> list[str]:
         """The command-line arguments of ``scripts/run_llama_npu.py`` for this run of ``shape``."""

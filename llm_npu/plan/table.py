@@ -130,14 +130,27 @@ def _cards(number: int) -> str:
 def command(answer: Answer) -> str:
     """The command of the run, for the layout that fits; "" if none does, or if this trainer has no such
     run."""
-    if (not answer.fits and not answer.change) or not answer.stack.trains_here:
-        return ""
     layout = answer.change.layout if answer.change else answer.layout
-    predicted_only = max(layout.context_parallel_degree, layout.expert_parallel_degree) > 1 or layout.offload
-    if predicted_only or answer.shape.planned_only:
+    if (not answer.fits and not answer.change) or not runs_here(answer, layout):
         return ""
     words = arguments(answer.shape, layout)
     return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
+
+
+def runs_here(answer: Answer, layout: Layout) -> bool:
+    """Whether this trainer runs the model of the answer with ``layout``, rather than only plans it."""
+    planned = answer.shape.planned_only or _planned_arguments(layout)
+    return answer.stack.trains_here and not planned
+
+
+def _planned_arguments(layout: Layout) -> list[tuple[str, str]]:
+    """The planner's arguments that the script does not have, with their values."""
+    degrees = [
+        (f"--{name}", str(degree))
+        for name in ("context_parallel_degree", "expert_parallel_degree")
+        if (degree := getattr(layout, name)) > 1
+    ]
+    return degrees + [("--offload", "")] * layout.offload
 
 
 def arguments(shape: ModelShape, layout: Layout) -> list[str]:
@@ -264,11 +277,14 @@ def _search(answer: Answer) -> Table:
         return Table("", [], [])
     best = list(answer.search.best)
     words = [found.layout.arguments(answer.shape) for found in best]
-    pairs = [list(zip(given[::2], given[1::2], strict=True)) for given in words]
+    pairs = [
+        list(zip(given[::2], given[1::2], strict=True)) + _planned_arguments(found.layout)
+        for given, found in zip(words, best, strict=True)
+    ]
     same = set.intersection(*map(set, pairs)) if len(best) > 1 else set()
     rows = [
         [
-            " ".join(f"{name} {value}" for name, value in given if (name, value) not in same) or "-",
+            " ".join(f"{name} {value}".strip() for name, value in given if (name, value) not in same) or "-",
             f"{found.seconds:.2f}",
             f"{found.memory.peak_memory_bytes / GIB:.1f}",
         ]
@@ -277,7 +293,7 @@ def _search(answer: Answer) -> Table:
     kept = [pair for pair in pairs[0] if pair in same]
     remark = (
         f"{answer.search.fitting} of {answer.search.considered} layouts fit. In all of these: "
-        f"{' '.join(f'{name} {value}' for name, value in kept) or '-'}."
+        f"{' '.join(f'{name} {value}'.strip() for name, value in kept) or '-'}."
     )
     return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
 

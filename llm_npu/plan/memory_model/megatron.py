@@ -80,7 +80,7 @@ def peak(shape: ModelShape, layout: Layout, software: Software) -> Memory:
             "activations and logits": rank.activations,
         }
         held = {name: int(size) for name, size in parts.items()}
-        backward = Moment("backward", sum(held.values()), held)
+        backward = Moment("backward", sum(held.values()), dict(held))
         del held["activations and logits"]
         held = held | {"optimizer's copies": int(rank.step)}
         found.append(StageMemory(rank.stage, (backward, Moment("update", sum(held.values()), held))))

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from llm_npu.core.errors import UserError
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import table
 from llm_npu.plan.layout import Layout
@@ -106,3 +107,33 @@ def test_large_mixtures_are_searched_in_a_minute_of_processor_time(name, cards):
     start = time.process_time()
     assert command.planned(argv)[1].fits
     assert time.process_time() - start < 60
+
+
+def test_chunks_of_a_pipeline_have_whole_layers():
+    argv = ["--model_name_or_path", "qwen3-235b-a22b", "--cards", "256", "--global_batch_size", "1024"]
+    argv += ["--pipeline_parallel_degree", "32", "--virtual_pp_degree", "4"]
+    with pytest.raises(UserError, match="4 is 128, which does not divide the 94 layers"):
+        command.planned(argv)
+
+
+def test_json_has_no_arguments_for_what_the_script_does_not_run():
+    argv = [
+        "--model_name_or_path",
+        "llama2-7b",
+        "--cards",
+        "8",
+        "--sharding",
+        "stage1",
+        "--max_seq_length",
+        "2048",
+    ]
+    assert command.as_json(command.planned(argv)[1])["plan"]["arguments"]
+    answer = command.planned([*argv, "--context_parallel_degree", "8"])[1]
+    assert command.as_json(answer)["plan"]["arguments"] is None
+
+
+def test_the_parts_of_another_programs_memory_add_up():
+    argv = ["--model_name_or_path", "llama2-13b", "--cards", "8", "--tensor_parallel_degree", "8"]
+    answer = command.planned([*argv, "--stack", "mindspeed"])[1]
+    for moment in answer.memory.stages[0].moments:
+        assert sum(moment.parts.values()) == moment.bytes

@@ -25,7 +25,8 @@ from llm_npu.models import library
 COMPARED = ("HCCL_", "ASCEND_", "FLAGS_", "VIRTUAL_NPU_", "PADDLE_FUSED_")
 # A machine's own addresses, cards, folders and logs.
 OF_ONE_MACHINE = re.compile(
-    r"HCCL_IF_IP|HCCL_SOCKET_IFNAME|FLAGS_selected_\w+|FLAGS_npus|ASCEND_RT_VISIBLE_DEVICES|ASCEND_DEVICE_ID"
+    r"HCCL_IF_IP|HCCL_SOCKET_IFNAME|FLAGS_selected_\w+|FLAGS_npus|ASCEND_DEVICE_ID"
+    r"|ASCEND_(RT_)?VISIBLE_DEVICES"  # the device plugin of Kubernetes writes them in any order
     r"|VIRTUAL_NPU_(JOURNAL|TRACE|QUIET)|\w+_(HOME|PATH|DIR|FILE)|FLAGS_\w+_dir"
     r"|VIRTUAL_NPU_CANN"  # a fact of its own
 )

@@ -118,7 +118,18 @@ def bind_error(address: str, port: int) -> str:
 def launch(here: Place, arguments: list[str]) -> None:
     """Be Paddle's launcher, which ends the process: with exit code 2 where the machines have not met."""
     from paddle.distributed.launch import main
+    from paddle.distributed.launch.context.args_envs import env_args_mapping
     from paddle.distributed.launch.controllers import master
+
+    for name, (
+        option,
+        _,
+    ) in env_args_mapping.items():  # Paddle prefers them to the options, which are checked
+        if option in ("master", "rank", "nnodes", "host"):
+            os.environ.pop(name, None)
+    # httpx, by which the launchers talk, would go to a proxy; Paddle leaves out those with lower-case names.
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    os.environ["no_proxy"] = ",".join(filter(None, [direct, here.master[0]]))
 
     class Master(master.HTTPMaster):
         """Its wait ends after ``here.timeout``. Until then there is no process that a signal must end."""
@@ -199,6 +210,8 @@ def _late(here: Place, came: list[int]) -> str:
     address, port = here.master
     if came:
         missing = [str(rank) for rank in range(here.machines) if rank not in came]
+        if not missing:
+            return _ambiguous(here, came)
         return (
             f"{len(came)} of {here.machines} machines have come to {address}:{port} within {here.timeout:g} "
             f"seconds (RDZV_TIMEOUT); start the machine with NODE_RANK {', '.join(missing)}, too, and let it "

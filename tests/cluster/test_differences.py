@@ -69,6 +69,7 @@ def test_the_variables_that_are_compared():
     compared = {"HCCL_ALGO": "ring", "FLAGS_npu_jit_compile": "0", "VIRTUAL_NPU_STRICT": "1"}
     own = {"HCCL_IF_IP": "10.0.0.1", "HCCL_SOCKET_IFNAME": "eth0", "FLAGS_selected_npus": "1"}
     own |= {"ASCEND_HOME_PATH": "/opt/cann", "ASCEND_RT_VISIBLE_DEVICES": "0,1"}
+    own |= {"ASCEND_VISIBLE_DEVICES": "1,0"}
     secret = {"ASCEND_API_KEY": "secret", "FLAGS_token": "secret"}
     assert facts.variables({**compared, **own, **secret, "HOME": "/root"}) == compared
 

@@ -53,8 +53,10 @@ def test_two_machines_train_together(two_machines, tmp_path):
     shown = commands(two_machines, tmp_path / "out")
     assert len(shown) == 2
     more = " ".join(run_inputs.words(given))
+    # What the environment may hold: a secret, a proxy that answers nobody, and another run's master.
+    held = f"MADE_UP_TOKEN={SECRET} HTTP_PROXY=http://127.0.0.1:9 PADDLE_MASTER=127.0.0.1:9 POD_IP=127.0.0.1"
     started = [
-        start(f"MADE_UP_TOKEN={SECRET} {command} {more}", machine, tmp_path)
+        start(f"{held} {command} {more}", machine, tmp_path)
         for command, machine in zip(shown, two_machines, strict=True)
     ]
     for process, log in started:

@@ -352,8 +352,8 @@ stated.
   have the same sizes and options; Qwen1.5 7B (2951) and LLaMA3 8B (2400) almost the same work. No model can
   explain such differences.
 - Tensor parallelism of 8 in MindFormers is predicted up to 11 % too fast, of 4 rather too slow.
-- Runs on 64 and more cards are few. Contention between servers is not modelled: a collective has its port
-  alone.
+- Runs on 64 and more cards are few. Contention between servers is left out: a collective has its port
+  alone, as without `--oversubscription`.
 - Not covered by any run: mixtures of experts, sharding stages 2 and 3, documents in packed samples, more than
   128 cards, 910B1, 910B4 and 910C.
 

@@ -17,6 +17,10 @@ SOURCE = (
     "and 800T A2 (910B, 64 GB), memory from a model of the program; nothing was measured on a card. "
     "--card 910b stands for the 910B2. Details: docs/planning.md."
 )
+OFFLOADED = (
+    " Master weights and moments, 12 bytes per weight, are in the host's memory, and cross its link twice "
+    "per step."
+)
 
 
 def write(answer: Answer) -> str:
@@ -163,14 +167,9 @@ def notes(answer: Answer) -> list[str]:
     """Caveats of the figures."""
     layout = answer.layout
     found = [SOURCE]
-    for name in ("context_parallel_degree", "expert_parallel_degree"):
-        if getattr(layout, name) > 1:
-            found.append(f"--{name}: predicted only; this trainer does not run it yet.")
-    if layout.offload:
-        found.append(
-            "--offload: predicted only; this trainer does not run it yet. Master weights and moments, 12 "
-            "bytes per weight, are in the host's memory, and cross its link twice per step."
-        )
+    more = {"--offload": OFFLOADED}
+    for name, _ in _planned_arguments(layout):
+        found.append(f"{name}: predicted only; this trainer does not run it yet.{more.get(name, '')}")
     if answer.shape.planned_only:
         found.append(
             f"{answer.shape.name}: the planner knows its sizes; the script trains it from a directory with "

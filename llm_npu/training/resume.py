@@ -17,8 +17,9 @@ import hashlib
 from pathlib import Path
 
 from llm_npu.config import ModelArguments, RunConfig
+from llm_npu.core import machines
 from llm_npu.core.console import say
-from llm_npu.core.errors import UserError
+from llm_npu.core.errors import ErrorOfAllRanks, UserError
 from llm_npu.core.ranks import Ranks, mesh
 from llm_npu.core.untrusted import plain_json
 from llm_npu.data.indexed import with_suffix
@@ -77,13 +78,14 @@ def hold_folder(arguments) -> Disks:
 def requested(arguments, config, writes: bool = True) -> Path | None:
     """The verified checkpoint that the ``TrainingArguments`` ask to resume from; None to start at step 0.
 
-    UserError if there is none, if it is damaged or of a model other than ``config`` (``LlamaConfig``, ...),
-    if this run ``writes`` and another one has the output folder, if it would mix its checkpoints with those
-    of an earlier run, and if it cannot write at all. Nothing is written here, except that machines with disks
-    of their own gather the checkpoint.
+    UserError if machines ask for different ones, if there is none, if it is damaged or of a model other than
+    ``config`` (``LlamaConfig``, ...), if this run ``writes`` and another one has the output folder, if it
+    would mix its checkpoints with those of an earlier run, and if it cannot write at all. Nothing is written
+    here, except that machines with disks of their own gather the checkpoint.
     """
     output_dir = Path(arguments.output_dir)
     folder, ranks = None, Ranks.of_run()
+    _check_asked(ranks.gather(arguments.resume_from_checkpoint))
     with ranks.together():
         _check_folder(output_dir)
     disks = Disks.to_read(output_dir, ranks)
@@ -200,6 +202,20 @@ def _adapted(model: ModelArguments) -> dict[str, object]:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _check_asked(of_ranks: list[str | None]) -> None:
+    """What follows has other collectives with --resume_from_checkpoint than without."""
+    if len(set(of_ranks)) == 1:
+        return
+    who: dict[str, list[str]] = {}
+    for machine in machines.read().all:
+        word = of_ranks[machine.ranks[0]]
+        who.setdefault("not given" if word is None else word, []).append(str(machine))
+    said = [f"{word} on {on[0]}" + f" and {len(on) - 1} more" * (len(on) > 1) for word, on in who.items()]
+    raise ErrorOfAllRanks(
+        f"--resume_from_checkpoint differs between the machines: {', '.join(said)}; give all the same."
+    )
 
 
 def _check_folder(output_dir: Path) -> None:

@@ -175,3 +175,18 @@ def test_equal_machines_train_until_one_has_another_cache(two_machines, tmp_path
     assert content != file.read_bytes()
     file.write_bytes(content)
     check(virtual_machines.launch(two_machines, words, tmp_path, ranks=1), samples=HASHES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resuming", [0, 1])
+def test_a_checkpoint_that_one_machine_resumes_is_named(two_machines, tmp_path, resuming):
+    own = [["--resume_from_checkpoint", "auto"] if number == resuming else [] for number in range(2)]
+    job = virtual_machines.launch(two_machines, prepared(tmp_path), tmp_path, ranks=2, own_arguments=own)
+    assert job.wait(240) == [2, 2], job.text()
+    first, second = ("auto" if number == resuming else "not given" for number in range(2))
+    sentence = (
+        f"error: --resume_from_checkpoint differs between the machines: {first} on {two_machines[0].address} "
+        f"(ranks 0 to 1), {second} on {two_machines[1].address} (ranks 2 to 3); give all the same.\n"
+    )
+    for log in job.logs.rglob("workerlog.*"):
+        assert log.read_text().endswith(sentence), job.text()

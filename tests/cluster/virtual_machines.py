@@ -215,12 +215,14 @@ def launch(
     options: Sequence = (),
     script: Path = SCRIPT,
     environments: Sequence[Mapping[str, str | None]] = (),
+    own_arguments: Sequence[Sequence] = (),
     **environment: str | None,
 ) -> Job:
     """``python -m paddle.distributed.launch`` with ``ranks`` ranks on each of these machines.
 
     ``arguments`` are the script's, ``options`` more of the launcher's. ``environments`` are added to
-    ``environment`` on one machine each. The working folder of a machine is ``folder/<its number>``.
+    ``environment``, and ``own_arguments`` to ``arguments``, on one machine each. The working
+    folder of a machine is ``folder/<its number>``.
     """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -230,7 +232,7 @@ def launch(
         argv = [sys.executable, "-m", "paddle.distributed.launch"]
         argv += ["--nnodes", str(len(on)), "--master", f"{on[0].address}:{PORT}", "--host", machine.address]
         argv += ["--rank", str(number), "--nproc_per_node", str(ranks), "--log_dir", logs / str(number)]
-        argv += [*options, script, *arguments]
+        argv += [*options, script, *arguments, *(own_arguments[number] if own_arguments else ())]
         log = logs / f"launcher.{number}"
         processes.append(machine.start(argv, log, folder / str(number), **{**environment, **own}))
     return Job(list(on), processes, logs)

@@ -51,8 +51,9 @@ def profiles(own: Path) -> list[Path]:
 
 
 def write_machine(own: Path) -> None:
-    """Write this machine's name into a rank's folder; nothing in a run on one machine."""
+    """Write this machine's name into a rank's folder; no name is there after a run on one machine."""
     run = machines.read()
+    (own / MACHINE).unlink(missing_ok=True)
     if len(run.all) > 1:
         about = {"host": socket.gethostname(), "address": run.own.address}
         (own / MACHINE).write_text(json.dumps(about) + "\n")

@@ -1,10 +1,13 @@
 """Which ranks the others wait for: in each communication group, and not those that pass a delay on."""
 
+import shutil
+
 import pytest
 from handmade_profiles import msprof
 from handmade_profiles.msprof import Task
 
 from llm_npu.core.errors import UserError
+from llm_npu.profiling import folders
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.pages import plain
 from llm_npu.profiling.report.stragglers import Straggler
@@ -211,3 +214,31 @@ def test_a_damaged_name_of_a_machine_is_a_note(tmp_path):
     (tmp_path / "machine1/rank_3/machine.json").write_text("[]")
     report = summary.build(tmp_path / "machine0", tmp_path / "machine1")
     assert report.ranks[3].machine == "" and any("machine.json" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("newer", ["machine0", "machine1"])
+def test_the_machine_is_that_of_the_newest_profile_of_a_rank(tmp_path, newer):
+    """Both folders have rank 2, captured at different times on different machines."""
+    on_two_machines(tmp_path, (100, 100, 100, 300))
+    other = tmp_path / "machine0/rank_2"
+    shutil.copytree(tmp_path / "machine1/rank_2", other)
+    shutil.copy(tmp_path / "machine0/rank_0/machine.json", other)
+    for number in range(2):
+        profile = tmp_path / f"machine{number}/rank_2/PROF_1"
+        year = 2026 if newer == f"machine{number}" else 2025
+        profile.rename(profile.with_name(f"PROF_000001_{year}0101000000000_A"))
+    for order in (("machine0", "machine1"), ("machine1", "machine0")):
+        report = summary.build(*(tmp_path / name for name in order))
+        (found,) = (rank.machine for rank in report.ranks if rank.rank == 2)
+        assert found == {"machine0": "node0 (10.0.0.1)", "machine1": "node1 (10.0.0.2)"}[newer]
+
+
+def test_a_folder_that_is_used_again_names_no_earlier_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:1,10.0.0.2:1")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
+    folders.write_machine(tmp_path)
+    assert "10.0.0.2" in (tmp_path / folders.MACHINE).read_text()
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:1")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
+    folders.write_machine(tmp_path)
+    assert not (tmp_path / folders.MACHINE).exists()

@@ -23,6 +23,7 @@ class RankTrace:
 
     rank: int
     tasks: pd.DataFrame  # see tasks.table
+    place: Path  # the folder or the trace that they were read from
     steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
     data_loading: tuple[np.ndarray, np.ndarray] = (_NOTHING, _NOTHING)  # starts, ends
     memory: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NOTHING,) * 3  # times, allocated, reserved bytes
@@ -63,7 +64,7 @@ def load(*directories: Path) -> Profile:
             "msprof --export=on --output=DIR on the PROF_ folder. " + " ".join(notes)
         )
     for trace in kept:
-        trace.machine = found.machines.get(trace.rank, "")
+        trace.machine = tree.machine_of(trace.place, trace.rank, found)
     return Profile(directories, kept, notes, found.virtual)
 
 
@@ -108,7 +109,7 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
         rank = len(ranks) if rank is None else rank
         names = ", ".join(path.name for path in (*export.files["op_summary"], *export.files["msprof"]))
         rows = _with_launches(rows, lines, device)
-        ranks[rank] = RankTrace(rank, rows, sources=[f"{export.folder.name}: {names}"])
+        ranks[rank] = RankTrace(rank, rows, export.folder, sources=[f"{export.folder.name}: {names}"])
         ranks[rank].memory = op_summary.memory(export.files["memory_record"], export.files["npu_mem"], device)
     if tables:
         _check_sum(export, tasks.joined(list(tables.values())), notes)
@@ -198,7 +199,7 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
         rows = tasks.joined(list(line.devices.values()))
         if not tasks.collectives(rows).any():
             rows = tasks.joined([rows, *line.collectives.values()])
-        trace = ranks[rank] = RankTrace(rank, _with_launches(rows, [line]))
+        trace = ranks[rank] = RankTrace(rank, _with_launches(rows, [line]), path)
     trace.sources.append(path.name)
     shift = _shift(trace.tasks, line, path, notes)
     trace.steps = [(name, start + shift, end + shift) for name, start, end in line.steps]

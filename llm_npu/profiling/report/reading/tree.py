@@ -38,12 +38,12 @@ class Found:
     merged: list[tuple[int | None, Path]]  # Paddle's trace and msprof's in one file
     notes: list[str]
     virtual: bool  # a virtual NPU declares that it wrote this
-    machines: dict[int, str]  # by rank, in a run on several
+    machines: set[Path]  # the files that name one, in the folders of ranks of a run on several
 
 
 def search(directories: Iterable[Path]) -> Found:
     """Searches all ``directories``; ValueError with an explanation if one has no readable profile."""
-    found = Found([], [], [], [], False, {})
+    found = Found([], [], [], [], False, set())
     for directory in directories:
         _search(directory, found)
     return found
@@ -76,7 +76,7 @@ def _search(directory: Path, found: Found) -> None:
             elif re.match(r"trace_view.*\.json(\.gz)?$", file):
                 found.merged.append((rank, folder / file))
             elif file == folders.MACHINE and rank is not None:
-                _add_machine(rank, folder / file, found)
+                found.machines.add(folder / file)
     for folder in raw:
         found.notes.append(
             f"{folder.name} is not exported and was skipped. Run: msprof --export=on "
@@ -96,11 +96,17 @@ def _count(found: Found) -> int:
     return len(found.exports) + len(found.paddle) + len(found.merged)
 
 
-def _add_machine(rank: int, file: Path, found: Found) -> None:
-    try:
-        found.machines[rank] = folders.read_machine(file)
-    except ValueError as problem:
-        found.notes.append(f"{problem}; the report does not name the machine of rank {rank}.")
+def machine_of(profile: Path, rank: int, found: Found) -> str:
+    """The machine that ``profile``, or the innermost folder around it that does, says; "" if none does."""
+    for folder in (profile, *profile.parents):
+        file = folder / folders.MACHINE
+        if file in found.machines:
+            try:
+                return folders.read_machine(file)
+            except ValueError as problem:
+                found.notes.append(f"{problem}; the report does not name the machine of rank {rank}.")
+                break
+    return ""
 
 
 def _rank(path: Path) -> int | None:

@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from ..layout import Layout
 from ..shape import ModelShape
+from .kernels import SINGLE, WIDTH
 from .operations import Operation
 from .software import TRAINER, Software
-from .stage import ADAM, CLIP, SINGLE, WIDTH, Stage
+from .stage import ADAM, CLIP, Stage
 
 
 @lru_cache(1024)

@@ -1,8 +1,4 @@
-"""The parts of a model on one rank of a pipeline stage, each as a list of operations.
-
-Bytes count every read and write of a tensor once per kernel. For tensors split by tensor parallelism, they
-are those of one rank.
-"""
+"""The parts of a model on one rank of a pipeline stage, each as a list of operations."""
 
 from __future__ import annotations
 
@@ -12,34 +8,13 @@ from paddle_fused import registry
 
 from ..layout import Layout
 from ..shape import ModelShape
+from .feed_forward import FeedForward
+from .kernels import TRAFFIC, WIDTH
 from .operations import Operation
-from .software import Software
 
-WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
 BLOCK = 128  # attention computes whole blocks of this many queries and keys
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
-PRODUCTS = {"attention.qkv": 3, "mlp.up": 2}  # of the same input, in a program that has them apart
 BACKWARD_ATTENTION = 2.5  # five products instead of two: fused attention recomputes the scores
-
-
-def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """A row of TRAFFIC: one kernel, with the bytes that the operator is registered with."""
-    forward, both = (registry.find(operator).cost(WIDTH, way, **element).bytes for way in (False, True))
-    return (forward, 1, forward), (both - forward, 1, both - forward)
-
-
-# For a chain of kernels: bytes read and written per element, number of kernels, and the bytes exchanged with
-# others. Forward, then backward. Fused: one kernel in bfloat16. Composed: as PaddleNLP's and Megatron's
-# Python code, with the norm and the softmax in float32.
-TRAFFIC = {
-    ("rms_norm", True): _fused("rms_norm", tokens=1, hidden=1),
-    ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
-    ("swiglu", True): _fused("swiglu", tokens=1, hidden=1),  # per element of I
-    ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
-    ("rope", True): _fused("rotary_mul", tokens=1, heads=1, head_dim=1),
-    ("rope", False): ((18, 5, 4), (18, 5, 4)),
-    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, counted in a dry run of PaddleNLP's model
-}
 # Per logit: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
 ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # per weight
@@ -64,86 +39,8 @@ def attended(shape: ModelShape, layout: Layout) -> float:
     return causal(length)
 
 
-class Stage:
+class Stage(FeedForward):
     """The sizes on one rank of a stage, and the operations built from them."""
-
-    def __init__(self, shape: ModelShape, layout: Layout, software: Software):
-        tp = layout.tensor_parallel_degree
-        self.shape, self.layout, self.software, self.tp = shape, layout, software, tp
-        self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
-        self.context, self.ep = layout.context_parallel_degree, layout.expert_parallel_degree
-        self.tokens = layout.tokens_per_rank
-        self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
-        self.hidden = shape.hidden_size
-        self.query = shape.query_size // tp
-        self.key = max(shape.key_value_size // tp, shape.head_dim)
-        self.columns = self.query + 2 * self.key
-        if shape.attention_parameters:  # as many operations as the projections of latent attention
-            self.columns = shape.attention_parameters // shape.hidden_size // tp - self.query
-        self.inner = shape.intermediate_size // tp
-        self.vocabulary = -(-shape.vocab_size // tp)
-        self.spread = self.tokens * self.hidden * WIDTH  # bytes of all ranks' activations
-
-    @property
-    def overlapped(self) -> bool:
-        """Whether a layer's own collectives overlap with its products."""
-        return self.layout.overlap != "serial" or self.software.interleaves > 1
-
-    def matmul(self, name: str, m: int, k: int, n: int, **fields) -> Operation:
-        moved = (m * k + k * n + m * n) * WIDTH
-        return Operation(
-            name, "matmul", flops=2.0 * m * k * n, bytes=moved, shapes=((m, k), (k, n)), **fields
-        )
-
-    def linear_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        yield self.matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)
-        yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
-
-    def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
-        """A chain of kernels: ``cost`` as in TRAFFIC; without the third number nothing is cached."""
-        each, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
-        times = kernels * fields.pop("times", 1)
-        moved, cached = elements * each / kernels, elements * (each - outside) / kernels
-        return Operation(name, "vector", bytes=moved, cached=cached, times=times, **fields)
-
-    def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
-        """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a product."""
-        overlapped = self.overlapped or (backward and self.software.asynchronous)
-        return Operation(
-            f"{name}.{what}",
-            "collective",
-            phase="backward" if backward else "forward",
-            collective=what,
-            payload=self.spread,
-            group="tp",
-            group_size=self.tp,
-            overlaps="matmul" if overlapped and beside else "",
-        )
-
-    def into_columns(self, name: str) -> Iterator[Operation]:
-        if self.tp > 1 and self.layout.sequence_parallel:
-            yield self.collective(name, "all_gather")
-
-    def out_of_rows(self, name: str) -> Iterator[Operation]:
-        if self.tp > 1:
-            yield self.collective(name, "reduce_scatter" if self.layout.sequence_parallel else "all_reduce")
-
-    def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
-        if self.tp > 1 and self.layout.sequence_parallel:
-            # Without a fused kernel the compute stream waits for the gradient: both products need it.
-            yield self.collective(name, "all_gather", True, beside=self.overlapped)
-
-    def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        """The products of the layer, with the repeated gather overlapping the first."""
-        sequence = self.layout.sequence_parallel
-        if self.tp > 1 and sequence and self.software.gathers_again:
-            yield self.collective(f"{name}.again", "all_gather", True)
-        yield from self.linear_backward(name, m, k, n, **fields)
-        if self.tp > 1:
-            scattered = sequence and (self.software.scatters or name != "lm_head")
-            sums = PRODUCTS.get(name, 1) if self.software.separate_products else 1
-            for _ in range(sums):
-                yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
 
     def norm(self, name: str, backward: bool = False) -> Operation:
         cost = TRAFFIC["rms_norm", "rms_norm" in self.layout.fused][backward]
@@ -218,63 +115,6 @@ class Stage:
             yield self.vector("attention.bias", self.tokens * columns, (2, 1), phase="backward")
         yield from self.into_columns_backward("attention.qkv", self.tokens, self.hidden, columns)
 
-    def experts(self) -> list[tuple[str, int, int, int]]:
-        """Name, rows, inner columns and number of the feed-forward layers."""
-        shape = self.shape
-        if not shape.num_experts:
-            return [("mlp", self.tokens, self.inner, 1)]
-        rows = max(1, self.tokens * self.ep * shape.experts_per_token // shape.num_experts)
-        found = [("experts", rows, self.inner, shape.num_experts // self.ep)]
-        if shared := shape.shared_expert_intermediate_size // self.tp:
-            found.append(("shared_expert", self.tokens, shared, 1))
-        return found
-
-    def routing(self, phase: str) -> Iterator[Operation]:
-        """The operations of a mixture of experts besides its feed-forward layers."""
-        if self.shape.num_experts:
-            routed = self.tokens * self.shape.experts_per_token * self.hidden
-            moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * self.shape.num_experts)
-            yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
-            yield self.matmul("experts.router", self.tokens, self.hidden, self.shape.num_experts, phase=phase)
-            if self.ep > 1:  # tokens to the experts, and results back
-                yield Operation(
-                    "experts.exchange",
-                    "collective",
-                    phase=phase,
-                    times=2,
-                    collective="all_to_all",
-                    payload=self.rows * self.shape.experts_per_token * self.hidden * WIDTH,
-                    group="ep",
-                    group_size=self.ep,
-                )
-
-    def swiglu(self, name: str, rows: int, inner: int, count: int, backward: bool = False) -> Operation:
-        cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
-        phase = "backward" if backward else "forward"
-        return self.vector(f"{name}.swiglu", rows * inner, cost, phase=phase, times=count)
-
-    def feed_forward(self) -> Iterator[Operation]:
-        yield from self.routing("forward")
-        yield from self.into_columns("mlp.up")
-        for name, rows, inner, count in self.experts():
-            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, times=count)
-            yield self.swiglu(name, rows, inner, count)
-            yield self.matmul(f"{name}.down", rows, inner, self.hidden, times=count)
-        yield from self.out_of_rows("mlp.down")
-
-    def feed_forward_backward(self) -> Iterator[Operation]:
-        yield from self.out_of_rows_backward("mlp.down")
-        first, *others = self.experts()
-        for name, rows, inner, count in (*others, first):
-            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, times=count)
-            yield self.swiglu(name, rows, inner, count, backward=True)
-            if name == first[0]:
-                up = (rows, self.hidden, 2 * inner)
-                yield from self.into_columns_backward(f"{name}.up", *up, times=count)
-            else:
-                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, times=count)
-        yield from self.routing("backward")
-
     def residual(self, backward: bool = False) -> Operation:
         phase = "backward" if backward else "forward"
         return self.vector("residual", self.rows * self.hidden, (6, 1), phase=phase)
@@ -311,11 +151,6 @@ class Stage:
             found = found[:last]
         for operation in found:
             yield operation._replace(phase="recompute")
-
-    def activation(self) -> Iterator[Operation]:
-        """The activation of the feed-forward layers alone."""
-        for name, rows, inner, count in self.experts():
-            yield self.swiglu(name, rows, inner, count)
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""

@@ -6,11 +6,12 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 from llm_npu.core.cards import card, read
 from llm_npu.plan.cost import StepTime, step_time
 from llm_npu.plan.layout import Layout
-from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.shape import ModelShape, latent_attention
 from llm_npu.plan.step_model.roofline import Efficiencies
 from llm_npu.plan.step_model.software import STACKS, Software
 
@@ -63,15 +64,33 @@ def half(found: dict) -> str:
     return HELD_OUT if odd and not found.get("seen") else FITTED
 
 
+def _mixture(found: dict) -> dict[str, int | None]:
+    """The fields of the shape that differ in a mixture of experts and with latent attention."""
+    fields = {"intermediate_size": found["ffn_hidden_size"], "head_dim": found.get("head_dim")}
+    if experts := found.get("num_experts"):
+        fields |= {
+            "num_experts": experts,
+            "experts_per_token": found["experts_per_token"],
+            "intermediate_size": found.get("moe_intermediate_size", found["ffn_hidden_size"]),
+            "shared_expert_intermediate_size": found.get("shared_expert_intermediate_size", 0),
+            "dense_layers": found.get("first_dense_layers", 0),
+            "dense_intermediate_size": found["ffn_hidden_size"],
+        }
+    if "kv_lora_rank" in found:
+        fields |= latent_attention(SimpleNamespace(**found))
+        fields["head_dim"] = found.get("head_dim", fields["head_dim"])  # as padded for the kernel
+    return fields
+
+
 def _point(found: dict) -> Point:
     layers, stages = found["num_layers"], found["pipeline_parallel"]
     window = found.get("sliding_window")
     shape = ModelShape(
+        **_mixture(found),
         name=found["model"],
         model_type="llama",
         vocab_size=found["vocab_size"],
         hidden_size=found["hidden_size"],
-        intermediate_size=found["ffn_hidden_size"],
         num_hidden_layers=layers,
         num_attention_heads=found["num_attention_heads"],
         num_key_value_heads=found["num_query_groups"],
@@ -79,7 +98,6 @@ def _point(found: dict) -> Point:
         tie_word_embeddings=not found["untied"],
         attention_bias=found["qkv_bias"],
         sliding_window=window,
-        head_dim=found.get("head_dim"),
     )
     tp = found["tensor_parallel"]
     chunks = (
@@ -92,6 +110,7 @@ def _point(found: dict) -> Point:
         pipeline_parallel_degree=stages,
         virtual_pp_degree=chunks,
         context_parallel_degree=found.get("context_parallel", 1),
+        expert_parallel_degree=found.get("expert_parallel", 1),
         sharding="stage1" if found["distributed_optimizer"] else "",
         sequence_parallel=found["sequence_parallel"] and tp > 1,
         recompute=bool(again),
@@ -112,6 +131,8 @@ def _point(found: dict) -> Point:
         granularity=again["granularity"] if again else "",
         recomputed=tuple(again["layers"]) if again else None,
         interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
+        dispatcher=found.get("moe_token_dispatcher", base.dispatcher),
+        capacity=found.get("moe_capacity_factor", base.capacity),
     )
     return Point(
         name=found["name"],

@@ -84,7 +84,7 @@ class Validation:
 
     def width(self, point: Point) -> float:
         """The width that an answer for ``point`` would state."""
-        return max(self.families[name].width for name in families(point.layout, point.stack))
+        return max(self.families[name].width for name in families(point.shape, point.layout, point.stack))
 
     def within(self, run: PredictedRun) -> bool:
         return abs(run.error) <= self.width(run.point)
@@ -98,7 +98,7 @@ def validation() -> Validation:
     runs = cross_validated(pool, best)
     errors: dict[str, list[float]] = {name: [] for name in (*FAMILIES, *PROGRAMS)}
     for run in runs:
-        for name in families(run.point.layout, run.point.stack):
+        for name in families(run.point.shape, run.point.layout, run.point.stack):
             errors[name].append(run.error)
     errors[OTHER] = [run.error for run in cross_validated(pool, best, program)]
     judged = tuple(PredictedRun(point, point.predict(best)) for point in timed(HELD_OUT))

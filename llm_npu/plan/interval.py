@@ -22,15 +22,16 @@ LONG = 32768  # tokens
 
 EVERY, OTHER = "every run", "a program that no fit has seen"
 # "every run" is beside the others because the errors of few runs say little of the next one.
-FAMILIES: Mapping[str, Callable[[Layout], bool]] = {
-    EVERY: lambda one: True,
-    "data parallel": lambda one: one.replica == 1,
-    "tensor parallel": lambda one: one.tensor_parallel_degree > 1 and one.pipeline_parallel_degree == 1,
-    "pipeline": lambda one: one.pipeline_parallel_degree > 1,
-    "context parallel": lambda one: one.context_parallel_degree > 1,
-    "recompute": lambda one: one.recompute,
-    f"{LONG // 1024}K tokens and more": lambda one: one.max_seq_length >= LONG,
-    f"{MANY} cards and more": lambda one: one.cards >= MANY,
+FAMILIES: Mapping[str, Callable[[ModelShape, Layout], bool]] = {
+    EVERY: lambda _, one: True,
+    "data parallel": lambda _, one: one.replica == 1,
+    "tensor parallel": lambda _, one: one.tensor_parallel_degree > 1 and one.pipeline_parallel_degree == 1,
+    "pipeline": lambda _, one: one.pipeline_parallel_degree > 1,
+    "context parallel": lambda _, one: one.context_parallel_degree > 1,
+    "recompute": lambda _, one: one.recompute,
+    "experts": lambda shape, _: shape.num_experts > 0,
+    f"{LONG // 1024}K tokens and more": lambda _, one: one.max_seq_length >= LONG,
+    f"{MANY} cards and more": lambda _, one: one.cards >= MANY,
 }
 PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
 # What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
@@ -57,9 +58,9 @@ class Interval:
         return value / (1 + self.width), value / (1 - self.width)
 
 
-def families(layout: Layout, stack: str) -> list[str]:
-    """The families of a run, by its layout and by its program."""
-    return [name for name, holds in FAMILIES.items() if holds(layout)] + [
+def families(shape: ModelShape, layout: Layout, stack: str) -> list[str]:
+    """The families of a run, by its model, its layout and its program."""
+    return [name for name, holds in FAMILIES.items() if holds(shape, layout)] + [
         stack if stack in PROGRAMS else OTHER
     ]
 
@@ -68,7 +69,9 @@ def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Inter
     """The interval of a predicted time."""
     known = read("efficiencies.json", DATA)["families"]
     unlike = tuple(_unlike(shape, layout, card))
-    alike = known if unlike else families(layout, stack)  # the widest of all where nothing is like the run
+    alike = (
+        known if unlike else families(shape, layout, stack)
+    )  # the widest of all where nothing is like the run
     width, family = max((known[name]["width"], name) for name in alike)
     return Interval(width, family, known[family]["runs"], stack == "paddle", unlike)
 

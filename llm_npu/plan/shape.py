@@ -161,7 +161,7 @@ class ModelShape:
                 shared = found[experts.shared_experts] * found[experts.size]
             found["shared_expert_intermediate_size"] = shared
         if "kv_lora_rank" in found:
-            found |= _latent_attention(SimpleNamespace(**found))
+            found |= latent_attention(SimpleNamespace(**found))
         found |= {
             "name": name_or_path,
             "model_type": family.model_type,
@@ -170,7 +170,7 @@ class ModelShape:
         return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})
 
 
-def _latent_attention(sizes: SimpleNamespace) -> dict[str, int]:
+def latent_attention(sizes: SimpleNamespace) -> dict[str, int]:
     """Fields of a shape with DeepSeek-V3's attention (arXiv 2412.19437, section 2.1.1).
 
     Its head size is the mean of that of queries and keys and that of values.

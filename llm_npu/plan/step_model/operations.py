@@ -32,7 +32,8 @@ class Operation(NamedTuple):
 
     Of a collective, ``payload`` is the bytes of the whole tensor: the output of all_reduce, all_gather,
     reduce, broadcast and send, the input of reduce_scatter and all_to_all. ``group`` and ``group_size`` give
-    its ranks, ``overlaps`` what it may overlap with.
+    its ranks, ``overlaps`` what it may overlap with. ``by_element``: a kernel that addresses every element of
+    its input or output by an index.
     """
 
     name: str
@@ -49,3 +50,4 @@ class Operation(NamedTuple):
     group: str = ""
     group_size: int = 1
     overlaps: str = ""
+    by_element: bool = False

@@ -32,7 +32,8 @@ class Efficiencies:
     ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
     of the shorter of a collective and a product that is hidden when both overlap. ``launch``: seconds between
     two kernels. ``host``: seconds for the host to prepare one; both assumed. ``memory`` and ``links``: of the
-    bandwidth that a kernel or a collective alone sustains. ``earlier``: how much longer everything takes with
+    bandwidth that a kernel or a collective alone sustains. ``gather``: of that of a kernel, by one that
+    addresses every element by an index. ``earlier``: how much longer everything takes with
     the kernels of earlier releases.
     """
 
@@ -43,6 +44,7 @@ class Efficiencies:
     host: float = 2e-5
     memory: float = 1.0
     links: float = 1.0
+    gather: float = 1.0
     earlier: float = 1.0
 
     def of_earlier(self) -> Efficiencies:
@@ -56,7 +58,7 @@ def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies
     if operation.kind == "offload":
         return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
     memory = memory_seconds(operation, card) / efficiencies.memory
-    once = memory
+    once = memory / efficiencies.gather if operation.by_element else memory
     if operation.kind == "matmul":
         once = operation.flops / (card.peak * efficiencies.cube)
         once += result_bytes(operation) / (card.sustained_bandwidth * efficiencies.memory)

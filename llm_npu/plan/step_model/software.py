@@ -49,6 +49,8 @@ class Software:
     scatters_at_once: bool = False
     interleaves: int = 1
     separate_products: bool = False
+    dispatcher: str = "alltoall"
+    capacity: float = 1.0
 
     def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
         return self.stage_layers or layout.stage_layers(shape)
@@ -65,7 +67,10 @@ TRAINER = Software()  # this project's program, on PaddleNLP
 
 # gathers_again: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32 main_grad:
 # Megatron core's ColumnParallelLinear and DistributedDataParallel.
-_MINDSPEED = Software(gathers_again=True, asynchronous=True, scatters=True, accumulate=10)
+# dispatcher: Megatron's default, and that of the scripts of published mixtures.
+_MINDSPEED = Software(
+    gathers_again=True, asynchronous=True, scatters=True, accumulate=10, dispatcher="allgather"
+)
 
 STACKS: Mapping[str, Software] = {
     "paddle": TRAINER,

@@ -1,0 +1,69 @@
+"""Operations of a mixture of experts, counted by hand for each way of dispatching tokens."""
+
+from dataclasses import replace
+
+import pytest
+
+from llm_npu.core import cards
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.step_model import program
+from llm_npu.plan.step_model.operations import Operation
+from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
+from llm_npu.plan.step_model.software import STACKS, TRAINER
+
+CARD = cards.card("910b")
+MIXTRAL = ModelShape.of("mixtral-8x7b")
+TOKENS, HIDDEN, LAYERS, CHOSEN = 4096, 4096, 32, 2
+ALL_GATHER = replace(STACKS["mindspeed"], dispatcher="allgather")
+
+
+def operations(software, **layout):
+    found = program.micro_batch(MIXTRAL, Layout(max_seq_length=TOKENS, **layout), 0, software)
+    return [one for one in found if one.name.startswith(("experts", "mlp"))]
+
+
+def total(found, name, phase, what="bytes"):
+    return sum(getattr(one, what) * one.times for one in found if one.name == name and one.phase == phase)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_every_element_is_addressed_where_all_tokens_are_gathered(phase):
+    found = operations(ALL_GATHER, cards=8, expert_parallel_degree=8, sharding="stage1")
+    # Four kernels: an index of 8 bytes, 2 read, 2 written.
+    assert total(found, "experts.permute", phase) == 4 * 12 * TOKENS * CHOSEN * HIDDEN * LAYERS
+    assert all(one.by_element for one in found if one.name == "experts.permute")
+    sent = [one for one in found if one.name == "experts.exchange" and one.phase == phase]
+    assert [(one.collective, one.payload, one.times) for one in sent] == [
+        ("all_gather", 8 * TOKENS * HIDDEN * 2, 2 * LAYERS)
+    ]
+
+
+def test_tokens_are_sent_to_their_experts_only():
+    found = operations(TRAINER, cards=8, expert_parallel_degree=8, sharding="stage1")
+    assert not any(one.by_element for one in found)
+    sent = [one for one in found if one.name == "experts.exchange"]
+    assert {(one.collective, one.payload) for one in sent} == {("all_to_all", CHOSEN * TOKENS * HIDDEN * 2)}
+
+
+def test_gathered_tokens_are_not_gathered_again_and_wait():
+    layout = {"cards": 8, "tensor_parallel_degree": 8, "sequence_parallel": True, "overlap": "mc2"}
+    waiting = [one for one in operations(ALL_GATHER, **layout) if one.group == "tp"]
+    assert len(waiting) == 4 and not any(one.overlaps for one in waiting)
+    beside = [one for one in operations(replace(ALL_GATHER, dispatcher="alltoall"), **layout) if one.group]
+    assert len(beside) == 5 and all(one.overlaps for one in beside)
+
+
+@pytest.mark.parametrize("capacity", [1.0, 1.25])
+def test_experts_compute_their_capacity(capacity):
+    found = operations(replace(TRAINER, capacity=capacity), cards=1)
+    products = 3 * TOKENS * CHOSEN * HIDDEN * MIXTRAL.intermediate_size * 2 * LAYERS
+    computed = sum(total(found, f"experts.{name}", "forward", "flops") for name in ("up", "down"))
+    assert computed == pytest.approx(capacity * products, rel=1e-6)
+
+
+def test_addressing_elements_is_slower_than_reading_them():
+    read = Operation("x", "vector", bytes=1e9)
+    rates = Efficiencies(cube=0.8, attention=0.5, hidden=0.5, launch=0.0, gather=0.25)
+    element = compute_seconds(read._replace(by_element=True), CARD, rates)
+    assert element == pytest.approx(4 * compute_seconds(read, CARD, rates))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from llm_npu.plan.cost import StepTime
 from llm_npu.plan.interval import FAMILIES, OTHER, PROGRAMS, families
@@ -75,19 +75,44 @@ def width(errors: Sequence[float]) -> float:
 @dataclass(frozen=True)
 class Validation:
     """``cross_validated``: the fitted half, each run predicted from those of other models. ``held_out``: the
-    other half, predicted from the whole fitted half. ``efficiencies``, ``families``: what plans use."""
+    other half, predicted from the whole fitted half. ``unseen``: the fitted half, each run predicted from
+    those of other programs. ``efficiencies``: what plans use."""
 
     cross_validated: tuple[PredictedRun, ...]
     held_out: tuple[PredictedRun, ...]
+    unseen: tuple[PredictedRun, ...]
     efficiencies: Efficiencies
-    families: dict[str, Family]
+
+    @cached_property
+    def errors(self) -> dict[str, list[PredictedRun]]:
+        """The runs of every family, none of which helped to predict itself."""
+        found: dict[str, list[PredictedRun]] = {name: [] for name in (*FAMILIES, *PROGRAMS)}
+        for run in (*self.cross_validated, *self.held_out):
+            for name in _families(run.point):
+                found[name].append(run)
+        return found | {OTHER: list(self.unseen)}
+
+    @cached_property
+    def families(self) -> dict[str, Family]:
+        """The widths that plans use, from the errors of all runs."""
+        return {
+            name: Family(round(width([run.error for run in runs]), 3), len(runs))
+            for name, runs in self.errors.items()
+        }
 
     def width(self, point: Point) -> float:
-        """The width that an answer for ``point`` would state."""
-        return max(self.families[name].width for name in families(point.shape, point.layout, point.stack))
+        """The width that an answer for ``point`` would state if no run of its model had been published."""
+        return max(
+            width([run.error for run in self.errors[name] if run.point.model() != point.model()])
+            for name in _families(point)
+        )
 
     def within(self, run: PredictedRun) -> bool:
         return abs(run.error) <= self.width(run.point)
+
+
+def _families(point: Point) -> list[str]:
+    return families(point.shape, point.layout, point.stack)
 
 
 @cache
@@ -95,12 +120,5 @@ def validation() -> Validation:
     """Fits and predictions of all published runs that the model can describe."""
     pool = timed(FITTED)
     best = fitted_on(pool)
-    runs = cross_validated(pool, best)
-    errors: dict[str, list[float]] = {name: [] for name in (*FAMILIES, *PROGRAMS)}
-    for run in runs:
-        for name in families(run.point.shape, run.point.layout, run.point.stack):
-            errors[name].append(run.error)
-    errors[OTHER] = [run.error for run in cross_validated(pool, best, program)]
     judged = tuple(PredictedRun(point, point.predict(best)) for point in timed(HELD_OUT))
-    widths = {name: Family(round(width(sizes), 3), len(sizes)) for name, sizes in errors.items()}
-    return Validation(runs, judged, best, widths)
+    return Validation(cross_validated(pool, best), judged, cross_validated(pool, best, program), best)

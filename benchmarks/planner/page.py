@@ -147,6 +147,7 @@ def _parameters(found: Validation) -> str:
         "hidden": "of a collective or a product beside it, whichever is shorter",
         "memory": "of the memory bandwidth that one kernel sustains",
         "links": "of the bandwidth that one collective sustains",
+        "gather": "of a kernel's bandwidth, one that addresses every element by an index",
         "earlier": "a factor of the time: releases before October 2024",
     }
     rows = (
@@ -262,6 +263,11 @@ What the stacks differ in, and how it was seen:
 - MindFormers compiles its graph, which drops what no gradient reads: recompute leaves out a layer's last
   product.
 - MindSpeed-LLM gathers the input of a layer again in the backward pass, and overlaps that with a product.
+- MindSpeed-LLM's mixtures of 2024 dispatch by `allgather`: every card gets all tokens and picks those of its
+  experts by torch.gather and torch.scatter_add, with an int64 index for every element
+  (`mindspeed/core/transformer/moe/token_dispatcher.py` of MindSpeed 8439b794). At the bandwidth of
+  other kernels, their predicted steps were 32 and 24 % too short; `gather` is fitted on them. MindFormers
+  sends rows, and an expert computes its `capacity_factor`.
 - Configurations that MindSpeed-LLM published both before and after its move to Megatron core are 0 to 13 %
   slower before; one factor for all stands for the older kernels.
 - The README of MindSpeed-LLM says of its table that it was measured with MC2, which its releases switch off
@@ -271,7 +277,7 @@ What the stacks differ in, and how it was seen:
 
 A step is a list of operations, generated from the model's sizes and the layout
 (`llm_npu/plan/step_model/stage.py`). Each takes the time that its operations and bytes need at the card's
-published peaks (`llm_npu/plan/step_model/roofline.py`). Six parameters are fitted, the same for all runs:
+published peaks (`llm_npu/plan/step_model/roofline.py`). Seven parameters are fitted, the same for all runs:
 
 {_parameters(found)}
 
@@ -293,12 +299,15 @@ peaks are 0.83 apart.
 
 ## What an answer states
 
-Every run of the fitted half is predicted from the runs of other models, whatever their program. Of every
-family the answer states what nine of ten of the next errors stay within: of n errors, the one at place
-0.9 (n + 1) in ascending order. A run of several families gets the widest, at least that of every run, as the
-errors of few runs say little of the next one. For a program without published runs, as this trainer, the runs
-of every program are predicted from those of the other two. For what no published run has, such as experts,
-the answer says so.
+Every run of the fitted half is predicted from the runs of other models, whatever their program, and the
+other half from the fitted one. Of every family the answer states what nine of ten of the next errors stay
+within: of n errors, the one at place 0.9 (n + 1) in ascending order, or the largest of fewer than nine. A
+run of several families gets the widest, at least that of every run, as the errors of few runs say little of
+the next one. For a program without published runs, as this trainer, the runs of the fitted half are
+predicted from those of the other programs. For what no published run has the answer says so.
+
+What a run below is held against are the errors of the runs of other models, so that neither its own error
+nor that of its model in another program widens its range.
 
 {_families(found)}
 
@@ -354,8 +363,7 @@ stated.
 - Tensor parallelism of 8 in MindFormers is predicted up to 11 % too fast, of 4 rather too slow.
 - Runs on 64 and more cards are few. Contention between servers is left out: a collective has its port
   alone, as without `--oversubscription`.
-- Not covered by any run: mixtures of experts, sharding stages 2 and 3, documents in packed samples, more than
-  128 cards, 910B1, 910B4 and 910C.
+- Not covered by any run: sharding stages 2 and 3, documents in packed samples, 910B1, 910B4 and 910C.
 
 Left out:
 

@@ -1,9 +1,9 @@
 """The range that a predicted time stands for: nine of ten published runs like it lie within.
 
-``python -m benchmarks planner --write`` predicts every run of the fitted half from those of other models, and
-writes the relative error that nine of ten runs of each family stay within. A run belongs to several families,
-one of which is that of its program; the widest applies. For a program without published runs, such as this
-trainer, the runs of each program are predicted from those of the others.
+``python -m benchmarks planner --write`` predicts every published run without its own help, and writes the
+relative error that nine of ten runs of each family stay within. A run belongs to several families, one of which
+is that of its program; the widest applies. For a program without published runs, such as this trainer, the runs
+of each program are predicted from those of the others.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
 # What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
 # test_plan_memory.py).
 OWN_MEMORY = 0.03
-# Cards of published runs; the most cards of one.
-CARDS, MOST_CARDS = ("ascend910b2", "ascend910b3"), 128
+# Cards of published runs; the most cards and the most experts of one.
+CARDS, MOST_CARDS, MOST_EXPERTS = ("ascend910b2", "ascend910b3"), 1024, 160
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def memory_width(stack: str) -> float:
 
 
 def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
-    if shape.num_experts:
-        yield "a mixture of experts"
+    if shape.num_experts > MOST_EXPERTS:
+        yield f"more than {MOST_EXPERTS} experts"
     if card.name not in CARDS:
         yield f"the card {card.name}"
     if layout.sharding in ("stage2", "stage3"):

@@ -48,7 +48,7 @@ def test_plans_use_what_was_fitted(found):
     assert set(stored) == {*interval.FAMILIES, *interval.PROGRAMS, interval.OTHER} == set(found.families)
     for name, family in found.families.items():
         assert stored[name]["width"] == pytest.approx(family.width, abs=5e-3)
-        assert stored[name]["runs"] == family.runs >= 5
+        assert stored[name]["runs"] == family.runs >= 4
 
 
 @pytest.mark.slow

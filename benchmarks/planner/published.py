@@ -133,6 +133,7 @@ def _point(found: dict) -> Point:
         interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
         dispatcher=found.get("moe_token_dispatcher", base.dispatcher),
         capacity=found.get("moe_capacity_factor", base.capacity),
+        grouped=found.get("moe_grouped_gemm", base.grouped),
     )
     return Point(
         name=found["name"],

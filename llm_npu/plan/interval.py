@@ -1,9 +1,9 @@
 """The range that a predicted time stands for: nine of ten published runs like it lie within.
 
 ``python -m benchmarks planner --write`` predicts every published run without its own help, and writes the
-relative error that nine of ten runs of each family stay within. A run belongs to several families, one of which
-is that of its program; the widest applies. For a program without published runs, such as this trainer, the runs
-of each program are predicted from those of the others.
+relative error that nine of ten runs of each family stay within. A run belongs to several families, one of
+which is that of its program; the widest applies. For a program without published runs, such as this
+trainer, the runs of each program are predicted from those of the others.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from .kernels import TRAFFIC, WIDTH, Kernels
 from .operations import Operation
@@ -12,19 +13,35 @@ from .operations import Operation
 PICK = (4 * (8 + 2 * WIDTH), 4)
 
 
+class Layer(NamedTuple):
+    """``groups`` layers in one kernel, of ``inner`` columns, for ``rows`` tokens each; ``times`` kernels."""
+
+    name: str
+    rows: int
+    inner: int
+    groups: int = 1
+    times: int = 1
+
+    @property
+    def many(self) -> dict[str, int]:
+        return {"groups": self.groups, "times": self.times}
+
+
 class FeedForward(Kernels):
     """The operations of a feed-forward layer."""
 
-    def experts(self) -> list[tuple[str, int, int, int]]:
-        """Name, rows, inner columns and number of the feed-forward layers."""
+    def layers(self) -> list[Layer]:
+        """The feed-forward layers of a decoder layer: one, or the experts and a shared one."""
         shape = self.shape
         if not shape.num_experts:
-            return [("mlp", self.tokens, self.inner, 1)]
+            return [Layer("mlp", self.tokens, self.inner)]
         even = self.tokens * self.ep * shape.experts_per_token / shape.num_experts
-        rows = max(1, round(even * self.software.capacity))
-        found = [("experts", rows, self.inner, shape.num_experts // self.ep)]
+        rows, number = max(1, round(even * self.software.capacity)), shape.num_experts // self.ep
+        grouped = self.software.grouped or "moe" in self.layout.fused
+        many = {"groups": number} if grouped else {"times": number}
+        found = [Layer("experts", rows, self.inner, **many)]
         if shared := shape.shared_expert_intermediate_size // self.tp:
-            found.append(("shared_expert", self.tokens, shared, 1))
+            found.append(Layer("shared_expert", self.tokens, shared))
         return found
 
     @property
@@ -62,36 +79,36 @@ class FeedForward(Kernels):
                 group_size=self.ep,
             )
 
-    def swiglu(self, name: str, rows: int, inner: int, count: int, backward: bool = False) -> Operation:
+    def swiglu(self, layer: Layer, backward: bool = False) -> Operation:
         cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
-        phase = "backward" if backward else "forward"
-        return self.vector(f"{name}.swiglu", rows * inner, cost, phase=phase, times=count)
+        phase, elements = "backward" if backward else "forward", layer.groups * layer.rows * layer.inner
+        return self.vector(f"{layer.name}.swiglu", elements, cost, phase=phase, times=layer.times)
 
     def feed_forward(self) -> Iterator[Operation]:
         yield from self.routing("forward")
         yield from self.into_columns("mlp.up", beside=not self.gathers_all)
-        for name, rows, inner, count in self.experts():
-            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, times=count)
-            yield self.swiglu(name, rows, inner, count)
-            yield self.matmul(f"{name}.down", rows, inner, self.hidden, times=count)
+        for layer in self.layers():
+            name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
+            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, **many)
+            yield self.swiglu(layer)
+            yield self.matmul(f"{name}.down", rows, inner, self.hidden, **many)
         yield from self.out_of_rows("mlp.down", beside=not self.gathers_all)
 
     def feed_forward_backward(self) -> Iterator[Operation]:
         yield from self.out_of_rows_backward("mlp.down", beside=not self.gathers_all)
-        first, *others = self.experts()
-        for name, rows, inner, count in (*others, first):
-            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, times=count)
-            yield self.swiglu(name, rows, inner, count, backward=True)
-            if name == first[0]:
+        first, *others = self.layers()
+        for layer in (*others, first):
+            name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
+            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, **many)
+            yield self.swiglu(layer, backward=True)
+            if layer is first:
                 up = (rows, self.hidden, 2 * inner)
-                yield from self.into_columns_backward(
-                    f"{name}.up", *up, linear=not self.gathers_all, times=count
-                )
+                yield from self.into_columns_backward(f"{name}.up", *up, linear=not self.gathers_all, **many)
             else:
-                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, times=count)
+                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, **many)
         yield from self.routing("backward")
 
     def activation(self) -> Iterator[Operation]:
         """The activation of the feed-forward layers alone."""
-        for name, rows, inner, count in self.experts():
-            yield self.swiglu(name, rows, inner, count)
+        for layer in self.layers():
+            yield self.swiglu(layer)

@@ -64,11 +64,11 @@ class Kernels:
         """Whether a layer's own collectives overlap with its products."""
         return self.layout.overlap != "serial" or self.software.interleaves > 1
 
-    def matmul(self, name: str, m: int, k: int, n: int, **fields) -> Operation:
-        moved = (m * k + k * n + m * n) * WIDTH
-        return Operation(
-            name, "matmul", flops=2.0 * m * k * n, bytes=moved, shapes=((m, k), (k, n)), **fields
-        )
+    def matmul(self, name: str, m: int, k: int, n: int, groups: int = 1, **fields) -> Operation:
+        """``groups`` products of (m, k) and (k, n) in one kernel."""
+        moved = groups * (m * k + k * n + m * n) * WIDTH
+        shapes = ((groups * m, k), (k, n))
+        return Operation(name, "matmul", flops=2.0 * groups * m * k * n, bytes=moved, shapes=shapes, **fields)
 
     def linear_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         yield self.matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)

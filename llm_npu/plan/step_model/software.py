@@ -51,6 +51,7 @@ class Software:
     separate_products: bool = False
     dispatcher: str = "alltoall"
     capacity: float = 1.0
+    grouped: bool = False
 
     def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
         return self.stage_layers or layout.stage_layers(shape)

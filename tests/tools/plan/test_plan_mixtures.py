@@ -67,3 +67,14 @@ def test_addressing_elements_is_slower_than_reading_them():
     rates = Efficiencies(cube=0.8, attention=0.5, hidden=0.5, launch=0.0, gather=0.25)
     element = compute_seconds(read._replace(by_element=True), CARD, rates)
     assert element == pytest.approx(4 * compute_seconds(read, CARD, rates))
+
+
+def test_grouped_products_are_one_kernel():
+    alone, together = (
+        operations(replace(TRAINER, grouped=each), cards=1, fused=frozenset()) for each in (False, True)
+    )
+    for name in ("experts.up", "experts.swiglu", "experts.down"):
+        kernels = [sum(each.times for each in found if each.name == name) for found in (alone, together)]
+        assert kernels[0] == MIXTRAL.num_experts * kernels[1]
+        assert total(alone, name, "forward", "flops") == total(together, name, "forward", "flops")
+        assert total(alone, name, "forward") == total(together, name, "forward")

@@ -60,10 +60,9 @@ def test_errors_of_the_fitted_half(found):
 
 @pytest.mark.slow
 def test_errors_of_the_held_out_half_have_not_grown(found):
-    """The goals are 5 %, 3 % and 0.9. These were judged: 5.0 %, 3.3 % and 0.88."""
     errors = np.array([run.error for run in found.held_out])
-    assert len(errors) == 52 and np.median(abs(errors)) <= 0.052 and abs(errors.mean()) <= 0.035
-    assert np.mean([found.within(run) for run in found.held_out]) >= 0.87
+    assert len(errors) >= 55 and np.median(abs(errors)) <= 0.05 and abs(errors.mean()) <= 0.03
+    assert np.mean([found.within(run) for run in found.held_out]) >= 0.9
 
 
 def test_published_memory_is_predicted():
@@ -122,7 +121,7 @@ def test_a_width_holds_nine_of_ten():
 @pytest.mark.slow
 def test_the_fit_finds_what_made_the_measurements():
     points = published.timed(published.FITTED)[::2]
-    true = Efficiencies(cube=0.7, attention=0.5, hidden=0.7, memory=0.8, links=0.8, earlier=1.05)
+    true = Efficiencies(cube=0.7, attention=0.5, hidden=0.7, memory=0.8, links=0.8, gather=0.35, earlier=1.05)
     made = [
         dataclasses.replace(point, measured=point.predict(true).tokens_per_second_per_card)
         for point in points

@@ -60,7 +60,9 @@ class FeedForward(Kernels):
             yield self.vector("experts.permute", routed, PICK, phase=phase, by_element=True)
             yield self.vector("experts.scale", routed, (6, 1), phase=phase)
         else:
-            moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * shape.num_experts)
+            # Apart, a program gathers and adds the rows of one expert after the other.
+            kernels = 8 if self.software.grouped else 2 * shape.num_experts
+            moves = (4, 2) if "moe" in self.layout.fused else (12, kernels)
             yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
         if self.ep > 1:  # tokens to the experts, and results back
             sent = self.rows * shape.experts_per_token * self.hidden * WIDTH

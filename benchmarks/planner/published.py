@@ -100,9 +100,9 @@ def _point(found: dict) -> Point:
         sliding_window=window,
     )
     tp = found["tensor_parallel"]
-    chunks = (
-        layers // stages // found["layers_per_virtual_stage"] if "layers_per_virtual_stage" in found else 1
-    )
+    chunks = found.get("virtual_stages", 1)
+    if "layers_per_virtual_stage" in found:
+        chunks = layers // stages // found["layers_per_virtual_stage"]
     again = found.get("recompute")
     layout = Layout(
         cards=found["cards"],

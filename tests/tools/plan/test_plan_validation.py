@@ -148,7 +148,7 @@ def test_published_runs_are_those_of_their_sources():
         degrees = run["tensor_parallel"] * run["pipeline_parallel"] * run.get("context_parallel", 1)
         assert run["source"] in data["sources"]
         assert "left_out" in run or run["cards"] % degrees == 0
-        assert run["script"].endswith((".sh", ".yaml"))
+        assert run["script"].endswith((".sh", ".yaml", ".pdf"))
         assert run.get("commit") or run["source"] == "readme-2024"
         assert "tokens_per_s_per_card" in run or "memory_mib" in run
         if "left_out" not in run and "stage_layers" in run:

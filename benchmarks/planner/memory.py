@@ -9,7 +9,7 @@ from llm_npu.core.cards import card
 from llm_npu.plan.answer import usable
 from llm_npu.plan.memory_model import megatron
 
-from .published import FITTED, Point, with_memory
+from .published import FITTED, HELD_OUT, Point, with_memory
 from .validation import Family, width
 
 
@@ -32,19 +32,23 @@ def predicted_memory(half: str) -> list[PredictedMemory]:
 
 
 def _of_ranks(point: Point) -> tuple[float, ...]:
-    stages = megatron.ranks(point.shape, point.layout, point.software, point.dtype, point.reuses)
-    cards = point.layout.cards // len(stages)
-    return tuple(stages[rank // cards].first_peak for rank in point.ranks)
+    layout, found = point.layout, []
+    cards = layout.cards // layout.pipeline_parallel_degree
+    for rank in point.ranks:
+        replica = rank % cards // layout.tensor_parallel_degree
+        run = point.shape, layout, point.software, point.release, point.switches, replica
+        found.append(megatron.ranks(*run)[rank // cards].first_peak)
+    return tuple(found)
 
 
 @cache
 def widths() -> Family:
-    """What a predicted peak stands for, from the fitted half."""
-    errors = [run.error for run in predicted_memory(FITTED)]
+    """What a predicted peak stands for, from the errors of all runs, as none was fitted."""
+    errors = [run.error for half in (FITTED, HELD_OUT) for run in predicted_memory(half)]
     return Family(round(width(errors), 3), len(errors))
 
 
 def fits(point: Point) -> bool:
     """Whether a published run is said to fit its card, if barely: the lower end of its range does."""
-    memory = megatron.peak(point.shape, point.layout, point.software).peak_memory_bytes
+    memory = megatron.peak(point.shape, point.layout, point.software, point.release).peak_memory_bytes
     return memory <= usable(card(point.card), point.layout) * (1 + widths().width)

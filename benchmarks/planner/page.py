@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -13,42 +13,15 @@ from llm_npu.core.cards import card
 from llm_npu.plan.cost import step_time
 from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 
+from . import memory_page
 from .fitting import NOISE, PRIORS
-from .memory import PredictedMemory, fits, predicted_memory, widths
 from .published import FITTED, HELD_OUT, data, points
+from .tables import LARGE, degrees, percent, reason, table_of
 from .validation import SHARE, PredictedRun, Validation
 
-GOAL_MEDIAN, GOAL_BIAS, GOAL_MEMORY, GOAL_REFUSED = 0.05, 0.03, 0.06, 0.03
-LARGE = 0.08  # an error beyond it needs a reason
+GOAL_MEDIAN, GOAL_BIAS = 0.05, 0.03
 GAINS_OF, GAIN_LENGTHS = "MindSpeed-LLM LLaMA2 7B", (2048, 4096)
 INCHES, DOTS = (6.4, 5.2), 120
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:+.1f} %"
-
-
-def _rows(header: tuple[str, ...], rows: Iterable[tuple]) -> str:
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def _degrees(layout) -> str:
-    chunks = f" x {layout.virtual_pp_degree}" if layout.virtual_pp_degree > 1 else ""
-    parts = [
-        f"TP {layout.tensor_parallel_degree}",
-        f"PP {layout.pipeline_parallel_degree}{chunks}",
-        f"CP {layout.context_parallel_degree}" * (layout.context_parallel_degree > 1),
-        f"DP {layout.data_parallel_degree}",
-        "MC2" * (layout.overlap == "mc2"),
-        "recompute" * layout.recompute,
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _reason(name: str, error: float) -> str:
-    found = next(run for run in data()["points"] if run["name"] == name)
-    return found.get("why") or ("unexplained" if abs(error) > LARGE else "")
 
 
 def table(found: Validation) -> str:
@@ -63,16 +36,16 @@ def table(found: Validation) -> str:
             point.card,
             point.layout.cards,
             f"{point.layout.max_seq_length // 1024}K",
-            _degrees(point.layout),
+            degrees(point.layout),
             f"{point.measured:.0f}",
             f"{run.predicted.tokens_per_second_per_card:.0f}",
             percent(run.error),
             f"±{100 * found.width(point):.0f} %" + ("" if found.within(run) else ", outside"),
-            _reason(point.name, run.error),
+            reason(point.name, run.error),
         )
 
     header = ("run", "half", "card", "cards", "length", "layout", "measured", "predicted")
-    return _rows((*header, "error of the step time", "stated", "why"), map(row, runs))
+    return table_of((*header, "error of the step time", "stated", "why"), map(row, runs))
 
 
 def _figures(runs: Sequence[PredictedRun], found: Validation) -> tuple[float, float, float, float]:
@@ -101,43 +74,12 @@ def summary(found: Validation) -> str:
         for stack in dict.fromkeys(run.point.stack for run in runs):
             rows.append(row(f"{name}, {stack}", [run for run in runs if run.point.stack == stack]))
     goal = f"median <= {GOAL_MEDIAN:.0%}, bias <= ±{GOAL_BIAS:.0%}, {SHARE:.0%} within what is stated"
-    return _rows(("half", "runs", "median", "bias", "worst", "within", goal), rows)
+    return table_of(("half", "runs", "median", "bias", "worst", "within", goal), rows)
 
 
 def _families(found: Validation) -> str:
     rows = ((name, family.runs, f"±{100 * family.width:.1f} %") for name, family in found.families.items())
-    return _rows(("family", "runs of the fitted half", "nine of ten within"), rows)
-
-
-def memory_table(half: str) -> str:
-    """The runs with a published memory of every rank, worst first."""
-    runs = sorted(predicted_memory(half), key=lambda run: -abs(run.error))
-
-    def row(run: PredictedMemory) -> tuple:
-        sizes = (f"{size / 2**30:.2f}" for size in (max(run.point.memory), max(run.predicted)))
-        layout = run.point.layout
-        why = _reason(run.point.name, run.error)
-        return (run.point.name, layout.cards, _degrees(layout), *sizes, percent(run.error), why)
-
-    header = ("run", "cards", "layout", "fullest rank, GiB", "predicted", "error", "why")
-    return _rows(header, map(row, runs))
-
-
-def memory_summary() -> str:
-    """Errors and refusals of both halves."""
-    rows = []
-    for half in (HELD_OUT, FITTED):
-        errors = [abs(run.error) for run in predicted_memory(half)]
-        ran = [point for point in points() if point.half == half and point.measured]
-        refused = [point for point in ran if not fits(point)]
-        names = ", ".join(point.name for point in refused) or "none"
-        reached = np.median(errors) <= GOAL_MEMORY and len(refused) <= GOAL_REFUSED * len(ran)
-        figures = (len(errors), f"{100 * np.median(errors):.1f} %", f"{100 * max(errors):.1f} %")
-        rows.append((half, *figures, f"{len(refused)} of {len(ran)}", names, "yes" if reached else "no"))
-    goal = f"median <= {GOAL_MEMORY:.0%}, refused <= {GOAL_REFUSED:.0%}"
-    return _rows(
-        ("half", "runs with memory", "median", "worst", "ran, but said not to fit", "which", goal), rows
-    )
+    return table_of(("family", "runs of the fitted half", "nine of ten within"), rows)
 
 
 def _parameters(found: Validation) -> str:
@@ -154,7 +96,7 @@ def _parameters(found: Validation) -> str:
         (f"`{name}`", meanings[name], prior, f"e^±{width}", f"{getattr(found.efficiencies, name):.3f}")
         for name, (prior, width) in PRIORS.items()
     )
-    return _rows(("parameter", "share", "prior", "width", "fitted"), rows)
+    return table_of(("parameter", "share", "prior", "width", "fitted"), rows)
 
 
 def _gains(found: Validation) -> str:
@@ -176,12 +118,12 @@ def _gains(found: Validation) -> str:
         for name, value in published.items()
         if name != "source"
     )
-    return _rows(("operator", "published", *(f"predicted, {n // 1024}K" for n in GAIN_LENGTHS)), rows)
+    return table_of(("operator", "published", *(f"predicted, {n // 1024}K" for n in GAIN_LENGTHS)), rows)
 
 
 def _left_out() -> str:
     rows = ((run["name"], run["left_out"]) for run in data()["points"] if "left_out" in run)
-    return _rows(("run", "why not"), rows)
+    return table_of(("run", "why not"), rows)
 
 
 def _sources() -> str:
@@ -320,29 +262,7 @@ reason, or is "unexplained".
 
 ![predicted against measured](images/planning_validation.png)
 
-## Memory
-
-MindSpeed-LLM's system tests state the peak of every rank after the first step, before which the optimizer has
-no moments (`llm_npu/plan/memory_model/megatron.py`). Runs with a published throughput had no out-of-memory
-error on 64 GB, so that each must be said to fit. A peak stands for a range of ±{100 * widths().width:.1f} %,
-within which the {widths().runs} published peaks of the fitted half are; a run is refused if all of the range
-is beyond the card, and said to be close to the limit if a part is. A card has 65,536 MB, of which the system
-takes 3,104 (one 910B2C, `llm_npu/core/data/cards.json`) and HCCL two buffers of 200 MB per communication
-group (HCCL_BUFFSIZE, CANN's environment variables). Fragmentation and the framework's reserve have no
-published figure and count as zero.
-
-{memory_summary()}
-
-Held out:
-
-{memory_table(HELD_OUT)}
-
-Fitted:
-
-{memory_table(FITTED)}
-
-This trainer's own memory is modelled tensor by tensor and compared with the virtual device: see
-[planning.md](planning.md).
+{memory_page.section()}
 
 ## Gains of single operators
 

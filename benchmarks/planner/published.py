@@ -11,6 +11,15 @@ from types import SimpleNamespace
 from llm_npu.core.cards import card, read
 from llm_npu.plan.cost import StepTime, step_time
 from llm_npu.plan.layout import Layout
+from llm_npu.plan.memory_model.release import (
+    CORE_0_8,
+    CURRENT,
+    LEGACY,
+    RELEASES,
+    LatentAttention,
+    Release,
+    Switches,
+)
 from llm_npu.plan.shape import ModelShape, latent_attention
 from llm_npu.plan.step_model.roofline import Efficiencies
 from llm_npu.plan.step_model.software import STACKS, Software
@@ -18,6 +27,8 @@ from llm_npu.plan.step_model.software import STACKS, Software
 DATA = Path(__file__).parent
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
 FITTED, HELD_OUT = "fitted", "held out"
+DEFAULTS = Switches()
+CORES = {"0.6": CORE_0_8, "0.7": CORE_0_8, "0.8": CORE_0_8, "0.12": CURRENT}
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,7 @@ class Point:
     """A published run: its configuration, and what was published of it.
 
     ``measured``: tokens/s of a card, or 0. ``memory``: bytes of the peak of each rank of ``ranks``, or empty.
-    ``half``: FITTED or HELD_OUT. ``dtype``, ``reuses``: of its weights, as in `megatron.ranks`.
+    ``half``: FITTED or HELD_OUT. ``release``, ``switches``: of its memory, as in `megatron.ranks`.
     """
 
     name: str
@@ -39,8 +50,8 @@ class Point:
     ranks: tuple[int, ...]
     half: str
     script: str
-    dtype: str = "bf16"
-    reuses: bool = False
+    release: Release = CURRENT
+    switches: Switches = DEFAULTS
 
     def model(self) -> tuple[int, ...]:
         """Sizes of the layers: a run predicts another one of the same model."""
@@ -82,6 +93,37 @@ def _mixture(found: dict) -> dict[str, int | None]:
     return fields
 
 
+def _release(found: dict) -> Release:
+    """That of a run's published memory, else of its program."""
+    if "core" not in found:
+        return RELEASES.get(found["stack"], CURRENT)
+    if found.get("legacy"):
+        return LEGACY
+    return replace(CORES[found["core"]], rotary_input=found.get("old_rotary", False))
+
+
+def _switches(found: dict) -> Switches:
+    latent = None
+    if "kv_lora_rank" in found:
+        padded = found.get("attention_padded_head_dim", found["qk_nope_head_dim"] + found["qk_rope_head_dim"])
+        names = ("qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
+        latent = LatentAttention(*(found[name] for name in names), padded)
+    return Switches(
+        half=found.get("dtype", "bf16"),
+        reuses=found.get("reuses_masters", False),
+        narrow_moments=found.get("narrow_moments", False),
+        swaps=found.get("swap_attention", False),
+        feed_forwards_again=found.get("recomputed_feed_forwards", 0),
+        norms_again=found.get("recomputed_norms", 0),
+        repeats_keys=found.get("repeats_keys", False),
+        normed_heads=found.get("normed_heads", False),
+        chunks=found.get("chunks"),
+        empty=frozenset(found.get("noop_layers", ())),
+        tokens=found.get("sample_tokens"),
+        latent=latent,
+    )
+
+
 def _point(found: dict) -> Point:
     layers, stages = found["num_layers"], found["pipeline_parallel"]
     window = found.get("sliding_window")
@@ -120,6 +162,7 @@ def _point(found: dict) -> Point:
         overlap="mc2" if found["mc2"] and tp > 1 else "serial",
         fused=frozenset(found["fused"]),
         mask="band" if window else "causal",
+        offload=found.get("offload", False),
     )
     own = found.get("stage_layers")
     base = STACKS[found["stack"]]
@@ -147,8 +190,8 @@ def _point(found: dict) -> Point:
         ranks=tuple(found.get("memory_ranks", ())),
         half=half(found),
         script=found["script"],
-        dtype=found.get("dtype", "bf16"),
-        reuses=found.get("reuses_masters", False),
+        release=_release(found),
+        switches=_switches(found),
     )
 
 

@@ -78,7 +78,7 @@ def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Inter
 
 def memory_width(stack: str) -> float:
     """The width of the range of a predicted peak of memory, as that of a time: for other programs than this
-    trainer, that of the published peaks of the fitted half."""
+    trainer, that of the published peaks."""
     return OWN_MEMORY if stack == "paddle" else read("efficiencies.json", DATA)["memory"]["width"]
 
 

@@ -12,6 +12,7 @@ from . import cost
 from .layout import Layout
 from .memory_model import megatron, memory
 from .memory_model.memory import Memory
+from .memory_model.release import CURRENT, RELEASES
 from .shape import ModelShape
 from .step_model.software import STACKS, TRAINER, Software
 
@@ -49,7 +50,7 @@ class Stack:
         """The memory of a card of every stage."""
         if self.trains_here:
             return memory.peak(shape, layout)
-        return megatron.peak(shape, layout, self.software)
+        return megatron.peak(shape, layout, self.software, RELEASES.get(self.name, CURRENT))
 
     def time(self, shape: ModelShape, layout: Layout, card: Card) -> cost.StepTime:
         return cost.step_time(shape, layout, card, software=self.software)

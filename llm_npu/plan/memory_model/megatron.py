@@ -156,8 +156,7 @@ class _Run:
 
     def _update(self, stage: int) -> float:
         """Beside the states: above all a piece of a weight, as AdamW returns it or reused weights move."""
-        switches = self.switches
-        layout = self.layout
+        switches, layout = self.switches, self.layout
         # A chunk keeps the last input that it received, and its gradient (set_input_tensor).
         received = self.chunks - (stage == 0)
         between = HALF * self.tokens * self.shape.hidden_size
@@ -200,8 +199,8 @@ class _Run:
                     one = [2 * hidden * width, hidden * width]
                     mixed += [mixture * size for size in one] if self.software.grouped else one * mixture
                 else:
-                    one = (shape.dense_intermediate_size // degree) if shape.num_experts else width
-                    own += [2 * hidden * one, hidden * one]
+                    inner = shape.dense_intermediate_size // degree if shape.num_experts else width
+                    own += [2 * hidden * inner, hidden * inner]
                     dense -= 1
             chunks.append(own)
             experts.append(mixed)

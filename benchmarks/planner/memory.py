@@ -7,6 +7,7 @@ from functools import cache
 
 from llm_npu.core.cards import card
 from llm_npu.plan.answer import usable
+from llm_npu.plan.interval import may_fit
 from llm_npu.plan.memory_model import megatron
 
 from .published import FITTED, HELD_OUT, Point, with_memory
@@ -51,4 +52,4 @@ def widths() -> Family:
 def fits(point: Point) -> bool:
     """Whether a published run is said to fit its card, if barely: the lower end of its range does."""
     memory = megatron.peak(point.shape, point.layout, point.software, point.release).peak_memory_bytes
-    return memory <= usable(card(point.card), point.layout) * (1 + widths().width)
+    return may_fit(memory, usable(card(point.card), point.layout), widths().width)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from llm_npu.core.errors import UserError
 from llm_npu.models.families import FAMILIES, titles_of
+from llm_npu.models.family import Family
 from llm_npu.models.library import names
 
 from .arguments import RunConfig
 
 
-def check_model(run: RunConfig, config) -> None:
-    """UserError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks."""
-    _check_tensor_parallel(run, config)
-    _check_pipeline(run, config)
-    _check_lora_and_experts(run, config)
+def check_model(run: RunConfig, config, family: Family | None = None) -> None:
+    """UserError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks.
+
+    ``family``: of the model, by default that of the installed library.
+    """
+    family = family or FAMILIES[config.model_type]
+    _check_tensor_parallel(run, config, family)
+    _check_pipeline(run, config, family)
+    _check_lora_and_experts(run, family)
     name, length, positions = (
         run.model.model_name_or_path,
         run.data.max_seq_length,
@@ -24,7 +29,7 @@ def check_model(run: RunConfig, config) -> None:
             f"--max_seq_length is {length}, but {name} has {positions} positions; give {positions} or less"
         )
     window = getattr(config, "sliding_window", None)
-    if FAMILIES[config.model_type].has_sliding_window and window and length > window:
+    if family.has_sliding_window and window and length > window:
         raise UserError(
             f"--max_seq_length is {length}, but {name} has a sliding window of {window} tokens, which "
             f"PaddleNLP does not compute; give {window} or less"
@@ -49,11 +54,11 @@ def check_model(run: RunConfig, config) -> None:
             )
 
 
-def _check_tensor_parallel(run: RunConfig, config) -> None:
+def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
     training, name, degree = run.training, run.model.model_name_or_path, run.training.tensor_parallel_degree
     if degree <= 1:
         return
-    experts = FAMILIES[config.model_type].experts
+    experts = family.experts
     split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
     if experts:
         split += [experts.size, *([experts.number] if experts.tensor_parallel == "number" else [])]
@@ -64,7 +69,7 @@ def _check_tensor_parallel(run: RunConfig, config) -> None:
                 f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is no "
                 f"multiple of it; give a degree that divides {size}"
             )
-    if FAMILIES[config.model_type].has_attention_dropout and config.attention_dropout:
+    if family.has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
             f"{names.TITLE} draws the same masks for the heads of every process; set it to 0 in "
@@ -82,12 +87,12 @@ def _check_tensor_parallel(run: RunConfig, config) -> None:
         )
 
 
-def _check_pipeline(run: RunConfig, config) -> None:
+def _check_pipeline(run: RunConfig, config, family: Family) -> None:
     training, name, layers = run.training, run.model.model_name_or_path, config.num_hidden_layers
     stages = training.pipeline_parallel_degree
     if stages <= 1:
         return
-    if not FAMILIES[config.model_type].pipeline:
+    if not family.pipeline:
         cut = titles_of(lambda each: each.pipeline)
         raise UserError(
             f"--pipeline_parallel_degree is {stages}, but only {cut} is cut into stages here; leave it "
@@ -98,7 +103,7 @@ def _check_pipeline(run: RunConfig, config) -> None:
             "--pipeline_parallel_degree passes no masks from stage to stage; give --packing stream, without "
             "--reset_attention_mask"
         )
-    experts = FAMILIES[config.model_type].experts
+    experts = family.experts
     spread = experts and experts.tensor_parallel == "number" and training.tensor_parallel_degree > 1
     if spread and not training.sequence_parallel:
         raise UserError(
@@ -117,7 +122,7 @@ def _check_pipeline(run: RunConfig, config) -> None:
         )
 
 
-def _check_lora_and_experts(run: RunConfig, config) -> None:
+def _check_lora_and_experts(run: RunConfig, family: Family) -> None:
     training, lora = run.training, run.model.finetuning_type == "lora"
     split = max(training.tensor_parallel_degree, training.pipeline_parallel_degree) > 1
     if split and lora:
@@ -130,7 +135,7 @@ def _check_lora_and_experts(run: RunConfig, config) -> None:
             "--finetuning_type lora keeps whole weights on each process, to merge A and B into at the end, "
             "but --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
         )
-    experts = FAMILIES[config.model_type].experts
+    experts = family.experts
     if training.tensor_parallel_degree > 1 and experts and not experts.tensor_parallel:
         raise UserError(
             f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "

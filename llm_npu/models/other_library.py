@@ -6,10 +6,12 @@ Importing it imports no framework.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 
 from llm_npu.core.errors import UserError
 
 from . import library
+from .family import Family
 
 TITLES = {library.PADDLENLP: "PaddleNLP", library.PADDLEFORMERS: "PaddleFormers"}
 # Flags of what this project has for PaddleNLP's models only, and what to do beside PaddleFormers.
@@ -23,8 +25,7 @@ ONLY_PADDLENLP = {
 
 def hint(name: object) -> str:
     """A sentence, after a blank, about a model type or preset of the other library; empty for other names."""
-    (other,) = (each for each in TITLES if each != library.installed())
-    families = importlib.import_module(f"llm_npu.models.{other}.families").FAMILIES
+    other, families = _other()
     for family in families.values():
         if name in (family.model_type, *family.presets, *family.aliases):
             return (
@@ -32,6 +33,22 @@ def hint(name: object) -> str:
                 f'pip install ".[{other}]".'
             )
     return ""
+
+
+def family(model_type: str) -> Family | None:
+    """The other library's record of a family, or None."""
+    return _other()[1].get(model_type)
+
+
+def title() -> str:
+    """The name of the other library."""
+    return TITLES[_other()[0]]
+
+
+def _other() -> tuple[str, Mapping[str, Family]]:
+    """The library that is not installed, and its families."""
+    (other,) = (each for each in TITLES if each != (library.found() or library.PADDLENLP))
+    return other, importlib.import_module(f"llm_npu.models.{other}.families").FAMILIES
 
 
 def has_flag(name: str) -> bool:

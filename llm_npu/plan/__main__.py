@@ -73,9 +73,11 @@ def _experts(word: str) -> int | str:
 def _experts_to_try(shape: ModelShape, degree: int | str) -> tuple[int, ...]:
     """The expert-parallel degrees of a search."""
     number = shape.num_experts
-    if degree == AUTO and number:
+    if not number and degree != 1:
+        raise UserError(f"--expert_parallel_degree is {degree}, but {shape.name} has no experts; omit it")
+    if degree == AUTO:
         return tuple(each for each in range(1, number + 1) if number % each == 0)
-    if degree == AUTO or degree < 1 or (degree > 1 and (not number or number % degree)):
+    if degree < 1 or (degree > 1 and number % degree):
         raise UserError(
             f"--expert_parallel_degree is {degree}, but {shape.name} has {number} experts; give a divisor of "
             "their number, or omit it"
@@ -128,8 +130,6 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
         raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
         raise UserError("--recompute_granularity refines --recompute, which is off; give --recompute as well")
-    if options.overlap:
-        other_library.refuse_flag("overlap")
     if options.html:
         _check_writable(options.html)
     if options.search:
@@ -138,23 +138,43 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in given:
             raise UserError("--search needs --global_batch_size: how many samples a step has")
-        # One replica is compatible with any number of samples.
-        given["tensor_parallel_degree"] = options.cards // (options.context_parallel_degree or 1) or 1
+        given["tensor_parallel_degree"] = _replica(options.cards, options.context_parallel_degree or 1)
     elif options.expert_parallel_degree == AUTO:
         raise UserError(f"--expert_parallel_degree {AUTO} needs --search; give a degree, or --search")
     if options.stack not in NAMES:
         raise UserError(f"--stack is {options.stack}, but must be one of {', '.join(NAMES)}")
-    shape = ModelShape.of(options.model_name_or_path)
+    shape, stack = ModelShape.of(options.model_name_or_path), Stack(options.stack)
+    if options.overlap:
+        _check_overlap(stack, options.overlap)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
     given["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = _network(cards.card(options.card), options.oversubscription, options.pod_cards)
-    stack = Stack(options.stack)
     experts: tuple[int, ...] = ()
     if options.search and "expert_parallel_degree" in given:
         experts = _experts_to_try(shape, given.pop("expert_parallel_degree"))
-    overlaps = OVERLAPS if options.search and not options.overlap and stack.overlaps else ()
+    overlaps = OVERLAPS if options.search and not options.overlap and stack.overlaps(shape) else ()
     return options, answers.planned(shape, Layout(**given), card, options.search, stack, overlaps, experts)
+
+
+def _replica(cards: int, context: int) -> int:
+    """The tensor-parallel degree of one replica on all cards, which any number of samples suits."""
+    if cards > 0 and context > 0 and cards % context:
+        raise UserError(
+            f"--context_parallel_degree {context} does not divide --cards {cards}; choose one that does"
+        )
+    return max(cards, 1) // max(context, 1) or 1
+
+
+def _check_overlap(stack: Stack, way: str) -> None:
+    """UserError if the program has no such way to overlap communication."""
+    if stack.trains_here:
+        other_library.refuse_flag("overlap")
+    if stack.software.graph and way != "serial":
+        raise UserError(
+            f"--overlap is {way}, but --stack {stack.name} compiles a step into one graph, whose collectives "
+            "are planned as its published configurations run them; omit --overlap"
+        )
 
 
 def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:
@@ -189,6 +209,9 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
     if answer.change:
         change = {
             "change": answer.to_change,
+            "step_time_s": answer.change.seconds,
+            "peak_memory_bytes": answer.change.memory.peak_memory_bytes,
+            "close_to_limit": answer.close_with(answer.change),
             "arguments": _script_arguments(answer, answer.change.layout),
         }
     return {
@@ -219,9 +242,11 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "fits": answer.fits,
             "close_to_limit": answer.close,
             "limit_bytes": answer.limit,
+            "host_bytes_per_server": answer.host_bytes,
             "layout": layout,
             "arguments": _script_arguments(answer, answer.layout),
             "cheapest_change": change,
+            "notes": table.notes(answer),
         },
     }
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
 from llm_npu.core.errors import UserError
-from llm_npu.models import other_library
 
 from . import cost
-from .interval import Interval, interval, memory_width
-from .layout import MASKS, OVERLAPS, Layout
+from .interval import Interval, around, close_to, interval, may_fit, memory_width
+from .layout import MASKS, OFFLOADED_PARTS, OVERLAPS, Layout
 from .memory_model.memory import Memory
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
@@ -24,7 +23,8 @@ SYSTEM = (65536 - 62432) << 20
 # environment variables).
 HCCL_BUFFERS = 2 * 200 << 20
 GIB = 1 << 30
-CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))  # 8 to 8192
+MOST_CARDS = 8192  # of the chart
+CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,34 @@ class Answer:
     @property
     def memory_range(self) -> tuple[float, float]:
         """The bytes that the predicted peak stands for."""
-        peak = self.memory.peak_memory_bytes
-        return peak / (1 + self.memory_width), peak / (1 - self.memory_width)
+        return around(self.memory.peak_memory_bytes, self.memory_width)
 
     @property
     def fits(self) -> bool:
         """Whether the run may fit: False only if all of `memory_range` is beyond the limit."""
-        return self.memory_range[0] <= self.limit
+        return may_fit(self.memory.peak_memory_bytes, self.limit, self.memory_width)
 
     @property
     def close(self) -> bool:
         """Whether the limit is within `memory_range`, so that the run may run out of memory."""
-        return self.fits and self.memory_range[1] > self.limit
+        return close_to(self.memory.peak_memory_bytes, self.limit, self.memory_width)
+
+    def close_with(self, found: Found) -> bool:
+        """`close` of another layout on the same card."""
+        limit = usable(self.card, found.layout)
+        return close_to(found.memory.peak_memory_bytes, limit, self.memory_width)
+
+    @property
+    def host_bytes(self) -> int:
+        """The host memory that offloaded states take on the fullest server; 0 without ``offload``."""
+        layout = self.layout
+        if not layout.offload:
+            return 0
+        here = max(
+            stage.moments[-1].parts["master weights"] + stage.moments[-1].parts["optimizer"]
+            for stage in self.memory.stages
+        )
+        return here * OFFLOADED_PARTS * min(layout.cards, self.card.within_server.cards or layout.cards)
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -137,23 +153,27 @@ def planned(
     limit = usable(card, layout)
     found = None
     if searched:
+        one = {"cards": layout.context_parallel_degree, "tensor_parallel_degree": 1, "global_batch_size": 0}
+        stack.check(shape, dataclasses.replace(layout, **one))  # what no degree can cure
         found = search(
             shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
             lambda one: stack.seconds(shape, one, card),
             stack=stack, overlaps=overlaps or (layout.overlap,), experts=experts,
         )  # fmt: skip
         if not found.best:
+            more = "".join(f". {sentence}" for sentence in left_out(shape, layout, stack, experts))
             raise UserError(
-                f"{shape.name} does not fit on {layout.cards} cards with {limit / GIB:.1f} GiB for a "
-                f"program: the smallest of {found.considered} layouts needs {found.smallest / GIB:.1f} GiB "
-                "per card; give more --cards, or a smaller --max_seq_length"
+                f"{shape.name} does not fit on {layout.cards} {'card' if layout.cards == 1 else 'cards'} "
+                f"with {limit / GIB:.1f} GiB for a program: the smallest of {found.considered} layouts needs "
+                f"{found.smallest / GIB:.1f} GiB per card; give more --cards, or a smaller --max_seq_length"
+                f"{more}"
             )
         layout = found.best[0].layout
     stack.check(shape, layout)
     memory = stack.memory(shape, layout)
     limit = usable(card, layout)
     change, width = None, memory_width(stack.name)
-    if memory.peak_memory_bytes > limit * (1 + width):
+    if not may_fit(memory.peak_memory_bytes, limit, width):
         change = cheapest_change(shape, layout, card, stack)
     return Answer(
         shape=shape,
@@ -170,6 +190,30 @@ def planned(
         change=change,
         search=found,
     )
+
+
+def left_out(shape: ModelShape, layout: Layout, stack: Stack, experts: tuple[int, ...]) -> list[str]:
+    """What a search on the cards of ``layout`` does not try unless asked, in sentences without a full stop.
+
+    ``experts``: the degrees that were asked for.
+    """
+    found, split = [], stack.splits_experts(shape)
+    if layout.cards > 1 and not stack.cuts(shape):
+        found.append(
+            f"The search left pipelines out, because this trainer {stack.uncut(shape)}; "
+            "--pipeline_parallel_degree without --search predicts one"
+        )
+    if layout.cards > 1 and split is None:
+        found.append(
+            "The search left tensor parallelism out, because this trainer does not split the experts of "
+            f"{shape.name}"
+        )
+    if layout.cards > 1 and shape.num_experts and not experts:
+        found.append(
+            f"The search kept all {shape.num_experts} experts of a layer in every data-parallel replica; "
+            "--expert_parallel_degree auto tries to share them, which is predicted only"
+        )
+    return found
 
 
 def usable(card: Card, layout: Layout) -> int:
@@ -218,7 +262,7 @@ def gains(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[
     for mask in MASKS:
         if mask != layout.mask and _has_mask(shape, layout, mask, stack):
             others.append((f"mask {mask}", False, {"mask": mask}))
-    if layout.tensor_parallel_degree > 1 and not other_library.has_flag("overlap"):
+    if layout.tensor_parallel_degree > 1 and stack.overlaps(shape):
         others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
     found = []
     for what, used, fields in others:
@@ -242,12 +286,19 @@ OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
 
 
 def scaling(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[Scale, ...]:
-    """The same replica on 8 to 8192 cards, with a growing and with a fixed batch."""
+    """The same replica on the cards of ``layout`` and on 8 to 8192, with a growing and with a fixed batch."""
     return tuple(
         Scale(cards, grows, *_on(shape, layout, card, cards, grows, stack))
         for grows in (True, False)
-        for cards in CARDS_OF_CHART
+        for cards in _cards_of_chart(layout)
     )
+
+
+def _cards_of_chart(layout: Layout) -> list[int]:
+    """Those of ``layout``, and doublings of a server that its replicas fill: 56, 112, ... for 7 stages."""
+    unit = layout.replica * layout.expert_parallel_degree
+    odd = unit // (unit & -unit)
+    return sorted({layout.cards, *(odd * number for number in CARDS_OF_CHART if odd * number <= MOST_CARDS)})
 
 
 def _on(
@@ -255,8 +306,10 @@ def _on(
 ) -> tuple[float, str]:
     """Speed and limit of a `Scale`."""
     replica = layout.replica
-    if cards % replica:
+    if cards < replica:
         return 0.0, f"a replica needs {replica} cards"
+    if cards < replica * layout.expert_parallel_degree:
+        return 0.0, f"the experts are shared by {replica * layout.expert_parallel_degree} cards"
     replicas, samples = cards // replica, layout.global_batch_size
     if grows:
         samples = samples // layout.data_parallel_degree * replicas
@@ -269,7 +322,7 @@ def _on(
     except ValueError:  # of the remaining layouts, only interleaved ones
         return 0.0, "too few micro batches for --virtual_pp_degree"
     memory = stack.memory(shape, other).peak_memory_bytes
-    if memory > usable(card, other) * (1 + memory_width(stack.name)):
+    if not may_fit(memory, usable(card, other), memory_width(stack.name)):
         return 0.0, f"{memory / GIB:.1f} GiB per card do not fit"
     time = stack.time(shape, other, card)
     return time.tokens_per_second_per_card, loss(time)

@@ -37,8 +37,12 @@ PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
 # What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
 # test_plan_memory.py).
 OWN_MEMORY = 0.03
-# Cards of published runs; the most cards and the most experts of one.
+# Cards of published runs; the most cards and the most experts of one, and its largest degrees.
 CARDS, MOST_CARDS, MOST_EXPERTS = ("ascend910b2", "ascend910b3"), 1024, 160
+MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16, "context": 16, "expert": 8}
+# Fused operators that all published runs have, but for two old ones with LayerNorm. Rotation and SwiGLU are
+# not fused in many.
+ALWAYS_FUSED = ("attention", "rms_norm")
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,22 @@ class Interval:
 
     def around(self, value: float) -> tuple[float, float]:
         """The range of a time, or with the ends exchanged of a speed."""
-        return value / (1 + self.width), value / (1 - self.width)
+        return around(value, self.width)
+
+
+def around(value: float, width: float) -> tuple[float, float]:
+    """The range that a predicted ``value`` stands for."""
+    return value / (1 + width), value / (1 - width)
+
+
+def may_fit(peak: float, limit: float, width: float) -> bool:
+    """Whether a part of the range of a predicted ``peak`` of memory is within ``limit``."""
+    return around(peak, width)[0] <= limit
+
+
+def close_to(peak: float, limit: float, width: float) -> bool:
+    """Whether ``limit`` is within the range of a predicted ``peak``: the run may run out of memory."""
+    return may_fit(peak, limit, width) and around(peak, width)[1] > limit
 
 
 def families(shape: ModelShape, layout: Layout, stack: str) -> list[str]:
@@ -69,9 +88,8 @@ def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Inter
     """The interval of a predicted time."""
     known = read("efficiencies.json", DATA)["families"]
     unlike = tuple(_unlike(shape, layout, card))
-    alike = (
-        known if unlike else families(shape, layout, stack)
-    )  # the widest of all where nothing is like the run
+    # The widest of all where nothing is like the run.
+    alike = known if unlike else families(shape, layout, stack)
     width, family = max((known[name]["width"], name) for name in alike)
     return Interval(width, family, known[family]["runs"], stack == "paddle", unlike)
 
@@ -89,6 +107,14 @@ def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
         yield f"the card {card.name}"
     if layout.sharding in ("stage2", "stage3"):
         yield f"sharding {layout.sharding}"
+    for name in ALWAYS_FUSED:
+        if name not in layout.fused:
+            yield f"{name} that is not fused"
+    for name, most in MOST.items():
+        if getattr(layout, f"{name}_parallel_degree") > most:
+            yield f"{name} parallelism of more than {most} cards"
+    if layout.cards > SERVER and card.between_servers.oversubscription > 1:
+        yield "a network with oversubscription"
     if layout.cards > MOST_CARDS:
         yield f"more than {MOST_CARDS} cards"
     if layout.cards == 1:

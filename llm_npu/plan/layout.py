@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.core.errors import UserError
+from llm_npu.models.families import FAMILIES
+from llm_npu.models.family import Family
 from llm_npu.models.library import names
 from paddle_fused import registry
 
@@ -36,17 +38,19 @@ CHOICES = {
     "overlap": OVERLAPS,
     "mask": MASKS,
 }
+DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree")  # of a replica
 COUNTS = (
     "cards",
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
+    *DEGREES,
     "virtual_pp_degree",
-    "context_parallel_degree",
     "expert_parallel_degree",
     "max_seq_length",
     "per_device_train_batch_size",
     "global_batch_size",
 )
+# Beyond these a number is a slip of the pen: eight times the cards of the largest published training, Llama 3
+# 405B on 16,384 (arXiv 2407.21783), and a thousand times its samples per step, in one micro batch or in many.
+MOST = {"cards": 1 << 17, "per_device_train_batch_size": 1 << 21, "global_batch_size": 1 << 21}
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,9 @@ class Layout:
 
     def __post_init__(self):
         degree = self.replica
+        for name, most in MOST.items():
+            if isinstance(value := getattr(self, name), int) and value > most:
+                raise UserError(f"--{name} is {value}, but at most {most} is planned; give a smaller number")
         if not self.global_batch_size and degree > 0:
             rows = max(self.cards // degree, 1) * self.per_device_train_batch_size
             object.__setattr__(self, "global_batch_size", rows)
@@ -98,13 +105,11 @@ class Layout:
         if unknown := sorted(set(self.fused) - FUSED):
             raise UserError(f"{unknown[0]!r} is not a fused operator; accepted: {', '.join(sorted(FUSED))}")
         if self.cards % degree:
-            context = self.context_parallel_degree
-            third = f" times --context_parallel_degree {context}" if context > 1 else ""
-            raise UserError(
-                f"--tensor_parallel_degree {self.tensor_parallel_degree} times --pipeline_parallel_degree "
-                f"{self.pipeline_parallel_degree}{third} is {degree}, which does not divide --cards "
-                f"{self.cards}; choose degrees whose product does"
-            )
+            given = [f"--{name} {each}" for name in DEGREES if (each := getattr(self, name)) > 1]
+            product, choose = f"{' times '.join(given)} is {degree}", "choose degrees whose product does"
+            if len(given) == 1:
+                product, choose = given[0].replace(" ", " is "), "choose one that does"
+            raise UserError(f"{product}, which does not divide --cards {self.cards}; {choose}")
         if self.max_seq_length % self.context_parallel_degree:
             raise UserError(
                 f"--context_parallel_degree {self.context_parallel_degree} does not divide --max_seq_length "
@@ -112,11 +117,12 @@ class Layout:
             )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
+            many, each = self.data_parallel_degree, self.per_device_train_batch_size
+            of_each = f" ({each} each, by --per_device_train_batch_size)" if each > 1 else ""
             raise UserError(
-                f"--global_batch_size is {self.global_batch_size}, but {self.data_parallel_degree} "
-                "data-parallel replicas with --per_device_train_batch_size "
-                f"{self.per_device_train_batch_size} take {rows} samples at a time; choose a multiple of "
-                f"{rows}"
+                f"--global_batch_size is {self.global_batch_size}, but {many} data-parallel "
+                f"{'replica takes' if many == 1 else 'replicas take'} {rows} "
+                f"{'sample' if rows == 1 else 'samples'} at a time{of_each}; choose a multiple of {rows}"
             )
         if self.data_parallel_degree % self.expert_parallel_degree:
             raise UserError(
@@ -149,9 +155,10 @@ class Layout:
         """
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
         if stages < 3:
+            now = f"--pipeline_parallel_degree is {stages}" if stages > 1 else "this run has no pipeline"
             raise UserError(
                 f"--virtual_pp_degree is {self.virtual_pp_degree}, which needs a pipeline of 3 stages or "
-                f"more; --pipeline_parallel_degree is {stages}"
+                f"more, but {now}; give --pipeline_parallel_degree 3 or more"
             )
         if micro_batches % stages or micro_batches < 2 * stages:
             raise UserError(
@@ -203,12 +210,23 @@ class Layout:
         sizes[-1] -= 2
         return tuple(sizes)
 
-    def check(self, shape: ModelShape) -> None:
-        """ValueError with one sentence if the trainer cannot train ``shape`` with this layout."""
+    def check(self, shape: ModelShape, family: Family | None = None) -> None:
+        """ValueError with one sentence if the trainer cannot train ``shape`` with this layout.
+
+        Pipelines of a model that it does not cut into stages pass: they are predicted only. ``family``: of
+        the model, by default that of the installed library.
+        """
+        family = family or FAMILIES[shape.model_type]
+        stages = self.pipeline_parallel_degree
+        if stages > 1 and self.mask == "documents":
+            raise UserError(
+                f"--mask documents cannot be combined with --pipeline_parallel_degree {stages}, which passes "
+                "no masks from stage to stage; omit one of the two"
+            )
         training = SimpleNamespace(
             world_size=self.cards,
             tensor_parallel_degree=self.tensor_parallel_degree,
-            pipeline_parallel_degree=self.pipeline_parallel_degree,
+            pipeline_parallel_degree=stages if family.pipeline else 1,
             virtual_pp_degree=self.virtual_pp_degree,
             sequence_parallel=self.sequence_parallel,
             sep_parallel_degree=-1,
@@ -225,7 +243,8 @@ class Layout:
         # The trainer has no sliding window, which a band needs; the planner may still be asked what it would
         # gain.
         asked = replace(shape, sliding_window=None) if self.mask == "band" else shape
-        check_model(SimpleNamespace(training=training, data=data, model=model), asked)
+        run = SimpleNamespace(training=training, data=data, model=model)
+        check_model(run, asked.configuration(family), family)
         self.check_division(shape)
 
     def check_division(self, shape: ModelShape) -> None:
@@ -237,7 +256,11 @@ class Layout:
                 f"{shape.num_attention_heads} heads of {shape.name}; choose a degree that does"
             )
         experts = self.expert_parallel_degree
-        if experts > 1 and (not shape.num_experts or shape.num_experts % experts):
+        if experts > 1 and not shape.num_experts:
+            raise UserError(
+                f"--expert_parallel_degree is {experts}, but {shape.name} has no experts; omit it"
+            )
+        if experts > 1 and shape.num_experts % experts:
             raise UserError(
                 f"--expert_parallel_degree is {experts}, which does not divide the {shape.num_experts} "
                 f"experts of {shape.name}; choose a degree that does, or omit it"

@@ -10,16 +10,10 @@ from itertools import product
 
 from llm_npu.core.errors import UserError
 
-from .layout import GRANULARITIES, SHARDING, Layout
+from .layout import SHARDING, Layout
 from .memory_model.memory import Memory
 from .shape import ModelShape
 from .stack import PADDLE, Stack
-
-# Recompute: off, or its granularity.
-RECOMPUTE = (
-    {"recompute": False},
-    *({"recompute": True, "recompute_granularity": each} for each in reversed(GRANULARITIES)),
-)
 
 
 @dataclass(frozen=True)
@@ -36,13 +30,15 @@ class Search:
     """``best``: the fastest first. ``considered``: number of trainable layouts, ``fitting``: of those that
     fit.
 
-    ``smallest``: the least memory of any trainable layout, in bytes.
+    ``smallest``: the least memory of any trainable layout, in bytes. ``experts``: the expert-parallel degrees
+    that were asked for, or () for none.
     """
 
     best: tuple[Found, ...]
     considered: int
     fitting: int
     smallest: int
+    experts: tuple[int, ...] = ()
 
 
 def layouts(
@@ -54,13 +50,15 @@ def layouts(
 ) -> Iterator[Layout]:
     """All layouts of the run ``like`` that ``stack`` supports: same cards, samples, operators and overlap.
 
-    A tensor-parallel group stays within a server: its collectives are in every layer. ``experts``: the
-    expert-parallel degrees to try; by default that of ``like``.
+    A tensor-parallel group stays within a server: its collectives are in every layer. A model that ``stack``
+    does not cut into stages has pipelines only if ``like`` has one. ``experts``: the expert-parallel degrees
+    to try; by default that of ``like``.
     """
+    cut = stack.cuts(shape) or like.pipeline_parallel_degree > 1
     for tensor in _divisors(like.cards):
         if tensor > cards_per_server:
             continue
-        for stages in _divisors(like.cards // tensor):
+        for stages in _divisors(like.cards // tensor) if cut else (1,):
             replicas, left = divmod(like.cards, tensor * stages * like.context_parallel_degree)
             if left:
                 continue
@@ -86,16 +84,20 @@ def layouts(
 
 def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int, stack: Stack) -> Iterator[Layout]:
     """With and without sharding, sequence parallelism and recompute; none for impossible degrees."""
-    try:
-        plain = dataclasses.replace(like, **fields)
-        stack.check(shape, plain)
-    except ValueError:
-        return
-    sequences = (False, True) if plain.tensor_parallel_degree > 1 else (False,)
-    for kind, sequence, recompute in product(SHARDING if replicas > 1 else ("",), sequences, RECOMPUTE):
+    recomputes: list[dict] = [{"recompute": False}]
+    for granularity in reversed(stack.granularities(shape)):
+        recomputes.append({"recompute": True, "recompute_granularity": granularity})
+    plain = []
+    for sequence in (False, True) if fields["tensor_parallel_degree"] > 1 else (False,):
         try:
-            found = dataclasses.replace(plain, sharding=kind, sequence_parallel=sequence, **recompute)
+            found = dataclasses.replace(like, **fields | {"sequence_parallel": sequence})
             stack.check(shape, found)
+        except ValueError:
+            continue
+        plain.append(found)
+    for kind, one, recompute in product(SHARDING if replicas > 1 else ("",), plain, recomputes):
+        try:
+            found = dataclasses.replace(one, sharding=kind, **recompute)
         except ValueError:
             continue
         yield found
@@ -162,7 +164,7 @@ def search(
     ]
     timed = [dataclasses.replace(one, seconds=seconds(one.layout)) for one in ways]
     timed.sort(key=lambda one: (one.seconds, one.memory.peak_memory_bytes))
-    return Search(tuple(timed[:keep]), considered, len(found), smallest)
+    return Search(tuple(timed[:keep]), considered, len(found), smallest, experts)
 
 
 def _divisors(number: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from llm_npu.core.cards import read
 from llm_npu.core.errors import UserError
 from llm_npu.models import presets
-from llm_npu.models.checks import check_sizes
+from llm_npu.models.checks import PARAMETER_SIZES, check_sizes
 from llm_npu.models.families import FAMILIES
+from llm_npu.models.family import Family
 
 DATA = Path(__file__).parent / "data"
+LATENT_SIZES = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 
 
 @dataclass(frozen=True)
@@ -128,17 +130,29 @@ class ModelShape:
         layers = (self.num_hidden_layers - self.dense_layers) * self.layer_parameters
         return ends + layers + self.dense_layers * self.dense.layer_parameters
 
+    def configuration(self, family: Family) -> SimpleNamespace:
+        """The sizes under the names of ``family``'s config.json."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if experts := family.experts:
+            found |= {experts.number: self.num_experts, experts.per_token: self.experts_per_token}
+            found[experts.size] = self.intermediate_size
+            if self.dense_layers:
+                found["intermediate_size"] = self.dense_intermediate_size
+        return SimpleNamespace(**found)
+
     @classmethod
     def of(cls, name_or_path: str) -> ModelShape:
         """The shape of a preset, of a model of data/models.json, or of a directory with a config.json.
 
-        ValueError as ``presets.model_config``.
+        ValueError as ``presets.model_config``, and for a config.json without the sizes of the weights.
         """
         known = read("models.json", DATA)["models"]
         if name_or_path in known and not presets.is_preset(name_or_path):
             return cls(name=name_or_path, planned_only=True, **known[name_or_path]["sizes"])
         stated = presets.fields_of(name_or_path, known)
         family = FAMILIES[stated["model_type"]]
+        if not presets.is_preset(name_or_path):
+            _check_stated(stated, family, name_or_path)
         # A file may have fields that its family ignores, such as the experts of another family.
         found = {name: stated.get(name, value) for name, value in family.defaults.items()}
         if found["num_key_value_heads"] is None:
@@ -168,6 +182,29 @@ class ModelShape:
             "attention_bias": family.attention_bias,
         }
         return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})
+
+
+def sizes_of_weights(family: Family) -> list[str]:
+    """The fields of a config.json without which the number of weights is unknown."""
+    experts = family.experts
+    found = [*PARAMETER_SIZES, *family.expert_fields]
+    if experts:
+        found += filter(None, (experts.shared_experts, experts.first_dense))
+        if experts.size != "intermediate_size" and not experts.first_dense:  # every layer has experts
+            found.remove("intermediate_size")
+    if family.defaults["num_key_value_heads"] is None:  # as many as heads
+        found.remove("num_key_value_heads")
+    found += [name for name in LATENT_SIZES if name in family.defaults]
+    return list(dict.fromkeys(found))
+
+
+def _check_stated(stated: Mapping[str, object], family: Family, folder: str) -> None:
+    """UserError if a config.json leaves sizes to the defaults of whatever reads it."""
+    if missing := [name for name in sizes_of_weights(family) if name not in stated]:
+        raise UserError(
+            f"{folder}/config.json has no {', '.join(missing)}, so that the size of the model is unknown; "
+            "add what is missing"
+        )
 
 
 def latent_attention(sizes: SimpleNamespace) -> dict[str, int]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from llm_npu.core.cards import Card
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
+from llm_npu.models.family import Family
 
 from . import cost
-from .layout import Layout
+from .layout import GRANULARITIES, Layout
 from .memory_model import megatron, memory
 from .memory_model.memory import Memory
 from .memory_model.release import CURRENT, RELEASES
@@ -34,15 +35,56 @@ class Stack:
         """Whether it is this project's trainer."""
         return self.software is TRAINER
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether a run can choose how tensor-parallel layers overlap communication."""
-        return not self.software.graph and not (self.trains_here and other_library.has_flag("overlap"))
+    def overlaps(self, shape: ModelShape) -> bool:
+        """Whether a run of the model can choose how tensor-parallel layers overlap communication."""
+        return not self.software.graph and not self._beside_paddleformers(shape)
+
+    def granularities(self, shape: ModelShape) -> tuple[str, ...]:
+        """What a run of the model can recompute."""
+        return ("full",) if self._beside_paddleformers(shape) else GRANULARITIES
+
+    def _beside_paddleformers(self, shape: ModelShape) -> bool:
+        """Whether this trainer runs the model with PaddleFormers, which has neither overlaps nor
+        granularities of recompute."""
+        return self.trains_here and (other_library.has_flag("overlap") or shape.model_type not in FAMILIES)
+
+    def family(self, shape: ModelShape) -> Family | None:
+        """This trainer's record of the model's family, with the other library's models if the installed one
+        lacks it; None for other programs."""
+        if not self.trains_here:
+            return None
+        return FAMILIES.get(shape.model_type) or other_library.family(shape.model_type)
+
+    def cuts(self, shape: ModelShape) -> bool:
+        """Whether the program cuts the model into pipeline stages, rather than that the planner predicts it
+        only."""
+        family = self.family(shape)
+        return family is None or family.pipeline
+
+    def uncut(self, shape: ModelShape) -> str:
+        """What a program that does not cut the model into stages does, in words."""
+        other = other_library.family(shape.model_type)
+        if other and other.pipeline:
+            return f"cuts {shape.name} into stages with {other_library.title()} only"
+        return f"does not cut {shape.name} into stages"
+
+    def splits_experts(self, shape: ModelShape) -> bool | None:
+        """Whether tensor parallelism divides the experts of a mixture in the program, as it does in the
+        prediction; None if the program refuses to."""
+        family = self.family(shape)
+        if family is None or family.experts is None:
+            return True
+        way = family.experts.tensor_parallel
+        return way and way != "nothing"
 
     def check(self, shape: ModelShape, layout: Layout) -> None:
-        """ValueError with one sentence if the program cannot train ``shape`` with ``layout``."""
-        if self.trains_here and shape.model_type in FAMILIES:
-            layout.check(shape)
+        """ValueError with one sentence if the program cannot train ``shape`` with ``layout``.
+
+        What is predicted only passes: pipelines of a model that the program does not cut, context and expert
+        parallelism, offload.
+        """
+        if family := self.family(shape):
+            layout.check(shape, family)
         else:
             layout.check_division(shape)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 
+from llm_npu.models import other_library
+from llm_npu.models.families import FAMILIES
 from llm_npu.profiling.report.pages.table import Table, share
 
-from .answer import GIB, Answer
+from .answer import GIB, Answer, left_out, usable
 from .interval import OTHER
 from .layout import Layout
 from .shape import ModelShape
@@ -16,10 +18,6 @@ SOURCE = (
     "Times are from a cost model fitted to published runs of MindSpeed-LLM and MindFormers on Atlas 900 A2 "
     "and 800T A2 (910B, 64 GB), memory from a model of the program; nothing was measured on a card. "
     "--card 910b stands for the 910B2. Details: docs/planning.md."
-)
-OFFLOADED = (
-    " Master weights and moments, 12 bytes per weight, are in the host's memory, and cross its link twice "
-    "per step."
 )
 
 
@@ -59,11 +57,13 @@ def sentences(answer: Answer) -> list[str]:
             f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
+    limit = f"{usable(answer.card, found.layout) / GIB:.1f} GiB"
+    near = f" This is close to the limit, {limit}: the run may run out of memory."
     return [
         *speeds,
         f"It does not fit: {size}",
         f"Cheapest change that fits: {words}: {found.memory.peak_memory_bytes / GIB:.1f} GiB, "
-        f"{found.seconds:.2f} s per step.",
+        f"{found.seconds:.2f} s per step.{near if answer.close_with(found) else ''}",
     ]
 
 
@@ -143,8 +143,38 @@ def command(answer: Answer) -> str:
 
 def runs_here(answer: Answer, layout: Layout) -> bool:
     """Whether this trainer runs the model of the answer with ``layout``, rather than only plans it."""
-    planned = answer.shape.planned_only or _planned_arguments(layout)
-    return answer.stack.trains_here and not planned
+    return answer.stack.trains_here and not answer.shape.planned_only and not _predicted_only(answer, layout)
+
+
+def _predicted_only(answer: Answer, layout: Layout) -> list[str]:
+    """What this trainer does not do of a run with ``layout``, in sentences."""
+    shape, stack = answer.shape, answer.stack
+    more = {"--offload": _offloaded(answer)}
+    found = [
+        f"{name}: predicted only; this trainer does not run it yet.{more.get(name, '')}"
+        for name, _ in _planned_arguments(layout)
+    ]
+    if layout.pipeline_parallel_degree > 1 and not stack.cuts(shape):
+        found.append(f"--pipeline_parallel_degree: predicted only; this trainer {stack.uncut(shape)}.")
+    if layout.tensor_parallel_degree > 1 and not stack.splits_experts(shape):
+        found.append(
+            f"--tensor_parallel_degree: predicted only; the prediction divides the experts of {shape.name}, "
+            "but every process of this trainer has them whole."
+        )
+    tensor = layout.tensor_parallel_degree > 1
+    if stack.trains_here and tensor and layout.overlap != "serial" and not stack.overlaps(shape):
+        found.append(
+            f"--overlap: predicted only; this trainer runs {shape.name} with PaddleFormers, without it."
+        )
+    return found
+
+
+def _offloaded(answer: Answer) -> str:
+    cards = min(answer.layout.cards, CARDS_OF_SERVER)
+    return (
+        " Master weights and moments, 12 bytes per weight, cross the host's link twice per step, and take "
+        f"{answer.host_bytes / GIB:.1f} GiB of the memory of a host with {_cards(cards)}."
+    )
 
 
 def _planned_arguments(layout: Layout) -> list[tuple[str, str]]:
@@ -166,14 +196,17 @@ def arguments(shape: ModelShape, layout: Layout) -> list[str]:
 def notes(answer: Answer) -> list[str]:
     """Caveats of the figures."""
     layout = answer.layout
-    found = [SOURCE]
-    more = {"--offload": OFFLOADED}
-    for name, _ in _planned_arguments(layout):
-        found.append(f"{name}: predicted only; this trainer does not run it yet.{more.get(name, '')}")
+    found = [SOURCE, *_predicted_only(answer, layout)]
+    if answer.search:
+        missing = left_out(answer.shape, layout, answer.stack, answer.search.experts)
+        found += [f"{sentence}." for sentence in missing]
+    if layout.overlap != "serial" and layout.tensor_parallel_degree == 1:
+        found.append(f"--overlap {layout.overlap} changes nothing without --tensor_parallel_degree.")
     if answer.shape.planned_only:
+        elsewhere = "" if answer.shape.model_type in FAMILIES else other_library.hint(answer.shape.model_type)
         found.append(
             f"{answer.shape.name}: the planner knows its sizes; the script trains it from a directory with "
-            "its config.json, if the installed library has its family."
+            f"its config.json.{elsewhere}"
         )
     if layout.cards % CARDS_OF_SERVER and layout.cards > CARDS_OF_SERVER:
         found.append(
@@ -285,14 +318,15 @@ def _search(answer: Answer) -> Table:
         [
             " ".join(f"{name} {value}".strip() for name, value in given if (name, value) not in same) or "-",
             f"{found.seconds:.2f}",
-            f"{found.memory.peak_memory_bytes / GIB:.1f}",
+            f"{found.memory.peak_memory_bytes / GIB:.1f}{', close' if answer.close_with(found) else ''}",
         ]
         for found, given in zip(best, pairs, strict=True)
     ]
     kept = [pair for pair in pairs[0] if pair in same]
+    near = " Close: to the limit of memory." if any(answer.close_with(found) for found in best) else ""
     remark = (
         f"{answer.search.fitting} of {answer.search.considered} layouts fit. In all of these: "
-        f"{' '.join(f'{name} {value}'.strip() for name, value in kept) or '-'}."
+        f"{' '.join(f'{name} {value}'.strip() for name, value in kept) or '-'}.{near}"
     )
     return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
 

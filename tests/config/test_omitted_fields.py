@@ -7,7 +7,7 @@ import pytest
 
 from llm_npu.models.families import FAMILIES, config_class
 from llm_npu.models.presets import PRESETS, fields_of, model_config
-from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.shape import ModelShape, sizes_of_weights
 
 # The fields of ``LlamaConfig()``, ``Qwen2Config()``, ... of transformers 5.3.0.
 SIZES = (
@@ -73,6 +73,11 @@ def directory(folder, **fields):
     return str(folder)
 
 
+def stated(family: str) -> dict[str, object]:
+    """The sizes that the planner does not take from defaults, at these."""
+    return {name: FAMILIES[family].defaults[name] for name in sizes_of_weights(FAMILIES[family])}
+
+
 def of(record, names) -> dict[str, object]:
     return {name: getattr(record, name) for name in names}
 
@@ -89,7 +94,7 @@ def test_omitted_fields_are_as_in_transformers(family, tmp_path):
 @pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_planner_reads_the_same(family, tmp_path):
-    path = directory(tmp_path, model_type=family)
+    path = directory(tmp_path, model_type=family, **stated(family))
     shape, config, experts = ModelShape.of(path), model_config(path), FAMILIES[family].experts
     names = {each.name for each in dataclasses.fields(shape)} & set(FAMILIES[family].defaults)
     if experts:
@@ -126,7 +131,8 @@ def test_presets_state_what_differs_from_the_librarys_own_defaults(name):
 def test_the_number_of_experts_has_two_names(family, tmp_path):
     """transformers 5 writes a Qwen3-MoE's as num_local_experts, and so does PaddleFormers."""
     number = FAMILIES[family].experts.number
-    path = directory(tmp_path, model_type=family, num_local_experts=16)
+    sizes = {name: value for name, value in stated(family).items() if name != number}
+    path = directory(tmp_path, model_type=family, **sizes, num_local_experts=16)
     assert getattr(model_config(path), number) == 16 and ModelShape.of(path).num_experts == 16
     model_config(path).save_pretrained(path)
     assert getattr(model_config(path), number) == 16

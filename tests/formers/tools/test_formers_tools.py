@@ -12,7 +12,7 @@ from llm_npu import config
 from llm_npu.core.errors import UserError
 from llm_npu.formers import switches
 from llm_npu.inference import export
-from llm_npu.models import other_library
+from llm_npu.models import families, other_library
 from llm_npu.models.families import config_class, model_class
 from llm_npu.numerics.both_ways import COMPOSED, second_way
 from llm_npu.numerics.nan_inf import NonFiniteCheck
@@ -34,6 +34,16 @@ def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
     done = run_python(*PLAN, "--tensor_parallel_degree", 2)
     assert done.returncode == 0, done.stderr
     assert "without fused rms_norm" in done.stdout and "overlap" not in done.stdout
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_the_planner_searches_pipelines_and_tensor_parallelism_of_every_family(name):
+    shape = ModelShape.of(families.FAMILIES[name].tiny)
+    found = list(search.layouts(shape, Layout(cards=8, global_batch_size=16, max_seq_length=512), 8))
+    assert max(one.pipeline_parallel_degree for one in found) > 1
+    assert max(one.tensor_parallel_degree for one in found) > 1
+    for layout in found:
+        layout.check(shape)
 
 
 def test_the_trainer_takes_what_the_planner_proposes():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.planner import command, fitting, memory, page, published, validation
+from llm_npu.core.cards import card
 from llm_npu.plan import cost, interval
 from llm_npu.plan.memory_model import megatron
 from llm_npu.plan.step_model.roofline import Efficiencies
@@ -168,3 +169,17 @@ def test_the_command_writes_the_data(found, tmp_path):
     command.write(found, tmp_path)
     written = json.loads((tmp_path / "efficiencies.json").read_text())
     assert written["efficiencies"]["cube"] == found.efficiencies.cube
+
+
+def test_a_published_run_resembles_published_runs():
+    """No limit is beyond what is published."""
+    points = [point for point in published.points() if point.measured]
+    degrees = {name: f"{name}_parallel_degree" for name in interval.MOST}
+    for name, most in interval.MOST.items():
+        assert max(getattr(point.layout, degrees[name]) for point in points) >= most
+    assert max(point.layout.cards for point in points) >= interval.MOST_CARDS
+    assert max(point.shape.num_experts for point in points) >= interval.MOST_EXPERTS
+    beyond = {"rms_norm that is not fused", f"more than {interval.MOST_CARDS} cards"}
+    for point in points:
+        found = interval.interval(point.shape, point.layout, card(point.card), point.stack)
+        assert set(found.unlike) <= beyond, point.name

@@ -1,0 +1,139 @@
+"""Bad input of the planner gets a sentence, and it ends without a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from plans import DEGREES, PUBLISHED, SIZES, model
+
+from llm_npu.plan import __main__ as command
+
+
+def asked(capsys, *argv: str) -> tuple[int, str, str]:
+    code = command.main([str(word) for word in argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--cards", "8"], "--model_name_or_path"),
+        (["--model_name_or_path", "llama2-7"], "--cards"),
+        (["--model_name_or_path", "llama2-7", "--cards", "8"], "Did you mean llama2-7b?"),
+        ([*PUBLISHED, "--card", "910x"], "--card is 910x: give one of"),
+        ([*PUBLISHED, "--tensor_parallel_degree", "3"], "does not divide --cards 32"),
+        ([*PUBLISHED, "--cards", "many"], "invalid int value: 'many'"),
+        ([*PUBLISHED, "--global_batch_size", "7"], "choose a multiple of 32"),
+        (
+            ["--model_name_or_path", "qwen2.5-3b", "--cards", "4", "--tensor_parallel_degree", "4"],
+            "num_key_value",
+        ),
+        ([*PUBLISHED, "--search", "--tensor_parallel_degree", "8"], "omit one of the two"),
+        (["--model_name_or_path", "llama2-7b", "--cards", "8", "--search"], "needs --global_batch_size"),
+        (
+            ["--model_name_or_path", "llama2-70b", "--cards", "2", "--global_batch_size", "8", "--search"],
+            "fit on 2",
+        ),
+        ([*PUBLISHED, "--overlap", "some"], "--overlap is 'some'"),
+        ([*PUBLISHED, "--sequence_length", "8"], "unrecognized arguments: --sequence_length"),
+        ([*PUBLISHED, "--max_seq_length", "8192"], "has 4096 positions"),
+        ([*PUBLISHED[:4], "--global_batch_size", "0"], "--global_batch_size is 0, but must be"),
+        ([*PUBLISHED, "--recompute", "some"], "'some' is neither true nor false"),
+        ([*PUBLISHED, "--recompute_granularity", "full_attn"], "refines --recompute, which is off"),
+        ([*PUBLISHED, "--overlap", "pipelined:8"], "pipelined:8 cannot be planned; give pipelined:4"),
+        ([*PUBLISHED, *DEGREES[:4], "--mask", "documents"], "passes no masks from stage to stage"),
+        ([*PUBLISHED, "--mask", "band"], "llama2-70b has none shorter than --max_seq_length 4096"),
+        ([*PUBLISHED, "--html", "/no/folder/plan.html"], "the folder /no/folder does not exist; create it"),
+        ([*PUBLISHED, "--html", "/"], "--html is /, which is a folder"),
+        (["--model_name_or_path", "", "--cards", "8"], "'' is neither a preset"),
+        (["--model_name_or_path", "deepseekv3", "--cards", "8"], "Did you mean deepseek-v3?"),
+        ([*PUBLISHED, "--oversubscription", "0.5"], "must be a number of 1 or more"),
+        ([*PUBLISHED, "--oversubscription", "nan"], "must be a number of 1 or more"),
+        ([*PUBLISHED, "--pod_cards", "64"], "refines --oversubscription"),
+        ([*PUBLISHED, "--oversubscription", "2", "--pod_cards", "12"], "multiple of 8"),
+        ([*PUBLISHED[:2], "--cards", "1000000007"], "--cards is 1000000007, but at most 131072"),
+        ([*PUBLISHED[:4], "--global_batch_size", "1" + 20 * "0"], "but at most 2097152 is planned"),
+        ([*PUBLISHED, *DEGREES, "--stack", "mindformers"], "--overlap is mc2, but --stack mindformers"),
+        ([*PUBLISHED, "--search", "--mask", "band"], "llama2-70b has none shorter than --max_seq_length"),
+        ([*PUBLISHED, "--search", "--max_seq_length", "8192"], "has 4096 positions"),
+        ([*PUBLISHED, "--expert_parallel_degree", "2"], "llama2-70b has no experts; omit it"),
+        (
+            ["--model_name_or_path", "qwen1.5-moe-a2.7b", "--cards", "8", "--tensor_parallel_degree", "2"],
+            "the experts of qwen1.5-moe-a2.7b are not split",
+        ),
+        (
+            ["--model_name_or_path", "qwen3-30b-a3b", "--cards", "8", "--tensor_parallel_degree", "8"],
+            "num_key_value_heads 4, which is no multiple",
+        ),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
+    code, out, err = asked(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("llm_npu.plan: ") and words in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "not_given"),
+    [
+        (["--tensor_parallel_degree", "3"], "--pipeline_parallel_degree"),
+        (["--context_parallel_degree", "5"], "--tensor_parallel_degree"),
+        (["--context_parallel_degree", "3", "--search"], "--tensor_parallel_degree"),
+        (["--global_batch_size", "7"], "--per_device_train_batch_size"),
+        (["--virtual_pp_degree", "2"], "--pipeline_parallel_degree is"),
+        (["--mask", "documents", "--pipeline_parallel_degree", "4"], "--packing"),
+    ],
+)
+def test_a_sentence_names_no_option_that_was_not_given(capsys, argv, not_given):
+    code, out, err = asked(capsys, *PUBLISHED, *argv)
+    assert (code, out) == (2, "") and argv[0] in err and not_given not in err
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_config_without_sizes_is_refused(capsys, tmp_path, name):
+    folder = model(tmp_path, **{name: None})
+    code, _, err = asked(capsys, "--model_name_or_path", folder, "--cards", 8)
+    if name == "num_key_value_heads":  # a Llama has as many as heads
+        assert code == 0
+    else:
+        assert code == 2 and f"config.json has no {name}, so that the size of the model is unknown" in err
+
+
+@pytest.mark.paddlenlp
+def test_a_config_of_a_mixture_without_its_experts_is_refused(capsys, tmp_path):
+    folder = model(tmp_path, model_type="mixtral", num_key_value_heads=None)
+    code, _, err = asked(capsys, "--model_name_or_path", folder, "--cards", 8)
+    assert code == 2 and "has no num_key_value_heads, num_local_experts, num_experts_per_tok, so" in err
+    folder = model(tmp_path, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+    assert asked(capsys, "--model_name_or_path", folder, "--cards", 8)[0] == 0
+
+
+@pytest.mark.slow
+def test_it_ends_without_a_traceback(start_python, tmp_path):
+    """After Ctrl-C, which comes here while the model's file is read; and with nobody to print to."""
+    model = tmp_path / "model"
+    model.mkdir()
+    os.mkfifo(model / "config.json")
+    process = start_python("-m", "llm_npu.plan", "--model_name_or_path", model, "--cards", "1")
+    with (model / "config.json").open("w"):  # opens once the planner has opened it, too
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, "stopped by SIGINT before the plan was printed\n", "")
+
+    for argv in ([*PUBLISHED, *DEGREES], ["--help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = run(*argv, stdout=writer)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (0, ""), argv
+    closed = run(*PUBLISHED, *DEGREES, preexec_fn=lambda: os.close(1))
+    assert closed.returncode == 2 and "there is no standard output" in closed.stderr
+    assert closed.stderr.count("\n") == 1
+
+
+def run(*argv, **fields):
+    command = [sys.executable, "-m", "llm_npu.plan", *argv]
+    return subprocess.run(command, text=True, stderr=subprocess.PIPE, **fields)

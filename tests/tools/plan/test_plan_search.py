@@ -1,0 +1,134 @@
+"""The search of the planner: which layouts it tries, and what it says that it left out."""
+
+from argparse import Namespace
+
+import pytest
+from plans import DEGREES, PUBLISHED
+
+from llm_npu.config.conflicts import DEGREES as DEGREES_OF_SCRIPT
+from llm_npu.config.conflicts import UNSUPPORTED_PARALLELISM, check_parallel
+from llm_npu.models.families import FAMILIES
+from llm_npu.plan import __main__ as command
+from llm_npu.plan import search, table
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.memory_model import memory
+from llm_npu.plan.shape import ModelShape
+
+
+@pytest.fixture(scope="module")
+def searched():
+    return command.planned([*PUBLISHED, "--overlap", "mc2", "--search"])[1]
+
+
+def test_the_search_is_at_least_as_fast_as_the_published_layout(searched):
+    published = command.planned([*PUBLISHED, *DEGREES])[1]
+    assert published.fits and searched.fits
+    assert searched.time.step_time_s <= published.time.step_time_s
+    assert searched.search.fitting <= searched.search.considered
+    seconds = [found.seconds for found in searched.search.best]
+    assert seconds == sorted(seconds) and seconds[0] == searched.time.step_time_s
+
+
+def test_the_search_tries_every_overlap_that_is_not_given(searched):
+    free = command.planned([*PUBLISHED, "--search"])[1]
+    assert {found.layout.overlap for found in free.search.best} >= {"pipelined", "mc2"}
+    assert free.time.step_time_s <= searched.time.step_time_s
+    assert {found.layout.overlap for found in searched.search.best} == {"mc2"}
+    graph = command.planned([*PUBLISHED, "--search", "--stack", "mindformers"])[1]
+    assert graph.layout.overlap == "serial"
+
+
+def test_the_fastest_layouts_are_told_by_what_differs(searched):
+    (found,) = (each for each in table.tables(searched) if each.title == "Fastest layouts")
+    assert found.rows[0][0] == "-"
+    assert "--recompute true --recompute_granularity core_attn" in [row[0] for row in found.rows]
+
+
+def test_the_search_sees_every_layout_of_the_trainer():
+    shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=16)
+    found = list(search.layouts(shape, like, cards_per_server=8))
+    assert len(set(found)) == len(found)
+    for layout in found:
+        layout.check(shape)
+        assert (layout.cards, layout.global_batch_size) == (8, 16)
+        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *UNSUPPORTED_PARALLELISM), 1)
+        values |= {"tensor_parallel_degree": layout.tensor_parallel_degree, "sharding": layout.sharding}
+        values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
+        values["virtual_pp_degree"] = layout.virtual_pp_degree
+        values["gradient_accumulation_steps"] = layout.micro_batches
+        values |= {"overlap": None, "enable_auto_parallel": False, "amp_master_grad": True}
+        check_parallel(Namespace(**values, processes=8))
+    degrees = {(one.tensor_parallel_degree, one.pipeline_parallel_degree) for one in found}
+    assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
+    assert {one.sharding for one in found} == {"", "stage1", "stage2", "stage3"}
+    assert {one.virtual_pp_degree for one in found} == {1, 2, 4}
+
+
+@pytest.mark.parametrize(("cards", "samples"), [(32, 48), (32, 33), (256, 32)])
+def test_a_search_needs_no_batch_that_suits_as_many_replicas_as_cards(cards, samples):
+    argv = ["--model_name_or_path", "llama2-70b", "--cards", cards, "--global_batch_size", samples]
+    answer = command.planned([*map(str, argv), "--search"])[1]
+    assert answer.fits and answer.layout.global_batch_size == samples
+    assert answer.layout.tensor_parallel_degree <= cards_of_server(answer)
+
+
+def cards_of_server(answer) -> int:
+    return answer.card.within_server.cards
+
+
+def test_a_search_passes_over_larger_micro_batches_of_what_does_not_fit():
+    shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=64)
+    bytes_of_card = 40 << 30
+    found, considered, smallest = search.fitting(shape, like, lambda layout: bytes_of_card, 8)
+    all_of_them = list(search.layouts(shape, like, 8))
+    peaks = {layout: memory.peak(shape, layout).peak_memory_bytes for layout in all_of_them}
+    fitting = {layout for layout, size in peaks.items() if size <= bytes_of_card}
+    assert {one.layout for one in found} == fitting and fitting
+    assert (considered, smallest) == (len(all_of_them), min(peaks.values()))
+
+
+def test_numbers_without_end_are_divided_fast():
+    assert search._divisors(10**12)[-2:] == [10**12 // 2, 10**12]
+    assert [search._divisors(number) for number in (0, 1, 12, 16)] == [
+        [], [1], [1, 2, 3, 4, 6, 12], [1, 2, 4, 8, 16],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_the_search_tries_what_the_trainer_runs_of_every_family(family):
+    shape, like = ModelShape.of(family.tiny), Layout(cards=8, global_batch_size=16, max_seq_length=512)
+    found = list(search.layouts(shape, like, cards_per_server=8))
+    for layout in found:
+        layout.check(shape)
+    splits = family.experts is None or family.experts.tensor_parallel is not None
+    assert (max(one.tensor_parallel_degree for one in found) > 1) == splits
+    assert (max(one.pipeline_parallel_degree for one in found) > 1) == family.pipeline
+    argv = ["--model_name_or_path", family.tiny, "--cards", "8", "--global_batch_size", "16", "--search"]
+    answer = command.planned([*argv, "--max_seq_length", "512"])[1]
+    text = table.write(answer)
+    assert answer.layout in found or answer.layout.overlap != "serial"
+    assert ("The search left pipelines out" in text) != family.pipeline
+    assert ("The search left tensor parallelism out" in text) != splits
+    assert table.command(answer)
+
+
+@pytest.mark.paddlenlp
+def test_models_of_paddleformers_are_searched_as_it_runs_them():
+    argv = ["--model_name_or_path", "qwen3-8b", "--cards", "8", "--global_batch_size", "64"]
+    found = command.planned([*argv, "--search"])[1]
+    assert {one.layout.overlap for one in found.search.best} == {"serial"}
+    shape, like = ModelShape.of("qwen3-8b"), Layout(cards=8, global_batch_size=8)
+    layouts = list(search.layouts(shape, like, cards_per_server=8))
+    assert {one.recompute_granularity for one in layouts} == {"full"}
+    assert max(one.pipeline_parallel_degree for one in layouts) == 8
+    asked = command.planned([*argv, "--tensor_parallel_degree", "8", "--overlap", "mc2"])[1]
+    assert "--overlap: predicted only; this trainer runs qwen3-8b with PaddleFormers" in table.write(asked)
+
+
+def test_a_search_of_a_mixture_says_that_experts_can_be_shared():
+    argv = ["--model_name_or_path", "qwen3-30b-a3b", "--cards", "64", "--global_batch_size", "64", "--search"]
+    words = "The search kept all 128 experts of a layer in every data-parallel replica"
+    assert words in table.write(command.planned(argv)[1])
+    assert words not in table.write(command.planned([*argv, "--expert_parallel_degree", "1"])[1])
+    with pytest.raises(ValueError, match=f"does not fit on 8 cards .*{words}"):
+        command.planned([*argv[:3], "8", *argv[4:]])

@@ -10,6 +10,10 @@ value and attention's result, its statistics, and the feed-forward layer's two r
 Megatron saves the part of the input that a rank owns and gathers it again. The rotary embedding saves four
 tables of cosines and sines, for queries and keys.
 
+Composed operators save more. RMSNorm (megatron/legacy/model/rms_norm.py): its input in float32 instead of
+bfloat16, and the normed input before it is scaled. Attention (megatron/core/fusions/fused_softmax.py): for a
+score its probability in float32 and in bfloat16, and keys and values repeated for every head.
+
 In a mixture I is that of the experts for their tokens, k T of them with k experts per token; the tokens in
 the experts' order are saved before these, and after them to be weighted.
 """
@@ -25,6 +29,7 @@ from .release import Release, Switches
 
 HALF, SINGLE = 2, 4
 STATISTICS = 64  # bytes per head and token: flash attention's maximum and sum, 8 float32 each
+SCORE, SCORE_BACKWARD = 6, 8  # float32 and bfloat16; two gradients in float32
 ROUTER = 12  # bytes per expert and token: float32 scores, their softmax, the chosen ones
 
 
@@ -33,14 +38,15 @@ class Saved:
     """Bytes that a layer saves.
 
     ``entry``: its input. ``norms``: the results of both norms. ``attention``: by self-attention, without its
-    input. ``middle``: the input of the second norm. ``feed_forward``: by that layer or by experts, without
-    their input. ``result``: of the activation function, a part of it. ``gradients``: what the backward pass
-    of the layer needs beside what was saved.
+    input and ``scores``, those of attention that is not fused. ``middle``: the input of the second norm.
+    ``feed_forward``: by that layer or by experts, without their input. ``result``: of the activation
+    function, a part of it. ``gradients``: what the backward pass of the layer needs beside what was saved.
     """
 
     entry: float
     norms: float
     attention: float
+    scores: float
     middle: float
     feed_forward: float
     result: float
@@ -48,7 +54,7 @@ class Saved:
 
     @property
     def whole(self) -> float:
-        return self.entry + self.norms + self.attention + self.middle + self.feed_forward
+        return self.entry + self.norms + self.attention + self.scores + self.middle + self.feed_forward
 
     def kept(self, granularity: str, swaps: bool, norms: bool, feed_forward: bool) -> float:
         """Bytes kept with recompute.
@@ -60,16 +66,16 @@ class Saved:
         if granularity == "full":
             return self.entry
         if granularity == "full_attn":
-            return self.whole / 2
+            return (self.whole - self.scores) / 2
         if granularity == "core_attn":
-            return 0.8 * self.whole
+            return 0.8 * (self.whole - self.scores)
         found = self.whole
         if feed_forward:
             found -= self.feed_forward
         elif granularity == "activation":
             found -= self.result
         if swaps:
-            found -= self.attention + self.norms / 2
+            found -= self.attention + self.scores + self.norms / 2
         if norms:
             found -= self.norms / (2 if swaps else 1)
         return found
@@ -97,17 +103,20 @@ def saved(
     shared = HALF * tokens * shape.shared_expert_intermediate_size / degree
     # A product of the activation function and the gate saves both, if it is an operator of its own.
     feed_forward = (3 + ("swiglu" not in layout.fused)) * (inner + shared) + experts
+    fused = "attention" in layout.fused
+    scores = 0 if fused else shape.num_attention_heads / degree * tokens * layout.max_seq_length
     weight = 2 * hidden * shape.intermediate_size / degree  # the larger one of the feed-forward layer
     if shape.num_experts and software.grouped:
         weight *= shape.num_experts // layout.expert_parallel_degree
     return Saved(
         entry=between,
-        norms=2 * between,
+        norms=2 * between * (1 if "rms_norm" in layout.fused else 3),
         attention=_attention(shape, layout, tokens, query, key, release, switches),
+        scores=SCORE * scores,
         middle=between,
         feed_forward=feed_forward,
         result=inner + shared,
-        gradients=max(2 * inner, HALF * tokens * hidden - inner + HALF * weight),
+        gradients=max(2 * inner, HALF * tokens * hidden - inner + HALF * weight, SCORE_BACKWARD * scores),
     )
 
 
@@ -130,10 +139,11 @@ def _attention(
         return tokens * (HALF * elements + STATISTICS * heads)
     grouped = shape.num_key_value_heads < shape.num_attention_heads
     projected = query + 2 * key  # the product's result, of which key and value are views
-    if grouped and (release.legacy or switches.repeats_keys):
+    composed = "attention" not in layout.fused
+    if grouped and (release.legacy or switches.repeats_keys or composed):
         key = query
     found = 2 * query + 2 * key
-    found += STATISTICS * heads * tokens
+    found += 0 if composed else STATISTICS * heads * tokens
     fused = "rope" in layout.fused
     length = tokens // layout.per_device_train_batch_size
     found += 4 * length * shape.head_dim * (SINGLE if release.legacy and fused else HALF)

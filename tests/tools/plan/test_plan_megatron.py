@@ -114,6 +114,24 @@ def test_what_a_layer_saves():
     assert latent.attention == 4096 * (2 * (16 * (4 * 192 + 128) + 2 * 2048 + 64) + 64 * 16)
 
 
+def test_composed_operators_save_more():
+    layout = Layout(cards=2, tensor_parallel_degree=2, sequence_parallel=True, max_seq_length=4096)
+    grouped = replace(LLAMA, num_key_value_heads=8)
+
+    def without(*names):
+        return layer(grouped, replace(layout, fused=layout.fused - set(names)))
+
+    fused, between, inner = without(), 2 * 4096 * 4096 / 2, 2 * 4096 * 11008 / 2
+    assert without("rms_norm").whole - fused.whole == 4 * between
+    assert without("swiglu").whole - fused.whole == inner
+    found, scores = without("attention"), 16 * 4096**2
+    assert (found.scores, fused.scores, found.gradients) == (6 * scores, 0, 8 * scores)
+    repeated, statistics = 2 * 2 * 4096 * (4096 - 1024) / 2, 64 * 16 * 4096
+    assert found.attention - fused.attention == repeated - statistics
+    for granularity in ("core_attn", "full_attn"):
+        assert found.kept(granularity, False, False, False) < fused.whole
+
+
 def test_experts_save_their_tokens_twice_and_share_states_among_fewer_cards():
     layout = Layout(cards=4, max_seq_length=4096, global_batch_size=4, sharding="stage1")
     found, tokens = layer(MIXTRAL, layout), 4096

@@ -22,7 +22,7 @@ from llm_npu.plan.memory_model.release import (
 )
 from llm_npu.plan.shape import ModelShape, latent_attention
 from llm_npu.plan.step_model.roofline import Efficiencies
-from llm_npu.plan.step_model.software import STACKS, Software
+from llm_npu.plan.step_model.software import FUSED_ACCUMULATION, STACKS, Software
 
 DATA = Path(__file__).parent
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
@@ -176,6 +176,7 @@ def _point(found: dict) -> Point:
         interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
         dispatcher=found.get("moe_token_dispatcher", base.dispatcher),
         capacity=found.get("moe_capacity_factor", base.capacity),
+        accumulate=FUSED_ACCUMULATION if found.get("gradient_accumulation_fusion") else base.accumulate,
         grouped=found.get("moe_grouped_gemm", base.grouped),
     )
     return Point(

@@ -24,7 +24,8 @@ class Software:
     distribution of new weights. ``stage_layers``: of pipeline stages, None for the layout's. ``scatters``:
     gradients of sharded states, and under sequence parallelism those of the embedding and the head, are
     reduce-scattered, as no rank needs the whole. ``accumulate``: bytes per weight for adding a bfloat16
-    gradient to a float32 one, with a float32 copy (18) or without (10). ``gradient_width``: bytes of a
+    gradient to a float32 one, with a float32 copy (18), without (10), or by the product, which then writes no
+    bfloat16 (6). ``gradient_width``: bytes of a
     gradient between data-parallel cards. ``granularity``: what is recomputed, "" for the layout's;
     ``recomputed``: in how many layers of each stage, None for all. ``graph``: a compiled graph is run, so
     that no kernel waits for the host. ``earlier``: the kernels are those of a release before October 2024.
@@ -63,6 +64,8 @@ class Software:
         layers = self.layers(shape, layout)[stage]
         return layers if self.recomputed is None else min(layers, self.recomputed[stage])
 
+
+FUSED_ACCUMULATION = 6
 
 TRAINER = Software()  # this project's program, on PaddleNLP
 

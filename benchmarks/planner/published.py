@@ -160,7 +160,7 @@ def _point(found: dict) -> Point:
         per_device_train_batch_size=found["micro_batch_size"],
         global_batch_size=found["global_batch_size"],
         overlap="mc2" if found["mc2"] and tp > 1 else "serial",
-        fused=frozenset(found["fused"]),
+        fused=frozenset(found["fused"]) | ({"moe"} if found.get("moe_token_permute_fusion") else set()),
         mask="band" if window else "causal",
         offload=found.get("offload", False),
     )

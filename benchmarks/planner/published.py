@@ -26,7 +26,8 @@ from llm_npu.plan.step_model.software import FUSED_ACCUMULATION, STACKS, Softwar
 
 DATA = Path(__file__).parent
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
-FITTED, HELD_OUT = "fitted", "held out"
+# UNNAMED: neither fitted nor judged.
+FITTED, HELD_OUT, UNNAMED = "fitted", "held out", "card not named"
 DEFAULTS = Switches()
 CORES = {"0.6": CORE_0_8, "0.7": CORE_0_8, "0.8": CORE_0_8, "0.12": CURRENT}
 
@@ -36,7 +37,7 @@ class Point:
     """A published run: its configuration, and what was published of it.
 
     ``measured``: tokens/s of a card, or 0. ``memory``: bytes of the peak of each rank of ``ranks``, or empty.
-    ``half``: FITTED or HELD_OUT. ``release``, ``switches``: of its memory, as in `megatron.ranks`.
+    ``half``: FITTED, HELD_OUT or UNNAMED. ``release``, ``switches``: of its memory, as in `megatron.ranks`.
     """
 
     name: str
@@ -69,6 +70,8 @@ def data() -> dict:
 
 def half(found: dict) -> str:
     """The half of a run, by the rule that the data file states."""
+    if found.get("card_unnamed"):
+        return UNNAMED
     if found.get("collected_last"):
         return HELD_OUT
     odd = hashlib.sha256(found["name"].encode()).digest()[0] % 2
@@ -174,6 +177,7 @@ def _point(found: dict) -> Point:
         granularity=again["granularity"] if again else "",
         recomputed=tuple(again["layers"]) if again else None,
         interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
+        kernels=found.get("kernels", base.kernels),
         dispatcher=found.get("moe_token_dispatcher", base.dispatcher),
         capacity=found.get("moe_capacity_factor", base.capacity),
         accumulate=FUSED_ACCUMULATION if found.get("gradient_accumulation_fusion") else base.accumulate,

@@ -141,9 +141,7 @@ def step_time(
 ) -> StepTime:
     """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; uses the fitted efficiencies
     by default."""
-    efficiencies = efficiencies or fitted()
-    if software.earlier:
-        efficiencies = efficiencies.of_earlier()
+    efficiencies = (efficiencies or fitted()).of(software.kernels)
     same_as = program.distinct_stages(shape, layout, software)
     tallies = {
         stage: tally(

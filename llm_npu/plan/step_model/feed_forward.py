@@ -12,6 +12,8 @@ from .operations import Operation
 # element: those of the rank's experts, in the order of the experts, back, and into the sum of all tokens.
 PICK = (4 * (8 + 2 * WIDTH), 4)
 
+EXPERTS = "experts"
+
 
 class Layer(NamedTuple):
     """``groups`` layers in one kernel, of ``inner`` columns, for ``rows`` tokens each; ``times`` kernels."""
@@ -39,15 +41,15 @@ class FeedForward(Kernels):
         rows, number = max(1, round(even * self.software.capacity)), shape.num_experts // self.ep
         grouped = self.software.grouped or "moe" in self.layout.fused
         many = {"groups": number} if grouped else {"times": number}
-        found = [Layer("experts", rows, self.inner, **many)]
+        found = [Layer(EXPERTS, rows, self.inner, **many)]
         if shared := shape.shared_expert_intermediate_size // self.tp:
             found.append(Layer("shared_expert", self.tokens, shared))
         return found
 
     @property
-    def gathers_all(self) -> bool:
-        """Whether every rank gets all tokens and picks those of its experts."""
-        return bool(self.shape.num_experts) and self.software.dispatcher == "allgather"
+    def dispatches(self) -> bool:
+        """Whether a dispatcher, not the experts' layers, moves tokens between tensor-parallel ranks."""
+        return bool(self.shape.num_experts and self.software.dispatcher)
 
     def routing(self, phase: str) -> Iterator[Operation]:
         """The operations of a mixture of experts besides its feed-forward layers."""
@@ -56,27 +58,37 @@ class FeedForward(Kernels):
             return
         routed = self.tokens * shape.experts_per_token * self.hidden
         yield self.matmul("experts.router", self.rows, self.hidden, shape.num_experts, phase=phase)
-        if self.gathers_all:
+        if self.software.dispatcher == "allgather":
             yield self.vector("experts.permute", routed, PICK, phase=phase, by_element=True)
             yield self.vector("experts.scale", routed, (6, 1), phase=phase)
         else:
             # Apart, a program gathers and adds the rows of one expert after the other.
             kernels = 8 if self.software.grouped else 2 * shape.num_experts
             moves = (4, 2) if "moe" in self.layout.fused else (12, kernels)
+            if self.software.dispatcher:
+                routed /= self.tp  # every rank permutes a part of the hidden size
             yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
-        if self.ep > 1:  # tokens to the experts, and results back
-            sent = self.rows * shape.experts_per_token * self.hidden * WIDTH
-            exchange = ("all_to_all", 2, sent)
-            if self.gathers_all:  # all-gather and reduce-scatter, which take the same time
-                exchange = ("all_gather", 2, self.spread * self.ep)
-            collective, times, payload = exchange
+        yield from self.exchanges(phase)
+
+    def exchanges(self, phase: str) -> Iterator[Operation]:
+        """The collectives of a mixture: tokens to the ranks of their experts, and results back."""
+        copies, everyone = self.shape.experts_per_token, self.software.dispatcher == "allgather"
+        if self.dispatches and self.tp > 1 and self.layout.sequence_parallel:
+            one = self.collective("experts", "all_gather", phase == "backward", beside=False)
+            moved = [("all_gather", 1), ("reduce_scatter", 1)]
+            if not everyone:  # from parts of the sequence to parts of the hidden size, and back
+                moved = [(what, copies) for what, _ in moved] + 2 * [("all_to_all", 1)]
+            for what, times in moved:
+                yield one._replace(name=f"experts.{what}", collective=what, payload=times * self.spread)
+        if self.ep > 1:
+            sent = self.spread * self.ep if everyone else self.rows * copies * self.hidden * WIDTH
             yield Operation(
                 "experts.exchange",
                 "collective",
                 phase=phase,
-                times=times,
-                collective=collective,
-                payload=payload,
+                times=2,
+                collective="all_gather" if everyone else "all_to_all",  # a reduce-scatter takes as long
+                payload=sent,
                 group="ep",
                 group_size=self.ep,
             )
@@ -88,26 +100,37 @@ class FeedForward(Kernels):
 
     def feed_forward(self) -> Iterator[Operation]:
         yield from self.routing("forward")
-        yield from self.into_columns("mlp.up", beside=not self.gathers_all)
+        if not self.dispatches:
+            yield from self.into_columns("mlp.up")
         for layer in self.layers():
             name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
+            apart = self.dispatches and name != EXPERTS
+            if apart:
+                yield from self.into_columns(f"{name}.up")
             yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, **many)
             yield self.swiglu(layer)
             yield self.matmul(f"{name}.down", rows, inner, self.hidden, **many)
-        yield from self.out_of_rows("mlp.down", beside=not self.gathers_all)
+            if apart:
+                yield from self.out_of_rows(f"{name}.down")
+        if not self.dispatches:
+            yield from self.out_of_rows("mlp.down")
 
     def feed_forward_backward(self) -> Iterator[Operation]:
-        yield from self.out_of_rows_backward("mlp.down", beside=not self.gathers_all)
+        if not self.dispatches:
+            yield from self.out_of_rows_backward("mlp.down")
         first, *others = self.layers()
         for layer in (*others, first):
             name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
+            apart = self.dispatches and name != EXPERTS
+            if apart:
+                yield from self.out_of_rows_backward(f"{name}.down")
             yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, **many)
             yield self.swiglu(layer, backward=True)
-            if layer is first:
-                up = (rows, self.hidden, 2 * inner)
-                yield from self.into_columns_backward(f"{name}.up", *up, linear=not self.gathers_all, **many)
+            up = (f"{name}.up", rows, self.hidden, 2 * inner)
+            if apart or (layer is first and not self.dispatches):
+                yield from self.into_columns_backward(*up, **many)
             else:
-                yield from self.linear_backward(f"{name}.up", rows, self.hidden, 2 * inner, **many)
+                yield from self.linear_backward(*up, **many)
         yield from self.routing("backward")
 
     def activation(self) -> Iterator[Operation]:

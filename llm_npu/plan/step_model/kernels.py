@@ -95,34 +95,27 @@ class Kernels:
             overlaps="matmul" if overlapped and beside else "",
         )
 
-    # ``beside``: whether a fused kernel of product and collective may do it. ``linear``: whether the columns
-    # are those of one layer, which may gather its input again beside its products.
-
-    def into_columns(self, name: str, beside: bool = True) -> Iterator[Operation]:
+    def into_columns(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
-            yield self.collective(name, "all_gather", beside=beside)
+            yield self.collective(name, "all_gather")
 
-    def out_of_rows(self, name: str, beside: bool = True) -> Iterator[Operation]:
+    def out_of_rows(self, name: str) -> Iterator[Operation]:
         if self.tp > 1:
-            what = "reduce_scatter" if self.layout.sequence_parallel else "all_reduce"
-            yield self.collective(name, what, beside=beside)
+            yield self.collective(name, "reduce_scatter" if self.layout.sequence_parallel else "all_reduce")
 
-    def out_of_rows_backward(self, name: str, beside: bool = True) -> Iterator[Operation]:
+    def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
             # Without a fused kernel the compute stream waits for the gradient: both products need it.
-            yield self.collective(name, "all_gather", True, beside=beside and self.overlapped)
+            yield self.collective(name, "all_gather", True, beside=self.overlapped)
 
-    def into_columns_backward(
-        self, name: str, m: int, k: int, n: int, linear: bool = True, **fields
-    ) -> Iterator[Operation]:
+    def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         """The products of the layer, with the repeated gather overlapping the first."""
         sequence = self.layout.sequence_parallel
-        if self.tp > 1 and sequence and linear and self.software.gathers_again:
+        if self.tp > 1 and sequence and self.software.gathers_again:
             yield self.collective(f"{name}.again", "all_gather", True)
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:
             scattered = sequence and (self.software.scatters or name != "lm_head")
             sums = PRODUCTS.get(name, 1) if self.software.separate_products else 1
             for _ in range(sums):
-                what = "reduce_scatter" if scattered else "all_reduce"
-                yield self.collective(name, what, True, beside=linear)
+                yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)

@@ -33,8 +33,8 @@ class Efficiencies:
     of the shorter of a collective and a product that is hidden when both overlap. ``launch``: seconds between
     two kernels. ``host``: seconds for the host to prepare one; both assumed. ``memory`` and ``links``: of the
     bandwidth that a kernel or a collective alone sustains. ``gather``: of that of a kernel, by one that
-    addresses every element by an index. ``earlier``: how much longer everything takes with
-    the kernels of earlier releases.
+    addresses every element by an index. ``earlier``, ``later``: how much longer everything takes with the
+    kernels of releases before and after those of October 2024.
     """
 
     cube: float
@@ -46,11 +46,14 @@ class Efficiencies:
     links: float = 1.0
     gather: float = 1.0
     earlier: float = 1.0
+    later: float = 1.0
 
-    def of_earlier(self) -> Efficiencies:
-        """The efficiencies with the kernels of earlier releases."""
-        names = ("cube", "attention", "memory", "links")
-        return replace(self, earlier=1.0, **{name: getattr(self, name) / self.earlier for name in names})
+    def of(self, kernels: str) -> Efficiencies:
+        """The efficiencies with the ``kernels`` of a release, as in `Software`."""
+        if not kernels:
+            return self
+        names, longer = ("cube", "attention", "memory", "links"), getattr(self, kernels)
+        return replace(self, **{name: getattr(self, name) / longer for name in names})
 
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:

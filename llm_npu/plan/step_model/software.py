@@ -28,7 +28,7 @@ class Software:
     bfloat16 (6). ``gradient_width``: bytes of a
     gradient between data-parallel cards. ``granularity``: what is recomputed, "" for the layout's;
     ``recomputed``: in how many layers of each stage, None for all. ``graph``: a compiled graph is run, so
-    that no kernel waits for the host. ``earlier``: the kernels are those of a release before October 2024.
+    that no kernel waits for the host. ``kernels``: of releases EARLIER than October 2024, LATER, or "".
     ``scatters_at_once``: with one micro batch, a gradient is scattered as soon as it exists, so that no card
     has all of them. ``interleaves``: the parts of a sequence that a tensor-parallel layer computes in turn,
     the collectives of one beside the products of another. ``separate_products``: query, key and value, and
@@ -46,11 +46,11 @@ class Software:
     granularity: str = ""
     recomputed: tuple[int, ...] | None = None
     graph: bool = False
-    earlier: bool = False
+    kernels: str = ""
     scatters_at_once: bool = False
     interleaves: int = 1
     separate_products: bool = False
-    dispatcher: str = "alltoall"
+    dispatcher: str = ""
     capacity: float = 1.0
     grouped: bool = False
 
@@ -66,6 +66,7 @@ class Software:
 
 
 FUSED_ACCUMULATION = 6
+EARLIER, LATER = "earlier", "later"
 
 TRAINER = Software()  # this project's program, on PaddleNLP
 
@@ -81,7 +82,7 @@ STACKS: Mapping[str, Software] = {
     "mindspeed": _MINDSPEED,
     # MindSpeed-LLM's releases until July 2024, without Megatron core. Configurations published in both were
     # 0 to 13 % slower there.
-    "modellink": replace(_MINDSPEED, earlier=True),
+    "modellink": replace(_MINDSPEED, kernels=EARLIER),
     # MindSpore compiles the step into one graph. parallel/enable_parallel_optimizer scatters gradients of the
     # compute type and gathers the weights, both outside the pipeline of micro batches. A layer's collectives
     # wait in the backward pass, too: matmul_grad_comm_overlap is off unless a file of

@@ -14,6 +14,10 @@ from .operations import Operation
 
 BLOCK = 128  # attention computes whole blocks of this many queries and keys
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
+# Merging two results of attention, as MindSpeed's forward_update does: for each, its scale is repeated for
+# every element, transposed and multiplied, in float32; then sum and bfloat16. Gradients are added. With a
+# causal mask, parts that come later than half of the queries concern the other half only.
+MERGE, MERGE_GRADIENTS, MERGED = (62, 9), (6, 1), 0.75
 BACKWARD_ATTENTION = 2.5  # five products instead of two: fused attention recomputes the scores
 # Per logit: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
@@ -80,12 +84,17 @@ class Stage(FeedForward):
 
     def ring(self, backward: bool) -> Iterator[Operation]:
         """Keys and values, and in the backward pass their gradients, go around the context-parallel ranks
-        while attention computes."""
+        while attention computes. What a part yields is merged with what the ones before have."""
         if self.context > 1:
+            phase, elements = "backward" if backward else "forward", MERGED * self.tokens * self.query
+            if backward:
+                elements += 2 * self.tokens * self.key
+            cost = MERGE_GRADIENTS if backward else MERGE
+            yield self.vector("attention.merge", elements, cost, phase=phase, times=self.context - 1)
             yield Operation(
                 "attention.ring",
                 "collective",
-                phase="backward" if backward else "forward",
+                phase=phase,
                 times=(self.context - 1) * (2 if backward else 1),
                 collective="send",
                 payload=2 * self.tokens * self.key * WIDTH,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .memory import PredictedMemory, fits, predicted_memory, widths
-from .published import FITTED, HELD_OUT, points
+from .published import FITTED, HELD_OUT, UNNAMED, points
 from .tables import degrees, percent, reason, table_of
 
 GOAL_MEMORY, GOAL_REFUSED = 0.06, 0.03
@@ -70,14 +70,18 @@ def memory_table(half: str) -> str:
 def memory_summary() -> str:
     """Errors and refusals of both halves."""
     rows = []
-    for half in (HELD_OUT, FITTED):
+    for half in (HELD_OUT, FITTED, UNNAMED):
         errors = [abs(run.error) for run in predicted_memory(half)]
         ran = [point for point in points() if point.half == half and point.measured]
         refused = [point for point in ran if not fits(point)]
         names = ", ".join(point.name for point in refused) or "none"
-        reached = np.median(errors) <= GOAL_MEMORY and len(refused) <= GOAL_REFUSED * len(ran)
-        figures = (len(errors), f"{100 * np.median(errors):.1f} %", f"{100 * max(errors):.1f} %")
-        rows.append((half, *figures, f"{len(refused)} of {len(ran)}", names, "yes" if reached else "no"))
+        reached = len(refused) <= GOAL_REFUSED * len(ran)
+        figures = ("-", "-")
+        if errors:
+            reached = reached and np.median(errors) <= GOAL_MEMORY
+            figures = (f"{100 * np.median(errors):.1f} %", f"{100 * max(errors):.1f} %")
+        row = (half, len(errors), *figures, f"{len(refused)} of {len(ran)}", names)
+        rows.append((*row, "yes" if reached else "no"))
     goal = f"median <= {GOAL_MEMORY:.0%}, refused <= {GOAL_REFUSED:.0%}"
     return table_of(
         ("half", "runs with memory", "median", "worst", "ran, but said not to fit", "which", goal), rows

@@ -12,7 +12,7 @@ from llm_npu.plan.interval import FAMILIES, OTHER, PROGRAMS, families
 from llm_npu.plan.step_model.roofline import Efficiencies
 
 from .fitting import fit
-from .published import FITTED, HELD_OUT, Point, timed
+from .published import FITTED, HELD_OUT, UNNAMED, Point, timed
 
 SHARE = 0.9  # of the runs of a family, within its width
 
@@ -76,11 +76,13 @@ def width(errors: Sequence[float]) -> float:
 class Validation:
     """``cross_validated``: the fitted half, each run predicted from those of other models. ``held_out``: the
     other half, predicted from the whole fitted half. ``unseen``: the fitted half, each run predicted from
-    those of other programs. ``efficiencies``: what plans use."""
+    those of other programs. ``unnamed``: runs whose card no page names, predicted as ``held_out``; they count
+    nowhere. ``efficiencies``: what plans use."""
 
     cross_validated: tuple[PredictedRun, ...]
     held_out: tuple[PredictedRun, ...]
     unseen: tuple[PredictedRun, ...]
+    unnamed: tuple[PredictedRun, ...]
     efficiencies: Efficiencies
 
     @cached_property
@@ -120,5 +122,9 @@ def validation() -> Validation:
     """Fits and predictions of all published runs that the model can describe."""
     pool = timed(FITTED)
     best = fitted_on(pool)
-    judged = tuple(PredictedRun(point, point.predict(best)) for point in timed(HELD_OUT))
-    return Validation(cross_validated(pool, best), judged, cross_validated(pool, best, program), best)
+    judged, unnamed = (
+        tuple(PredictedRun(point, point.predict(best)) for point in timed(half))
+        for half in (HELD_OUT, UNNAMED)
+    )
+    others = cross_validated(pool, best, program)
+    return Validation(cross_validated(pool, best), judged, others, unnamed, best)

@@ -271,6 +271,28 @@ def test_recompute_is_the_forward_pass_again():
         assert again.step_time_s - step().step_time_s >= again.compute["recompute"] * 0.99
 
 
+def test_parts_of_ring_attention_are_merged():
+    layout = Layout(cards=8, context_parallel_degree=4, max_seq_length=32768)
+    found = [each for each in program.micro_batch(LLAMA, layout) if each.name == "attention.merge"]
+    elements, steps = layout.tokens_per_rank * LLAMA.query_size, 3 * LLAMA.num_hidden_layers
+    moved = {each.phase: each.bytes * each.times for each in found}
+    # Three quarters of the queries, on average; every key and value; all gradients read twice, written once.
+    assert moved == {
+        "forward": 62 * 0.75 * elements * steps,
+        "backward": 6 * (0.75 + 2) * elements * steps,
+    }
+    whole = program.micro_batch(LLAMA, dataclasses.replace(layout, cards=2, context_parallel_degree=1))
+    assert not any(each.name == "attention.merge" for each in whole)
+
+
+def test_kernels_of_other_releases_take_longer_by_a_factor():
+    rates = dataclasses.replace(GUESS, earlier=1.25, later=0.8)
+    assert rates.of("") == rates
+    assert rates.of("earlier").cube == pytest.approx(GUESS.cube / 1.25)
+    assert rates.of("later").links == pytest.approx(GUESS.links / 0.8)
+    assert rates.of("later").hidden == GUESS.hidden
+
+
 def test_pieces_limit_what_the_pipelined_overlap_hides():
     perfect = dataclasses.replace(GUESS, hidden=1.0)
     layout = Layout(

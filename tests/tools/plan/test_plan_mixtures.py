@@ -46,11 +46,28 @@ def test_tokens_are_sent_to_their_experts_only():
     assert {(one.collective, one.payload) for one in sent} == {("all_to_all", CHOSEN * TOKENS * HIDDEN * 2)}
 
 
-def test_gathered_tokens_are_not_gathered_again_and_wait():
+@pytest.mark.parametrize(
+    ("dispatcher", "sent"),
+    [
+        ("allgather", {"all_gather": 1, "reduce_scatter": 1}),
+        ("alltoall", {"all_gather": CHOSEN, "reduce_scatter": CHOSEN, "all_to_all": 2}),
+    ],
+)
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_dispatchers_move_tokens_between_tensor_parallel_ranks(dispatcher, sent, phase):
     layout = {"cards": 8, "tensor_parallel_degree": 8, "sequence_parallel": True, "overlap": "mc2"}
-    waiting = [one for one in operations(ALL_GATHER, **layout) if one.group == "tp"]
-    assert len(waiting) == 4 and not any(one.overlaps for one in waiting)
-    beside = [one for one in operations(replace(ALL_GATHER, dispatcher="alltoall"), **layout) if one.group]
+    software = replace(ALL_GATHER, dispatcher=dispatcher)
+    waiting = [one for one in operations(software, **layout) if one.group == "tp" and one.phase == phase]
+    assert not any(one.overlaps for one in waiting)
+    tokens = dict.fromkeys(sent, 0.0)
+    for one in waiting:
+        tokens[one.collective] += one.payload * one.times / (TOKENS * HIDDEN * 2 * LAYERS)
+    assert tokens == sent
+
+
+def test_experts_without_a_dispatcher_overlap_as_dense_layers():
+    layout = {"cards": 8, "tensor_parallel_degree": 8, "sequence_parallel": True, "overlap": "mc2"}
+    beside = [one for one in operations(replace(ALL_GATHER, dispatcher=""), **layout) if one.group]
     assert len(beside) == 5 and all(one.overlaps for one in beside)
 
 

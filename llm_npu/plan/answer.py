@@ -211,7 +211,8 @@ def left_out(shape: ModelShape, layout: Layout, stack: Stack, experts: tuple[int
     if layout.cards > 1 and shape.num_experts and not experts:
         found.append(
             f"The search kept all {shape.num_experts} experts of a layer in every data-parallel replica; "
-            "--expert_parallel_degree auto tries to share them, which is predicted only"
+            "--expert_parallel_degree auto tries to share them"
+            f"{', which is predicted only' if stack.trains_here else ''}"
         )
     return found
 
@@ -315,7 +316,10 @@ def _on(
         samples = samples // layout.data_parallel_degree * replicas
     elif samples % (rows := replicas * layout.per_device_train_batch_size):
         if samples < rows:
-            return 0.0, f"{samples} samples per step are too few"
+            return (
+                0.0,
+                "1 sample per step is too few" if samples == 1 else f"{samples} samples per step are too few",
+            )
         return 0.0, f"{samples} samples per step are not a multiple of {rows}"
     try:
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)

@@ -112,8 +112,8 @@ class Layout:
             raise UserError(f"{product}, which does not divide --cards {self.cards}; {choose}")
         if self.max_seq_length % self.context_parallel_degree:
             raise UserError(
-                f"--context_parallel_degree {self.context_parallel_degree} does not divide --max_seq_length "
-                f"{self.max_seq_length}; choose one that does"
+                f"--context_parallel_degree {self.context_parallel_degree} does not divide the "
+                f"{self.max_seq_length} tokens of a sample; choose one that does"
             )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
@@ -272,8 +272,8 @@ class Layout:
             )
         if self.mask == "band" and not shape.has_band(self.max_seq_length):
             raise UserError(
-                f"--mask band is a sliding window, but {shape.name} has none shorter than --max_seq_length "
-                f"{self.max_seq_length}; omit --mask"
+                f"--mask band is a sliding window, but {shape.name} has none shorter than the "
+                f"{self.max_seq_length} tokens of a sample; omit --mask"
             )
         if min(self.stage_layers(shape)) < 1:
             raise UserError(

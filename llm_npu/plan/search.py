@@ -95,7 +95,10 @@ def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int, stac
         except ValueError:
             continue
         plain.append(found)
-    for kind, one, recompute in product(SHARDING if replicas > 1 else ("",), plain, recomputes):
+    kinds = SHARDING if replicas > 1 else ("",)
+    if replicas == 1 and like.context_parallel_degree > 1:  # these cards have the same weights
+        kinds = ("", "stage1")
+    for kind, one, recompute in product(kinds, plain, recomputes):
         try:
             found = dataclasses.replace(one, sharding=kind, **recompute)
         except ValueError:
@@ -130,10 +133,11 @@ def fitting(
         else:
             too_large.add(kind)
     if not considered:
+        given = experts and experts != (1,)
+        advice = "omit --expert_parallel_degree" if given else f"choose a multiple of {like.cards}"
         raise UserError(
             f"no degrees divide {shape.name} and --global_batch_size {like.global_batch_size} over --cards "
-            f"{like.cards}; choose a batch that is a multiple of some power of two, or another number of "
-            "cards"
+            f"{like.cards}; {advice}, or choose another number of cards"
         )
     return found, considered, smallest
 

@@ -142,13 +142,15 @@ class ModelShape:
 
     @classmethod
     def of(cls, name_or_path: str) -> ModelShape:
-        """The shape of a preset, of a model of data/models.json, or of a directory with a config.json.
+        """The shape of a preset, of a directory with a config.json, or of a model of data/models.json, which
+        may have its publisher's name.
 
         ValueError as ``presets.model_config``, and for a config.json without the sizes of the weights.
         """
         known = read("models.json", DATA)["models"]
-        if name_or_path in known and not presets.is_preset(name_or_path):
-            return cls(name=name_or_path, planned_only=True, **known[name_or_path]["sizes"])
+        name = name_or_path.rpartition("/")[2].lower()  # Qwen/Qwen3-8B
+        if name in known and not presets.is_preset(name_or_path) and not Path(name_or_path).is_dir():
+            return cls(name=name, planned_only=True, **known[name]["sizes"])
         stated = presets.fields_of(name_or_path, known)
         family = FAMILIES[stated["model_type"]]
         if not presets.is_preset(name_or_path):

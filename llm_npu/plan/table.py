@@ -54,7 +54,8 @@ def sentences(answer: Answer) -> list[str]:
     if not found:
         return [
             *speeds,
-            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
+            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)}{_kept(answer.layout)} fits; "
+            f"give more --cards{', or other degrees' if _kept(answer.layout) else ''}.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     limit = f"{usable(answer.card, found.layout) / GIB:.1f} GiB"
@@ -118,7 +119,19 @@ def trust(answer: Answer) -> str:
         text += " The published runs are of MindSpeed-LLM and MindFormers, none of this trainer."
     if not stack.trains_here:
         text += f" Predicted as {stack.name} runs it, not as this trainer does."
+    elif _predicted_only(answer, answer.layout):
+        text += " Predicted only: this trainer has no such run; the notes say why."
     return text
+
+
+def _kept(layout: Layout) -> str:
+    """The degrees that no change touches, in words."""
+    found = [
+        f"{name} {degree}"
+        for name, degree in _planned_arguments(layout)
+        if degree  # --offload has none
+    ]
+    return f" with {' and '.join(found)}" if found else ""
 
 
 def _changed(name: str, value: object) -> str:
@@ -171,9 +184,11 @@ def _predicted_only(answer: Answer, layout: Layout) -> list[str]:
 
 def _offloaded(answer: Answer) -> str:
     cards = min(answer.layout.cards, CARDS_OF_SERVER)
+    divides = answer.layout.data_parallel_degree > 1 and not answer.layout.sharding
     return (
         " Master weights and moments, 12 bytes per weight, cross the host's link twice per step, and take "
-        f"{answer.host_bytes / GIB:.1f} GiB of the memory of a host with {_cards(cards)}."
+        f"{answer.host_bytes / GIB:.1f} GiB of the memory of a host with {_cards(cards)}"
+        f"{'; --sharding divides them' if divides else ''}."
     )
 
 

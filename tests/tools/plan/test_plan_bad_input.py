@@ -10,6 +10,8 @@ from plans import DEGREES, PUBLISHED, SIZES, model
 
 from llm_npu.plan import __main__ as command
 
+NINE = ["--model_name_or_path", "qwen3-30b-a3b", "--cards", "9", "--global_batch_size", "9"]
+
 
 def asked(capsys, *argv: str) -> tuple[int, str, str]:
     code = command.main([str(word) for word in argv])
@@ -45,7 +47,7 @@ def asked(capsys, *argv: str) -> tuple[int, str, str]:
         ([*PUBLISHED, "--recompute_granularity", "full_attn"], "refines --recompute, which is off"),
         ([*PUBLISHED, "--overlap", "pipelined:8"], "pipelined:8 cannot be planned; give pipelined:4"),
         ([*PUBLISHED, *DEGREES[:4], "--mask", "documents"], "passes no masks from stage to stage"),
-        ([*PUBLISHED, "--mask", "band"], "llama2-70b has none shorter than --max_seq_length 4096"),
+        ([*PUBLISHED, "--mask", "band"], "llama2-70b has none shorter than the 4096 tokens"),
         ([*PUBLISHED, "--html", "/no/folder/plan.html"], "the folder /no/folder does not exist; create it"),
         ([*PUBLISHED, "--html", "/"], "--html is /, which is a folder"),
         (["--model_name_or_path", "", "--cards", "8"], "'' is neither a preset"),
@@ -57,7 +59,15 @@ def asked(capsys, *argv: str) -> tuple[int, str, str]:
         ([*PUBLISHED[:2], "--cards", "1000000007"], "--cards is 1000000007, but at most 131072"),
         ([*PUBLISHED[:4], "--global_batch_size", "1" + 20 * "0"], "but at most 2097152 is planned"),
         ([*PUBLISHED, *DEGREES, "--stack", "mindformers"], "--overlap is mc2, but --stack mindformers"),
-        ([*PUBLISHED, "--search", "--mask", "band"], "llama2-70b has none shorter than --max_seq_length"),
+        ([*PUBLISHED, "--search", "--mask", "band"], "llama2-70b has none shorter than the 4096 tokens"),
+        (
+            ["--model_name_or_path", "qwen2.5-7b", "--cards", "17", "--global_batch_size", "3", "--search"],
+            "choose a multiple of 17, or choose another number of cards",
+        ),
+        (
+            [*NINE, "--search", "--expert_parallel_degree", "2"],
+            "omit --expert_parallel_degree, or choose another number of cards",
+        ),
         ([*PUBLISHED, "--search", "--max_seq_length", "8192"], "has 4096 positions"),
         ([*PUBLISHED, "--expert_parallel_degree", "2"], "llama2-70b has no experts; omit it"),
         (
@@ -84,6 +94,8 @@ def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
         (["--context_parallel_degree", "3", "--search"], "--tensor_parallel_degree"),
         (["--global_batch_size", "7"], "--per_device_train_batch_size"),
         (["--virtual_pp_degree", "2"], "--pipeline_parallel_degree is"),
+        (["--context_parallel_degree", "32", "--max_seq_length", "16"], "--tensor_parallel_degree"),
+        (["--mask", "band"], "--max_seq_length"),
         (["--mask", "documents", "--pipeline_parallel_degree", "4"], "--packing"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import time
 
+import plans
 import pytest
 
 from llm_npu.core.errors import UserError
@@ -33,6 +34,15 @@ def test_the_planner_knows_more_models_than_the_script(name, billions, active):
     mixed = shape.num_hidden_layers - shape.dense_layers
     rest = mixed * idle * 3 * shape.hidden_size * shape.intermediate_size
     assert (shape.parameters - rest) / 1e9 == pytest.approx(active, rel=0.02)
+
+
+def test_a_model_may_have_its_publisher_s_name(tmp_path, monkeypatch):
+    assert ModelShape.of("Qwen/Qwen3-8B").name == "qwen3-8b"
+    assert ModelShape.of("deepseek-ai/DeepSeek-V3").num_experts == 256
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qwen3-32b").mkdir()
+    plans.model(tmp_path / "qwen3-32b")
+    assert ModelShape.of("qwen3-32b").num_hidden_layers == 4  # a directory is read
 
 
 def test_the_first_layers_of_a_mixture_are_dense():

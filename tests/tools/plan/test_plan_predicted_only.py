@@ -110,6 +110,16 @@ def test_a_pipeline_that_does_not_fit_is_changed_to_another_pipeline():
     assert "run_llama_npu.py" not in table.write(answer)
 
 
+def test_a_context_that_does_not_fit_says_what_was_kept():
+    argv = ["--model_name_or_path", "llama2-7b", "--cards", "8", "--context_parallel_degree", "8"]
+    changed = command.planned(argv)[1]  # one replica: its cards share states all the same
+    assert changed.change.layout.sharding == "stage1" and changed.change.layout.context_parallel_degree == 8
+    argv[1] = "llama2-70b"
+    text = table.write(command.planned(argv)[1])
+    assert "No layout of 8 cards with --context_parallel_degree 8 fits; give more --cards, or other" in text
+    assert "Predicted only: this trainer has no such run" in text
+
+
 def test_the_host_s_memory_is_that_of_all_cards_of_a_server():
     argv = ["--model_name_or_path", "llama2-7b", "--cards", "16", "--sharding", "stage1", "--offload"]
     answer = command.planned(argv)[1]

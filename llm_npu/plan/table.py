@@ -16,7 +16,7 @@ from .shape import ModelShape
 CARDS_OF_SERVER = 8  # --nproc starts the processes of one machine
 SOURCE = (
     "Times are from a cost model fitted to published runs of MindSpeed-LLM and MindFormers on Atlas 900 A2 "
-    "and 800T A2 (910B, 64 GB), memory from a model of the program; nothing was measured on a card. "
+    "(910B, 64 GB), memory from a model of the program; nothing was measured on a card. "
     "--card 910b stands for the 910B2. Details: docs/planning.md."
 )
 

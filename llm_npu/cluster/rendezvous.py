@@ -12,6 +12,7 @@ on the address in MASTER only, and the environment, keys and passwords included,
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import math
@@ -22,7 +23,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import NamedTuple, NoReturn
 
@@ -30,8 +31,14 @@ from llm_npu.core.errors import UserError
 
 TIMEOUT = 600.0  # seconds, as torchrun's join_timeout
 PROBE = 5.0  # seconds that the master gets to answer when time is over
-GONE = 10.0  # seconds without an answer after which a master that had answered has ended
+GONE = 10.0  # seconds without a word after which a launcher that had been heard of has ended
+WITHDRAW = 1.0  # seconds that the master gets to forget a launcher that a signal ends
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LONG = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
+DEBIAN = "127.0.1.1"  # of a machine's own name, in /etc/hosts of Debian and Ubuntu
+OWN_NAME = (
+    "; /etc/hosts of a machine may give its own name such an address: put that of its network interface there"
+)
 VARIABLES = ("NNODES", "NODE_RANK", "MASTER", "HOST_IP")
 
 
@@ -68,6 +75,8 @@ def place(given: Mapping[str, str]) -> Place:
     limit = _seconds(given.get("RDZV_TIMEOUT") or str(TIMEOUT))
     if error := bind_error(host, 0):
         raise UserError(f"HOST_IP is {host}, which is no IPv4 address of this machine ({error}).")
+    if machines > 1 and (alone := _alone(first, host)):
+        raise UserError(f"{alone}, which no other machine can reach{OWN_NAME}, or give it here.")
     # Paddle's launcher serves the others where HOST_IP is the address in MASTER.
     if rank == 0 and first != host:
         raise UserError(
@@ -77,7 +86,7 @@ def place(given: Mapping[str, str]) -> Place:
     if rank > 0 and first == host:
         raise UserError(
             f"MASTER is {given['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
-            "the address of the machine with NODE_RANK 0."
+            "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + "."
         )
     # It takes any program that has the port for the master.
     if rank == 0 and machines > 1 and (error := bind_error(*master)):
@@ -86,6 +95,20 @@ def place(given: Mapping[str, str]) -> Place:
             "that has it, or give all machines a MASTER with another port."
         )
     return Place(machines, rank, master, host, limit)
+
+
+def _alone(master: str, host: str) -> str:
+    """Which of the two addresses no other machine can reach; "" if neither is known to be such a one.
+
+    Of two loopback addresses a user may know what they are for: machines that are tried on one host.
+    """
+    if DEBIAN in (master, host) or is_loopback(master) != is_loopback(host):
+        return f"MASTER is {master}" if is_loopback(master) and master != host else f"HOST_IP is {host}"
+    return ""
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.")
 
 
 def _number(name: str, given: str, low: int, high: int) -> int:
@@ -115,6 +138,32 @@ def bind_error(address: str, port: int) -> str:
     return ""
 
 
+class Register(dict):
+    """What the launchers of ``machines`` machines have told the master: {".../HOST_IP/NODE_RANK": text}.
+
+    One that waits tells it twice a second; what has not been told for GONE seconds is forgotten. When all
+    numbers are there the machines have met, and nothing changes any more.
+    """
+
+    def __init__(self, machines: int, *content):
+        super().__init__(*content)
+        self._machines, self._told, self._met = machines, {}, False
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        if self._met:
+            return
+        super().__setitem__(key, value)
+        now = self._told[key] = time.monotonic()
+        for other in [each for each, told in self._told.items() if now - told > GONE]:
+            del self[other]
+        self._met = len(set(_ranks(self._told))) == len(self._told) == self._machines
+
+    def __delitem__(self, key: str) -> None:
+        if not self._met:
+            super().__delitem__(key)
+            del self._told[key]
+
+
 def launch(here: Place, arguments: list[str]) -> None:
     """Be Paddle's launcher, which ends the process: with exit code 2 where the machines have not met."""
     from paddle.distributed.launch import main
@@ -132,7 +181,7 @@ def launch(here: Place, arguments: list[str]) -> None:
     os.environ["no_proxy"] = ",".join(filter(None, [direct, here.master[0]]))
 
     class Master(master.HTTPMaster):
-        """Its wait ends after ``here.timeout``. Until then there is no process that a signal must end."""
+        """Its wait ends after ``here.timeout``, and at a signal: there are no ranks yet that it must end."""
 
         def lazy_init(self):
             super().lazy_init()
@@ -152,16 +201,26 @@ def launch(here: Place, arguments: list[str]) -> None:
 
             self.client.put, self.client.get_prefix = told, asked
 
-        def sync_peers(self, *arguments, **options):
+        def sync_peers(self, prefix, key, value, size, rank=-1):
             # The machines of the master's last answer, whose keys end with /NODE_RANK, and when it came.
             self._came, self._heard = {}, 0.0
-            handlers = {n: signal.signal(n, signal.SIG_DFL) for n in (signal.SIGTERM, signal.SIGINT)}
+            key = here.host  # a launcher that is started again takes the place of the first
+
+            def end(number, frame):
+                try:
+                    to_master = http.client.HTTPConnection(*here.master, timeout=WITHDRAW)
+                    to_master.request("DELETE", f"{prefix}/{key}/{rank}")
+                    to_master.getresponse()
+                finally:  # also where nobody answers
+                    _end(number, frame)
+
+            handlers = {number: signal.signal(number, end) for number in SIGNALS}
             # Paddle also waits where it looks at no status: in connections, and for the master's port.
             limit = threading.Timer(here.timeout, lambda: _refuse(_late(here, _ranks(self._came))))
             limit.daemon = True
             limit.start()
             try:
-                peers, own = super().sync_peers(*arguments, **options)
+                peers, own = super().sync_peers(prefix, key, value, size, rank)
             except IndexError:
                 peers, own = [None], 0
             finally:
@@ -170,10 +229,16 @@ def launch(here: Place, arguments: list[str]) -> None:
                     signal.signal(number, handler)
             if None in peers:
                 _refuse(_ambiguous(here, _ranks(self._came)))
+            if peers[own] != value:
+                _refuse(_have_met(here))
             return peers, own
 
     class Server(master.KVServer):
-        """Listens on this machine's address, not on all of them."""
+        """Listens on this machine's address, not on all of them, and forgets launchers that have ended."""
+
+        def __init__(self, port):
+            super().__init__(port)
+            self.kv = Register(here.machines, self.kv)
 
         def server_bind(self):
             self.server_address = here.host, self.server_address[1]
@@ -202,7 +267,7 @@ def _write_no_environment() -> None:
     process_context.json = SimpleNamespace(dump=dump)
 
 
-def _ranks(came: Mapping[str, str]) -> list[int]:
+def _ranks(came: Iterable[str]) -> list[int]:
     return sorted(int(key.rpartition("/")[2]) for key in came)
 
 
@@ -235,12 +300,24 @@ def _gone(here: Place) -> str:
     )
 
 
+def _have_met(here: Place) -> str:
+    return (
+        f"the machines have met at {here.master[0]}:{here.master[1]} already, with another launcher of "
+        f"NODE_RANK {here.rank}; end the launchers of all machines, and start them again."
+    )
+
+
 def _ambiguous(here: Place, came: list[int]) -> str:
     return (
         f"the machines that have come to {here.master[0]}:{here.master[1]} have the NODE_RANKs "
         f"{', '.join(map(str, came))}; give {here.machines} machines the numbers from 0 to "
         f"{here.machines - 1}, each once."
     )
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Of a signal: its exit code in a shell. A container's first process ignores signals without handlers."""
+    os._exit(128 + number)
 
 
 def _refuse(sentence: str) -> NoReturn:
@@ -251,6 +328,8 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def main(arguments: list[str]) -> None:
+    for number in SIGNALS:
+        signal.signal(number, _end)
     try:
         here = place(os.environ)
     except UserError as error:

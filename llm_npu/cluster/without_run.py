@@ -109,6 +109,11 @@ def _addresses(hostfile: str) -> list[str]:
             found.append(socket.gethostbyname(host))
         except OSError:
             raise UserError(f"{hostfile} names {host}, which has no IPv4 address here.") from None
+        if rendezvous.is_loopback(found[-1]) and host != found[-1]:
+            raise UserError(
+                f"{hostfile} names {host}, which is {found[-1]} here, where no other machine can reach it"
+                f"{rendezvous.OWN_NAME}, or into {hostfile}."
+            )
     return found
 
 

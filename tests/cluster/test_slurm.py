@@ -1,6 +1,7 @@
 """examples/cluster/slurm.sbatch under a Slurm of two nodes, each a machine of virtual_machines."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -174,3 +175,17 @@ def test_a_killed_rank_ends_the_job_on_both_nodes(cluster, tmp_path):
     os.kill(ranks[3], signal.SIGKILL)
     assert cluster.wait(job, 60) != 0, cluster.text()
     cluster.wait_for(lambda: not cluster.ranks(), "all ranks have ended")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_node_whose_own_name_is_a_loopback_address_is_told_so(cluster, node, tmp_path):
+    """As in /etc/hosts of Debian and Ubuntu."""
+    machine = cluster.machines[node]
+    hosts = Path("/etc/netns", machine.namespace, "hosts")
+    hosts.write_text(hosts.read_text().replace(f"{machine.address} ", "127.0.1.1 "))
+    job = cluster.submit(arguments(tmp_path, STEPS))
+    assert cluster.wait(job, 120) != 0, cluster.text()
+    # Of the node itself, or of the other one if it was the first to end.
+    sentence = "error: (HOST_IP|MASTER) is 127.0.1.1, which no other machine can reach; /etc/hosts of"
+    assert re.search(sentence, cluster.output.read_text()), cluster.text()

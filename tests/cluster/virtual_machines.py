@@ -74,7 +74,7 @@ class Machine:
         if self.namespace is not None:
             listed = _ip("netns", "pids", self.namespace)
             return [int(word) for word in listed.split()]
-        return [pid for process in self.started if process.poll() is None for pid in _tree(process.pid)]
+        return [pid for process in self.started if process.poll() is None for pid in tree(process.pid)]
 
     def signal_all(self, number: signal.Signals) -> None:
         """Sends a signal to everything that runs on this machine."""
@@ -206,6 +206,15 @@ class Job:
         )
 
 
+def tree(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(each for child in children for each in tree(int(child)))]
+
+
 def launch(
     on: Sequence[Machine],
     arguments: Sequence,
@@ -246,15 +255,6 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     search = [entry for entry in dict.fromkeys(entries) if entry and entry != str(SITE_FOLDER)]
     merged = {**ours, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(search), **changes}
     return {name: value for name, value in merged.items() if value is not None}
-
-
-def _tree(pid: int) -> list[int]:
-    """A process and all that descend from it."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [pid, *(each for child in children for each in _tree(int(child)))]
 
 
 def _ip(*words: str) -> str:

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,26 @@ def test_a_machine_that_does_not_come(apart, tmp_path):
     assert not apart[0].processes()
 
 
+@pytest.mark.slow
+def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
+    """As in /etc/hosts of Debian and Ubuntu; by addresses these machines find each other."""
+    names = tmp_path / "names"
+    names.write_text("".join(f"{machine.name}\n" for machine in apart))
+    for number, machine in enumerate(apart):
+        file = Path("/etc/netns", machine.namespace, "hosts")
+        file.write_text(file.read_text().replace(f"{machine.address} ", "127.0.1.1 "))
+        log = tmp_path / f"names{number}"
+        argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", names]
+        assert machine.start(argv, log, tmp_path).wait(60) == 2
+        assert log.read_text().startswith(
+            f"error: {names} names machine{number}, which is 127.0.1.1 here, where no other machine can "
+            "reach it; /etc/hosts of a machine may give its own name such an address: put that of its "
+            f"network interface there, or into {names}."
+        )
+    codes, said = compared(apart, tmp_path, {}, {})
+    assert codes == [0, 0], said
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -104,6 +125,11 @@ def test_a_machine_that_does_not_come(apart, tmp_path):
         ),
         ("127.0.0.1\n127.0.0.2 slots=8\n", "2 of the addresses"),
         ("198.51.100.1\n203.0.113.1\n", "none of which is an address of this machine"),
+        (
+            "203.0.113.1\nlocalhost\n",
+            "names localhost, which is 127.0.0.1 here, where no other machine can reach it; /etc/hosts of a "
+            "machine may give its own name such an address: put that of its network interface there, or into",
+        ),
         ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
     ],
 )

@@ -141,22 +141,33 @@ def bind_error(address: str, port: int) -> str:
 class Register(dict):
     """What the launchers of ``machines`` machines have told the master: {".../HOST_IP/NODE_RANK": text}.
 
-    One that waits tells it twice a second; what has not been told for GONE seconds is forgotten. When all
-    numbers are there the machines have met, and nothing changes any more.
+    One that waits tells it twice a second; what has not been told for GONE seconds is forgotten. The machines
+    have met when all numbers are there, and each has been told again since the last one came: a launcher that
+    has ended is not among them. Then nothing changes any more.
     """
 
     def __init__(self, machines: int, *content):
         super().__init__(*content)
-        self._machines, self._told, self._met = machines, {}, False
+        self._machines, self._told, self._last, self._met = machines, {}, 0.0, False
 
     def __setitem__(self, key: str, value: bytes) -> None:
         if self._met:
             return
+        now = time.monotonic()
+        if self.get(key) != value:
+            self._last = now
         super().__setitem__(key, value)
-        now = self._told[key] = time.monotonic()
+        self._told[key] = now
         for other in [each for each, told in self._told.items() if now - told > GONE]:
             del self[other]
-        self._met = len(set(_ranks(self._told))) == len(self._told) == self._machines
+        complete = len(set(_ranks(self._told))) == len(self._told) == self._machines
+        self._met = complete and min(self._told.values()) >= self._last
+
+    def items(self):
+        """What launchers are answered: of as many as may have met only those that have told it again."""
+        if self._met or len(self._told) < self._machines:
+            return super().items()
+        return [item for item in super().items() if self._told.get(item[0], self._last) >= self._last]
 
     def __delitem__(self, key: str) -> None:
         if not self._met:

@@ -92,12 +92,16 @@ def test_a_number_is_free_again_when_its_launcher_has_ended(launchers, end):
     launchers.finish(*all_three)
 
 
-def test_a_launcher_that_is_killed_and_started_again_takes_its_own_place(launchers):
+@pytest.mark.parametrize("third_comes_first", [True, False])
+def test_a_launcher_that_is_killed_and_started_again_takes_its_own_place(launchers, third_comes_first):
     first, (killed, _) = launchers.start(0, 0), launchers.start(1, 1)
     launchers.wait_until_told([0, 1])
     killed.kill()
     killed.wait()
-    all_three = [first, launchers.start(1, 1), launchers.start(2, 2)]
+    all_three = [first, launchers.start(2, 2)]
+    if third_comes_first:  # it does not meet the killed one
+        launchers.wait_until_told([0, 2])
+    all_three.append(launchers.start(1, 1))
     launchers.wait_until_met(*all_three)
     launchers.finish(*all_three)
 

@@ -4,7 +4,7 @@
     supervisor            waits for the ranks: failures, signals, bad input
     folder_lock           keeps a second run out of the output folder
     heartbeat             ends this rank when another machine of the run is lost
-    heartbeat_process     the process beside each rank that notices it
+    beats/                the process beside each rank that notices it
     fake_process_group    emulates the other ranks of a dry run
 
 Importing this package imports no framework.

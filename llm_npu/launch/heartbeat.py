@@ -4,8 +4,8 @@
         ...                      # everything that the ranks do together
 
 Paddle's launcher notices nothing of other machines, and a collective on a card waits for HCCL_EXEC_TIMEOUT.
-So a process beside each rank exchanges beats with the first machine (``heartbeat_process``). A run on one
-machine has none, and listens nowhere.
+So a process beside each rank exchanges beats with the first machine (``beats``). A run on one machine has
+none, and listens nowhere.
 
 Importing this module imports no framework.
 """
@@ -18,12 +18,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from llm_npu.core import errors, machines
 from llm_npu.core.errors import UserError
-from llm_npu.launch import heartbeat_process
+from llm_npu.launch import beats
 
-ANSWER = (heartbeat_process.SILENT + 4) * heartbeat_process.TICK  # seconds: by then somebody counts as lost
+ANSWER = (beats.SILENT + 4) * beats.TICK  # seconds: by then somebody counts as lost
+GOODBYE = (beats.START + beats.LINGER + 4) * beats.TICK  # seconds: by then the process has ended
 LONGEST = 400  # characters of an error; the cause stands last in those of Paddle
 
 
@@ -56,7 +58,10 @@ class _Beat:
     """The process that beats for this rank, and the thread that listens to it."""
 
     def __init__(self, rank: int, endpoints: list[str]):
-        command = [sys.executable, "-I", heartbeat_process.__file__, str(os.getpid()), str(rank), *endpoints]
+        package = Path(beats.__file__).parent
+        program = f"import sys; sys.path.append(sys.argv[1]); from {package.name}.process import main; main()"
+        command = [sys.executable, "-IB", "-c", program, str(package.parent)]
+        command += [str(os.getpid()), str(rank), *endpoints]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -81,9 +86,15 @@ class _Beat:
         self._say(line if len(line) <= LONGEST else f"... {line[-LONGEST:]}")
 
     def leave(self) -> None:
-        """The work of this rank is done: its end is no loss."""
+        """The work of this rank is done: its end, which may take a container with it, is no loss.
+
+        Return when the hub knows; rank 0, beside which the hub runs, when all are done, or after ``LINGER``
+        ticks.
+        """
         self._left = True
         self._say("bye")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GOODBYE)
 
     def _say(self, word: str) -> None:
         with contextlib.suppress(OSError):  # it has been killed, and its end ends this rank
@@ -96,6 +107,7 @@ class _Beat:
             if word == "end":
                 os._exit(int(code))
             self._answered.set()
+            self._left = self._left or word == "over"  # nobody watches from here on
         if not self._left:
             os.write(2, b"error: the process that beats for this rank has been killed, so the run ends.\n")
-            os._exit(heartbeat_process.LOST)
+            os._exit(beats.LOST)

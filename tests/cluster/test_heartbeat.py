@@ -10,7 +10,7 @@ import time
 import pytest
 import virtual_machines
 
-from llm_npu.launch import heartbeat_process
+from llm_npu.launch import beats
 
 PROGRAM = """
 import os, sys, time
@@ -31,7 +31,7 @@ def main(argv):
 sys.exit(console.run(main, sys.argv[1:]))
 """
 LIMIT = 10.0  # seconds
-SILENT = heartbeat_process.SILENT * heartbeat_process.TICK
+SILENT = beats.SILENT * beats.TICK
 MACHINE = [
     "machine machine0 (10.77.0.1, ranks 0 to 1) is lost",
     "machine machine1 (10.77.0.2, rank 2) is lost",
@@ -39,16 +39,16 @@ MACHINE = [
 
 
 class Ranks:
-    """Two ranks on the first machine, and one on the second; the file ``end`` ends them, ``end_of`` one.
+    """Two ranks on the first machine, and one on each other; the file ``end`` ends them, ``end_of`` one.
 
     The ranks ``absent`` are not started.
     """
 
     def __init__(self, machines, folder, port=7000, absent=()):
         self.machines, self.end = machines, folder / "end"
-        hosts = [machines[0], machines[0], machines[1]]
+        hosts = [machines[0], *machines]
         endpoints = ",".join(f"{machine.address}:{port + rank}" for rank, machine in enumerate(hosts))
-        self.logs = [folder / f"log{rank}" for rank in range(3)]
+        self.logs = [folder / f"log{rank}" for rank in range(len(hosts))]
         self.processes = {
             rank: machine.start(
                 [sys.executable, "-c", PROGRAM, self.end],
@@ -56,7 +56,7 @@ class Ranks:
                 folder,
                 PADDLE_TRAINER_ENDPOINTS=endpoints,
                 PADDLE_TRAINER_ID=str(rank),
-                PADDLE_TRAINERS_NUM="3",
+                PADDLE_TRAINERS_NUM=str(len(hosts)),
             )
             for rank, machine in enumerate(hosts)
             if rank not in absent
@@ -66,13 +66,13 @@ class Ranks:
         return self.end.with_name(f"{self.end.name}{rank}")
 
     def of(self, machine):
-        return [0, 1] if machine == 0 else [2]
+        return [0, 1] if machine == 0 else [machine + 1]
 
     def wait_until_watched(self):
         while not all("watched" in log.read_text() for log in self.logs):
             assert all(process.poll() is None for process in self.processes.values()), self.text()
             time.sleep(0.05)
-        while self.listening().count("ESTAB") < 3:  # the members of all ranks have reached the hub
+        while self.listening().count("ESTAB") < len(self.logs):  # by all members
             time.sleep(0.05)
 
     def listening(self):
@@ -128,6 +128,31 @@ def test_a_lost_machine_is_named_by_all_others(running, fault, lost):
 
 
 @pytest.mark.slow
+def test_a_first_machine_that_is_cut_off_says_so(three_apart, tmp_path):
+    """Its own link stays up: it cannot know on which side the network is cut."""
+    ranks = Ranks(three_apart, tmp_path)
+    ranks.wait_until_watched()
+    three_apart[0].leave_the_bridge()
+    assert set(ranks.codes(range(4))) == {os.EX_TEMPFAIL}, ranks.text()
+    own = (
+        f"error: nothing has come from any other machine for {SILENT:g} seconds: machine machine0 "
+        "(10.77.0.1, ranks 0 to 1) is cut off from them, or all of them are lost.\n"
+    )
+    assert all(ranks.logs[rank].read_text() == f"watched\n{own}" for rank in (0, 1)), ranks.text()
+    for rank, name in ((2, "machine1"), (3, "machine2")):
+        said = f"error: {MACHINE[0]}, or the network between it and {name} is cut: "
+        assert said in ranks.logs[rank].read_text(), ranks.text()
+
+
+@pytest.mark.slow
+def test_the_first_of_two_machines_cannot_know_which_is_cut_off(running):
+    running.machines[0].leave_the_bridge()
+    assert set(running.codes(range(3))) == {os.EX_TEMPFAIL}, running.text()
+    said = f"error: {MACHINE[1]}, or the network between it and machine0 is cut: nothing has come from it "
+    assert all(said in running.logs[rank].read_text() for rank in (0, 1)), running.text()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("absent", "said"),
     [
@@ -145,10 +170,8 @@ def test_a_machine_that_never_appears(two_machines, absent, said, tmp_path):
     begun = time.monotonic()
     ranks = Ranks(two_machines, tmp_path, absent=absent)
     left = list(ranks.processes)
-    assert set(ranks.codes(left, heartbeat_process.START * heartbeat_process.TICK + LIMIT)) == {
-        os.EX_TEMPFAIL
-    }
-    assert time.monotonic() - begun > heartbeat_process.START * heartbeat_process.TICK, ranks.text()
+    assert set(ranks.codes(left, beats.START * beats.TICK + LIMIT)) == {os.EX_TEMPFAIL}
+    assert time.monotonic() - begun > beats.START * beats.TICK, ranks.text()
     for rank in left:
         assert f"error: {said}" in ranks.logs[rank].read_text(), ranks.text()
 
@@ -176,15 +199,54 @@ def test_the_end_of_one_rank_ends_the_others_but_is_not_called_a_lost_machine(ru
 
 @pytest.mark.slow
 def test_ranks_that_are_done_leave_one_after_the_other(running):
-    running.end_of(1).write_text("end")
+    """As from containers, which end with their last rank and take all processes with them."""
+    running.end_of(2).write_text("end")
+    assert running.codes([2]) == [0]
+    running.machines[1].signal_all(signal.SIGKILL)
+    with pytest.raises(subprocess.TimeoutExpired):  # a loss would end it
+        running.codes([1], SILENT + 2)
+    running.end.write_text("end")
+    assert running.codes([0, 1]) == [0, 0]
+    assert running.text().split() == ["watched"] * 3
+
+
+def first_ranks_done(running):
+    """The ranks of the first machine are done; the first of all stays, since the third still works."""
+    for rank in (0, 1):
+        running.end_of(rank).write_text("end")
     assert running.codes([1]) == [0]
-    time.sleep(SILENT)  # in which the first rank beats to those that are left
-    running.machines[1].signal_all(signal.SIGSTOP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.codes([0], SILENT + 2)
+
+
+@pytest.mark.slow
+def test_the_first_rank_waits_for_those_that_still_work(running):
+    first_ranks_done(running)
     running.end.write_text("end")
     assert running.codes([0]) == [0]
-    running.machines[1].signal_all(signal.SIGCONT)
+    running.machines[0].signal_all(signal.SIGKILL)
     assert running.codes([2]) == [0], running.text()
     assert running.text().split() == ["watched"] * 3
+
+
+@pytest.mark.slow
+def test_the_first_rank_does_not_wait_for_ever(running):
+    first_ranks_done(running)
+    assert running.codes([0], beats.LINGER * beats.TICK) == [0]
+    running.machines[0].signal_all(signal.SIGKILL)
+    with pytest.raises(subprocess.TimeoutExpired):  # nobody watches it any more
+        running.codes([2], SILENT + 2)
+    running.end.write_text("end")
+    assert running.codes([2]) == [0], running.text()
+    assert running.text().split() == ["watched"] * 3
+
+
+@pytest.mark.slow
+def test_a_loss_after_the_first_rank_is_done(running):
+    first_ranks_done(running)
+    running.machines[1].signal_all(signal.SIGKILL)
+    assert running.codes([0]) == [os.EX_TEMPFAIL]
+    assert f"error: {MACHINE[1]}" in running.logs[0].read_text(), running.text()
 
 
 @pytest.mark.slow
@@ -234,5 +296,5 @@ def test_a_run_on_one_machine_has_no_beats(monkeypatch):
     for endpoints in ("", "127.0.0.1:7000,127.0.0.1:7001"):
         monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", endpoints)
         with watch_machines():
-            children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "heartbeat_process"])
+            children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "beats.process"])
             assert children.returncode == 1

@@ -45,6 +45,7 @@ class Machine:
     address: str
     namespace: str | None = None
     interface: str = "lo"
+    cable: str | None = None  # the host's end of the interface
     disks: dict[Path, Path] = field(default_factory=dict)
     started: list[subprocess.Popen] = field(default_factory=list)
 
@@ -88,6 +89,10 @@ class Machine:
     def take_interface_up(self) -> None:
         _ip("-n", self.namespace, "link", "set", self.interface, "up")
 
+    def leave_the_bridge(self) -> None:
+        """Cuts the machine off from the others; its own interface stays up."""
+        _ip("link", "set", self.cable, "nomaster")
+
     def lose_network(self) -> None:
         """Takes the machine's interface away for good, as the end of its namespace does."""
         _ip("-n", self.namespace, "link", "delete", self.interface)
@@ -129,15 +134,15 @@ def machines(count: int, loopback: bool = False) -> Iterator[list[Machine]]:
         made = []
         names = {f"10.77.0.{number + 1}": f"machine{number}" for number in range(count)}
         for number, (address, name) in enumerate(names.items()):
-            machine = Machine(name, address, f"{prefix}m{number}", "eth0")
-            stack.enter_context(_namespace(machine, bridge, f"{prefix}v{number}", names))
+            machine = Machine(name, address, f"{prefix}m{number}", "eth0", f"{prefix}v{number}")
+            stack.enter_context(_namespace(machine, bridge, names))
             made.append(machine)
         yield made
 
 
 @contextmanager
-def _namespace(machine: Machine, bridge: str, cable: str, names: Mapping[str, str]) -> Iterator[None]:
-    space = machine.namespace
+def _namespace(machine: Machine, bridge: str, names: Mapping[str, str]) -> Iterator[None]:
+    space, cable = machine.namespace, machine.cable
     # ip netns exec shows these files in the place of those in /etc.
     files = Path("/etc/netns") / space
     files.mkdir(parents=True)

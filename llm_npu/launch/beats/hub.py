@@ -155,7 +155,8 @@ class Hub:
             for rank, peer in enumerate(self.peers)
             if self.layout.address(rank) != own and peer.state != "left"
         }
-        if any(peer.state != "present" or not self._lost(rank, True) for rank, peer in others.items()):
+        silent = [peer.state == "present" and self._lost(rank, True) for rank, peer in others.items()]
+        if not silent or not all(silent):
             return ""
         addresses = list(dict.fromkeys(map(self.layout.address, others)))
         if len(addresses) == 1:

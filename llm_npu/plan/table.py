@@ -13,6 +13,7 @@ from .interval import OTHER
 from .layout import Layout
 from .shape import ModelShape
 
+COLUMNS = 8  # of stages, in a table
 CARDS_OF_SERVER = 8  # --nproc starts the processes of one machine
 SOURCE = (
     "Times are from a cost model fitted to published runs of MindSpeed-LLM and MindFormers on Atlas 900 A2 "
@@ -293,6 +294,9 @@ def _time(answer: Answer) -> Table:
 
 def _memory(answer: Answer) -> Table:
     stages = answer.memory.stages
+    if len(stages) > COLUMNS:  # JSON has all
+        ends = {0, 1, answer.memory.fullest.stage, stages[-1].stage}
+        stages = [stage for stage in stages if stage.stage in ends]
     names = dict.fromkeys(name for stage in stages for name in stage.fullest.parts)
     rows = [[name, *(f"{stage.fullest.parts.get(name, 0) / GIB:.2f}" for stage in stages)] for name in names]
     rows.append(["total", *(f"{stage.fullest.bytes / GIB:.2f}" for stage in stages)])

@@ -241,3 +241,14 @@ def test_the_table_and_the_page_say_the_same(published):
             assert each.title in text and each.title in html
         assert html.count("data:image/svg+xml;base64,") == 3
         assert "<script" not in html and "http" not in html.replace("http-equiv", "")
+
+
+def test_a_table_of_many_stages_has_the_first_the_fullest_and_the_last():
+    argv = ["--model_name_or_path", "qwen3-235b-a22b", "--cards", "256", "--global_batch_size", "64"]
+    argv += ["--tensor_parallel_degree", "4", "--pipeline_parallel_degree", "32"]
+    found = command.planned(argv)[1]
+    memory = found.memory
+    (shown,) = (each for each in table.tables(found) if each.title == "Peak memory per card, GiB")
+    kept = sorted({0, 1, memory.fullest.stage, 31})
+    assert list(shown.columns) == ["component", *(f"stage {stage}" for stage in kept)]
+    assert len(memory.stages) > len(kept)

@@ -219,8 +219,8 @@ def left_out(shape: ModelShape, layout: Layout, stack: Stack, experts: tuple[int
 
 def usable(card: Card, layout: Layout) -> int:
     """The bytes of a card available to tensors: without the system's and HCCL's."""
-    degrees = (layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.data_parallel_degree)
-    groups = (layout.cards > 1) + sum(degree > 1 for degree in degrees)
+    kinds = ("tensor", "pipeline", "data", "context", "expert")
+    groups = (layout.cards > 1) + sum(getattr(layout, f"{kind}_parallel_degree") > 1 for kind in kinds)
     return card.memory - SYSTEM - groups * HCCL_BUFFERS
 
 

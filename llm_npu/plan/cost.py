@@ -48,18 +48,18 @@ def fitted() -> Efficiencies:
     return Efficiencies(**found["efficiencies"])
 
 
-def strides(layout: Layout) -> Mapping[str, int]:
+def strides(layout: Layout, stages_outermost: bool = False) -> Mapping[str, int]:
     """The stride of a group's ranks: tensor parallelism is innermost, then context parallelism, sharding,
-    stages, replicas."""
+    stages, replicas; with ``stages_outermost`` replicas, stages."""
     tp, stages = layout.tensor_parallel_degree, layout.pipeline_parallel_degree
-    context = layout.context_parallel_degree
+    context, inside = layout.context_parallel_degree, layout.sharding or stages_outermost
     return {
         "tp": 1,
         "cp": tp,
         "ep": tp * context,
         "sharding": tp,
-        "pp": tp * (layout.sharding_degree if layout.sharding else context),
-        "dp": tp * context * stages if context == 1 else tp,
+        "pp": tp * context * (layout.data_parallel_degree if inside else 1),
+        "dp": tp if context > 1 or stages_outermost else tp * stages,
     }
 
 
@@ -89,20 +89,20 @@ def tally(
     layout: Layout,
     card: Card,
     efficiencies: Efficiencies,
-    interleaves: int = 1,
+    software: Software = TRAINER,
 ) -> Tally:
-    """Seconds of ``operations``.
+    """Seconds of ``operations`` of ``software``.
 
     A collective that overlaps with a product (an all-gather precedes it, any other follows it) hides the
     share ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined", or in a layer that
-    ``interleaves`` several parts, at most what the chunks allow.
+    interleaves several parts, at most what the chunks allow.
     """
-    found, apart = Tally({}, {}), strides(layout)
+    found, apart = Tally({}, {}), strides(layout, software.stages_outermost)
     share = efficiencies.hidden
     if layout.overlap == "pipelined":
         share = min(share, 1 - 1 / PIECES)
-    elif interleaves > 1:
-        share = min(share, 1 - 1 / interleaves)
+    elif software.interleaves > 1:
+        share = min(share, 1 - 1 / software.interleaves)
     product, attention, waiting = 0.0, 0.0, []  # seconds of the last product; all-gathers before the next
     for operation in operations:
         found.kernels += operation.times
@@ -145,11 +145,7 @@ def step_time(
     same_as = program.distinct_stages(shape, layout, software)
     tallies = {
         stage: tally(
-            program.micro_batch(shape, layout, stage, software),
-            layout,
-            card,
-            efficiencies,
-            software.interleaves,
+            program.micro_batch(shape, layout, stage, software), layout, card, efficiencies, software
         )
         for stage in sorted(set(same_as))
     }
@@ -161,7 +157,9 @@ def step_time(
     slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
     main = tallies[slowest]
     ends = {
-        stage: tally(program.once_a_step(shape, layout, stage, software), layout, card, efficiencies)
+        stage: tally(
+            program.once_a_step(shape, layout, stage, software), layout, card, efficiencies, software
+        )
         for stage in sorted(set(same_as))
     }
     # Gradients are sent during the backward of the last micro batch, about two thirds of it.

@@ -10,7 +10,7 @@ from itertools import product
 
 from llm_npu.core.errors import UserError
 
-from .layout import SHARDING, Layout
+from .layout import Layout
 from .memory_model.memory import Memory
 from .shape import ModelShape
 from .stack import PADDLE, Stack
@@ -95,7 +95,7 @@ def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int, stac
         except ValueError:
             continue
         plain.append(found)
-    kinds = SHARDING if replicas > 1 else ("",)
+    kinds = stack.shardings if replicas > 1 else ("",)
     if replicas == 1 and like.context_parallel_degree > 1:  # these cards have the same weights
         kinds = ("", "stage1")
     for kind, one, recompute in product(kinds, plain, recomputes):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
+from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.family import Family
 
 from . import cost
-from .layout import GRANULARITIES, Layout
+from .layout import GRANULARITIES, SHARDING, Layout
 from .memory_model import megatron, memory
 from .memory_model.memory import Memory
 from .memory_model.release import CURRENT, RELEASES
@@ -42,6 +43,11 @@ class Stack:
     def granularities(self, shape: ModelShape) -> tuple[str, ...]:
         """What a run of the model can recompute."""
         return ("full",) if self._beside_paddleformers(shape) else GRANULARITIES
+
+    @property
+    def shardings(self) -> tuple[str, ...]:
+        """What a run can divide among replicas: other programs, the optimizer's states only."""
+        return SHARDING if self.trains_here else ("", "stage1")
 
     def _beside_paddleformers(self, shape: ModelShape) -> bool:
         """Whether this trainer runs the model with PaddleFormers, which has neither overlaps nor
@@ -85,8 +91,13 @@ class Stack:
         """
         if family := self.family(shape):
             layout.check(shape, family)
-        else:
-            layout.check_division(shape)
+            return
+        if layout.sharding not in self.shardings:
+            raise UserError(
+                f"--sharding is {layout.sharding}, but --stack {self.name} is planned as it divides the "
+                "optimizer's states; give stage1, or omit --sharding"
+            )
+        layout.check_division(shape)
 
     def memory(self, shape: ModelShape, layout: Layout) -> Memory:
         """The memory of a card of every stage."""

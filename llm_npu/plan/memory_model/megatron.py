@@ -194,7 +194,7 @@ class _Run:
                 own += [hidden, *attention, hidden]
                 if shape.num_experts and dense <= 0:
                     own += [hidden * shape.num_experts]
-                    if wide := shape.shared_expert_intermediate_size:
+                    if wide := shape.shared_expert_intermediate_size // degree:
                         own += [2 * hidden * wide, hidden * wide]
                     one = [2 * hidden * width, hidden * width]
                     mixed += [mixture * size for size in one] if self.software.grouped else one * mixture

@@ -129,7 +129,7 @@ def _of_layer(shape: ModelShape, degrees: tuple[int, int]) -> list[int]:
         layer = [shape.attention_parameters // tensor]
     if shape.num_experts:
         layer += [hidden * shape.num_experts, *_experts(shape, tensor, parallel)]
-        if shared := shape.shared_expert_intermediate_size:
+        if shared := shape.shared_expert_intermediate_size // tensor:
             layer += [2 * hidden * shared, shared * hidden, hidden]
     else:
         layer += feed_forward

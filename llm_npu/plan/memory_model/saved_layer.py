@@ -38,15 +38,16 @@ class Saved:
     """Bytes that a layer saves.
 
     ``entry``: its input. ``norms``: the results of both norms. ``attention``: by self-attention, without its
-    input and ``scores``, those of attention that is not fused. ``middle``: the input of the second norm.
-    ``feed_forward``: by that layer or by experts, without their input. ``result``: of the activation
-    function, a part of it. ``gradients``: what the backward pass of the layer needs beside what was saved.
+    input and ``core``, what it saves between query, key, value and result. ``middle``: the input of the
+    second norm. ``feed_forward``: by that layer or by experts, without their input. ``result``: of the
+    activation function, a part of it. ``gradients``: what the backward pass of the layer needs beside what
+    was saved.
     """
 
     entry: float
     norms: float
     attention: float
-    scores: float
+    core: float
     middle: float
     feed_forward: float
     result: float
@@ -54,7 +55,7 @@ class Saved:
 
     @property
     def whole(self) -> float:
-        return self.entry + self.norms + self.attention + self.scores + self.middle + self.feed_forward
+        return self.entry + self.norms + self.attention + self.core + self.middle + self.feed_forward
 
     def kept(self, granularity: str, swaps: bool, norms: bool, feed_forward: bool) -> float:
         """Bytes kept with recompute.
@@ -66,16 +67,16 @@ class Saved:
         if granularity == "full":
             return self.entry
         if granularity == "full_attn":
-            return (self.whole - self.scores) / 2
-        if granularity == "core_attn":
-            return 0.8 * (self.whole - self.scores)
+            return self.whole - self.attention - self.core
+        if granularity == "core_attn":  # its result is the input of the next product
+            return self.whole - self.core
         found = self.whole
         if feed_forward:
             found -= self.feed_forward
         elif granularity == "activation":
             found -= self.result
         if swaps:
-            found -= self.attention + self.scores + self.norms / 2
+            found -= self.attention + self.core + self.norms / 2
         if norms:
             found -= self.norms / (2 if swaps else 1)
         return found
@@ -103,8 +104,9 @@ def saved(
     shared = HALF * tokens * shape.shared_expert_intermediate_size / degree
     # A product of the activation function and the gate saves both, if it is an operator of its own.
     feed_forward = (3 + ("swiglu" not in layout.fused)) * (inner + shared) + experts
-    fused = "attention" in layout.fused
-    scores = 0 if fused else shape.num_attention_heads / degree * tokens * layout.max_seq_length
+    fused, heads = "attention" in layout.fused, shape.num_attention_heads / degree
+    scores = 0 if fused else heads * tokens * layout.max_seq_length
+    repeated = 0 if release.legacy or switches.repeats_keys else 2 * (query - key)
     weight = 2 * hidden * shape.intermediate_size / degree  # the larger one of the feed-forward layer
     if shape.num_experts and software.grouped:
         weight *= shape.num_experts // layout.expert_parallel_degree
@@ -112,7 +114,7 @@ def saved(
         entry=between,
         norms=2 * between * (1 if "rms_norm" in layout.fused else 3),
         attention=_attention(shape, layout, tokens, query, key, release, switches),
-        scores=SCORE * scores,
+        core=STATISTICS * heads * tokens if fused else SCORE * scores + repeated,
         middle=between,
         feed_forward=feed_forward,
         result=inner + shared,
@@ -136,14 +138,12 @@ def _attention(
         one = switches.latent
         elements = heads * (4 * one.padded + one.value + one.rotary * release.rotary_input)
         elements += 2 * (one.query_rank + one.key_rank) + one.rotary
-        return tokens * (HALF * elements + STATISTICS * heads)
+        return tokens * HALF * elements
     grouped = shape.num_key_value_heads < shape.num_attention_heads
     projected = query + 2 * key  # the product's result, of which key and value are views
-    composed = "attention" not in layout.fused
-    if grouped and (release.legacy or switches.repeats_keys or composed):
+    if grouped and (release.legacy or switches.repeats_keys):
         key = query
     found = 2 * query + 2 * key
-    found += 0 if composed else STATISTICS * heads * tokens
     fused = "rope" in layout.fused
     length = tokens // layout.per_device_train_batch_size
     found += 4 * length * shape.head_dim * (SINGLE if release.legacy and fused else HALF)

@@ -52,11 +52,11 @@ def micro_batch(
             for phase in ("forward", "backward")
         ]
     weights = parts.weights(stage)
-    if layout.sharding == "stage3" and layout.data_parallel_degree > 1:
+    if layout.sharding == "stage3" and layout.sharding_degree > 1:
         found += [parts.shard("all_gather", WIDTH * weights, phase) for phase in ("forward", "backward")]
     # Paddle's stage 2 sums a gradient on its owner, stage 3 on every rank, and both after every micro batch.
     sums = {"stage2": "reduce", "stage3": "all_reduce"}.get(layout.sharding)
-    if sums and layout.data_parallel_degree > 1:
+    if sums and layout.sharding_degree > 1:
         found.append(parts.shard(sums, SINGLE * weights, "backward"))
     return tuple(found)
 
@@ -97,7 +97,7 @@ def once_a_step(
     weights."""
     parts = Stage(shape, layout, software)
     weights = parts.weights(stage)
-    owned = weights / layout.sharding_degree
+    owned = parts.owned(stage)
     found = [
         Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step"),
         Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step"),

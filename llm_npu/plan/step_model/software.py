@@ -25,14 +25,17 @@ class Software:
     gradients of sharded states, and under sequence parallelism those of the embedding and the head, are
     reduce-scattered, as no rank needs the whole. ``accumulate``: bytes per weight for adding a bfloat16
     gradient to a float32 one, with a float32 copy (18), without (10), or by the product, which then writes no
-    bfloat16 (6). ``gradient_width``: bytes of a
-    gradient between data-parallel cards. ``granularity``: what is recomputed, "" for the layout's;
-    ``recomputed``: in how many layers of each stage, None for all. ``graph``: a compiled graph is run, so
-    that no kernel waits for the host. ``kernels``: of releases EARLIER than October 2024, LATER, or "".
-    ``scatters_at_once``: with one micro batch, a gradient is scattered as soon as it exists, so that no card
-    has all of them. ``interleaves``: the parts of a sequence that a tensor-parallel layer computes in turn,
-    the collectives of one beside the products of another. ``separate_products``: query, key and value, and
-    gate and up, are products of their own, each of which sums the gradient of their input.
+    bfloat16 (6). ``gradient_width``: bytes of a gradient between data-parallel cards. ``granularity``: what
+    is recomputed, "" for the layout's; ``recomputed``: in how many layers of each stage, None for all.
+    ``graph``: a compiled graph is run, so that no kernel waits for the host. ``kernels``: of releases EARLIER
+    than October 2024, LATER, or "". ``scatters_at_once``: with one micro batch, a gradient is scattered as
+    soon as it exists, so that no card has all of them. ``interleaves``: the parts of a sequence that a
+    tensor-parallel layer computes in turn, the collectives of one beside the products of another.
+    ``separate_products``: query, key and value, and gate and up, are products of their own, each of which
+    sums the gradient of their input. ``stages_outermost``: the replicas of a stage are neighbours, even if
+    they share no states. ``dispatcher``: of a mixture, ``allgather``, ``alltoall``, or "" for tokens that are
+    sent as rows to their experts. ``capacity``: tokens that an expert computes, of an even share.
+    ``grouped``: the experts of a card are one product.
     """
 
     gathers_again: bool = False
@@ -53,6 +56,7 @@ class Software:
     dispatcher: str = ""
     capacity: float = 1.0
     grouped: bool = False
+    stages_outermost: bool = False
 
     def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
         return self.stage_layers or layout.stage_layers(shape)
@@ -73,8 +77,14 @@ TRAINER = Software()  # this project's program, on PaddleNLP
 # gathers_again: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32 main_grad:
 # Megatron core's ColumnParallelLinear and DistributedDataParallel.
 # dispatcher: Megatron's default, and that of the scripts of published mixtures.
+# stages_outermost: the order tp-cp-ep-dp-pp of Megatron's ranks, in older releases, too.
 _MINDSPEED = Software(
-    gathers_again=True, asynchronous=True, scatters=True, accumulate=10, dispatcher="allgather"
+    gathers_again=True,
+    asynchronous=True,
+    scatters=True,
+    accumulate=10,
+    dispatcher="allgather",
+    stages_outermost=True,
 )
 
 STACKS: Mapping[str, Software] = {
@@ -88,7 +98,8 @@ STACKS: Mapping[str, Software] = {
     # wait in the backward pass, too: matmul_grad_comm_overlap is off unless a file of
     # parallel_speed_up_json_path switches it on, which no published run's configuration names. qkv_concat is
     # off: wq, wk, wv, and w1, w3, are sharded products of their own (models/llama/llama_transformer.py,
-    # llama_layer.py), each with its own redistribution of the input.
+    # llama_layer.py), each with its own redistribution of the input. stages_outermost: pipeline_stages gives
+    # every stage neighbouring devices.
     "mindformers": Software(
         scatters=True,
         accumulate=10,
@@ -96,5 +107,6 @@ STACKS: Mapping[str, Software] = {
         graph=True,
         scatters_at_once=True,
         separate_products=True,
+        stages_outermost=True,
     ),
 }

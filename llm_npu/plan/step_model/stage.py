@@ -67,18 +67,18 @@ class Stage(FeedForward):
         )
         if "attention" in self.layout.fused:
             yield Operation("attention", "attention", flops * share, moved, shapes=shapes, phase=phase)
-            yield from self.ring(backward)
         else:
             for product in range(4 if backward else 2):
                 yield self.matmul(
                     f"attention.product.{product}",
-                    self.length,
+                    self.length // self.context,
                     shape.head_dim,
                     self.length,
                     times=self.batch * heads,
                     phase=phase,
                 )
             yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
+        yield from self.ring(backward)
         if backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope, phase="backward")
 
@@ -189,6 +189,13 @@ class Stage(FeedForward):
         yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.norm("final_norm", backward=True)
         yield self.vector("lm_head.accumulate", table, (self.software.accumulate, 2), phase="backward")
+
+    def owned(self, stage: int) -> float:
+        """Weights of the stage whose states one rank has: fewer ranks share those of the same experts."""
+        shared, layers = self.layout.sharding_degree, self.software.layers(self.shape, self.layout)
+        mixed = layers[stage] - self.shape.dense_of(layers, stage)
+        experts = mixed * self.shape.expert_parameters / self.ep / self.tp
+        return (self.weights(stage) - experts) / shared + experts / max(shared // self.ep, 1)
 
     def weights(self, stage: int) -> float:
         """Weights of the stage on one rank."""

@@ -147,8 +147,7 @@ def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--disable_fused_options"], "attention that is not fused, or rms_norm that is not fused"),
-        (["--use_fused_rms_norm", "false"], "rms_norm that is not fused"),
+        (["--disable_fused_options"], "attention that is not fused"),
         (["--oversubscription", "4"], "a network with oversubscription"),
         (["--tensor_parallel_degree", "16"], "tensor parallelism of more than 8 cards"),
     ],
@@ -176,6 +175,8 @@ def test_memory_of_the_system_and_of_communication_is_no_program_s():
     one = answers.usable(card, Layout(cards=1))
     assert one < card.memory
     assert answers.usable(card, Layout(cards=8, tensor_parallel_degree=8)) == one - 2 * answers.HCCL_BUFFERS
+    ring = Layout(cards=8, context_parallel_degree=8)  # of all cards, and of the ring
+    assert answers.usable(card, ring) == one - 2 * answers.HCCL_BUFFERS
 
 
 @pytest.mark.parametrize("model", ["llama2-70b", "qwen2.5-3b", "mixtral-8x7b", "llama3.2-1b"])

@@ -40,6 +40,7 @@ def asked(capsys, *argv: str) -> tuple[int, str, str]:
             "fit on 2",
         ),
         ([*PUBLISHED, "--overlap", "some"], "--overlap is 'some'"),
+        ([*PUBLISHED, "--stack", "mindspeed", "--sharding", "stage3"], "give stage1, or omit --sharding"),
         ([*PUBLISHED, "--sequence_length", "8"], "unrecognized arguments: --sequence_length"),
         ([*PUBLISHED, "--max_seq_length", "8192"], "has 4096 positions"),
         ([*PUBLISHED[:4], "--global_batch_size", "0"], "--global_batch_size is 0, but must be"),

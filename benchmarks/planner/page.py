@@ -219,7 +219,7 @@ programs.
 
 What the stacks differ in, and how it was seen:
 
-- MindSpeed merges what two parts of ring attention yield in 13 kernels (`forward_update` in
+- MindSpeed merges what two parts of ring attention yield in a chain of float32 kernels (`forward_update` in
   `mindspeed/core/context_parallel/utils.py`), which cost as much as attention itself where parts are short.
 - The `alltoall` dispatcher of Megatron exchanges parts of the sequence for parts of the hidden size, and
   gathers and scatters the copies of tokens, not the tokens; no fused kernel hides this.
@@ -314,7 +314,8 @@ stated.
 - Published figures differ among themselves: LLaMA2 34B (810) and CodeLlama 34B (902), of the same release,
   have the same sizes and options; Qwen1.5 7B (2951) and LLaMA3 8B (2400) almost the same work. No model can
   explain such differences.
-- Tensor parallelism of 8 in MindFormers is predicted up to 11 % too fast, of 4 rather too slow.
+- Tensor parallelism of 8 in MindFormers is predicted up to 6 % too fast, of 4 with 4K tokens up to 16 % too
+  slow.
 - Runs on 64 and more cards are few. Contention between servers is left out: a collective has its port
   alone, as without `--oversubscription`.
 - Not covered by any run: sharding stages 2 and 3, documents in packed samples, 910B1, 910B4 and 910C.

@@ -15,7 +15,6 @@ from llm_npu.plan.step_model import operations, program, schedule, traffic
 from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
 from llm_npu.plan.step_model.software import STACKS, Software
-from llm_npu.plan.step_model.stage import ADAM
 
 CARD = cards.card("910b")
 GUESS = Efficiencies(cube=0.8, attention=0.5, hidden=0.5)
@@ -270,50 +269,6 @@ def test_recompute_is_the_forward_pass_again():
         again = step(recompute=True, recompute_granularity=granularity)
         assert again.compute["recompute"] < 1.2 * share * forward
         assert again.step_time_s - step().step_time_s >= again.compute["recompute"] * 0.99
-
-
-def test_parts_of_ring_attention_are_merged():
-    layout = Layout(cards=8, context_parallel_degree=4, max_seq_length=32768)
-    found = [each for each in program.micro_batch(LLAMA, layout) if each.name == "attention.merge"]
-    elements, steps = layout.tokens_per_rank * LLAMA.query_size, 3 * LLAMA.num_hidden_layers
-    moved = {each.phase: each.bytes * each.times for each in found}
-    # Three quarters of the queries, on average; every key and value; all gradients read twice, written once.
-    assert moved == {
-        "forward": 62 * 0.75 * elements * steps,
-        "backward": 6 * (0.75 + 2) * elements * steps,
-    }
-    whole = program.micro_batch(LLAMA, dataclasses.replace(layout, cards=2, context_parallel_degree=1))
-    assert not any(each.name == "attention.merge" for each in whole)
-
-
-def test_context_parallelism_divides_attention_that_is_not_fused():
-    layout = Layout(cards=4, context_parallel_degree=4, fused=frozenset())
-    cut = program.micro_batch(LLAMA, layout)
-    whole = program.micro_batch(LLAMA, dataclasses.replace(layout, cards=1, context_parallel_degree=1))
-    products = [
-        sum(one.flops * one.times for one in found if one.name.startswith("attention.product"))
-        for found in (whole, cut)
-    ]
-    assert products[0] == 4 * products[1] > 0
-    assert {one.phase for one in cut if one.name == "attention.ring"} == {"forward", "backward"}
-
-
-@pytest.mark.parametrize(("sharding", "sums"), [("stage2", "reduce"), ("stage3", "all_reduce")])
-def test_the_cards_of_one_replica_exchange_what_they_share(sharding, sums):
-    layout = Layout(cards=4, context_parallel_degree=4, sharding=sharding)
-    found = [one for one in program.micro_batch(LLAMA, layout) if one.group == "sharding"]
-    assert sums in {one.collective for one in found} and {one.group_size for one in found} == {4}
-
-
-def test_fewer_cards_share_the_states_of_experts():
-    shape = ModelShape.of("mixtral-8x7b")
-    layout = Layout(cards=8, expert_parallel_degree=8, sharding="stage1")
-    (adam,) = (one for one in program.once_a_step(shape, layout) if one.name == "adam")
-    experts = shape.num_hidden_layers * shape.expert_parameters
-    alone = dataclasses.replace(layout, expert_parallel_degree=1)
-    (shared,) = (one for one in program.once_a_step(shape, alone) if one.name == "adam")
-    # Every card has the states of its own experts, an eighth of all, whether it shares them or not.
-    assert adam.bytes == pytest.approx(shared.bytes, rel=1e-6) and adam.bytes > ADAM * experts / 8
 
 
 def test_other_programs_have_replicas_inside_stages():

@@ -11,6 +11,7 @@ from llm_npu.plan.step_model import program
 from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
 from llm_npu.plan.step_model.software import STACKS, TRAINER
+from llm_npu.plan.step_model.stage import ADAM
 
 CARD = cards.card("910b")
 MIXTRAL = ModelShape.of("mixtral-8x7b")
@@ -95,3 +96,13 @@ def test_grouped_products_are_one_kernel():
         assert kernels[0] == MIXTRAL.num_experts * kernels[1]
         assert total(alone, name, "forward", "flops") == total(together, name, "forward", "flops")
         assert total(alone, name, "forward") == total(together, name, "forward")
+
+
+def test_fewer_cards_share_the_states_of_experts():
+    layout = Layout(cards=8, expert_parallel_degree=8, sharding="stage1")
+    (adam,) = (one for one in program.once_a_step(MIXTRAL, layout) if one.name == "adam")
+    experts = LAYERS * MIXTRAL.expert_parameters
+    alone = replace(layout, expert_parallel_degree=1)
+    (shared,) = (one for one in program.once_a_step(MIXTRAL, alone) if one.name == "adam")
+    # Every card has the states of its own experts, an eighth of all, whether it shares them or not.
+    assert adam.bytes == pytest.approx(shared.bytes, rel=1e-6) and adam.bytes > ADAM * experts / 8

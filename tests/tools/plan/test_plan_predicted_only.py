@@ -1,9 +1,16 @@
 """What the planner predicts on request, and this trainer does not run."""
 
+import dataclasses
+
 import pytest
 
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import table
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.step_model import program
+
+LLAMA = ModelShape.of("llama2-7b")
 
 
 def test_context_parallelism_is_predicted_on_request():
@@ -140,3 +147,36 @@ def test_experts_that_tensor_parallelism_leaves_whole_are_predicted_only():
     assert words in table.write(command.planned(argv)[1])
     assert words not in table.write(command.planned([*argv, "--stack", "mindspeed"])[1])
     assert words not in table.write(command.planned(argv[:4])[1])
+
+
+def test_parts_of_ring_attention_are_merged():
+    layout = Layout(cards=8, context_parallel_degree=4, max_seq_length=32768)
+    found = [each for each in program.micro_batch(LLAMA, layout) if each.name == "attention.merge"]
+    elements, steps = layout.tokens_per_rank * LLAMA.query_size, 3 * LLAMA.num_hidden_layers
+    moved = {each.phase: each.bytes * each.times for each in found}
+    # Three quarters of the queries, on average; every key and value; all gradients read twice, written once.
+    assert moved == {
+        "forward": 62 * 0.75 * elements * steps,
+        "backward": 6 * (0.75 + 2) * elements * steps,
+    }
+    whole = program.micro_batch(LLAMA, dataclasses.replace(layout, cards=2, context_parallel_degree=1))
+    assert not any(each.name == "attention.merge" for each in whole)
+
+
+def test_context_parallelism_divides_attention_that_is_not_fused():
+    layout = Layout(cards=4, context_parallel_degree=4, fused=frozenset())
+    cut = program.micro_batch(LLAMA, layout)
+    whole = program.micro_batch(LLAMA, dataclasses.replace(layout, cards=1, context_parallel_degree=1))
+    products = [
+        sum(one.flops * one.times for one in found if one.name.startswith("attention.product"))
+        for found in (whole, cut)
+    ]
+    assert products[0] == 4 * products[1] > 0
+    assert {one.phase for one in cut if one.name == "attention.ring"} == {"forward", "backward"}
+
+
+@pytest.mark.parametrize(("sharding", "sums"), [("stage2", "reduce"), ("stage3", "all_reduce")])
+def test_the_cards_of_one_replica_exchange_what_they_share(sharding, sums):
+    layout = Layout(cards=4, context_parallel_degree=4, sharding=sharding)
+    found = [one for one in program.micro_batch(LLAMA, layout) if one.group == "sharding"]
+    assert sums in {one.collective for one in found} and {one.group_size for one in found} == {4}

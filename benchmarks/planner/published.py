@@ -22,7 +22,7 @@ from llm_npu.plan.memory_model.release import (
 )
 from llm_npu.plan.shape import ModelShape, latent_attention
 from llm_npu.plan.step_model.roofline import Efficiencies
-from llm_npu.plan.step_model.software import FUSED_ACCUMULATION, STACKS, Software
+from llm_npu.plan.step_model.software import FUSED_ACCUMULATION, MEGATRON_DISPATCHER, STACKS, Software
 
 DATA = Path(__file__).parent
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
@@ -178,10 +178,10 @@ def _point(found: dict) -> Point:
         recomputed=tuple(again["layers"]) if again else None,
         interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
         kernels=found.get("kernels", base.kernels),
-        dispatcher=found.get("moe_token_dispatcher", base.dispatcher),
+        dispatcher=found.get("moe_token_dispatcher", MEGATRON_DISPATCHER if base.dispatcher else ""),
         capacity=found.get("moe_capacity_factor", base.capacity),
         accumulate=FUSED_ACCUMULATION if found.get("gradient_accumulation_fusion") else base.accumulate,
-        grouped=found.get("moe_grouped_gemm", base.grouped),
+        grouped=found.get("moe_grouped_gemm", False),
     )
     return Point(
         name=found["name"],

@@ -37,7 +37,8 @@ PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
 # What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
 # test_plan_memory.py).
 OWN_MEMORY = 0.03
-# Cards of published runs; the most cards and the most experts of one, and its largest degrees.
+# Cards of published runs (910B3 or 910B2 where no page says which); the most cards and the most experts of
+# one, and its largest degrees.
 CARDS, MOST_CARDS, MOST_EXPERTS = ("ascend910b2", "ascend910b3"), 8192, 160
 MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16, "context": 16, "expert": 8}
 

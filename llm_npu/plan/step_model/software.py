@@ -71,19 +71,21 @@ class Software:
 
 FUSED_ACCUMULATION = 6
 EARLIER, LATER = "earlier", "later"
+MEGATRON_DISPATCHER = "allgather"  # where a script names none
 
 TRAINER = Software()  # this project's program, on PaddleNLP
 
 # gathers_again: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32 main_grad:
 # Megatron core's ColumnParallelLinear and DistributedDataParallel.
-# dispatcher: Megatron's default, and that of the scripts of published mixtures.
+# dispatcher, grouped: as MindSpeed-LLM's scripts of mixtures name them since the end of 2024.
 # stages_outermost: the order tp-cp-ep-dp-pp of Megatron's ranks, in older releases, too.
 _MINDSPEED = Software(
     gathers_again=True,
     asynchronous=True,
     scatters=True,
     accumulate=10,
-    dispatcher="allgather",
+    dispatcher="alltoall",
+    grouped=True,
     stages_outermost=True,
 )
 
@@ -92,7 +94,7 @@ STACKS: Mapping[str, Software] = {
     "mindspeed": _MINDSPEED,
     # MindSpeed-LLM's releases until July 2024, without Megatron core. Configurations published in both were
     # 0 to 13 % slower there.
-    "modellink": replace(_MINDSPEED, kernels=EARLIER),
+    "modellink": replace(_MINDSPEED, kernels=EARLIER, dispatcher=MEGATRON_DISPATCHER, grouped=False),
     # MindSpore compiles the step into one graph. parallel/enable_parallel_optimizer scatters gradients of the
     # compute type and gathers the weights, both outside the pipeline of micro batches. A layer's collectives
     # wait in the backward pass, too: matmul_grad_comm_overlap is off unless a file of

@@ -33,13 +33,14 @@ def predicted_memory(half: str) -> list[PredictedMemory]:
 
 
 def _of_ranks(point: Point) -> tuple[float, ...]:
-    layout, found = point.layout, []
+    layout = point.layout
     cards = layout.cards // layout.pipeline_parallel_degree
-    for rank in point.ranks:
-        replica = rank % cards // layout.tensor_parallel_degree
-        run = point.shape, layout, point.software, point.release, point.switches, replica
-        found.append(megatron.ranks(*run)[rank // cards].first_peak)
-    return tuple(found)
+    replicas = [rank % cards // layout.tensor_parallel_degree for rank in point.ranks]
+    run = point.shape, layout, point.software, point.release, point.switches
+    stages = {replica: megatron.ranks(*run, replica) for replica in set(replicas)}
+    return tuple(
+        stages[replica][rank // cards].first_peak for rank, replica in zip(point.ranks, replicas, strict=True)
+    )
 
 
 @cache

@@ -23,7 +23,6 @@ SYSTEM = (65536 - 62432) << 20
 # environment variables).
 HCCL_BUFFERS = 2 * 200 << 20
 GIB = 1 << 30
-MOST_CARDS = 8192  # of the chart
 CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))
 
 
@@ -299,7 +298,9 @@ def _cards_of_chart(layout: Layout) -> list[int]:
     """Those of ``layout``, and doublings of a server that its replicas fill: 56, 112, ... for 7 stages."""
     unit = layout.replica * layout.expert_parallel_degree
     odd = unit // (unit & -unit)
-    return sorted({layout.cards, *(odd * number for number in CARDS_OF_CHART if odd * number <= MOST_CARDS)})
+    return sorted(
+        {layout.cards, *(odd * number for number in CARDS_OF_CHART if odd * number <= CARDS_OF_CHART[-1])}
+    )
 
 
 def _on(

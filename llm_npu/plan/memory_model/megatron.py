@@ -165,12 +165,13 @@ class _Run:
             return inputs + WORKSPACE
         degree = layout.sharding_degree
         overlapped = self.software.overlaps_gradients and stage == 0
+        own, experts = self._buffers(stage)
         pieces = [
             largest_piece(chunk, degree, BUCKET if overlapped and not number else None, self.replica)
-            for number, chunk in enumerate(self._buffers(stage)[0])
+            for number, chunk in enumerate(own)
         ]
         of_experts = max(degree // layout.expert_parallel_degree, 1)
-        pieces += [largest_piece(chunk, of_experts, None, None) for chunk in self._buffers(stage)[1]]
+        pieces += [largest_piece(chunk, of_experts, None, None) for chunk in experts]
         # O2AdamW widens both moments of a weight (MindSpeed-LLM, tasks/models/common/adamw.py).
         width = 3 * SINGLE if switches.narrow_moments else SINGLE
         return inputs + max(width * max(pieces), WORKSPACE)

@@ -78,8 +78,8 @@ class FeedForward(Kernels):
             moved = [("all_gather", 1), ("reduce_scatter", 1)]
             if not everyone:  # from parts of the sequence to parts of the hidden size, and back
                 moved = [(what, copies) for what, _ in moved] + 2 * [("all_to_all", 1)]
-            for what, times in moved:
-                yield one._replace(name=f"experts.{what}", collective=what, payload=times * self.spread)
+            for what, many in moved:
+                yield one._replace(name=f"experts.{what}", collective=what, payload=many * self.spread)
         if self.ep > 1:
             sent = self.spread * self.ep if everyone else self.rows * copies * self.hidden * WIDTH
             yield Operation(

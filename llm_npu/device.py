@@ -145,6 +145,8 @@ def select(name: str) -> Device:
         return device
     virtual_npu.deactivate()
     os.environ["CUSTOM_DEVICE_ROOT"] = wanted
+    if device.kind == "card":
+        os.environ[virtual_npu.LAUNCHED_DEVICE] = "npu"
     return device
 
 

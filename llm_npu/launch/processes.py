@@ -60,7 +60,7 @@ def prepare_rank(early: Early, device: Device) -> None:
     _check(device, local)
     selected = os.environ.get("PADDLE_RANK_IN_NODE") or os.environ.get("PADDLE_LOCAL_RANK") or "0"
     os.environ.setdefault("FLAGS_selected_npus", selected)
-    os.environ["PADDLE_DISTRI_BACKEND"], os.environ["PADDLE_XCCL_BACKEND"] = "xccl", "npu"
+    os.environ["PADDLE_DISTRI_BACKEND"], os.environ[virtual_npu.LAUNCHED_DEVICE] = "xccl", "npu"
 
 
 def prepare_dry_run(device: Device) -> None:
@@ -140,7 +140,6 @@ def _check(device: Device, count: int) -> None:
 def _controller(script: str, argv: Sequence[str], count: int, supervisor: Supervisor, again: bool):
     """Paddle's controller of the processes; imports paddle. ``again``: append to the logs."""
     devices = ",".join(map(str, range(count)))
-    os.environ["PADDLE_XCCL_BACKEND"] = "npu"  # Paddle 3.0's launcher looks for custom devices only with this
     options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
     options += f" --log_overwrite {int(not again)}"
     before = sys.argv

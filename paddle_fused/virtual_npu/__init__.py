@@ -12,7 +12,7 @@ from ``environment()``. ``settings`` has the environment variables that configur
 """
 
 from ..paddle_release import paddle_folder
-from .activation import activate, deactivate, environment, is_active
+from .activation import LAUNCHED_DEVICE, activate, deactivate, environment, is_active
 from .communication_time import CommunicationTime, communication_time
 from .journal import flush_journal, is_dry, journal_file, mark_journal
 from .plugin_files import LIBRARY, is_virtual
@@ -32,6 +32,7 @@ from .settings import cann_level, device_count
 from .transfers import Transfer, reset_transfers, transfers
 
 __all__ = [
+    "LAUNCHED_DEVICE",
     "LIBRARY",
     "CommunicationTime",
     "HostFallback",

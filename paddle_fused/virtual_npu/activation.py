@@ -18,6 +18,9 @@ from .patches import patch_variables
 from .plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, check_fits, is_virtual
 from .settings import cann_level, check_settings, device_count
 
+# With this, paddle.distributed.launch of Paddle 3.0 looks for custom devices; later releases do without.
+LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
+
 
 def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLDER) -> dict[str, str]:
     """The variables that give a child process the virtual NPU, to be added to its environment ``base``.
@@ -33,6 +36,7 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
         "PYTHONPATH": os.pathsep.join([str(SITE_FOLDER), *search_path]),
         # Set even if it is the default, so that the supplied package needs no default of its own.
         "VIRTUAL_NPU_CANN": cann_level(base),
+        LAUNCHED_DEVICE: "npu",
         **patch_variables(base),
     }
 
@@ -71,6 +75,7 @@ def deactivate() -> None:
         raise RuntimeError("paddle is imported with the virtual NPU; only a new process can leave it out.")
     if _is_chosen():
         del os.environ["CUSTOM_DEVICE_ROOT"]
+        os.environ.pop(LAUNCHED_DEVICE, None)
     remaining = [entry for entry in _search_path(os.environ) if entry != str(SITE_FOLDER)]
     if remaining:
         os.environ["PYTHONPATH"] = os.pathsep.join(remaining)

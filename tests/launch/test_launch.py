@@ -96,6 +96,25 @@ def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
     assert "data parallel 2" in (tmp_path / "log/workerlog.0").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("front_end", ["paddle_fused.virtual_npu", "llm_npu.formers"])
+def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
+    """That of Paddle 3.0 by PADDLE_XCCL_BACKEND only."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os; print(os.environ['FLAGS_selected_npus'], os.environ['PADDLE_DISTRI_BACKEND'])"
+    )
+    launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", tmp_path, program]
+    none = dict.fromkeys(("CUSTOM_DEVICE_ROOT", "PADDLE_XCCL_BACKEND"))
+    done = run_python("-m", front_end, *launcher, **none)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert [(tmp_path / f"workerlog.{rank}").read_text().split() for rank in (0, 1)] == [
+        ["0", "xccl"],
+        ["1", "xccl"],
+    ]
+
+
 @pytest.mark.parametrize(
     "flags, sentence",
     [

@@ -7,6 +7,8 @@ import sys
 import paddle
 import pytest
 
+from paddle_fused import virtual_npu
+
 PROGRAM = """\
 import json, sys
 main = sys.modules["__main__"]
@@ -83,6 +85,10 @@ def test_what_the_user_has_paddle_log_is_left_alone(run_python, name, value):
     variables = {"GLOG_minloglevel": None, name: value}
     result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, **variables)
     assert result.stdout == ("0\n" if name == "GLOG_minloglevel" else "None\n"), result.stderr
+
+
+def test_the_environment_for_paddles_launcher():
+    assert virtual_npu.environment({})["PADDLE_XCCL_BACKEND"] == "npu"
 
 
 def test_usage(run_python):

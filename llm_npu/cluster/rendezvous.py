@@ -17,6 +17,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import socketserver
@@ -39,6 +40,7 @@ DEBIAN = "127.0.1.1"  # of a machine's own name, in /etc/hosts of Debian and Ubu
 OWN_NAME = (
     "; /etc/hosts of a machine may give its own name such an address: put that of its network interface there"
 )
+HOST = re.compile(r"[\w.-]{1,255}")  # a name, or an IPv4 address
 VARIABLES = ("NNODES", "NODE_RANK", "MASTER", "HOST_IP")
 
 
@@ -69,7 +71,7 @@ def place(given: Mapping[str, str]) -> Place:
     machines = _number("NNODES", given["NNODES"], 1, 1 << 16)
     rank = _number("NODE_RANK", given["NODE_RANK"], 0, machines - 1)
     host, (first, colon, port) = given["HOST_IP"], given["MASTER"].rpartition(":")
-    if not colon or not first:
+    if not colon or not HOST.fullmatch(first):
         raise UserError(f"MASTER is {given['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
     master = first, _number("the port of MASTER", port, 1, 65535)
     limit = _seconds(given.get("RDZV_TIMEOUT") or str(TIMEOUT))
@@ -133,8 +135,8 @@ def bind_error(address: str, port: int) -> str:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OSError as error:
-            return error.strerror or str(error)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty or too long part
+            return getattr(error, "strerror", None) or str(error)
     return ""
 
 

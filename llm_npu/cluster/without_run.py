@@ -16,6 +16,7 @@ from pathlib import Path
 
 import llm_npu
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import plain_json
 from llm_npu.doctor import Setup
 
 from . import comparing_process, rendezvous
@@ -23,6 +24,9 @@ from . import comparing_process, rendezvous
 ROOT = Path(llm_npu.__file__).parents[1]
 PORT = 8090  # of the launchers' master, on the first machine
 TIMEOUT = 120.0  # seconds until all machines have come
+LARGEST = 1 << 20  # bytes of a hostfile
+HOST = re.compile(r"[\w.:-]{1,255}")  # a name or an address
+SHOWN = 80  # characters of a line
 COMPARING = 3 * comparing_process.TIMEOUT  # seconds from then on
 GRACE = 10.0  # seconds that the launcher gets to end its process
 
@@ -96,10 +100,13 @@ def _addresses(hostfile: str) -> list[str]:
 
     MPI's and DeepSpeed's files say the number of devices after a host (slots=8), which is not needed here.
     """
-    lines = [line.partition("#")[0].split() for line in Path(hostfile).read_text().splitlines()]
+    text = plain_json.text_of(hostfile, LARGEST)
+    lines = [line.partition("#")[0].split() for line in text.split("\n")]
     for words in lines:
-        if len(words) > 2 or (len(words) == 2 and not re.fullmatch(r"slots=\d+", words[1])):
-            raise UserError(f"{hostfile} has the line {' '.join(words)!r}; accepted: HOST, or HOST slots=8.")
+        host = not words or HOST.fullmatch(words[0])
+        if not host or len(words) > 2 or (len(words) == 2 and not re.fullmatch(r"slots=\d+", words[1])):
+            line = " ".join(words)[:SHOWN]
+            raise UserError(f"{hostfile} has the line {line!r}; accepted: HOST, or HOST slots=8.")
     hosts = [words[0] for words in lines if words]
     if len(hosts) < 2:
         raise UserError(f"{hostfile} names {len(hosts)} host(s); give two or more, one a line.")
@@ -107,7 +114,7 @@ def _addresses(hostfile: str) -> list[str]:
     for host in hosts:
         try:
             found.append(socket.gethostbyname(host))
-        except OSError:
+        except (OSError, UnicodeError):  # UnicodeError: a part of the name is empty or too long
             raise UserError(f"{hostfile} names {host}, which has no IPv4 address here.") from None
         if rendezvous.is_loopback(found[-1]) and host != found[-1]:
             raise UserError(

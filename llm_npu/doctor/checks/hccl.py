@@ -22,9 +22,8 @@ from ..setup import Setup
 
 def _whole(low: int, high: int, multiple: int = 1) -> Callable[[str], bool]:
     def accepts(value: str) -> bool:
-        return (
-            value.isascii() and value.isdigit() and low <= int(value) <= high and int(value) % multiple == 0
-        )
+        digits = value.isascii() and value.isdigit() and len(value) <= DIGITS
+        return digits and low <= int(value) <= high and int(value) % multiple == 0
 
     return accepts
 
@@ -34,6 +33,8 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 
 LONGEST = 2147483647
+DIGITS = 20  # of a number; Python refuses to read thousands
+SHOWN = 80  # characters of a value
 # From the base port on, according to CANN 8.3's reference (16 before). Occupied ports ended the runs of
 # https://github.com/vllm-project/vllm-ascend/issues/405.
 PORTS = 32
@@ -55,6 +56,7 @@ VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
         "AI_CPU, AIV, HOST or HOST_TS",
         _one_of("AI_CPU", "AIV", "HOST", "HOST_TS"),
     ),
+    "HCCL_SOCKET_FAMILY": ("AF_INET or AF_INET6", _one_of("AF_INET", "AF_INET6")),
 }
 
 
@@ -72,7 +74,7 @@ def values(setup: Setup) -> Iterator[Finding]:
         value = setup.environ.get(name)
         if value and not accepts(value):
             cure = f"Set an accepted value, or run `unset {name}`."
-            findings.append(judge("hccl", f"{name} is {value!r}; accepted: {accepted}", cure))
+            findings.append(judge("hccl", f"{name} is {_shown(value)}; accepted: {accepted}", cure))
     findings += _address(setup, judge)
     findings += _interface(setup, judge)
     findings += _listened_on(setup, judge)
@@ -89,16 +91,36 @@ def _address(setup: Setup, judge) -> Iterator[Finding]:
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        yield judge("hccl", f"HCCL_IF_IP is {value!r}, which is not an address", cure)
+        yield judge("hccl", f"HCCL_IF_IP is {_shown(value)}, which is not an address", cure)
         return
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_STREAM) as here:
+    if address.is_unspecified or address.is_multicast:  # a program may listen there, but nobody has it
+        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of one host", cure)
+    elif not _is_own(address):
+        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of this host", cure)
+
+
+def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether this host has ``address``; one of a link (fe80::) on any interface, or on the one it names."""
+    family, text, links = socket.AF_INET, str(address), [()]
+    if address.version == 6:
+        family, (text, _, link) = socket.AF_INET6, text.partition("%")
+        links = [(0, number) for number, name in socket.if_nameindex() if link in ("", name, str(number))]
+    for more in links:
         try:
-            here.bind((value, 0))
-        except OSError as failure:
-            if failure.errno != errno.EADDRNOTAVAIL:
-                raise
-            yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of this host", cure)
+            with socket.socket(family, socket.SOCK_DGRAM) as here:
+                here.bind((text, 0, *more))
+                here.connect(
+                    (text, 9, *more)
+                )  # sends nothing; EACCES for the address of all hosts of a network
+            return True
+        except OSError:  # EADDRNOTAVAIL, or EINVAL for one of another link; EAFNOSUPPORT: no IPv6 here
+            pass
+    return False
+
+
+def _shown(value: str) -> str:
+    """In quotes, without control characters, and cut."""
+    return repr(value if len(value) <= SHOWN else f"{value[:SHOWN]}...")
 
 
 def _interface(setup: Setup, judge) -> Iterator[Finding]:
@@ -109,10 +131,10 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
     matching = _matching(value, names)
     cure = "Name another, or run `unset HCCL_SOCKET_IFNAME`."
     if not matching:
-        what = f"HCCL_SOCKET_IFNAME is {value!r}, which matches none of this host's {', '.join(names)}"
+        what = f"HCCL_SOCKET_IFNAME is {_shown(value)}, which matches none of this host's {', '.join(names)}"
         yield judge("hccl", what, cure)
     elif setup.environ.get("HCCL_SOCKET_FAMILY") != "AF_INET6" and not any(map(_address_of, matching)):
-        what = f"HCCL_SOCKET_IFNAME is {value!r}, and {', '.join(matching)} has no IPv4 address"
+        what = f"HCCL_SOCKET_IFNAME is {_shown(value)}, and {', '.join(matching)} has no IPv4 address"
         yield judge("hccl", what, cure)
 
 
@@ -191,7 +213,7 @@ def _rank_table(file: str, judge) -> Iterator[Finding]:
     except ValueError as failure:  # no JSON object, and names that cannot exist
         found = [str(failure)]
     if found:
-        yield judge("hccl", f"RANK_TABLE_FILE is {file}, and {found[0]}", cure)
+        yield judge("hccl", f"RANK_TABLE_FILE is {_shown(file)}, and {found[0]}", cure)
 
 
 def ports(setup: Setup) -> Iterator[Finding]:
@@ -202,7 +224,7 @@ def ports(setup: Setup) -> Iterator[Finding]:
     of them, HCCL cannot start (EJ0003, EI0019).
     """
     base = setup.environ.get("HCCL_IF_BASE_PORT") or "60000"
-    if setup.kind != "card" or not base.isdecimal():
+    if setup.kind != "card" or not VALUES["HCCL_IF_BASE_PORT"][1](base):
         return  # no card, or already reported by the check of values
     given, kept = (
         content(setup.root / f"proc/sys/net/ipv4/ip_local_{name}")

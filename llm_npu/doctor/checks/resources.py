@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from paddle_fused import libraries
 
@@ -97,12 +98,13 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
 
     A problem: no more than docker's 64 MiB, which they fill.
     """
-    mounts = content(setup.root / "proc/mounts")
-    size = re.search(r"^\S+ /dev/shm tmpfs \S*\bsize=(\d+)k", mounts, re.MULTILINE)
+    mount = _mount(content(setup.root / "proc/mounts"), "/dev/shm")
+    if mount.point != "/dev/shm":
+        yield ok("shm", "/dev/shm is not a mount of its own")
+        return
+    size = re.search(r"\bsize=(\d+)k", mount.options) if mount.kind == "tmpfs" else None
     if size is None:
-        yield ok(
-            "shm", "/dev/shm has no limit of its own" if "/dev/shm" in mounts else "there is no /dev/shm"
-        )
+        yield ok("shm", "/dev/shm has no limit of its own")
         return
     megabytes = int(size[1]) / 1024
     what = f"/dev/shm has {megabytes:,.0f} MiB"
@@ -111,6 +113,21 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
         yield warning("shm", f"{what}: data loader workers crash with a bus error when it is full", cure)
     else:
         yield ok("shm", what)
+
+
+class _Mount(NamedTuple):
+    """A line of /proc/mounts."""
+
+    point: str = ""
+    kind: str = ""
+    options: str = ""
+
+
+def _mount(mounts: str, path: str) -> _Mount:
+    """The mount that ``path`` is on: a later one hides those before it, at the same point or below."""
+    above = {path, *map(str, Path(path).parents)}
+    lines = [fields for line in mounts.splitlines() if len(fields := line.split()) > 3 and fields[1] in above]
+    return _Mount(*lines[-1][1:4]) if lines else _Mount()
 
 
 def threads(setup: Setup) -> Iterator[Finding]:

@@ -114,6 +114,7 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
     assert codes == [0, 0], said
 
 
+@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -131,12 +132,20 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
             "machine may give its own name such an address: put that of its network interface there, or into",
         ),
         ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
+        (f"127.0.0.1\n{'x' * 70}\n", "which has no IPv4 address here"),  # longer than a part of a name
+        ("127.0.0.1\na..b\n", "names a..b, which has no IPv4 address here"),
+        (b"\x7fELF\x02\x01\x01\xff\xfe", "cannot be read: no UTF-8 at byte 7"),
+        ("\ufeffhost\n".encode("utf-16-le"), "cannot be read: no UTF-8 at byte 0"),
+        (b"\x7fELF\0\0\n", r"has the line '\x7fELF\x00\x00'; accepted: HOST, or HOST slots=8."),
+        (b"\x1b[31mred\n", r"has the line '\x1b[31mred'; accepted: HOST"),
+        ("x" * (2 << 20), "is larger than 1 MiB"),
+        ("\ufeff203.0.113.1\r\n203.0.113.2\r\n", "203.0.113.1, 203.0.113.2, none of which is an address"),
     ],
 )
 def test_bad_hostfiles(tmp_path, capsys, content, sentence):
     hosts = tmp_path / "hosts"
     if content is not None:
-        hosts.write_text(content)
+        hosts.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert main(["--cluster", str(hosts)]) == 2
     assert sentence in capsys.readouterr().err
 

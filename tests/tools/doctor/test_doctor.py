@@ -1,9 +1,11 @@
 """The doctor's checks of files, environment and host: what was broken on purpose is named, with its cure."""
 
+import ipaddress
 import itertools
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from doctor_host import BROKEN, card_host, on_card
@@ -69,6 +71,69 @@ def test_a_base_port_that_is_taken(host, offset):
         found = problems("hccl", on_card(host, HCCL_IF_BASE_PORT=str(base)))
     sentence = f"HCCL_IF_BASE_PORT is {base}, and another program listens on port "
     assert [(level, what.startswith(sentence)) for level, what in found] == [("error", True)]
+
+
+NOT_OWN = "which is not an address of this host"
+NO_HOST = "which is not an address of one host"
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("fe80::1", NOT_OWN),  # of a link: the system wants to know which
+        ("fe80::1%lo", NOT_OWN),
+        ("fe80::1%no-such", NOT_OWN),
+        ("2001:db8::1", NOT_OWN),
+        ("255.255.255.255", NOT_OWN),
+        ("127.255.255.255", NOT_OWN),
+        ("0.0.0.0", NO_HOST),
+        ("::", NO_HOST),
+        ("224.0.0.1", NO_HOST),
+        ("1" * 9999, "...', which is not an address"),
+    ],
+)
+def test_addresses_that_hccl_cannot_use(host, value, what):
+    (found,) = problems("hccl", on_card(host, HCCL_IF_IP=value))
+    assert found[0] == "error" and found[1].endswith(what) and len(found[1]) < 200
+
+
+def test_own_addresses(host):
+    own = ["127.0.0.1", "127.0.0.5"]
+    own += [str(ipaddress.IPv6Address(bytes.fromhex(line[:32]))) for line in ipv6_addresses()]
+    assert [problems("hccl", on_card(host, HCCL_IF_IP=value)) for value in own] == [[]] * len(own)
+
+
+def ipv6_addresses():
+    file = Path("/proc/net/if_inet6")
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize("name", ["HCCL_CONNECT_TIMEOUT", "HCCL_IF_BASE_PORT", "HCCL_SOCKET_FAMILY"])
+def test_a_number_of_thousands_of_digits(host, name):
+    (found,) = problems("hccl", on_card(host, **{name: "9" * 9999}))
+    assert found[0] == "error" and found[1].startswith(f"{name} is '999") and len(found[1]) < 200
+
+
+SHM = "shm /dev/shm tmpfs rw,nosuid,size={}k,inode64 0 0\n"
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize(
+    ("mounts", "found"),
+    [
+        (SHM.format(65536) + SHM.format(16 << 20), []),  # the second one hides the first
+        (SHM.format(16 << 20) + SHM.format(65536), ["/dev/shm has 64 MiB"]),
+        (SHM.format(65536) + "/dev/sda /dev/shm ext4 rw,size=1k 0 0\n", []),
+        (SHM.format(65536) + "tmpfs /dev tmpfs rw,size=65536k 0 0\n", []),
+        (SHM.format(65536) + "tmpfs /dev/shm/below tmpfs rw,size=16777216k 0 0\n", ["/dev/shm has 64 MiB"]),
+        ("malformed\n\n" + SHM.format(65536), ["/dev/shm has 64 MiB"]),
+    ],
+)
+def test_the_mount_that_shared_memory_is_on(host, mounts, found):
+    (host / "proc/mounts").write_text(mounts)
+    whats = [what.partition(":")[0] for _, what in problems("shm", on_card(host))]
+    assert whats == found
 
 
 @pytest.mark.parametrize("value", ["lo", "=lo", "^eth", "^=eth0", "no-such,lo"])

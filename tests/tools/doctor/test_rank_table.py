@@ -69,7 +69,7 @@ def test_every_problem_is_printed_and_the_first_is_the_variables(tmp_path, capsy
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["what"] == "version is '2.0', and must be '1.0'"
     (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))
-    assert found.level == "error" and found.what == f"RANK_TABLE_FILE is {file}, and {finding['what']}"
+    assert found.level == "error" and found.what == f"RANK_TABLE_FILE is {str(file)!r}, and {finding['what']}"
 
 
 @pytest.mark.parametrize("content", [None, "", "[1]", "{", "\ud800"])

@@ -194,8 +194,9 @@ def comparison(old: list[dict], new: list[dict]) -> Table:
 def show(*parts) -> None:
     """Prints tables and lines; does not truncate tables to the terminal's width when printing to a file or a
     pipe."""
-    console = Console()
+    plain = {"markup": False, "emoji": False, "highlight": False}
+    console = Console(**plain)
     if not console.is_terminal:
-        console = Console(width=200)
+        console = Console(width=200, **plain)
     for part in parts:
-        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+        print(part) if isinstance(part, str) else console.print(part)

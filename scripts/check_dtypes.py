@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 from llm_npu import config, device
-from llm_npu.core import console
+from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
 from llm_npu.models import library
 
@@ -53,7 +53,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("model", help="a preset, a directory, a YAML or JSON file, or FILE.py:FUNCTION")
+    parser.add_argument(
+        "model",
+        type=paths.expanded,
+        help="a preset, a directory, a YAML or JSON file, or FILE.py:FUNCTION",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--host", action="store_true", help="exit code 1 for the host's CPU, too")
     parser.add_argument("--layers", type=int, default=2, help="layers to build (default 2)")

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.core import console
+from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError, caused_by_the_user
+from llm_npu.core.untrusted import plain_json
 from llm_npu.models import library
 
 DECODES = ("greedy", "sampling", "beam")
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
         )
         done.append(generated)
         for prompt, text in zip(batch, texts, strict=True):
-            console.say(f"{prompt}\n{text.strip()}" if arguments.chat else f"{prompt}{text}")
+            console.say(f"{prompt}\n{text}" if arguments.chat else f"{prompt}{text}")
     prefill = speed(done, "prompt_tokens", "prefill_seconds")
     console.say(f"prefill {prefill}, decode {speed(done, 'decoded_tokens', 'decode_seconds')}")
     return 0
@@ -63,15 +64,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("checkpoint", help="folder with config.json, safetensors files and a tokenizer")
+    parser.add_argument(
+        "checkpoint", type=paths.expanded, help="folder with config.json, safetensors files, tokenizer"
+    )
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", action="append", help="text to continue; may be given several times")
-    given.add_argument("--batch", type=Path, help="text file with a prompt in each line")
+    given.add_argument("--batch", type=paths.given, help="text file with a prompt in each line")
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
     parser.add_argument("--batch_size", type=_positive, default=8, help="prompts at once (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
-    parser.add_argument("--tokenizer", help="folder of the tokenizer (default: the checkpoint)")
+    parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")
     parser.add_argument("--max_new_tokens", type=_positive, default=32)
     parser.add_argument("--decode", choices=DECODES, default="greedy")
     parser.add_argument(
@@ -115,8 +118,7 @@ def options_of(arguments: argparse.Namespace) -> dict:
 
 
 def lines_of(file: Path) -> list[str]:
-    with caused_by_the_user():  # the text may have another encoding
-        prompts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    prompts = [line for line in plain_json.text_of(file).split("\n") if line.strip()]
     if not prompts:
         raise UserError(f"{file} contains no prompt; write one per line")
     return prompts

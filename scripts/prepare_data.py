@@ -13,9 +13,8 @@ after SIGTERM.
 import argparse
 import shutil
 import sys
-from pathlib import Path
 
-from llm_npu.core import console
+from llm_npu.core import console, paths
 from llm_npu.core.atomic import unfinished
 from llm_npu.data import documents
 from llm_npu.data.indexed import move_indexed, open_indexed, with_suffix, write_indexed
@@ -25,8 +24,8 @@ from llm_npu.models import library
 
 
 def prepare(args):
-    source = corpus(args.input_dir.expanduser())
-    prefix = args.output_prefix.expanduser()
+    source = corpus(args.input_dir)
+    prefix = args.output_prefix
     folder = args.tokenizer_name_or_path or trained_tokenizer(source, args.vocab_size, args.data_cache)
     console.import_frameworks(library.installed())
     tokenizer = load_tokenizer(folder)
@@ -56,11 +55,13 @@ def main(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--input_dir", type=Path, required=True, help="file or folder of text")
+    parser.add_argument("--input_dir", type=paths.given, required=True, help="file or folder of text")
     parser.add_argument(
-        "--output_prefix", type=Path, required=True, help="path of the pair without .bin and .idx"
+        "--output_prefix", type=paths.given, required=True, help="path of the pair without .bin and .idx"
     )
-    parser.add_argument("--tokenizer_name_or_path", help="local directory of a tokenizer")
+    parser.add_argument(
+        "--tokenizer_name_or_path", type=paths.expanded, help="local directory of a tokenizer"
+    )
     parser.add_argument(
         "--vocab_size", type=int, default=8192, help="tokens of the tokenizer trained without one"
     )

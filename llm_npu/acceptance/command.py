@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.core import cards, stopping
+from llm_npu.core import cards, paths, stopping
 from llm_npu.core.errors import UserError
 from paddle_fused import virtual_npu
 
@@ -33,7 +33,9 @@ def parse(argv: Sequence[str], description: str) -> argparse.Namespace:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--output_dir", type=Path, default=Path("acceptance"), help="the result's folder, new or empty")
+    add(
+        "--output_dir", type=paths.given, default=Path("acceptance"), help="the result's folder, new or empty"
+    )
     add("--device", default="npu", help=", ".join(DEVICES) + " (default: npu)")
     add("--cards", type=int, help="how many to use (default: all, at most 8; of the virtual NPU 2)")
     add("--card", default="910b", help="the cards' name for the planner, such as 910b2 (default: 910b)")

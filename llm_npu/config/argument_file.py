@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import yaml
 
+from llm_npu.core import paths
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
@@ -52,7 +52,7 @@ def _names_file(flag: str) -> bool:
 
 def read_file(name: str) -> dict[str, object]:
     """The arguments in a file; ``null`` means the default. UserError as in split_file."""
-    path = Path(name)
+    path = paths.given(name)
     if path.suffix not in SUFFIXES:
         raise UserError(
             f"{name!r} is neither a flag (--name value) nor a file of arguments ({', '.join(SUFFIXES)})"

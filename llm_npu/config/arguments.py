@@ -35,12 +35,14 @@ class ModelArguments:
         "llama-tiny",
         "A preset, whose weights are random, or a local directory with config.json.",
         aliases=("model_id",),
+        path=True,
     )
     tokenizer_name_or_path: str | None = flag(
         None,
         "A local directory with tokenizer.json or tokenizer.model. By default PREFIX-tokenizer beside "
         "PREFIX.bin and PREFIX.idx, else the model's directory. For a preset and text, a byte-level BPE "
         "is trained on the text and cached.",
+        path=True,
     )
     fuse_attention_qkv: bool = flag(
         True,
@@ -103,6 +105,7 @@ class DataArguments:
         "A file or folder of .txt, .py, .md or .jsonl, or a Megatron .bin + .idx pair (its prefix, or its "
         "folder). By default the source text of Python's standard library.",
         aliases=("dataset",),
+        path=True,
     )
     split: str = flag("949,50,1", "Weights of the training, validation and test documents.")
     max_seq_length: int = flag(256, "Tokens per sample.", at_least=1, aliases=("cutoff_len", "max_length"))
@@ -116,6 +119,7 @@ class DataArguments:
         None,
         "Folder for trained tokenizers and tokenised text (default: $LLM_NPU_CACHE, else llm_npu in the "
         "user's cache folder).",
+        path=True,
     )
     stage: str = flag(
         "pt",
@@ -151,6 +155,7 @@ class DataArguments:
         "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's own, else turns "
         "marked User: and Assistant: .",
         no_effect=NoEffect("--stage is neither sft nor dpo", lambda run: run.stage == "pt"),
+        path=True,
     )
     share_folder: bool = flag(
         False,

@@ -37,7 +37,8 @@ class Flag:
 
     ``kind`` is bool, int, float, str or a list of them, never Optional. ``value_if_bare`` is the value of
     ``--name`` without one. ``aliases`` are other launchers' names for the same flag with the same values.
-    ``hint`` gives what the refusal of a value that is no choice also says.
+    ``hint`` gives what the refusal of a value that is no choice also says. ``path``: a file or folder,
+    in which ``~`` is the home folder.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Flag:
     no_effect: tuple[NoEffect, ...] = ()
     aliases: tuple[str, ...] = ()
     hint: Callable[[object], str] = lambda value: ""
+    path: bool = False
 
     @property
     def limits(self) -> str:
@@ -106,11 +108,13 @@ def flag_metadata(
     no_effect: NoEffect | tuple[NoEffect, ...] = (),
     aliases: tuple[str, ...] = (),
     hint: Callable[[object], str] = lambda value: "",
+    path: bool = False,
 ) -> dict[str, object]:
     """The metadata of a flag's field besides its help: the arguments of ``Flag`` with the same names."""
     reasons = (no_effect,) if isinstance(no_effect, NoEffect) else no_effect
     limits = {"choices": choices, "at_least": at_least, "below": below}
-    return limits | {"value_if_bare": value_if_bare, "no_effect": reasons, "aliases": aliases, "hint": hint}
+    more = {"value_if_bare": value_if_bare, "no_effect": reasons, "aliases": aliases, "hint": hint}
+    return {**limits, **more, "path": path}
 
 
 def flags_of(

@@ -37,8 +37,10 @@ FLAG_METADATA: dict[str, dict[str, object]] = {
         no_effect=NoEffect(no_effect.MEMORY_MAPPED.why, lambda run: run.dataloader_num_workers),
     ),
     "gradient_accumulation_steps": flag_metadata(at_least=1),
+    "logging_dir": flag_metadata(path=True),
     "logging_strategy": flag_metadata(choices=("no", "steps", "epoch")),
     "max_grad_norm": flag_metadata(at_least=0),
+    "metrics_output_path": flag_metadata(path=True),
     "num_train_epochs": flag_metadata(
         at_least=0, no_effect=NoEffect("--max_steps decides", lambda run: run.max_steps > 0)
     ),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_npu.core import paths
 from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
@@ -104,6 +105,9 @@ def read(argv: Sequence[str]) -> Arguments:
     if rest:
         raise UserError(f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags")
     given = {*in_file, *overridden}
+    for name, each in known.items():
+        if each.path and getattr(run, name):
+            setattr(run, name, paths.expanded(getattr(run, name)))
     device = checked(run.device)
     _choose_defaults(run, device, given)
     conflicts.check_strategies(run)

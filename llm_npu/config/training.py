@@ -27,7 +27,7 @@ class TrainingFlags:
     """
 
     # Processes
-    output_dir: str = flag(OUTPUT_DIR, "Folder of checkpoints, metrics and the loss curve.")
+    output_dir: str = flag(OUTPUT_DIR, "Folder of checkpoints, metrics and the loss curve.", path=True)
     device: str = flag(
         "npu",
         "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card or "
@@ -222,6 +222,7 @@ class TrainingFlags:
         "Folder of a checkpoint; without a value, the newest in output_dir; auto: the newest, or step 0 if "
         "there is none.",
         value_if_bare="true",
+        path=True,
     )
     trust_checkpoint: bool = flag(
         False,

@@ -13,19 +13,32 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 from llm_npu.core import errors, refusal, stopping
 
-SCREEN = Console(highlight=False, soft_wrap=True)
+SCREEN = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+# What a terminal would obey instead of showing it.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+class _Verbatim:
+    """A line that rich writes as it is: rich's own text has no tabs, and no control characters."""
+
+    def __init__(self, text: str):
+        self._text = text
+
+    def __rich_console__(self, console, options) -> Iterator[Segment]:
+        yield Segment(f"{self._text}\n")
 
 
 def say(text: str = "") -> None:
-    """Print one line verbatim."""
-    SCREEN.print(text, markup=False)
+    """Print one line verbatim, above the progress bar; a terminal gets control characters as escapes."""
+    SCREEN.print(_Verbatim(text.translate(_CONTROLS) if SCREEN.is_terminal else text))
 
 
 def import_frameworks(library: str) -> None:
@@ -60,7 +73,7 @@ class Display:
             self._progress = Progress(
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 TimeRemainingColumn(),
                 console=SCREEN,
             )

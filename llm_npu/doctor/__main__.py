@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from llm_npu.cluster import without_run
+from llm_npu.core import paths
 
 from . import Finding, Setup, as_json, examine, exit_code, explain, text
 from .checks import hccl
@@ -44,7 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", default="npu", help="as for scripts/run_llama_npu.py (default: npu)")
     parser.add_argument(
-        "--output_dir", type=Path, default=Path("output"), help="where a run would write (default: output)"
+        "--output_dir",
+        type=paths.given,
+        default=Path("output"),
+        help="where a run would write (default: output)",
     )
     parser.add_argument(
         "--disk_gb", type=float, default=DISK_GB, help=f"GiB a run would write there (default: {DISK_GB:g})"
@@ -57,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--root",
-        type=Path,
+        type=paths.given,
         default=Path("/"),
         help="look for /dev, /etc, /proc and /usr/local below this folder, such as a mounted host",
     )

@@ -23,6 +23,7 @@ from llm_npu.models.families import FAMILIES
 WITHOUT_CACHE = ("deepseek_v3",)
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
 BEAMS = 4
+EXACTLY = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ def generate(
     input_ids, attention_mask = _padded(prompts, padding=ends[0])
     if decode == "beam":
         options = {"num_beams": BEAMS, **options}
+        if options["num_beams"] == 1:  # the library's beam search takes two or more
+            decode = "greedy"
     clock = _Clock()
     with inference(model), paddle.no_grad(), clock.watching(model):
         new_ids, _ = model.generate(
@@ -118,7 +121,13 @@ def continuations(
     done = generate(
         model, ids, max_new_tokens, decode, eos_token_id=ends_of(model.config, tokenizer), **options
     )
-    return [tokenizer.decode(row, skip_special_tokens=True) for row in done.ids], done
+    return [_text_after(tokenizer, *both) for both in zip(ids, done.ids, strict=True)], done
+
+
+def _text_after(tokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
+    """The text that ``new`` adds to the prompt's: sentencepiece leaves out the blank before a text."""
+    start, whole = (tokenizer.decode(ids, **EXACTLY) for ids in ([*prompt], [*prompt, *new]))
+    return whole[len(start) :] if whole.startswith(start) else tokenizer.decode(new, **EXACTLY)
 
 
 def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:

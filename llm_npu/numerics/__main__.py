@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from llm_npu.core import console
+from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
 
 
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--roundings", type=float, default=32, help="without a yardstick: how many roundings are allowed"
     )
     compare.add_argument("--shown", type=int, default=8, help="how many places to show")
-    compare.add_argument("--json", metavar="FILE", help="write every difference")
+    compare.add_argument("--json", type=paths.expanded, metavar="FILE", help="write every difference")
     return parser
 
 

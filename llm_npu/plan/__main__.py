@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from llm_npu.core import cards, console, stopping
+from llm_npu.core import cards, console, paths, stopping
 from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
 
@@ -88,7 +88,8 @@ def _experts_to_try(shape: ModelShape, degree: int | str) -> tuple[int, ...]:
 def parser() -> Parser:
     found = Parser(prog="python -m llm_npu.plan", description=__doc__.partition("  ")[0], allow_abbrev=False)
     add = found.add_argument
-    add("--model_name_or_path", required=True, metavar="PRESET_OR_DIR", help="as in run_llama_npu.py")
+    name = {"type": paths.expanded, "metavar": "PRESET_OR_DIR"}
+    add("--model_name_or_path", required=True, **name, help="as in run_llama_npu.py")
     add("--card", default="910b", help="910b, 910b1 to 910b4, 910c, ... (default: %(default)s)")
     add("--cards", type=int, required=True, metavar="N", help="cards of the whole run")
     add("--max_seq_length", type=int, metavar="S", help="tokens per sample (default: 4096, or the model's)")
@@ -117,7 +118,7 @@ def parser() -> Parser:
     add("--stack", default="paddle", metavar="NAME", help=f"{', '.join(NAMES)} (default: %(default)s)")
     add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
     add("--json", action="store_true", help="print JSON")
-    add("--html", type=Path, metavar="FILE", help="also write an HTML page")
+    add("--html", type=paths.given, metavar="FILE", help="also write an HTML page")
     return found
 
 

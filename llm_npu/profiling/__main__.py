@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
+
+from llm_npu.core import paths
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,18 +17,18 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument(
         "directories",
         nargs="+",
-        type=Path,
+        type=paths.given,
         metavar="DIR",
         help="what a profiler has written: PROF_*, Paddle's traces, ranks; one for each machine of the run",
     )
     command.add_argument(
         "--compare",
         nargs="+",
-        type=Path,
+        type=paths.given,
         metavar="DIR2",
         help="an earlier profile: show what changed since",
     )
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write one page with plots")
+    command.add_argument("--html", type=paths.given, metavar="FILE", help="also write one page with plots")
     command.add_argument("--top", type=int, default=15, help="operators in the tables (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.top < 1:

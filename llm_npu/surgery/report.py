@@ -56,5 +56,5 @@ class Report:
         for row in self.rows:
             table.add_row(row.layer, row.kind, row.operator, "yes" if row.fused else "no", row.reason)
         text = io.StringIO()
-        Console(file=text, width=160).print(table)
+        Console(file=text, width=160, markup=False, emoji=False, highlight=False).print(table)
         return text.getvalue()

@@ -27,8 +27,8 @@ class Letters:
     def __call__(self, text):
         return {"input_ids": [ord(letter) - 60 for letter in text]}
 
-    def decode(self, ids, skip_special_tokens):
-        assert skip_special_tokens
+    def decode(self, ids, skip_special_tokens=True, clean_up_tokenization_spaces=False):
+        assert skip_special_tokens and not clean_up_tokenization_spaces
         return "".join(chr(number + 60) for number in ids if number != self.eos_token_id)
 
 
@@ -120,6 +120,26 @@ def test_other_strategies_are_the_same_fused(on_npu, family, decode, options):
         found.append(generate(model, BATCH, 6, decode, eos_token_id=END, **options).ids)
     assert found[0] == found[1]
     assert all(found[0])
+
+
+def test_one_beam_is_greedy_search(on_npu):
+    model = build("llama")
+    greedy_ids = generate(model, BATCH, 6, eos_token_id=END).ids
+    assert generate(model, BATCH, 6, "beam", eos_token_id=END, num_beams=1).ids == greedy_ids
+    with_penalty = generate(model, BATCH, 6, "beam", eos_token_id=END, num_beams=1, length_penalty=0.5)
+    assert with_penalty.ids == greedy_ids
+
+
+def test_a_continuation_begins_with_its_blank():
+    """As sentencepiece decodes: the blank at the start of a text is left out."""
+    model, prompt = llama(False, "float32"), "AHEAD"
+    text = continuation(model, Letters(), prompt, 3)
+
+    class Sentences(Letters):
+        def decode(self, ids, **options):
+            return super().decode(ids, **options).removeprefix(text[0])
+
+    assert len(text) == 3 and continuation(model, Sentences(), prompt, 3) == text
 
 
 def test_sampling_depends_on_the_seed(on_npu):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = ROOT / "scripts/generate.py"
 VOCABULARY = 300
-PROMPTS = ["def ", "for each", "x"]
+PROMPTS = ["def ", "for each", "data[0:100:2]\t[b]x[/b]\u2028"]
 SPEED = r"(\d+) tokens in [0-9.]+ s \([0-9.,]+ tokens/s\)"
 
 
@@ -37,7 +37,7 @@ def spoken(done):
 
 def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
     batch = tmp_path / "prompts.txt"
-    batch.write_text("\n".join(PROMPTS) + "\n\n")
+    batch.write_text("\ufeff" + "\n".join(PROMPTS) + "\n\n", encoding="utf-8")
     given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
     fused = run_python(SCRIPT, checkpoint, "--batch", batch, "--max_new_tokens", "7", "--batch_size", "2")
     unfused = run_python(SCRIPT, checkpoint, *given, "--max_new_tokens", "7", "--unfused", "--device", "cpu")
@@ -63,10 +63,12 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is not known"),
         (["--batch", "none.txt"], "No such file or directory: 'none.txt'"),
         (["--prompt", "x", "--tokenizer", "none"], "is not a local directory"),
+        (["--batch", "utf16.txt"], "utf16.txt cannot be read: no UTF-8 at byte 0"),
         ([], "one of the arguments --prompt --batch is required"),
     ],
 )
 def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sentence):
+    (tmp_path / "utf16.txt").write_text("x", encoding="utf-16")
     done = run_python(SCRIPT, checkpoint, *words, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr.splitlines()[-1]

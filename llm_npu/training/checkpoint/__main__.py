@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from llm_npu.core import console
+from llm_npu.core import console, paths
 from llm_npu.core.atomic import unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.training.checkpoint import folder as folders
@@ -28,9 +28,11 @@ def main(argv: list[str]) -> int:
         prog="python -m llm_npu.training.checkpoint", description=__doc__.split("\n")[0]
     )
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="FOLDER", help="a machine's checkpoint-<step>"
+        "folders", type=paths.given, nargs="+", metavar="FOLDER", help="a machine's checkpoint-<step>"
     )
-    parser.add_argument("--output_dir", type=Path, required=True, help="where checkpoint-<step> is to appear")
+    parser.add_argument(
+        "--output_dir", type=paths.given, required=True, help="where checkpoint-<step> is to appear"
+    )
     arguments = parser.parse_args(argv)
     console.say(f"merged   {merge(arguments.folders, arguments.output_dir)}")
     return 0

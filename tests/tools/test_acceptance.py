@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_npu.acceptance import command, journal, process, reference, trained
+from llm_npu.acceptance import command, journal, process, programs, reference, trained
 from llm_npu.acceptance.journal import DIFFERS, LOST, NOTE, SAME, Check, Journal
-from llm_npu.acceptance.pieces import BY_NAME, PIECES
+from llm_npu.acceptance.pieces import BY_NAME, PIECES, Job
 from llm_npu.acceptance.result import JSON, PAGE, Finished, Result
 from llm_npu.acceptance.scrub import Scrubber
 
@@ -178,6 +178,44 @@ def test_the_recording_has_every_case():
         recorded, others = (known["training"][quantity][name] for name in ("recorded", "others"))
         assert len(recorded) == 20 and {len(other) for other in others} == {20}
     assert known["training"]["loss"]["recorded"][-1] < known["training"]["loss"]["recorded"][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "verdict"),
+    [
+        ("card", 1.0, SAME),
+        ("card", 1.4, SAME),
+        ("card", 0.6, SAME),
+        ("card", 1.5, DIFFERS),
+        ("card", 0.5, DIFFERS),
+        ("virtual", 0.01, NOTE),
+    ],
+)
+@pytest.mark.default_run(every=True)
+def test_a_card_s_speed_is_compared_with_the_planner_s_range(kind, share, verdict, tmp_path):
+    """Records as a card writes them; the range of a single card's speed is 46 %."""
+    planned = programs.planned_for(job := job_on(kind, tmp_path))
+    speed = planned.time.tokens_per_second_per_card * share
+    records = [{"tokens_per_s": value} for value in [1.0] * programs.WARM + [speed] * 5]
+    programs.compare_speed(job, Journal(tmp_path), records, planned)
+    (check,) = journal.read(tmp_path)
+    assert (check.name, check.verdict) == ("speed", verdict)
+
+
+@pytest.mark.parametrize("kind", ["card", "virtual"])
+@pytest.mark.default_run(every=True)
+def test_the_planned_run_is_one_that_the_trainer_takes(kind, tmp_path):
+    from llm_npu import config
+
+    planned = programs.planned_for(job_on(kind, tmp_path))
+    assert planned.fits
+    given = {"input_dir": tmp_path, "output_dir": tmp_path / "out", "device": "npu"}
+    arguments = config.read([*planned.layout.arguments(planned.shape), *trained.words(given)])
+    assert arguments.values.model_name_or_path == planned.shape.name
+
+
+def job_on(kind: str, folder: Path) -> Job:
+    return Job("plan", folder, folder, folder, kind, "npu", 1, "910b2")
 
 
 def test_the_pieces_fit_into_the_time():

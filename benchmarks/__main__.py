@@ -3,6 +3,8 @@
 import importlib
 import sys
 
+from paddle_fused import streams
+
 COMMANDS = {  # name: (module, description)
     "ops": ("ops.command", "every fused operator against the machine's limit, plain Paddle and PyTorch"),
     "step": ("step.command", "a training step of a Llama: tokens per second, Paddle and PyTorch"),
@@ -33,4 +35,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

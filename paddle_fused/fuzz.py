@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import registry
+from . import registry, streams
 from .parity import use_an_npu
 
 # Far above the effect of rounding on values of about one, far below that of a wrong element.
@@ -230,4 +230,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

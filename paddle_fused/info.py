@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
-from . import registry
+from . import registry, streams
 from .parity import environment, use_an_npu
 
 PLACES = ("cpu", "npu")
@@ -129,4 +129,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from . import libraries, virtual_npu
+from . import libraries, streams, virtual_npu
 
 LIBRARY = libraries.folder() / libraries.KERNELS
 OPENMP = "libiomp5.so"  # the kernels use the copy in Paddle's wheel
@@ -32,8 +32,12 @@ def chosen() -> str:
     return name(getattr(kernels, ACTIVE)()).decode()
 
 
-if __name__ == "__main__":
+def main(_argv: list[str]) -> None:
     try:
         print(chosen())
     except (libraries.SetupError, OSError) as error:
         sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(streams.run(main, sys.argv[1:]))

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from . import libraries, registry, virtual_npu
+from . import libraries, registry, streams, virtual_npu
 
 if TYPE_CHECKING:
     from .ops.case import OpCase
@@ -339,4 +339,4 @@ def use_an_npu() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

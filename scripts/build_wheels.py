@@ -25,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from building import wheels
 from building.installed_paddle import RELEASES
+from paddle_fused import streams
 from paddle_fused.libraries import SetupError
 
 TIMEOUT = 1800  # time limit of a check, which takes a second natively and minutes emulated
@@ -81,4 +82,4 @@ def make(target: wheels.Target, pythons: list[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

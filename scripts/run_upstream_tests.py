@@ -27,6 +27,8 @@ from pathlib import Path
 from upstream_tests.execution import Execution, check_checkout, modules_of
 from upstream_tests.report import explain, progress, report
 
+from paddle_fused import streams
+
 KNOWN = Path(__file__).resolve().parent / "upstream_tests" / "known.json"
 
 
@@ -83,4 +85,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.run(main, sys.argv[1:]))

@@ -27,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from versions import RELEASES, environment, features, page, results
 from versions.trial import Trial
 
+from paddle_fused import streams
+
 ROOT = environment.ROOT
 PAGE = ROOT / "docs" / "versions.md"
 RESULTS = ROOT / "scripts" / "versions" / "results"
@@ -203,4 +205,4 @@ def write_page(given):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.run(main, sys.argv[1:]))

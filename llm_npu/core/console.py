@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 
 from llm_npu.core import errors, refusal, stopping
+from paddle_fused import streams
 
 SCREEN = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 # What a terminal would obey instead of showing it.
@@ -133,8 +134,10 @@ def run(
     """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2.
 
     ``explained`` adds what is known about an error that another library raised. After a signal that
-    ``stopping`` handles, the process ends here, with the sentence about it.
+    ``stopping`` handles, the process ends here, with the sentence about it. stdout and stderr outlive their
+    readers.
     """
+    streams.outlive()
     try:
         try:
             return main(argv)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from llm_npu.cluster import without_run
 from llm_npu.core import paths
+from paddle_fused import streams
 
 from . import Finding, Setup, as_json, examine, exit_code, explain, text
 from .checks import hccl
@@ -129,4 +130,4 @@ def _refused(sentence: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

@@ -19,6 +19,7 @@ from llm_npu import device
 from llm_npu.core import refusal
 from llm_npu.core.errors import UserError
 from llm_npu.formers import switches
+from paddle_fused import streams
 
 USAGE = """usage: python -m llm_npu.formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
        python -m llm_npu.formers SCRIPT [ARGS ...]
@@ -90,7 +91,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(streams.run(main, sys.argv[1:]))
     except (UserError, RuntimeError) as error:  # bad input, or a device that cannot be used
         refusal.say(str(error))
         sys.exit(2)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
 from llm_npu.core import cards, console, paths, stopping
 from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
+from paddle_fused import streams
 
 from . import answer as answers
 from . import cost, table
@@ -259,22 +260,16 @@ def _script_arguments(answer: answers.Answer, layout: Layout) -> list[str] | Non
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns the exit code, 2 for bad input."""
     try:
-        try:
-            options, answer = planned(argv)
-            if sys.stdout is None and not options.html:
-                raise UserError("there is no standard output; open it, or give --html FILE")
-            if options.html:
-                from . import page  # a late import: it draws with matplotlib
+        options, answer = planned(argv)
+        if sys.stdout is None and not options.html:
+            raise UserError("there is no standard output; open it, or give --html FILE")
+        if options.html:
+            from . import page  # a late import: it draws with matplotlib
 
-                options.html.write_text(page.write(answer), encoding="utf-8")
-            print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
-            if options.html and not options.json:
-                print(f"\nThe page is {options.html}")
-        finally:  # --help, too, ends the program here
-            if sys.stdout is not None:
-                sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            options.html.write_text(page.write(answer), encoding="utf-8")
+        print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
+        if options.html and not options.json:
+            print(f"\nThe page is {options.html}")
     except (ValueError, OSError) as problem:
         print(f"llm_npu.plan: {problem}", file=sys.stderr)
         return 2
@@ -284,4 +279,4 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     stopping.listen("before the plan was printed")
     stopping.unshield()
-    sys.exit(console.run(main, sys.argv[1:]))
+    sys.exit(console.run(functools.partial(streams.run, main), sys.argv[1:]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from llm_npu.core import paths
+
+from paddle_fused import streams
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,9 +36,6 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--top is {options.top}; it must be at least 1")
     try:
         _report(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as problem:
         print(f"llm_npu.profiling: {problem}", file=sys.stderr)
         return 2
@@ -58,4 +56,4 @@ def _report(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.run(main, sys.argv[1:]))

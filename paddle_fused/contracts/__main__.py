@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from .. import streams
 from . import ERRORS, LIMITS, MODULES, RULES
 
 HEAD = """# What CANN's operators accept
@@ -46,8 +47,12 @@ def page() -> str:
     return "".join(parts)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(page())
+def main(argv: list[str]) -> None:
+    if argv:
+        Path(argv[0]).write_text(page())
     else:
         print(page(), end="")
+
+
+if __name__ == "__main__":
+    sys.exit(streams.run(main, sys.argv[1:]))

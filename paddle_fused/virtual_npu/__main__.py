@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 
+from .. import streams
 from .activation import banner, environment, is_active
 
 USAGE = """usage: python -m paddle_fused.virtual_npu SCRIPT [ARGS ...]
@@ -61,4 +62,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

@@ -2,7 +2,8 @@
 
 No function takes more positional arguments than a reader keeps apart; what has more takes them by name.
 llm_npu raises UserError with a sentence for bad input, so that programs answer with it; a defect is an
-assert. A file has one idea and a folder one room: both stay small.
+assert. A file has one idea and a folder one room: both stay small. Commands outlive the readers of their
+output.
 """
 
 import ast
@@ -20,6 +21,20 @@ SOURCES = (".py", ".cc", ".h")
 ROOMS = ("paddle_fused", "llm_npu", "scripts", "benchmarks", "building", "tests")
 # Not paddle_fused: its functions have the signatures of the operators that they stand for.
 CHECKED = ("llm_npu", "scripts", "benchmarks")
+COMMANDS = ("paddle_fused", "llm_npu", "scripts", "benchmarks")
+# What other programs of the project start, and read until it ends.
+CHILDREN = (
+    "benchmarks.ops.limits",
+    "benchmarks.overlap.worker",
+    "benchmarks.worker",
+    "llm_npu.acceptance.pieces",
+    "llm_npu.acceptance.rank",
+    "llm_npu.cluster.comparing_process",
+    "llm_npu.cluster.rendezvous",
+    "llm_npu.doctor.probe_program",
+    "scripts.upstream_tests.one_file",
+    "scripts.versions.one_pytest",
+)
 
 
 def too_long(sources: Sources) -> list[str]:
@@ -63,6 +78,23 @@ def too_large(root: Path) -> list[str]:
     ]
 
 
+def commands_that_end_with_their_reader(sources: Sources) -> list[str]:
+    """Programs that a user starts whose streams do not outlive their reader (``paddle_fused.streams``)."""
+    programs = {
+        module: "\n".join(map(ast.unparse, node.body))
+        for module, tree in sources.trees.items()
+        if below(module, *COMMANDS) and not below(module, *CHILDREN)
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    }
+    runners = ("streams.run(", "console.run(")
+    return [
+        module
+        for module, text in programs.items()
+        if "sys.exit" in text and not any(each in text for each in runners)
+    ]
+
+
 @pytest.fixture(scope="module")
 def project():
     return Sources(ROOT)
@@ -74,6 +106,18 @@ def test_signatures_of_the_project(project):
 
 def test_errors_of_the_project(project):
     assert plain_value_errors(project) == []
+
+
+def test_commands_of_the_project(project):
+    assert commands_that_end_with_their_reader(project) == []
+
+
+def test_commands_that_end_with_their_reader_are_noticed(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    begin = "if __name__ == '__main__':\n"
+    (tmp_path / "scripts/a.py").write_text(f"{begin}    sys.exit(streams.run(main, sys.argv[1:]))\n")
+    (tmp_path / "scripts/b.py").write_text(f"{begin}    sys.exit(main(sys.argv[1:]))\n")
+    assert commands_that_end_with_their_reader(Sources(tmp_path)) == ["scripts.b"]
 
 
 def test_plain_value_errors_are_noticed(tmp_path):

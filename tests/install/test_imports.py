@@ -17,14 +17,20 @@ SUPPLIED = (
     "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
 )
 TOP = ("scripts", "benchmarks", "tests")
-# Where the libraries are, and which Paddle there is: for all of paddle_fused.
-GROUND = ("paddle_fused.libraries", "paddle_fused.paddle_release", "paddle_fused.built_for")
+# Where the libraries are, which Paddle there is, the streams of commands: for all of paddle_fused.
+GROUND = (
+    "paddle_fused.libraries",
+    "paddle_fused.paddle_release",
+    "paddle_fused.built_for",
+    "paddle_fused.streams",
+)
 PUBLIC = {
     f"paddle_fused{name}"
     for name in (
         "",
         ".host_memory",
         ".libraries",
+        ".streams",
         ".paddle_release",
         ".virtual_npu",
         ".info",
@@ -41,6 +47,7 @@ UNDER_OPERATORS = tuple(
         "libraries",
         "paddle_release",
         "built_for",
+        "streams",
         "dispatch",
         "registry",
         "contracts",

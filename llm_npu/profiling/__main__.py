@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from llm_npu.core import paths
-
 from paddle_fused import streams
 
 

@@ -16,6 +16,8 @@ scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
     no_effect          the reasons for "has no effect" that flags share
     read               command line and file -> checked values, without a framework
     argument_file      the YAML or JSON file of arguments
+    values             the text of a value -> the value of its flag
+    nearest            the known name that a misspelt one is meant to be
     aliases            names of other launchers: translated, or refused with what to give instead
     conflicts          flags that contradict each other
     model_checks       flags that contradict the model

@@ -15,6 +15,8 @@ from .flag import Flag
 
 SHARDING = f"give --sharding stage1, stage2 or stage3, as in {names.TITLE}, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"
+DATA = "give the path of the data in --input_dir"
+FORMAT = "the format of the data is read from its records; leave it out"
 # Their name -> what to give here.
 REFUSED: Mapping[str, str] = {
     "deepspeed": SHARDING,
@@ -37,6 +39,17 @@ REFUSED: Mapping[str, str] = {
     "trust_remote_code": f"models are classes of {names.TITLE}, and weights bring no code; leave it out",
     "ddp_timeout": "only torch.distributed reads it; leave it out",
     "framework": "the framework is Paddle; leave it out",
+    "lora": "give --finetuning_type lora",
+    "fine_tuning": "give --finetuning_type full or lora",
+    "dataset_name_or_path": DATA,
+    "train_dataset_path": DATA,
+    "eval_dataset_path": "give the shares of training, validation and test data in --split",
+    "train_dataset_type": FORMAT,
+    "eval_dataset_type": FORMAT,
+    "compute_type": "give --bf16 or --fp16",
+    "src_length": "give --max_seq_length, which counts prompt and answer",
+    "max_prompt_len": "give --max_seq_length, which counts prompt and answer",
+    "zero_padding": "give --packing first_fit",
 }
 
 

@@ -41,6 +41,8 @@ TRACKERS |= names.TRACKERS
 def check(run: Namespace, device: str) -> None:
     """UserError with one sentence when the flags of ``run`` cannot work together on ``device``."""
     split_weights(run.split)
+    if not run.output_dir:  # Path("") is the current folder
+        raise UserError("--output_dir is empty; give a folder, or leave it out")
     if not run.do_train:
         raise UserError("--do_train false leaves nothing to do: this script trains")
     if run.do_eval != (run.evaluation_strategy != "no"):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import itertools
-import typing
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +16,9 @@ from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.presets import has_weights, is_preset, model_type
 
-from . import conflicts
+from . import conflicts, nearest, values
 from .aliases import translate
-from .argument_file import as_flags, split_file
+from .argument_file import split_file
 from .arguments import (
     DataArguments,
     FusedArguments,
@@ -32,14 +30,12 @@ from .arguments import (
 )
 from .device_flag import checked
 from .early import Early, process_count
-from .flag import Flag, any_of, flags_of
+from .flag import Flag, flags_of
 from .library_flags import library_flags
 from .training import TrainingFlags
 
-COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
 # {stage: (of all weights, of LoRA's)} where the run starts from trained weights.
 LEARNING_RATES = {"sft": (3e-5, 3e-4), "dpo": (1e-6, 1e-5)}
-TRUE, FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
 LAST_WORDS = (
     "FILE holds the same names, in YAML or JSON; flags override it. --no_NAME is --NAME false, where true is "
     "the default."
@@ -100,11 +96,15 @@ def read(argv: Sequence[str]) -> Arguments:
     _refuse_unknown(on_line, names)
 
     overridden = {names[name] for name in on_line}
-    kept = {name: _from_file(known[name], value) for name, value in in_file.items() if name not in overridden}
-    run, rest = _parser(known).parse_known_args([*as_flags(kept), *line])
+    kept = {name: value for name, value in in_file.items() if name not in overridden}
+    notes += [_of_null(known[name]) for name, value in kept.items() if value is None and known[name].default]
+    kept = {name: values.from_file(known[name], value) for name, value in kept.items() if value is not None}
+    run, rest = _parser(known).parse_known_args(line, Namespace(**kept))
     if rest:
-        raise UserError(f"{rest[0]!r} belongs to no argument; a file of arguments must come before all flags")
-    given = {*in_file, *overridden}
+        raise UserError(
+            f"{rest[0]!r:.80} belongs to no argument; a file of arguments must come before all flags"
+        )
+    given = {*kept, *overridden}
     for name, each in known.items():
         if each.path and getattr(run, name):
             setattr(run, name, paths.expanded(getattr(run, name)))
@@ -163,21 +163,17 @@ def _keywords(flag: Flag) -> dict[str, object]:
     keywords = {"default": flag.default, "help": help.replace("%", "%%")}
     if flag.choices:
         keywords["metavar"] = f"{{{','.join(flag.choices)}}}"
-    if flag.kind is bool:
-        return {**keywords, "type": _truth, "nargs": "?", "const": True, "metavar": "BOOL"}
-    if typing.get_origin(flag.kind) is not list:
+    kind, depth = values.item_type(flag.kind)
+    keywords["type"] = values.reader(kind)
+    if kind is bool and not depth:
+        return {**keywords, "nargs": "?", "const": True, "metavar": "BOOL"}
+    keywords.setdefault("metavar", kind.__name__.upper())
+    if not depth:
         optional = {} if flag.value_if_bare is None else {"nargs": "?", "const": flag.value_if_bare}
-        return {"type": flag.kind, "metavar": flag.kind.__name__.upper(), **optional, **keywords}
-    [item] = typing.get_args(flag.kind)
-    if typing.get_origin(item) is list:  # the flag is given several times
-        keywords["action"], [item] = "append", typing.get_args(item)
-    return {**keywords, "type": item, "nargs": "+", "metavar": item.__name__.upper()}
-
-
-def _truth(text: str) -> bool:
-    if text.lower() in (*TRUE, *FALSE):
-        return text.lower() in TRUE
-    raise argparse.ArgumentTypeError(f"{text!r} is not {any_of((*TRUE, *FALSE))}")
+        return {**keywords, **optional}
+    if depth > 1:  # the flag is given several times
+        keywords["action"] = "append"
+    return {**keywords, "nargs": "+"}
 
 
 def _random_weights(run: Namespace) -> list[str]:
@@ -192,24 +188,17 @@ def _random_weights(run: Namespace) -> list[str]:
     ]
 
 
-def _from_file(flag: Flag, value: object) -> object:
-    """A value from a file in the form of the command line; UserError for a list where one value belongs."""
-    if value is False and "no" in flag.choices:  # YAML reads the word no as false
-        return "no"
-    if isinstance(value, list) and typing.get_origin(flag.kind) is not list:
-        if flag.name not in COMMA_SEPARATED:
-            raise UserError(f"{flag.name} takes one value, but the file of arguments gives the list {value}")
-        return ",".join(map(str, value))
-    return value
+def _of_null(flag: Flag) -> str:
+    return f"--{flag.name} is null in the file of arguments, so it keeps its default, {flag.default}"
 
 
 def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name in known:
             continue
-        nearest = difflib.get_close_matches(name.replace("-", "_"), (*known, "config"), n=1, cutoff=0.5)
-        hint = f"did you mean --{nearest[0]}?" if nearest else "--help lists all flags"
-        raise UserError(f"--{name} is no argument of this script; {hint}")
+        meant = nearest.name(name, (*known, "config"))
+        hint = f"did you mean --{meant}?" if meant else "--help lists all flags"
+        raise UserError(f"--{name:.80} is no argument of this script; {hint}")
 
 
 def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
@@ -224,8 +213,10 @@ def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
         default("bf16", False)
     if not (run.bf16 or run.fp16) or run.fp16_opt_level != "O2":
         default("amp_master_grad", False)
-    if str(run.resume_from_checkpoint).lower() == "false":
+    if str(run.resume_from_checkpoint).lower() in values.YAML_FALSE:
         run.resume_from_checkpoint = None
+    if str(run.resume_from_checkpoint).lower() in values.YAML_TRUE:
+        run.resume_from_checkpoint = "true"
     if "warmup_steps" in given:
         default("warmup_ratio", 0.0)
     if run.model_type in FAMILIES:
@@ -241,7 +232,8 @@ def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
 
 def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> None:
     run.stage = run.stage.lower()  # PaddleFormers' files have SFT and DPO
-    named = {"true": "stream" if run.stage == "pt" else "first_fit", "false": "none"}
+    named = dict.fromkeys(values.YAML_TRUE, "stream" if run.stage == "pt" else "first_fit")
+    named |= dict.fromkeys(values.YAML_FALSE, "none")
     packing = str(run.packing or default_packing(run.stage)).lower()
     run.packing = named.get(packing, packing)
     fused = run.use_npu_fusion_attention and not run.disable_fused_options

@@ -13,10 +13,15 @@ from llm_npu.core.errors import UserError
 LARGEST = 32 << 20  # bytes of a file; Python needs up to twenty times as much for what stands in it
 
 
-def loads(text: str | bytes, pairs: Callable | None = None):
-    """``json.loads``, with JSONDecodeError also for nesting and for numbers that Python refuses."""
+def loads(text: str | bytes, pairs: Callable | None = None, number: Callable[[str], object] | None = None):
+    """``json.loads``, with JSONDecodeError also for nesting and for numbers that Python refuses.
+
+    ``pairs`` makes the mappings; ``number`` makes the numbers of their text.
+    """
     try:
-        return json.loads(text, object_pairs_hook=pairs)
+        return json.loads(
+            text, object_pairs_hook=pairs, parse_int=number, parse_float=number, parse_constant=number
+        )
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -51,7 +56,8 @@ def text_of(file: str | Path, largest: int = LARGEST) -> str:
         size = os.fstat(stream.fileno()).st_size or largest  # a device has none, and no end
         content = stream.read(min(size, largest) + 1)
     if len(content) > largest:
-        raise UserError(f"{file} is larger than {largest >> 20} MiB, which no file of its kind is")
+        limit = f"{largest >> 20} MiB" if largest >> 20 else f"{largest >> 10} KiB"
+        raise UserError(f"{file} is larger than {limit}, which no file of its kind is")
     try:
         return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except UnicodeDecodeError as error:

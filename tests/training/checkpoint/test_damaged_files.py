@@ -15,7 +15,7 @@ from handmade_profiles.step import STEP
 from mutations import mutations
 from tiny_models import fields_of
 
-from llm_npu.config.argument_file import as_flags, read_file
+from llm_npu.config.argument_file import read_file
 from llm_npu.core import tensor_file
 from llm_npu.data import answers, indexed
 from llm_npu.data.text import chat_template, conversations, corpus
@@ -242,10 +242,10 @@ FORMATS = {
         write_text("a.jsonl", lines(SHAREGPT, PADDLENLP)),
         lambda file: list(conversations.find(str(file)).conversations()),
     ),
-    "arguments.yaml": (write_text("run.yaml", ARGUMENTS), lambda file: as_flags(read_file(str(file)))),
+    "arguments.yaml": (write_text("run.yaml", ARGUMENTS), lambda file: read_file(str(file))),
     "arguments.json": (
         write_text("run.json", json.dumps(SETTINGS)),
-        lambda file: as_flags(read_file(str(file))),
+        lambda file: read_file(str(file)),
     ),
     "config.json": (
         write_text("config.json", json.dumps(fields_of("llama3"))),

@@ -131,11 +131,13 @@ YAML = {
     "itself": ("a: &a [*a]", "alias"),
     "deep": ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     "lists of lists of lists": ("a: [[[1]]]", "plain value"),
-    "bytes": ("a: !!binary aGVsbG8=", "plain value"),
-    "a set": ("a: !!set {x, y}", "plain value"),
-    "no number": ("a: !!int ''", "YAML"),
-    "no day": ("a: 2024-13-45", "month"),
-    "long": ("a: " + "x" * (2 << 20), "larger than 1 MiB"),
+    "null in a list": ("a: [1, null]", "plain value"),
+    "bytes": ("a: !!binary aGVsbG8=", "the tag .*binary"),
+    "a set": ("a: !!set {x, y}", "the tag .*set"),
+    "two documents": ("a: 1\n---\nb: 2", "several documents"),
+    "no character": ('a: "\\U00110000"', "not valid YAML"),
+    "no version": ("%YAML 1." + "9" * 5000 + "\n---\na: 1", "not valid YAML"),
+    "long": ("a: " + "x" * (2 << 20), "larger than 64 KiB"),
 }
 
 

@@ -15,10 +15,7 @@ scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
     flag               the metadata of a flag's field: help, limits, aliases, when it has no effect
     no_effect          the reasons for "has no effect" that flags share
     read               command line and file -> checked values, without a framework
-    argument_file      the YAML or JSON file of arguments
-    values             the text of a value -> the value of its flag
-    nearest            the known name that a misspelt one is meant to be
-    aliases            names of other launchers: translated, or refused with what to give instead
+    written            names and values as a user writes them: files, other launchers' names, misspelt names
     conflicts          flags that contradict each other
     model_checks       flags that contradict the model
     early              what must be known before paddle is imported

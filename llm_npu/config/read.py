@@ -16,9 +16,7 @@ from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.presets import has_weights, is_preset, model_type
 
-from . import conflicts, nearest, values
-from .aliases import translate
-from .argument_file import split_file
+from . import conflicts
 from .arguments import (
     DataArguments,
     FusedArguments,
@@ -33,6 +31,9 @@ from .early import Early, process_count
 from .flag import Flag, flags_of
 from .library_flags import library_flags
 from .training import TrainingFlags
+from .written import nearest, values
+from .written.aliases import translate
+from .written.argument_file import split_file
 
 # {stage: (of all weights, of LoRA's)} where the run starts from trained weights.
 LEARNING_RATES = {"sft": (3e-5, 3e-4), "dpo": (1e-6, 1e-5)}

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from llm_npu import config
-from llm_npu.config import nearest, values
-from llm_npu.config.argument_file import LARGEST, read_file
+from llm_npu.config.written import nearest, values
+from llm_npu.config.written.argument_file import LARGEST, read_file
 from llm_npu.core.errors import UserError
 
 # Plain scalars that YAML 1.1 reads as numbers, dates or truth values.

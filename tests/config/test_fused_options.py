@@ -5,7 +5,7 @@ from places import ROOT
 
 from llm_npu import config
 from llm_npu.config import FusedArguments
-from llm_npu.config.aliases import REFUSED
+from llm_npu.config.written.aliases import REFUSED
 from llm_npu.training.model import config_for
 
 SWITCHES = (

@@ -7,9 +7,8 @@ import typing
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 
+from llm_npu.config.flag import Flag, any_of
 from llm_npu.core.errors import UserError
-
-from .flag import Flag, any_of
 
 # The last word of each is YAML's.
 TRUE, FALSE = ("yes", "true", "t", "y", "1", "on"), ("no", "false", "f", "n", "0", "off")

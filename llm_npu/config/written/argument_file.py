@@ -1,7 +1,7 @@
 """A YAML or JSON file of arguments, before the flags or named by ``--config``.
 
 A value stays the text that the file has, as on a command line, where YAML would make 20261127 of
-``2026_11_27`` and 3.1 of ``3.10``; ``llm_npu.config.values`` reads it as its flag's type.
+``2026_11_27`` and 3.1 of ``3.10``; ``values`` reads it as its flag's type.
 """
 
 from __future__ import annotations

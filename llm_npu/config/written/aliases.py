@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from llm_npu.config.flag import Flag
 from llm_npu.core.errors import UserError
 from llm_npu.models.library import names
-
-from .flag import Flag
 
 SHARDING = f"give --sharding stage1, stage2 or stage3, as in {names.TITLE}, and --nproc"
 SWITCHES = "give --use_npu_fusion_attention true or false"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+
+from paddle_fused import strict_json
 
 from . import machine, report
 from .contenders import Failed, Process
@@ -74,7 +75,7 @@ def run_here(
     except Wrong as error:
         print(error, file=sys.stderr)
         return 1
-    print(json.dumps(result, indent=2) if as_json else text(result))
+    print(strict_json.dumps(result, indent=2) if as_json else text(result))
     return 0
 
 

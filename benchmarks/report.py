@@ -14,6 +14,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from paddle_fused import strict_json
+
 from . import timing
 
 
@@ -72,7 +74,7 @@ def goal(met: bool, what: str) -> str:
 
 
 def write(records: list[dict], file: str) -> None:
-    Path(file).write_text("".join(json.dumps(record) + "\n" for record in records))
+    Path(file).write_text("".join(strict_json.dumps(record) + "\n" for record in records))
 
 
 def read(file: str) -> list[dict]:

@@ -26,6 +26,7 @@ built for another Paddle.
     built_for          the Paddle build that they fit
     paddle_release     differences between Paddle releases
     streams            stdout and stderr of commands
+    strict_json        JSON without NaN and infinity
     info, parity, fuzz tools: ``python -m paddle_fused.info``
 """
 

@@ -12,7 +12,6 @@ draws.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from . import libraries, registry, streams, virtual_npu
+from . import libraries, registry, streams, strict_json, virtual_npu
 
 if TYPE_CHECKING:
     from .ops.case import OpCase
@@ -290,7 +289,9 @@ def main(argv: list[str]) -> int:
     ran = [result for result in results if result.refused is None]
     failed = [result for result in ran if not result.passed]
     if options.json:
-        text = json.dumps({"environment": environment(), "results": [asdict(r) for r in results]}, indent=1)
+        text = strict_json.dumps(
+            {"environment": environment(), "results": [asdict(r) for r in results]}, indent=1
+        )
         if options.json == Path("-"):
             print(text)
         else:

@@ -15,7 +15,6 @@ Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, wi
 
 import argparse
 import importlib.util
-import json
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from llm_npu import config, device
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
 from llm_npu.models import library
+from paddle_fused import strict_json
 
 BATCH = 2
 FILES = (".yaml", ".yml", ".json")
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     report = one_step(model, sample, run, dtypes)
     leaving = [each for each in report.findings if arguments.host or each.place == "aicpu"]
     if arguments.json:
-        print(json.dumps(report.as_dict(), indent=2))
+        print(strict_json.dumps(report.as_dict(), indent=2))
     else:
         console.say(str(report))
     return 1 if leaving else 0

@@ -8,11 +8,11 @@ results.
 """
 
 import dataclasses
-import json
 from pathlib import Path
 
 from benchmarks import options
 from llm_npu.plan.cost import DATA
+from paddle_fused import strict_json
 
 from . import memory, page
 from .fitting import PRIORS
@@ -36,5 +36,5 @@ def write(found: Validation, data: Path) -> None:
     values = {name: getattr(found.efficiencies, name) for name in PRIORS}
     families = {name: dataclasses.asdict(family) for name, family in found.families.items()}
     sizes = dataclasses.asdict(memory.widths())
-    text = json.dumps({"efficiencies": values, "families": families, "memory": sizes}, indent=2)
+    text = strict_json.dumps({"efficiencies": values, "families": families, "memory": sizes}, indent=2)
     (data / "efficiencies.json").write_text(text + "\n", encoding="utf-8")

@@ -6,9 +6,10 @@ Nothing in it was measured. It serves to time the report, and as a sample of a r
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from pathlib import Path
+
+from paddle_fused import strict_json
 
 _STAMP = "20240911120000"
 _EPOCH = 1_726_000_000_000_000_000  # nanoseconds
@@ -69,7 +70,7 @@ def _write_rank(folder: Path, rank: int, count: int, slow: bool, choose: random.
             for pid, name, label in names
             for kind, key, text in (("name", "name", name), ("labels", "labels", label))
         ]
-        timeline.write("[" + ",\n".join(map(json.dumps, meta)))
+        timeline.write("[" + ",\n".join(map(strict_json.dumps, meta)))
         for number in range(count):
             operator = step[number % len(step)]
             _, engine, mean, *_ = operator
@@ -126,7 +127,7 @@ def _write_paddle(folder: Path, borders: list[int]) -> None:
             events.append(
                 {"name": "[memory]", **place, "ph": "i", "ts": when // 1000, "cat": "Allocate", "args": sizes}
             )
-    (folder / "host.paddle_trace.json").write_text(json.dumps({"traceEvents": events}))
+    (folder / "host.paddle_trace.json").write_text(strict_json.dumps({"traceEvents": events}))
 
 
 def _microseconds(nanoseconds: int) -> str:

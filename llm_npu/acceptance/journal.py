@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from paddle_fused import strict_json
+
 SAME, DIFFERS, LOST, NOTE = VERDICTS = ("same", "differs", "lost", "note")
 SHOWN = 600  # characters of an error
 
@@ -74,7 +76,7 @@ class Journal:
     def _write(self, **line: object) -> None:
         """Writes a line, starting a new one after a truncated line."""
         with self._file.open("a", encoding="utf-8") as file:
-            file.write("\n" * self._is_cut() + json.dumps(line) + "\n")
+            file.write("\n" * self._is_cut() + strict_json.dumps(line) + "\n")
 
     def _is_cut(self) -> bool:
         return self._file.exists() and self._file.read_bytes()[-1:] not in (b"", b"\n")

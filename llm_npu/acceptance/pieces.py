@@ -12,6 +12,8 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from paddle_fused import strict_json
+
 from .journal import Journal
 
 
@@ -84,7 +86,7 @@ class Job:
 
     def write(self) -> Path:
         file = self.folder / "job.json"
-        file.write_text(json.dumps(asdict(self), default=str))
+        file.write_text(strict_json.dumps(asdict(self), default=str))
         return file
 
     @classmethod

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from paddle_fused import strict_json
+
 from . import trained
 from .journal import Journal, number
 from .pieces import Job
@@ -40,7 +42,7 @@ def dtypes(job: Job, journal: Journal) -> None:
         arguments = ["llama-tiny", "--json", "--host", "--device", job.device_name]
         report = json.loads(trained.script(job, "check_dtypes.py", arguments, accepted=(0, 1)))
         for finding in report["findings"]:
-            journal.differs(name, json.dumps(finding))
+            journal.differs(name, strict_json.dumps(finding))
         if not report["findings"]:
             journal.same(name, "none leaves the device's cores")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+
+from paddle_fused import strict_json
 
 from . import page
 from .journal import DIFFERS, LOST, Check
@@ -91,7 +92,7 @@ class Result:
     def write(self, folder: Path, scrubber: Scrubber) -> None:
         """Writes both files atomically."""
         content = self.as_dict(scrubber.text)
-        for name, text in ((JSON, json.dumps(content, indent=1) + "\n"), (PAGE, page.write(content))):
+        for name, text in ((JSON, strict_json.dumps(content, indent=1) + "\n"), (PAGE, page.write(content))):
             fresh = folder / f".{name}"
             fresh.write_text(text, encoding="utf-8")
             os.replace(fresh, folder / name)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from llm_npu.core import atomic
 from llm_npu.core.errors import UserError
+from paddle_fused import strict_json
 
 from .pieces import Job
 
@@ -49,7 +50,7 @@ def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
     text, model = folder / "text", folder / f"model-{disturbed}"
     if not text.exists():
         with atomic.unfinished(text) as fresh:
-            lines = "".join(f"{json.dumps({'text': each})}\n" for each in _documents())
+            lines = "".join(f"{strict_json.dumps({'text': each})}\n" for each in _documents())
             (fresh / "text.jsonl").write_text(lines)
             atomic.publish(fresh, text)
     if not model.exists():
@@ -60,7 +61,7 @@ def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
         with atomic.unfinished(model) as fresh:
             whole = fresh / "whole"
             copy_tokenizer(tokens, whole)
-            (whole / "config.json").write_text(json.dumps(MODEL))
+            (whole / "config.json").write_text(strict_json.dumps(MODEL))
             _write_weights(whole / "model.safetensors", disturbed)
             atomic.publish(whole, model)
     return {"model_name_or_path": model, "input_dir": text, "data_cache": folder / "cache"}

@@ -5,7 +5,7 @@ refusal        prints such an error once, however many ranks report it
 stopping       Ctrl-C and SIGTERM
 console        terminal output, and the exit code of a program
 ranks          communication between ranks outside the model
-atomic         folders that appear complete or not at all
+atomic         folders and files that appear complete or not at all
 tensor_file    safetensors files written by many ranks at once
 untrusted      readers of untrusted JSON and pickle files
 cache          the cache folder

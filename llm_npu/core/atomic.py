@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from llm_npu.core.errors import naming
+
 # <linux/fs.h>, <fcntl.h>
 _RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 
@@ -31,15 +33,37 @@ def unfinished(target: Path) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                delete(folder)
+
+
+@contextlib.contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """A hidden file beside ``target`` to write, which then takes its name.
+
+    A file that a link or another name leads to keeps its content. OSError, and no hidden file, if it cannot
+    be written, or if ``target`` is a folder.
+    """
+    hidden = target.with_name(f"{_prefix(target.name)}file")
+    hidden.unlink(missing_ok=True)  # of a killed process
+    try:
+        yield hidden
+        flush(hidden)
+        hidden.replace(target)
+    finally:
+        hidden.unlink(missing_ok=True)
 
 
 def remove_leftovers(parent: Path, name: str) -> None:
     """Remove leftovers of killed processes in ``parent``, for targets that match the pattern ``name``."""
     for leftover in parent.glob(f"{_prefix(name)}*"):
         # OSError: in use, or removed by another process just now
-        with contextlib.suppress(OSError), _locked(leftover):
-            shutil.rmtree(leftover)
+        with contextlib.suppress(OSError):
+            if not _is_folder(leftover):
+                leftover.unlink()
+                continue
+            with _locked(leftover):
+                shutil.rmtree(leftover)
 
 
 def publish(folder: Path, target: Path) -> None:
@@ -65,17 +89,17 @@ def exchange(one: Path, other: Path) -> None:
 def replace(folder: Path, target: Path) -> None:
     """Flush the finished ``folder`` of ``unfinished(target)`` to the disk and rename it to ``target``.
 
-    A folder of that name is replaced. A kill leaves the old or the new one; on file systems without
-    ``exchange``, a kill between two renames leaves neither.
+    Whatever has that name is replaced; of a link, the link alone. A kill leaves the old or the new one; on
+    file systems without ``exchange``, a kill between two renames leaves neither.
     """
     flush_all(folder)
-    if not target.exists():
+    if not os.path.lexists(target):
         folder.rename(target)
     elif not _exchanged(folder, target):  # else ``unfinished`` removes the old one, now named ``folder``
         old = _hidden(target)
         target.rename(old)
         folder.rename(target)
-        shutil.rmtree(old)
+        delete(old)
     flush(target.parent)
 
 
@@ -100,21 +124,35 @@ def flush(path: Path) -> None:
     """Flush the content of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def remove(folder: Path) -> None:
-    """Remove ``folder``; its name never shows a partly removed one."""
+    """Remove ``folder``; its name never shows a partly removed one. Of a link, the link alone."""
     doomed = _hidden(folder)
     folder.rename(doomed)
-    shutil.rmtree(doomed)
+    delete(doomed)
 
 
-def _hidden(folder: Path) -> Path:
-    """An unused name beside ``folder``, which ``remove_leftovers`` recognises."""
-    return folder.with_name(f"{_prefix(folder.name)}{secrets.token_hex(8)}")
+def delete(path: Path) -> None:
+    """Delete a folder with its content, a file, or of a link the link alone; nothing where nothing is."""
+    if _is_folder(path):
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself; a link to one is not."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _hidden(path: Path) -> Path:
+    """An unused name beside ``path``, which ``remove_leftovers`` recognises."""
+    return path.with_name(f"{_prefix(path.name)}{secrets.token_hex(8)}")
 
 
 def _prefix(name: str) -> str:

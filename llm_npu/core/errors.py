@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
+
+_OF_RUST = re.compile(r"(?:\(os error |Os { code: )(\d+)")
 
 
 class UserError(ValueError):
@@ -27,6 +32,26 @@ def caused_by_the_user() -> Iterator[None]:
         raise
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+@contextlib.contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Add the name of ``file`` to an OSError, which the errors of writes lack.
+
+    Libraries in Rust (tokenizers, safetensors) raise other exceptions, which state the number of the error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(file)) from error
+        raise
+    except Exception as error:
+        found = _OF_RUST.search(str(error))
+        if found is None:
+            raise
+        number = int(found[1])
+        raise OSError(number, os.strerror(number), str(file)) from error
 
 
 def is_for_the_user(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from paddle_fused import strict_json
 
 
 def dumps(value: object, width: int = 240) -> str:
@@ -11,12 +11,12 @@ def dumps(value: object, width: int = 240) -> str:
 
 
 def _rows(value: object, indent: str, width: int) -> str:
-    line = json.dumps(value)
+    line = strict_json.dumps(value)
     if not isinstance(value, (dict, list)) or not value or len(indent) + len(line) <= width:
         return line
     inner = indent + " "
     if isinstance(value, dict):
-        members = (f"{json.dumps(key)}: {_rows(each, inner, width)}" for key, each in value.items())
+        members = (f"{strict_json.dumps(key)}: {_rows(each, inner, width)}" for key, each in value.items())
         opening, closing = "{}"
     elif all(type(each) in (int, float) for each in value):
         return line

@@ -14,18 +14,17 @@ Source: https://github.com/huggingface/safetensors (format).
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from llm_npu.core.errors import UserError
+from llm_npu.core.errors import UserError, naming
 from llm_npu.core.untrusted import plain_json
+from paddle_fused import strict_json
 
 LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
@@ -80,7 +79,7 @@ def create(file: Path, tensors: Mapping[str, TensorSpec]) -> None:
         end = begin + whole.bytes
         dtype, _ = DTYPES[whole.dtype]
         header[name] = {"dtype": dtype, "shape": list(whole.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = strict_json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with naming(file), file.open("xb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
@@ -184,17 +183,6 @@ class Reader(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._arrays)
-
-
-@contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """Add the name of ``file`` to an OSError, which the errors of writes lack."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(file)) from error
-        raise
 
 
 def _runs(shape: Sequence[int], offset: Sequence[int], extent: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
+
+from paddle_fused import strict_json
 
 LEVELS = ("error", "warning", "ok")
 
@@ -60,4 +61,4 @@ def text(findings: Sequence[Finding]) -> str:
 def as_json(findings: Sequence[Finding]) -> str:
     """{"exit_code": 0 or 1, "findings": [{"check", "level", "what", "cure"}, ...]}"""
     content = {"exit_code": exit_code(findings), "findings": [asdict(finding) for finding in findings]}
-    return json.dumps(content, indent=2) + "\n"
+    return strict_json.dumps(content, indent=2) + "\n"

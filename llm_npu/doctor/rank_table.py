@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import json
 import os
 import re
 from collections import Counter
@@ -20,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from llm_npu.core.untrusted import plain_json
+from paddle_fused import strict_json
 
 from .cann import content
 
@@ -73,7 +73,7 @@ def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
     if found := _problems(table):
         return found
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps(table, indent=2) + "\n")
+    unfinished.write_text(strict_json.dumps(table, indent=2) + "\n")
     unfinished.replace(file)
     return []
 

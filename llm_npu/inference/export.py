@@ -13,7 +13,6 @@ B rows, T tokens of the longest row, V vocabulary size. Importing this module im
 
 from __future__ import annotations
 
-import json
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models import families, library
 from llm_npu.models.families import FAMILIES
+from paddle_fused import strict_json
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
 
@@ -176,7 +176,7 @@ def _write(layer, about: dict, folder: Path) -> None:
     with unfinished(folder) as new:
         program = paddle.jit.to_static(layer, input_spec=[ids], full_graph=True)
         paddle.jit.save(program, str(new / Path(PROGRAM).stem))
-        (new / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+        (new / ABOUT).write_text(strict_json.dumps(about, indent=2) + "\n")
         publish(new, folder)
 
 

@@ -3,6 +3,7 @@
     processes             starts the ranks of this machine, or prepares a process that a launcher started
     supervisor            waits for the ranks: failures, signals, bad input
     folder_lock           keeps a second run out of the output folder
+    own_file              keeps a run from writing through a link or into a FIFO
     heartbeat             ends this rank when another machine of the run is lost
     beats/                the process beside each rank that notices it
     fake_process_group    emulates the other ranks of a dry run

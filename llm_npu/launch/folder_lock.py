@@ -24,7 +24,9 @@ import time
 from pathlib import Path
 
 from llm_npu.core.console import say
-from llm_npu.core.errors import UserError
+from llm_npu.core.errors import UserError, naming
+from llm_npu.launch import own_file
+from paddle_fused import strict_json
 
 NAME = "run.lock"
 _LONGEST = 4096  # bytes
@@ -33,9 +35,13 @@ _held: dict[Path, tuple[int, bytes]] = {}
 
 
 def hold(folder: Path) -> None:
-    """Take the lock of ``folder``, which is made. UserError if another run has it, OSError as of files."""
+    """Take the lock of ``folder``, which is made.
+
+    UserError if another run has it, or if ``run.lock`` is not a file of its own; OSError as of files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = folder / NAME
+    descriptor = own_file.open_for(file, os.O_RDWR)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -47,16 +53,18 @@ def hold(folder: Path) -> None:
         raise taken from None
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     about = {"host": socket.gethostname(), "process": os.getpid(), "started": started}
-    content = json.dumps(about).encode()
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, content, 0)
-    os.fsync(descriptor)
+    content = strict_json.dumps(about).encode()
+    with naming(file):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, content, 0)
+        os.fsync(descriptor)
     _held[folder.resolve()] = descriptor, content
 
 
 def refuse_if_taken(folder: Path) -> None:
     """UserError if a run holds the lock of ``folder``."""
     file = folder / NAME
+    own_file.check(file)
     if not file.exists() or folder.resolve() in _held:
         return
     with file.open("r+b") as handle:
@@ -80,6 +88,7 @@ def check(folder: Path) -> None:
         del _held[key]
         os.close(descriptor)
         return hold(folder)
+    own_file.check(file)
     now = os.pread(descriptor, _LONGEST, 0) if same else file.read_bytes()[:_LONGEST]
     if now != content:
         raise UserError(

@@ -23,13 +23,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from llm_npu.config import Early
 from llm_npu.core import stopping
 from llm_npu.core.errors import UserError
 from llm_npu.core.refusal import Sentences
 from llm_npu.device import Device, find_cards
-from llm_npu.launch import fake_process_group, folder_lock
+from llm_npu.launch import fake_process_group, folder_lock, own_file
 from llm_npu.launch.supervisor import Explainer, Supervisor
 from paddle_fused import virtual_npu
 
@@ -88,8 +89,12 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     folder_lock.refuse_if_taken(output_dir)  # before the logs of its ranks are overwritten; rank 0 takes it
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
-    (output_dir / "log").mkdir(parents=True, exist_ok=True)
-    restarts, supervisor = early.max_restarts, Supervisor(output_dir / "log", *explained)
+    logs = output_dir / "log"
+    own_file.check_folder(logs)
+    for rank in range(1, count):
+        own_file.check(logs / f"workerlog.{rank}")
+    logs.mkdir(parents=True, exist_ok=True)
+    restarts, supervisor = early.max_restarts, Supervisor(logs, *explained)
     stopping.shield()
     for restart in range(restarts + 1):
         controller = _controller(script, argv, count, supervisor, again=restart > 0)
@@ -180,6 +185,8 @@ def _start(container, on_terminal: bool, refused: Sentences) -> None:
     with contextlib.ExitStack() as stack:
         out, err = sys.stdout, sys.stderr
         if not on_terminal:
+            if container.log_mode == "w":  # a file with other names keeps its content
+                Path(container.outfile).unlink(missing_ok=True)
             out = err = stack.enter_context(open(container.outfile, container.log_mode))
         container._proc = subprocess.Popen(
             container.entrypoint,

@@ -15,7 +15,6 @@ and each has its columns of B.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_pickle
 from llm_npu.models import degrees, layout, stock_config, stored
 from llm_npu.models.library import lora_classes, names
+from paddle_fused import strict_json
 
 FILE, INDEX = "peft_model.safetensors", "peft_model.safetensors.index.json"  # PaddleNLP's names
 EARLIER_FILE = "lora_model_state.pdparams"  # PaddleNLP's, too: a pickle
@@ -76,11 +76,11 @@ def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
     save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as PaddleNLP has it
     size = sum(array.nbytes for array in arrays.values())
     index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(arrays, FILE)}
-    (folder / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    (folder / INDEX).write_text(strict_json.dumps(index, indent=2, sort_keys=True) + "\n")
 
     adapter = to_peft(model)
     stored.write(adapter, folder, {PEFT_FILE: list(adapter)})
-    (folder / PEFT_CONFIG).write_text(json.dumps(_peft_config(model, adapter), indent=2) + "\n")
+    (folder / PEFT_CONFIG).write_text(strict_json.dumps(_peft_config(model, adapter), indent=2) + "\n")
 
 
 def load(model: lora_classes.LoRAModel, folder: str | Path, trust: bool = False) -> None:

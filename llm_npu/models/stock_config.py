@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.family import Family
+from paddle_fused import strict_json
 
 from .checks import SIZES
 from .families import CONVERSIONS, FAMILIES, model_class
@@ -94,7 +95,7 @@ def save(config, folder: Path, dtype: str) -> None:
     kinds = {own: stock for stock, own in family.rope_scalings.items() if own}
     if kind := kinds.get(getattr(config, "rope_scaling_type", None)):
         written["rope_scaling"] = {"rope_type": kind, "factor": config.rope_scaling_factor}
-    file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+    file.write_text(strict_json.dumps(written, indent=2, sort_keys=True) + "\n")
 
 
 def _family(model_type: object) -> Family | None:

@@ -6,7 +6,6 @@ each array to its file. bfloat16 is uint16, as in Paddle's ``numpy()``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from safetensors.paddle import save_file
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.patches import byte_views
+from paddle_fused import strict_json
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -102,4 +102,4 @@ def write(
     if len(files) > 1:
         places = {name: file for file, names in files.items() for name in names}
         index = {"metadata": {"total_size": size}, "weight_map": places}
-        (folder / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+        (folder / INDEX).write_text(strict_json.dumps(index, indent=2, sort_keys=True) + "\n")

@@ -8,13 +8,13 @@ Exit codes: 0 no difference beyond rounding; 1 a difference; 2 bad input, with o
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
+from paddle_fused import strict_json
 
 
 def main(argv: list[str]) -> int:
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
             place: [asdict(each) | {"parts": each.parts} for each in comparison.differences]
             for place, comparison in found.items()
         }
-        Path(arguments.json).write_text(json.dumps(rows, indent=1))
+        Path(arguments.json).write_text(strict_json.dumps(rows, indent=1))
     return int(any(comparison.parted for comparison in found.values()))
 
 

@@ -9,7 +9,6 @@ the whole step, before clipping; under fp16 they still contain the loss scale.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from llm_npu.core import ranks
 from llm_npu.models import stored
 from llm_npu.training.stock_trainer import TrainerCallback
+from paddle_fused import strict_json
 
 from .dumped import ORDER
 from .recording import Recording, recording
@@ -59,4 +59,4 @@ def write(recorded: Mapping[str, np.ndarray], folder: Path) -> None:
     """Write a recording into ``folder``, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     stored.write(recorded, folder)
-    (folder / ORDER).write_text(json.dumps(list(recorded)))
+    (folder / ORDER).write_text(strict_json.dumps(list(recorded)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import json
 import math
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from llm_npu.core import cards, console, paths, stopping
 from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
-from paddle_fused import streams
+from paddle_fused import streams, strict_json
 
 from . import answer as answers
 from . import cost, table
@@ -267,7 +266,7 @@ def main(argv: list[str] | None = None) -> int:
             from . import page  # a late import: it draws with matplotlib
 
             options.html.write_text(page.write(answer), encoding="utf-8")
-        print(json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
+        print(strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
         if options.html and not options.json:
             print(f"\nThe page is {options.html}")
     except (ValueError, OSError) as problem:

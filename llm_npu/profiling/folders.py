@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llm_npu.core import machines
 from llm_npu.core.errors import UserError
+from paddle_fused import strict_json
 
 VARIABLES = ("FLAGS_npu_profiling_dir", "PROFILER_OUTPUT_DIR")
 MACHINE = "machine.json"  # in the folder of a rank
@@ -56,7 +57,7 @@ def write_machine(own: Path) -> None:
     (own / MACHINE).unlink(missing_ok=True)
     if len(run.all) > 1:
         about = {"host": socket.gethostname(), "address": run.own.address}
-        (own / MACHINE).write_text(json.dumps(about) + "\n")
+        (own / MACHINE).write_text(strict_json.dumps(about) + "\n")
 
 
 def read_machine(file: Path) -> str:

@@ -16,6 +16,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from paddle_fused import strict_json
+
 ARROW = ("s", "t", "f")  # categories of arrows between slices
 COLUMNS = ("Input Shapes", "Input Data Types", "Output Shapes", "Output Data Types")
 
@@ -51,7 +53,7 @@ def write(
     ]
     about = {"device": device, "rank": rank, "origin_us": f"{origin // 1000}.{origin % 1000:03d}"}
     trace = {"traceEvents": named + events, "displayTimeUnit": "ms", "otherData": about}
-    file.write_text(json.dumps(trace, default=float))
+    file.write_text(strict_json.dumps(trace, default=float))
 
 
 def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:

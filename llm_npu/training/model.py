@@ -9,7 +9,7 @@ from pathlib import Path
 import paddle
 
 from llm_npu.config import RunConfig, check_model
-from llm_npu.core import ranks
+from llm_npu.core import atomic, ranks
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.models import degrees, families, lora, presets, stored, weights
 from llm_npu.models.library import names, training_arguments
@@ -78,7 +78,8 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
     folder = Path(run.training.output_dir) / f".initial-weights-{machine}"
     if local == 0:
-        folder.mkdir(parents=True, exist_ok=True)
+        atomic.delete(folder)  # of a killed run
+        folder.mkdir(parents=True)
         paddle.seed(run.training.seed)
         stored.write(weights.to_stock(families.new_model(degrees.undivided(config))), folder)
     ranks.wait()

@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from llm_npu.config import ModelArguments, RunConfig
+from llm_npu.config import ModelArguments, RunConfig, profile
 from llm_npu.core import machines
 from llm_npu.core.console import say
 from llm_npu.core.errors import ErrorOfAllRanks, UserError
@@ -26,12 +26,12 @@ from llm_npu.data.indexed import with_suffix
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
-from llm_npu.launch import folder_lock
+from llm_npu.launch import folder_lock, own_file
 from llm_npu.models import weights
 from llm_npu.models.checks import PARAMETER_SIZES
 from llm_npu.models.library import names
-from llm_npu.training import checkpoint
-from llm_npu.training.checkpoint import gathering, run_record
+from llm_npu.training import checkpoint, metrics
+from llm_npu.training.checkpoint import gathering, merged, run_record
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.stock_trainer import TrainerState
 
@@ -61,6 +61,10 @@ SCHEDULE = (
     "amp_master_grad",
     "overlap",
 )
+
+# What a run writes into its output folder beside checkpoints.
+FILES = (folder_lock.NAME, *metrics.FILES)
+FOLDERS = ("log", merged.MERGED, profile.FOLDER)
 
 
 def hold_folder(arguments) -> Disks:
@@ -219,11 +223,16 @@ def _check_asked(of_ranks: list[str | None]) -> None:
 
 
 def _check_folder(output_dir: Path) -> None:
+    """UserError unless it is or can become a folder in which a run's files are its own."""
     for path in (output_dir, *output_dir.absolute().parents):
         if path.exists():
             if not path.is_dir():
                 raise UserError(f"--output_dir is {output_dir}, but {path} is a file; give a folder.")
-            return
+            break
+    for name in FILES:
+        own_file.check(output_dir / name)
+    for name in FOLDERS:
+        own_file.check_folder(output_dir / name)
 
 
 def _check_same_model(folder: Path, arguments, config) -> None:

@@ -17,9 +17,9 @@ class FinishedStep:
     """One optimizer step of the whole run, over all ranks.
 
     ``loss``: mean over its labels, in nats per token. ``tokens``: sum over all samples. ``memory``: peak of
-    the fullest device, in bytes. ``signal``: the signal that a rank has received, or 0. ``grad_norm``: of
-    all gradients before clipping; None without clipping. ``times``: the longest step and data wait, and the
-    mean communication.
+    the fullest device, in bytes. ``signal``: the signal that a rank has received, or 0. ``grad_norm``: of all
+    gradients before clipping; None without clipping. ``times``: the longest step and data wait, and the mean
+    communication. ``skipped``: the weights were left as they were, because a number was not finite.
     """
 
     loss: float
@@ -29,15 +29,16 @@ class FinishedStep:
     signal: int = 0
     grad_norm: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    skipped: bool = False
 
     @classmethod
     def of(cls, rows: np.ndarray, data_ranks: int, names: Sequence[str] = ()) -> FinishedStep:
-        """From one row (loss, tokens, memory, signal, norm or NaN, *StepTimes, *figures) per rank.
+        """From one row (loss, tokens, memory, signal, norm or NaN, skipped, *StepTimes, *figures) per rank.
 
         ``names`` are those of the figures. ``data_ranks`` of the ranks read different samples; every other
         rank reads the samples of one of them.
         """
-        loss, tokens, memory, received, norm, step, data, communication, exposed, *figures = rows.T
+        loss, tokens, memory, received, norm, skipped, step, data, communication, exposed, *figures = rows.T
         return cls(
             loss=float(loss.mean()),
             tokens=round(tokens.sum() * data_ranks / len(rows)),
@@ -46,6 +47,7 @@ class FinishedStep:
             signal=int(received.max()),
             grad_norm=None if np.isnan(norm).all() else float(norm[0]),
             figures={name: float(figure.mean()) for name, figure in zip(names, figures, strict=True)},
+            skipped=bool(skipped.any()),
         )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 
-from llm_npu.core import ranks
+from llm_npu.core import atomic, ranks
 from llm_npu.core.console import say
 from llm_npu.core.errors import is_for_the_user
 from llm_npu.core.ranks import Ranks
@@ -33,7 +32,7 @@ from llm_npu.training import checkpoint, evaluation, metrics, resume
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
 from llm_npu.training.metrics import Baseline, Recorder
-from llm_npu.training.nonfinite import Guard, bad_numbers
+from llm_npu.training.nonfinite import Guard, SkippedSteps, bad_numbers, weights_of
 from llm_npu.training.step import FinishedStep, StepSync
 from llm_npu.training.step_clock import StepClock
 from llm_npu.training.stock_trainer import (
@@ -74,7 +73,16 @@ class PretrainTrainer(Checkpointing, Trainer):
         self._last_inputs: dict | None = None
         self.clock = StepClock()
         together = StepSync(self._own_step, self._listen, self.FIGURES)
-        callbacks = [SaveAtLastStep(), together, self.stop, recorder, AsyncSave(self), self.clock]
+        self.skipped = SkippedSteps(lambda: recorder.step, self._loss_scale, lambda: weights_of(self.model))
+        callbacks = [
+            SaveAtLastStep(),
+            together,
+            self.stop,
+            recorder,
+            self.skipped,
+            AsyncSave(self),
+            self.clock,
+        ]
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
@@ -97,6 +105,10 @@ class PretrainTrainer(Checkpointing, Trainer):
         try:
             result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
             self.keep_results()
+            with Ranks.of_run().together():
+                self.recorder.flush()
+            if not self.stop.received:
+                self.skipped.check_end(self.args.output_dir)
             self._say_if_time_ran_out()
         except (ValueError, OSError) as error:
             if is_for_the_user(error):
@@ -133,7 +145,15 @@ class PretrainTrainer(Checkpointing, Trainer):
         loss = sum(float(each) for each in self.micro_batch_losses)  # each is already divided by their number
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
         memory, signal = metrics.peak_memory(), self.stop.pending or 0
-        return loss, self.step_tokens, memory, signal, norm, *self.clock.take(), *self.step_figures
+        skipped = self.scaler._cache_found_inf if self.do_grad_scaling else self.guard.take_skipped()
+        return (
+            *(loss, self.step_tokens, memory, signal, norm, float(skipped)),
+            *self.clock.take(),
+            *self.step_figures,
+        )
+
+    def _loss_scale(self) -> float | None:
+        return float(self.scaler._scale) if self.do_grad_scaling else None
 
     def _listen(self, step: FinishedStep) -> None:
         self.recorder.step = step
@@ -283,5 +303,5 @@ class RemoveStaleCheckpoints(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if self.removes:
             checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
-            shutil.rmtree(Path(args.output_dir) / merged.MERGED, ignore_errors=True)
+            atomic.delete(Path(args.output_dir) / merged.MERGED)
         ranks.wait()

@@ -36,6 +36,26 @@ CHILDREN = (
     "scripts.versions.one_pytest",
 )
 
+# What these write, programs of this project alone read, or it has no numbers.
+NO_FILES = {
+    "benchmarks.contenders",
+    "benchmarks.ops.limits",
+    "benchmarks.overlap.jobs",
+    "benchmarks.overlap.worker",
+    "benchmarks.worker",
+    "llm_npu.cluster.comparing_process",
+    "llm_npu.cluster.rendezvous",
+    "llm_npu.data.text.chat_template",  # a filter of templates
+    "llm_npu.doctor.probe_program",
+    "llm_npu.launch.beats.messages",
+    "llm_npu.launch.fake_process_group",
+    "paddle_fused.csrc.virtual_npu.contracts_header",
+    "paddle_fused.strict_json",
+    "scripts.upstream_tests.one_file",
+    "scripts.versions.one_pytest",
+    "scripts.versions.suite",
+}
+
 
 def too_long(sources: Sources) -> list[str]:
     """One line for each function with more than ``MOST`` positional parameters."""
@@ -57,6 +77,17 @@ def plain_value_errors(sources: Sources) -> list[str]:
         if below(module, "llm_npu")
         for node in ast.walk(tree)
         if isinstance(node, ast.Raise) and ast.unparse(node.exc or node).startswith("ValueError(")
+    ]
+
+
+def bare_json(sources: Sources) -> list[str]:
+    """One line for each use of ``json.dump`` or ``json.dumps``, which write NaN."""
+    return [
+        f"{module}, line {node.lineno} writes JSON that may have NaN; use paddle_fused.strict_json"
+        for module, tree in sources.trees.items()
+        if below(module, "paddle_fused", *CHECKED) and module not in NO_FILES
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("json.dump", "json.dumps")
     ]
 
 
@@ -118,6 +149,16 @@ def test_commands_that_end_with_their_reader_are_noticed(tmp_path):
     (tmp_path / "scripts/a.py").write_text(f"{begin}    sys.exit(streams.run(main, sys.argv[1:]))\n")
     (tmp_path / "scripts/b.py").write_text(f"{begin}    sys.exit(main(sys.argv[1:]))\n")
     assert commands_that_end_with_their_reader(Sources(tmp_path)) == ["scripts.b"]
+
+
+def test_json_of_the_project(project):
+    assert bare_json(project) == []
+
+
+def test_bare_json_is_noticed(tmp_path):
+    (tmp_path / "llm_npu").mkdir()
+    (tmp_path / "llm_npu/a.py").write_text("import json\nlist(map(json.dumps, []))\n")
+    assert len(bare_json(Sources(tmp_path))) == 1
 
 
 def test_plain_value_errors_are_noticed(tmp_path):

@@ -39,6 +39,7 @@ PUBLIC = {
         ".compat",
         ".contracts",
         ".registry",
+        ".strict_json",
     )
 }
 UNDER_OPERATORS = tuple(

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from test_launch import SCRIPT, arguments  # noqa: F401  (a fixture)
@@ -78,6 +79,62 @@ def test_a_lock_that_was_tidied_up_is_taken_again(tmp_path):
     folder_lock.check(tmp_path)
     folder_lock.check(tmp_path)
     assert json.loads((tmp_path / folder_lock.NAME).read_text())["process"] == os.getpid()
+
+
+def link(path, elsewhere):
+    path.symlink_to(elsewhere)
+
+
+def dangling(path, elsewhere):
+    elsewhere.unlink()
+    path.symlink_to(elsewhere)
+
+
+def hard_link(path, elsewhere):
+    os.link(elsewhere, path)
+
+
+def fifo(path, elsewhere):
+    os.mkfifo(path)
+
+
+def bound_socket(path, elsewhere):
+    socket.socket(socket.AF_UNIX).bind(str(path))
+
+
+def folder(path, elsewhere):
+    path.mkdir()
+
+
+def device(path, elsewhere):
+    path.symlink_to(os.devnull)  # a device file needs the superuser
+
+
+KINDS = [link, dangling, hard_link, fifo, bound_socket, folder, device]
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_that_is_no_file_of_its_own(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    out, elsewhere = Path("out"), Path("elsewhere").absolute()
+    out.mkdir()
+    elsewhere.write_text("of somebody")
+    kind(out / folder_lock.NAME, elsewhere)
+    refusing = [folder_lock.hold] if kind is hard_link else [folder_lock.hold, folder_lock.refuse_if_taken]
+    for action in refusing:
+        with pytest.raises(UserError, match=r"run\.lock is a .* move it away"):
+            action(out)
+    assert kind is dangling or elsewhere.read_text() == "of somebody"
+    assert kind is not dangling or not elsewhere.exists()
+
+
+def test_a_lock_that_has_become_a_fifo_ends_no_save_in_a_wait(tmp_path):
+    folder_lock.hold(tmp_path)
+    (tmp_path / folder_lock.NAME).unlink()
+    os.mkfifo(tmp_path / folder_lock.NAME)
+    with pytest.raises(UserError, match="is a FIFO"):
+        folder_lock.check(tmp_path)
 
 
 @pytest.mark.slow

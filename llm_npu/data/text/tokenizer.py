@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.presets import is_preset
+from paddle_fused import strict_json
 
 from . import chat_template
 from .corpus import Corpus
@@ -202,7 +202,7 @@ def _train(corpus: Corpus, vocab_size: int, folder: Path) -> None:
         raise UserError(f"{corpus.name} contains no text")
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(folder / TOKENIZER_FILE))
-    (folder / CONFIG_FILE).write_text(json.dumps(TRAINED_ROLES), encoding="utf-8")
+    (folder / CONFIG_FILE).write_text(strict_json.dumps(TRAINED_ROLES), encoding="utf-8")
 
 
 def _first(corpus: Corpus, characters: int) -> list[str]:

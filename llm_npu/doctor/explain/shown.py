@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 import traceback
 from pathlib import Path
+
+from paddle_fused import strict_json
 
 from .naming import Explanation, Named, explain, explain_text
 
@@ -64,7 +65,9 @@ def as_json(found: Explanation) -> str:
         for named in found.named
     ]
     return (
-        json.dumps({"exit_code": exit_code(found), "failures": failures, "notes": found.notes}, indent=2)
+        strict_json.dumps(
+            {"exit_code": exit_code(found), "failures": failures, "notes": found.notes}, indent=2
+        )
         + "\n"
     )
 

@@ -19,7 +19,6 @@ Arrays are read on access: a checkpoint is never in memory as a whole.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +28,7 @@ from llm_npu.core.atomic import publish, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.family import Conversion
+from paddle_fused import strict_json
 
 if TYPE_CHECKING:  # reading arguments needs no numpy
     import numpy as np
@@ -200,7 +200,7 @@ def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: ty
             if file.is_file() and not file.name.endswith(WEIGHT_FILES):
                 shutil.copyfile(file, new / file.name)
         write(view, new, files)
-        (new / CONFIG_FILE).write_text(json.dumps(converted, indent=2, sort_keys=True) + "\n")
+        (new / CONFIG_FILE).write_text(strict_json.dumps(converted, indent=2, sort_keys=True) + "\n")
         publish(new, target)
 
 

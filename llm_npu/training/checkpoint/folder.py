@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from llm_npu.core.atomic import flush, remove, remove_leftovers, replace, unfinished
-from llm_npu.core.errors import UserError
+from llm_npu.core.console import say
+from llm_npu.core.errors import UserError, naming
 from llm_npu.core.ranks import ALONE, Ranks
 from llm_npu.core.untrusted import plain_json
 from llm_npu.launch import folder_lock
+from paddle_fused import strict_json
 
 MARK = "complete.json"
 PREPARED = "prepared.json"  # the mark of a part that is written, before all machines' are known to be
@@ -78,7 +79,8 @@ def commit(
     if unread := sorted(set(contents(folder)) - files.keys()):
         raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
     step = step_of(final) if step is None else step
-    (folder / mark).write_text(json.dumps({"step": step, "files": files}, indent=1))
+    with naming(folder / mark):
+        (folder / mark).write_text(strict_json.dumps({"step": step, "files": files}, indent=1))
     replace(folder, final)
 
 
@@ -107,11 +109,13 @@ def _verify(folder: Path, ranks: Ranks) -> int:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one.")
     if not (folder / MARK).is_file():
-        raise UserError(f"{folder} has no {MARK}: it was not written to the end. {_alternative(folder)}")
+        raise UserError(f"{folder} has no {MARK}: it was not written to the end.")
     step, files = manifest(folder)
+    if _NAME.fullmatch(folder.name) and step_of(folder) != step:
+        raise UserError(f"{folder} holds step {step}: it has been renamed; give it back its name.")
     for name, wanted in ranks.share(list(files.items())):
         if damage := damage_of(folder / name, wanted):
-            raise UserError(f"{folder} is corrupt: {name} {damage}. {_alternative(folder)}")
+            raise UserError(f"{folder} is corrupt: {name} {damage}.")
     return step
 
 
@@ -133,7 +137,7 @@ def manifest(folder: Path, mark: str = MARK) -> tuple[int, dict[str, dict]]:
             return step, files
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise UserError(f"{folder} is corrupt: {mark} cannot be read. {_alternative(folder)}")
+    raise UserError(f"{folder} is corrupt: {mark} cannot be read.")
 
 
 def marked_step(folder: Path) -> int:
@@ -168,20 +172,25 @@ def to_resume(
     damaged. ``auto`` is ``true``, or None without a complete checkpoint.
     """
     if wanted.lower() not in (NEWEST, IF_ANY):
-        verify(wanted, ranks)
-        return Path(wanted)
-    found = ranks.from_first([str(folder) for folder in complete(output_dir)])
-    damage = None
-    for folder in map(Path, reversed(found)):
+        chosen = Path(wanted)
         try:
-            verify(folder, ranks)
-            return folder
-        except ValueError as error:
-            damage = error
-            if folder != Path(found[0]):
-                say(f"note     {error}")
-    if damage is not None:
-        raise damage
+            verify(chosen, ranks)
+        except UserError as error:
+            raise UserError(f"{error}{_alternative(chosen, ranks)}") from None
+        return chosen
+    damaged: list[UserError] = []
+    newest = _newest_undamaged(_of_all(output_dir, ranks), ranks, damaged)
+    if newest is not None:
+        for error in damaged:
+            say(f"note     {error}")
+        return newest
+    if damaged:
+        reasons = "; ".join(str(error).rstrip(".") for error in damaged)
+        raise UserError(
+            f"{output_dir} has no undamaged checkpoint to resume from: {reasons}. "
+            "Bring back what is missing, or start at step 0 with --overwrite_output_dir and without "
+            "--resume_from_checkpoint."
+        )
     if wanted.lower() == IF_ANY:
         return None
     raise UserError(
@@ -190,10 +199,35 @@ def to_resume(
     )
 
 
+def _of_all(output_dir: str | Path, ranks: Ranks) -> list[Path]:
+    """The complete checkpoints in ``output_dir``, newest first, as rank 0 sees them. Collective."""
+    return list(map(Path, reversed(ranks.from_first([str(folder) for folder in complete(output_dir)]))))
+
+
+def _newest_undamaged(found: list[Path], ranks: Ranks, damaged: list[UserError]) -> Path | None:
+    """The first of ``found`` that is undamaged; ``damaged`` gets the errors of those before. Collective."""
+    for folder in found:
+        try:
+            verify(folder, ranks)
+            return folder
+        except UserError as error:
+            damaged.append(error)
+    return None
+
+
+def _alternative(folder: Path, ranks: Ranks) -> str:
+    """What to use instead of the damaged ``folder``: only what has been verified. Collective."""
+    others = [other for other in _of_all(folder.parent, ranks) if other.name != folder.name]
+    undamaged = _newest_undamaged(others, ranks, [])
+    if undamaged is not None:
+        return f" Resume from {undamaged} instead."
+    return f" There is no {'undamaged' if others else 'complete'} checkpoint beside it."
+
+
 def prune(output_dir: str | Path, keep: int | None) -> None:
     """Remove the oldest complete checkpoints beyond ``keep``; None or 0 keeps all."""
     for folder in complete(output_dir)[: -keep if keep else 0]:
-        remove(folder)
+        _remove(folder)
 
 
 def clear(output_dir: str | Path, above: int = -1) -> None:
@@ -204,19 +238,19 @@ def clear(output_dir: str | Path, above: int = -1) -> None:
     """
     for folder in reversed(written(output_dir)):
         if step_of(folder) > above:
-            remove(folder)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint. Of a link, the link: what it leads to may be all that somebody has moved away."""
+    if folder.is_symlink():
+        say(f"note     {folder} is a link, which is removed; the checkpoint in {folder.resolve()} stays")
+    remove(folder)
 
 
 def _describe(file: Path) -> dict[str, int | str]:
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with naming(file), file.open("rb") as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
-
-
-def _alternative(folder: Path) -> str:
-    others = [other for other in complete(folder.parent) if other.name != folder.name]
-    return (
-        f"Resume from {others[-1]} instead." if others else "There is no other complete checkpoint beside it."
-    )

@@ -8,7 +8,6 @@ the parts (``parts``). Its folder then has the layout of a shared disk, and repl
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from llm_npu.training.checkpoint import folder as folders
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.parts import Assembly, Contents, contents
 from llm_npu.training.checkpoint.write_plan import kind_of_part
+from paddle_fused import strict_json
 
 CHUNK = 16 << 20  # bytes that are sent at once
 
@@ -117,7 +117,7 @@ def _candidates(of_ranks: list[list[Found]]) -> list[Candidate]:
     """The checkpoints that are marked as complete, newest first; of one step those first that lack least."""
     same: dict[tuple, list[Found]] = {}
     for each in (found for of_rank in of_ranks for found in of_rank):
-        same.setdefault((each.step, json.dumps(each.files, sort_keys=True)), []).append(each)
+        same.setdefault((each.step, strict_json.dumps(each.files, sort_keys=True)), []).append(each)
     found = []
     for group in same.values():
         name, step, files, *_ = group[0]

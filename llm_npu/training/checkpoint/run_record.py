@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
+from paddle_fused import strict_json
 
 FILE = "run.json"
 
 
 def write(settings: dict[str, dict], folder: Path) -> None:
     """Add ``run.json`` to the files of a checkpoint."""
-    (folder / FILE).write_text(json.dumps(settings, indent=1) + "\n")
+    (folder / FILE).write_text(strict_json.dumps(settings, indent=1) + "\n")
 
 
 def mesh_of(folder: Path) -> dict[str, int]:

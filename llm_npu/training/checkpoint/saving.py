@@ -30,8 +30,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from llm_npu.core.errors import naming
 from llm_npu.core.ranks import ALONE, Ranks, described, raise_first
-from llm_npu.core.tensor_file import Writer, naming
+from llm_npu.core.tensor_file import Writer
 from llm_npu.training.checkpoint import folder as folders
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
@@ -116,6 +117,7 @@ class _Current:
     folder: Path
     started: float
     future: futures.Future
+    prune: bool
     stall: float = 0.0
     written: bool = False
     hold: ExitStack = field(default_factory=ExitStack)  # the staging folder, on the first rank of a disk
@@ -155,12 +157,14 @@ class Checkpoints:
         held: Mapping[str, Sequence[LocalTensor]],
         files: Files | None = None,
         own_files: Files | None = None,
+        prune: bool = True,
     ) -> list[Saved]:
         """Begin the checkpoint of ``step``; without ``async_save``, also complete it.
 
         ``held``: {"model": the parameters, "optimizer": its states}. Rank 0 writes ``files``, every rank its
-        ``own_files``. Returns the checkpoints that have become complete. OSError, with the file and the rank,
-        if it cannot be written; its staging folder is then removed.
+        ``own_files``. ``prune``: it may replace the oldest. Returns the checkpoints that have become
+        complete. OSError, with the file and the rank, if it cannot be written; its staging folder is then
+        removed.
         """
         done = self.finish()
         started = time.perf_counter()
@@ -179,7 +183,7 @@ class Checkpoints:
             hold.close()
             raise
         future = self._executor.submit(_write, folder, content, own_files or {})
-        self._current = _Current(step, folder, started, future, hold=hold)
+        self._current = _Current(step, folder, started, future, prune, hold=hold)
         self._current.stall = time.perf_counter() - started
         return done if self._async_save else done + self.finish()
 
@@ -251,7 +255,7 @@ class Checkpoints:
         files = {name: found for *_, described in states for name, found in described.items()}
         self._commit(current, files)
         current.hold.close()
-        if self._disks.first:
+        if self._disks.first and current.prune:
             self._prune()
         return True
 

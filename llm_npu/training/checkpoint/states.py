@@ -11,7 +11,6 @@ plain data.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json, plain_pickle
+from paddle_fused import strict_json
 
 SCHEDULER, SCALER = "scheduler", "scaler"
 EARLIER = {SCHEDULER: "scheduler.pdparams", SCALER: "scaler.pdparams"}
@@ -36,7 +36,7 @@ def file_of(name: str) -> str:
 
 def text(state: Mapping) -> str:
     """``state``, of numbers, text, arrays of numbers and mappings of them, as JSON."""
-    return json.dumps(_plain(state)) + "\n"
+    return strict_json.dumps(_plain(state)) + "\n"
 
 
 def read(folder: Path, name: str, trust: bool = False) -> Mapping:

@@ -16,18 +16,21 @@ checkpoint runs no code; files of earlier releases may run code with ``--trust_c
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 from pathlib import Path
 
 from llm_npu.core.ranks import Ranks
 from llm_npu.data.text import chat_template
 from llm_npu.models import layout, lora, weights
+from llm_npu.training import nonfinite
 from llm_npu.training.checkpoint import run_record, states
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
 from llm_npu.training.checkpoint.tensors import load, of_optimizer, of_parameters
 from llm_npu.training.stock_trainer import TrainerCallback
+from paddle_fused import strict_json
 
 OPTIMIZER = "optimizer"
 
@@ -35,8 +38,9 @@ OPTIMIZER = "optimizer"
 class Checkpointing:
     """A mixin for a Trainer: saves and loads checkpoints as described above.
 
-    The Trainer has ``settings``, the content of ``run.json``, and a ``recorder`` of what was saved. ``disks``
-    are those of the output folder; None is one that all ranks see.
+    The Trainer has ``settings``, the content of ``run.json``, a ``recorder`` of what was saved, and
+    ``skipped``, which counts skipped steps. ``disks`` are those of the output folder; None is one that all
+    ranks see.
     """
 
     disks: Disks | None = None
@@ -60,6 +64,8 @@ class Checkpointing:
 
     def _save_checkpoint(self, model, metrics=None):
         ranks = Ranks.of_run()
+        consequence = f"checkpoint-{self.state.global_step} is not written"
+        nonfinite.check_weights(nonfinite.weights_of(self.model), consequence, self.args.output_dir)
         with ranks.together():
             held = {OPTIMIZER: of_optimizer(self.optimizer, *self._named())}
             if not lora.is_wrapped(self.model):
@@ -68,7 +74,8 @@ class Checkpointing:
             own = states.file_of(states.rng_name(ranks.rank))
             state = states.text(as_plain(random_state()))
         own_files = {own: lambda folder: (folder / own).write_text(state)}
-        self._record(self.checkpoints.save(self.state.global_step, held, files, own_files))
+        prune = not self.skipped.in_a_row  # the older ones are good
+        self._record(self.checkpoints.save(self.state.global_step, held, files, own_files, prune))
 
     def _small_files(self) -> Files:
         """The files of rank 0, with the current values, whenever they are written."""
@@ -86,7 +93,7 @@ class Checkpointing:
             "config.json": model,
             run_record.FILE: lambda folder: run_record.write(self.settings, folder),
             "tokenizer.json": tokenizer,
-            "trainer_state.json": lambda folder: self.state.save_to_json(str(folder / "trainer_state.json")),
+            "trainer_state.json": self._write_state,
         }
         texts = {states.SCHEDULER: states.text(self.lr_scheduler.state_dict())}
         if self.do_grad_scaling:
@@ -95,6 +102,11 @@ class Checkpointing:
             file = states.file_of(name)
             files[file] = lambda folder, file=file, text=text: (folder / file).write_text(text)
         return files
+
+    def _write_state(self, folder: Path) -> None:
+        """As the stock ``save_to_json``, which writes NaN."""
+        text = strict_json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True)
+        (folder / "trainer_state.json").write_text(text + "\n")
 
     def _load_from_checkpoint(self, resume_from_checkpoint=None):
         if resume_from_checkpoint is None:

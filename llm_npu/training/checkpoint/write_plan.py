@@ -9,7 +9,6 @@ Where the machines have disks of their own, a disk has the parts of its ranks in
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,11 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llm_npu.core.errors import UserError
+from llm_npu.core.errors import UserError, naming
 from llm_npu.core.ranks import Ranks
-from llm_npu.core.tensor_file import TensorSpec, create, naming
+from llm_npu.core.tensor_file import TensorSpec, create
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
+from paddle_fused import strict_json
 
 LARGEST = 5 << 30  # bytes of tensors in one file
 _PART_FILE = re.compile(r"(\w+)\.part-\d+-of-\d+(-\d{5}-of-\d{5})?\.safetensors")
@@ -216,5 +216,6 @@ def _index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
     size = sum(whole.bytes for tensors in files.values() for whole in tensors.values())
     places = {name: file for file, tensors in files.items() for name in tensors}
     return (
-        json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=2, sort_keys=True) + "\n"
+        strict_json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=2, sort_keys=True)
+        + "\n"
     )

@@ -27,6 +27,7 @@ from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint as tokenizer_fingerprint
 from llm_npu.models import lora, weights
 from llm_npu.training import model as run_model
+from paddle_fused import strict_json
 
 from .trainer import answers
 
@@ -138,17 +139,17 @@ def _check_finite(found: Sequence[np.ndarray]) -> None:
 
 
 def _name(key: Mapping[str, object]) -> str:
-    return f"reference-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]}"
+    return f"reference-{hashlib.sha256(strict_json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]}"
 
 
 def _write(folder: Path, key: Mapping[str, object], found: Sequence[np.ndarray]) -> None:
     for number, logps in enumerate(found):
         np.save(folder / f"{number}.npy", logps)
-    (folder / RECORD).write_text(json.dumps(key, indent=2, sort_keys=True) + "\n")
+    (folder / RECORD).write_text(strict_json.dumps(key, indent=2, sort_keys=True) + "\n")
 
 
 def _read(folder: Path, key: Mapping[str, object], parts: Sequence[PairRows]) -> list[np.ndarray]:
-    if plain_json.mapping(folder / RECORD) != json.loads(json.dumps(key)):
+    if plain_json.mapping(folder / RECORD) != json.loads(strict_json.dumps(key)):
         raise UserError(
             f"{folder / RECORD} names another model or other data than this run's; delete the folder to "
             "rebuild it"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_npu.core.atomic import new_file
+from llm_npu.core.errors import naming
 from llm_npu.training.metrics.recorder import Recorder
 
 MIB = 2**20
@@ -81,5 +83,6 @@ def _save(figure, file: str | Path) -> None:
     from matplotlib import pyplot
 
     figure.tight_layout()
-    figure.savefig(file)
+    with naming(Path(file)), new_file(Path(file)) as new:
+        figure.savefig(new, format="png")
     pyplot.close(figure)

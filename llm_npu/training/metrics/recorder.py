@@ -7,13 +7,14 @@
     {"step": 50, "checkpoint_s": 0.871, "stall_s": 0.112}
 
 A trainer's own figures stand after the loss (``llm_npu.training.dpo``). Losses are in nats per token;
-``peak_memory`` is the peak of the fullest device, in bytes. ``grad_norm`` is the norm of all gradients before
-clipping, absent with ``--max_grad_norm 0``. ``step_s``, ``data_s``, ``communication_s`` and ``exposed_s`` are
-those of ``llm_npu.training.step_clock``: the first two of the slowest rank, the last two averaged over the
-ranks, and present only with several ranks on virtual NPUs. ``mfu``, of ``flops``, comes with
-``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, for ``stall_s`` of which the training waited.
-Rank 0 records for all ranks. PaddleNLP empties ``state.log_history`` at every log and rounds the loss, hence
-this record.
+``peak_memory`` is the peak of the fullest device, in bytes. A step that left the weights as they were,
+because a number was not finite, has ``"skipped": true``; numbers that are not finite are null. ``grad_norm``
+is the norm of all gradients before clipping, absent with ``--max_grad_norm 0``. ``step_s``, ``data_s``,
+``communication_s`` and ``exposed_s`` are those of ``llm_npu.training.step_clock``: the first two of the
+slowest rank, the last two averaged over the ranks, and present only with several ranks on virtual NPUs.
+``mfu``, of ``flops``, comes with ``--peak_tflops``. A checkpoint took ``checkpoint_s`` seconds, for
+``stall_s`` of which the training waited. Rank 0 records for all ranks. PaddleNLP empties
+``state.log_history`` at every log and rounds the loss, hence this record.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from llm_npu.core.console import Display
 from llm_npu.core.untrusted import plain_json
 from llm_npu.training.checkpoint.saving import Saved
 from llm_npu.training.metrics.flops import Utilization
+from llm_npu.training.metrics.record_file import RecordFile
 from llm_npu.training.step import FinishedStep
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import paddle_release, virtual_npu
+from paddle_fused import paddle_release, strict_json, virtual_npu
 
 FILE = "metrics.jsonl"
 
@@ -57,13 +59,19 @@ class Recorder(TrainerCallback):
             self.records = _newest(
                 [record for record in read(self._file) if record["step"] <= state.global_step]
             )
+        self.records = [_with_nan(record) for record in self.records]
         if ranks.is_first():
-            self._file.write_text("".join(json.dumps(record) + "\n" for record in self.records))
+            self._written = RecordFile(self._file, list(map(strict_json.dumps, self.records)))
         self._display.start(state.max_steps, args.logging_steps)
 
     def end(self) -> None:
         """The training has ended, for whatever reason."""
         self._display.stop()
+
+    def flush(self) -> None:
+        """The training is done: OSError if ``metrics.jsonl`` lacks records that cannot be written."""
+        if ranks.is_first():
+            self._written.flush()
 
     def on_step_begin(self, args, state, control, **kwargs):
         self._learning_rate = kwargs["optimizer"].get_lr()
@@ -87,6 +95,8 @@ class Recorder(TrainerCallback):
                 "communication_s": round(times.communication, 6),
                 "exposed_s": round(times.exposed, 6),
             }
+        if step.skipped:
+            found["skipped"] = True
         if self.utilization:
             found["mfu"] = self.utilization.of(speed)
         return found | {"peak_memory": step.memory}
@@ -128,9 +138,13 @@ class Recorder(TrainerCallback):
     def _add(self, **record) -> None:
         self.records.append(record)
         if ranks.is_first():
-            with self._file.open("a") as stream:
-                stream.write(json.dumps(record) + "\n")
+            self._written.add(strict_json.dumps(record))
         self._display.show(record)
+
+
+def _with_nan(record: dict) -> dict:
+    """JSON has null for a number that is not finite."""
+    return {name: float("nan") if value is None else value for name, value in record.items()}
 
 
 def _newest(own: list[dict]) -> list[dict]:

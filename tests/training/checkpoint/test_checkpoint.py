@@ -145,7 +145,7 @@ def test_damage_is_named(tmp_path, damage, sentence):
     save(tmp_path, 10)
     damage(tmp_path / "checkpoint-10")
     with pytest.raises(ValueError, match=sentence) as error:
-        checkpoint.verify(tmp_path / "checkpoint-10")
+        checkpoint.to_resume(str(tmp_path / "checkpoint-10"), tmp_path)
     assert f"Resume from {tmp_path / 'checkpoint-5'} instead" in str(error.value)
 
 
@@ -178,6 +178,34 @@ def test_a_damaged_newest_one_is_passed_over_with_a_note(tmp_path):
         checkpoint.to_resume("auto", tmp_path, say=notes.append)
 
 
+def test_a_damaged_checkpoint_is_never_recommended(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    for step in (2, 3):
+        (tmp_path / f"checkpoint-{step}/a.bin").unlink()
+    for step in (2, 3):
+        with pytest.raises(ValueError, match=r"Resume from .*/checkpoint-1 instead"):
+            checkpoint.to_resume(str(tmp_path / f"checkpoint-{step}"), tmp_path)
+    (tmp_path / "checkpoint-1/b.bin").unlink()
+    for step in (1, 2, 3):
+        with pytest.raises(ValueError, match="There is no undamaged checkpoint beside it") as error:
+            checkpoint.to_resume(str(tmp_path / f"checkpoint-{step}"), tmp_path)
+        assert "instead" not in str(error.value)
+    with pytest.raises(ValueError, match="no undamaged checkpoint") as error:
+        checkpoint.to_resume("true", tmp_path)
+    assert all(f"checkpoint-{step} is corrupt" in str(error.value) for step in (1, 2, 3))
+
+
+def test_a_renamed_checkpoint_is_refused(tmp_path):
+    """A run would remove it as one of a later step than its own."""
+    save(tmp_path, 3)
+    save(tmp_path, 5)
+    (tmp_path / "checkpoint-5").rename(tmp_path / "checkpoint-9")
+    notes = []
+    assert checkpoint.to_resume("true", tmp_path, say=notes.append).name == "checkpoint-3"
+    assert len(notes) == 1 and "checkpoint-9 holds step 5" in notes[0]
+
+
 def test_nothing_to_resume_from(tmp_path):
     with pytest.raises(ValueError, match="holds no complete checkpoint"):
         checkpoint.to_resume("true", tmp_path / "none")
@@ -192,6 +220,14 @@ def test_pruning_keeps_the_newest(tmp_path):
     assert len(checkpoint.complete(tmp_path)) == 3
     checkpoint.prune(tmp_path, 2)
     assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["checkpoint-9", "checkpoint-10"]
+
+
+def test_libraries_in_rust_meet_a_full_disk(tmp_path):
+    from tokenizers import Tokenizer, models
+
+    full = {"tokenizer.json": lambda folder: Tokenizer(models.BPE()).save("/dev/full")}
+    with pytest.raises(OSError, match=r"tokenizer\.json: No space left on device; there is no complete one"):
+        Checkpoints(tmp_path).save(2, {}, full)
 
 
 def test_the_later_ones_are_cleared(tmp_path):

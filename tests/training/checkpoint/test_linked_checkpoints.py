@@ -1,0 +1,58 @@
+"""Checkpoints among links, FIFOs and files of their names: nothing elsewhere is touched."""
+
+import os
+
+import pytest
+from checkpoint_files import store
+
+from llm_npu.training import checkpoint
+
+
+def save(folder, step):
+    store(folder, step, {"a.bin": "state", "b.bin": bytes(1000)})
+
+
+def link(folder, step, target):
+    """``checkpoint-<step>`` is a link to where somebody has moved it."""
+    save(folder, step)
+    checkpoint.path_of(folder, step).rename(target)
+    checkpoint.path_of(folder, step).symlink_to(target)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize(
+    "action", [lambda out: checkpoint.prune(out, 1), lambda out: checkpoint.clear(out, above=5)]
+)
+def test_of_a_linked_checkpoint_the_link_is_removed(tmp_path, capsys, action):
+    out, moved = tmp_path / "out", tmp_path / "moved"
+    link(out, 7, moved)
+    save(out, 9)
+    action(out)
+    assert [each.name for each in out.iterdir() if each.name != "checkpoint-9"] == []
+    assert (moved / "complete.json").is_file() and f"{moved} stays" in capsys.readouterr().out
+
+
+def make_fifo(path, target):
+    os.mkfifo(path)
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize(
+    "kind", [lambda path, target: path.symlink_to(target), make_fifo, lambda path, target: path.touch()]
+)
+def test_what_has_the_name_of_a_new_checkpoint_is_replaced(tmp_path, kind):
+    out, target = tmp_path / "out", tmp_path / "elsewhere"
+    out.mkdir()
+    for found in (target / "file", None):  # a link to something, and a dangling one
+        if found:
+            found.parent.mkdir()
+            found.touch()
+        kind(out / "checkpoint-4", target)
+        save(out, 4)
+        assert checkpoint.verify(out / "checkpoint-4") == 4 and not (out / "checkpoint-4").is_symlink()
+        assert [each.name for each in out.iterdir()] == ["checkpoint-4"]
+        if found:
+            assert [each.name for each in target.iterdir()] == ["file"]
+            found.unlink()
+            target.rmdir()
+        checkpoint.clear(out)

@@ -16,7 +16,7 @@ from test_imports import Sources, below
 
 MOST = 7
 MOST_LINES = 400
-MOST_MODULES = 15  # side by side; a header and its source are one
+MOST_MODULES = 16  # side by side; a header and its source are one
 SOURCES = (".py", ".cc", ".h")
 ROOMS = ("paddle_fused", "llm_npu", "scripts", "benchmarks", "building", "tests")
 # Not paddle_fused: its functions have the signatures of the operators that they stand for.
@@ -188,4 +188,4 @@ def test_large_files_and_folders_are_noticed(tmp_path):
     (tmp_path / "llm_npu/a0.cc").touch()
     assert too_large(tmp_path) == []
     (tmp_path / "llm_npu/b.h").write_text("\n" * (MOST_LINES + 1))
-    assert too_large(tmp_path) == ["llm_npu/b.h has 401 lines", "llm_npu has 16 modules"]
+    assert too_large(tmp_path) == ["llm_npu/b.h has 401 lines", "llm_npu has 17 modules"]

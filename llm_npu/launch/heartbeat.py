@@ -22,7 +22,7 @@ from pathlib import Path
 
 from llm_npu.core import errors, machines
 from llm_npu.core.errors import UserError
-from llm_npu.launch import beats
+from llm_npu.launch import beats, run_secret
 
 ANSWER = (beats.SILENT + 4) * beats.TICK  # seconds: by then somebody counts as lost
 GOODBYE = (beats.START + beats.LINGER + 4) * beats.TICK  # seconds: by then the process has ended
@@ -34,7 +34,7 @@ def watch_machines() -> Iterator[None]:
     """Inside, this rank ends when a machine of the run is lost; nothing happens in a run on one machine.
 
     An error inside may be the first sign of a loss: it is raised again when all other machines are known to
-    be there. UserError if the first machine's address cannot be listened on.
+    be there. UserError if the first machine's address cannot be listened on, and for a bad run secret.
     """
     run = machines.read()
     if len(run.all) == 1:
@@ -63,7 +63,15 @@ class _Beat:
         command = [sys.executable, "-IB", "-c", program, str(package.parent)]
         command += [str(os.getpid()), str(rank), *endpoints]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={
+                **os.environ,
+                run_secret.VARIABLE: run_secret.read(),
+            },  # no argument: those are for all to see
         )
         word = self._process.stdout.readline().strip()
         if word != "ready":

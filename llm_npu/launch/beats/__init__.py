@@ -7,14 +7,18 @@ every rank's process, also rank 0's, is a ``Member``, connected to it. Each send
 for itself. Both count their own ticks instead of seconds: a run that was stopped as a whole, and continued,
 has lost nobody.
 
-    member -> hub    hello (rank, host, run), question, gone (the rank has ended: why),
-                     bye (its work is done),
-                     end (its own verdict: a first machine that was stopped reads it when it goes on)
-    hub -> member    hello (its host), alive (the answer), end (sentence, exit code),
+    member -> hub    question, gone (the rank has ended: why), bye (its work is done),
+                     end (it gives the hub up: a first machine that was stopped reads it when it goes on)
+    hub -> member    alive (the answer), end (sentence, exit code),
                      over (the answer to bye, and when the hub leaves)
+
+Anybody may reach the hub's port. Who takes part has proved who it is (``handshake``), and what it says is
+cut and made printable before it is shown. The hub limits the time and the number of other connections.
 
     layout.py     which ranks are on which machine, and how these are named
     messages.py   the lines that hub and members send each other
+    handshake.py  what comes before them
+    door.py       the hub's connections before their handshake has ended
     hub.py        who is lost
     member.py     one rank's connection to the hub
     process.py    the process: the rank's words, its end
@@ -34,4 +38,8 @@ LOST, FAILED = os.EX_TEMPFAIL, 1  # exit codes of the ranks that end
 GRACE = 3.0  # seconds in which ranks may end by themselves, with their own message, when another has failed
 FORCE = 2.0  # seconds after which a rank that should have ended is killed
 LINGER = 120  # ticks that the hub stays for the others when rank 0 is done
-LONGEST = 1 << 20  # bytes of a line
+LONGEST = 1 << 15  # bytes of a line
+WORDS = 2000  # characters of a sentence from another machine
+HANDSHAKE = 5.0  # seconds
+WAITING = 64  # connections whose handshake has not ended
+REFUSED = 2  # exit code of a rank with another secret than the hub's

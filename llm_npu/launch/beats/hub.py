@@ -7,9 +7,11 @@ import contextlib
 import socket
 from dataclasses import dataclass, field
 
-from . import FAILED, LINGER, LONGEST, LOST, SETTLE, SILENT, START, TICK
+from . import FAILED, LINGER, LOST, SETTLE, SILENT, START, TICK
+from .door import Door
+from .handshake import OTHER_SECRET, Guest
 from .layout import Layout
-from .messages import messages, send
+from .messages import printable, receive, send
 
 # {state of a rank: ticks in it that make a loss, and those that make it part of its machine's}
 _LIMITS = {
@@ -29,7 +31,7 @@ class _Peer:
     ticks: int = 0  # since it was heard of, or since it has ended
     writer: asyncio.StreamWriter | None = None
     asked: int | None = None  # the tick of its question
-    why: str = ""  # its error
+    why: str = ""  # its error; of an absent rank, why it was refused
 
 
 @dataclass
@@ -41,44 +43,36 @@ class Hub:
     tick: int = 0
     accused: tuple[str, int] | None = None
 
-    async def serve(self) -> asyncio.Server:
+    def door(self) -> Door:
+        """Listen on rank 0's endpoint. OSError if that is not possible."""
         self.peers = [_Peer() for _ in self.layout.endpoints]
-        return await asyncio.start_server(self._hear, *self.layout.hub, limit=LONGEST)
+        return Door(self.layout, self._hear, self._refuse)
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = None
-        async for message in messages(reader):
+    def _refuse(self, rank: int) -> None:
+        if self.peers[rank].state == "absent":
+            self.peers[rank].why = OTHER_SECRET
+
+    async def _hear(self, guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = self.peers[guest.rank]
+        if peer.state != "absent":
+            return
+        peer.host, peer.state, peer.ticks, peer.why, peer.writer = guest.host, "present", 0, "", writer
+        await send(writer, kind="welcome")
+        while (message := await receive(reader)) is not None:
             kind = message.get("kind")
-            if peer is None:
-                peer = self._greeted(message)
-                if peer is None:
-                    break
-                peer.host, peer.state, peer.writer = str(message.get("host")), "present", writer
-                await send(writer, kind="hello", host=socket.gethostname())
             if peer.state == "present":
                 peer.ticks = 0
             if kind == "question":
                 peer.asked = self.tick
             elif kind in ("gone", "bye"):
-                peer.state, peer.why = ("gone" if kind == "gone" else "left"), str(message.get("why") or "")
+                peer.state, peer.why = ("gone" if kind == "gone" else "left"), printable(message.get("why"))
                 if kind == "bye":
                     await send(writer, kind="over")
             elif kind == "end" and self.accused is None:
-                self.accused = str(message.get("sentence")), LOST
-        if peer is not None:
-            peer.writer, peer.asked = None, None
-            if peer.state == "present":
-                peer.state, peer.ticks = "vanished", 0
-        writer.close()
-
-    def _greeted(self, message: dict) -> _Peer | None:
-        """The rank that says hello; None for anybody who is not of this run."""
-        rank = message.get("rank")
-        if message.get("kind") != "hello" or message.get("run") != self.layout.endpoints:
-            return None
-        if type(rank) is not int or not 0 <= rank < len(self.peers) or self.peers[rank].state != "absent":
-            return None
-        return self.peers[rank]
+                self.accused = self._given_up_by(guest.rank), LOST
+        peer.writer, peer.asked = None, None
+        if peer.state == "present":
+            peer.state, peer.ticks = "vanished", 0
 
     async def run(self) -> tuple[str, int] | None:
         """Beat and judge, until all have left or have been told the verdict, which is returned.
@@ -167,6 +161,13 @@ class Hub:
             "is cut off from them, or all of them are lost."
         )
 
+    def _given_up_by(self, rank: int) -> str:
+        own, other = self.layout.address(self.layout.rank), self.layout.address(rank)
+        return (
+            f"{self._described(own)} is lost to the others: nothing has come from it to rank {rank} on "
+            f"{self.layout.describe(other, self.peers[rank].host)} for {SILENT * TICK:g} seconds."
+        )
+
     def _lost_machine(self, address: str, lost: list[int]) -> str:
         return f"{self._described(address)} is lost: {self._why(lost[0])}."
 
@@ -177,7 +178,8 @@ class Hub:
     def _why(self, rank: int) -> str:
         state = self.peers[rank].state
         if state == "absent":
-            return f"it has not come to {self.layout.endpoints[0]} within {START * TICK:g} seconds"
+            late = f"it has not come to {self.layout.endpoints[0]} within {START * TICK:g} seconds"
+            return ": ".join(filter(None, [late, self.peers[rank].why]))
         if state == "present":
             return f"nothing has come from it for {SILENT * TICK:g} seconds"
         return "its processes have ended without a word"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which ranks of the run are on which machine, by the endpoints (address:port) of all ranks."""
+    """Which ranks of the run are on which machine, by the endpoints (address:port) of all ranks.
+
+    ``secret``: of the run; "" if it has none.
+    """
 
     rank: int
     endpoints: list[str]
+    secret: str = ""
 
     @property
     def hub(self) -> tuple[str, int]:
@@ -20,6 +25,18 @@ class Layout:
 
     def address(self, rank: int) -> str:
         return self.endpoints[rank].rpartition(":")[0]
+
+    def may_be(self, rank: int, address: str) -> bool:
+        """Whether a connection from ``address`` may be that of ``rank``: a secret proves it better."""
+        return bool(self.secret) or _number(self.address(rank)) == address
+
+    def may_enter(self, address: str) -> bool:
+        """Whether a connection from ``address`` may be that of any rank."""
+        return bool(self.secret) or address in self._numbers
+
+    @functools.cached_property
+    def _numbers(self) -> frozenset[str]:
+        return frozenset(_number(self.address(rank)) for rank in range(len(self.endpoints)))
 
     def on(self, address: str) -> list[int]:
         return [rank for rank in range(len(self.endpoints)) if self.address(rank) == address]
@@ -50,3 +67,12 @@ class Layout:
         why = self.own_network()
         me = self.describe(self.address(self.rank), socket.gethostname())
         return f"{me} is lost to the others: it has no network ({why})." if why else ""
+
+
+@functools.cache
+def _number(address: str) -> str:
+    """The IPv4 address of a host; itself if it has none."""
+    try:
+        return socket.gethostbyname(address)
+    except (OSError, UnicodeError):
+        return address

@@ -7,9 +7,10 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from . import LONGEST, LOST, SILENT, START, TICK
+from . import FAILED, HANDSHAKE, LONGEST, LOST, REFUSED, SILENT, START, TICK
+from .handshake import OTHER_SECRET, Closed, OtherSecret, join
 from .layout import Layout
-from .messages import messages, send
+from .messages import printable, receive, send
 
 
 class Member:
@@ -17,17 +18,18 @@ class Member:
 
     def __init__(self, layout: Layout, rank_ended: asyncio.Event, tell_rank: Callable[[str], None]):
         self.layout, self.rank_ended, self.tell_rank = layout, rank_ended, tell_rank
-        self.hub_host, self.silent, self.left = "", 0, False
+        self.hub_host, self.silent, self.left, self._why = "", 0, False, "cannot be reached"
         self.writer: asyncio.StreamWriter | None = None
 
     async def run(self) -> tuple[str, int] | None:
         """The verdict, or None when there is nothing left to watch."""
-        reader = await self._connected()
+        try:
+            reader = await self._connected()
+        except OtherSecret:
+            return self._refusal(), REFUSED
         if reader is None:
             done = self.rank_ended.is_set() or self.left
-            return None if done else self._hub_is_lost("cannot be reached")
-        me = {"rank": self.layout.rank, "host": socket.gethostname(), "run": self.layout.endpoints}
-        await send(self.writer, kind="hello", **me)
+            return None if done else self._hub_is_lost(self._why)
         if self.left:
             await send(self.writer, kind="bye")
         heard, beats = asyncio.create_task(self._hear(reader)), asyncio.create_task(self._beat())
@@ -37,31 +39,45 @@ class Member:
         verdict = (heard if heard in done else beats).result()
         if verdict is not None and heard not in done:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(send(self.writer, kind="end", sentence=verdict[0]), TICK)
+                await asyncio.wait_for(send(self.writer, kind="end"), TICK)
         return verdict
 
     async def _connected(self) -> asyncio.StreamReader | None:
-        for _ in range(START):
-            tick = asyncio.create_task(asyncio.sleep(TICK))
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                link = asyncio.open_connection(*self.layout.hub, limit=LONGEST)
-                reader, self.writer = await asyncio.wait_for(link, TICK)
+        """Connect to the hub, and prove who this is; None after ``START`` ticks. Raises OtherSecret."""
+        # Without a secret the hub knows a rank by its address, which need not be the route's.
+        own = None if self.layout.secret else (self.layout.address(self.layout.rank), 0)
+        ticks = 0
+        while ticks < START:
+            tick, writer = asyncio.create_task(asyncio.sleep(TICK)), None
+            try:
+                link = asyncio.open_connection(*self.layout.hub, limit=LONGEST, local_addr=own)
+                reader, writer = await asyncio.wait_for(link, TICK)
+                self._why = "it does not answer as the first rank of this run"
+                self.hub_host = await asyncio.wait_for(join(self.layout, reader, writer), HANDSHAKE)
+                self.writer = writer
                 return reader
+            except asyncio.TimeoutError:
+                ticks += round(HANDSHAKE / TICK) if writer else 0
+            except (OSError, Closed):
+                pass
+            finally:
+                if writer is not self.writer:
+                    writer.transport.abort()
             if self.rank_ended.is_set():
                 return None
             await tick
+            ticks += 1
         return None
 
     async def _hear(self, reader: asyncio.StreamReader) -> tuple[str, int] | None:
-        async for message in messages(reader):
+        while (message := await receive(reader)) is not None:
             self.silent = 0
             kind = message.get("kind")
-            if kind == "hello":
-                self.hub_host = str(message.get("host"))
-            elif kind == "alive":
+            if kind == "alive":
                 self.tell_rank("alive")
             elif kind == "end":
-                return str(message.get("sentence")), int(message.get("code", LOST))
+                code = message.get("code")
+                return printable(message.get("sentence")), code if code in (LOST, FAILED) else LOST
             elif kind == "over":
                 self.tell_rank("over")
                 return None
@@ -81,6 +97,13 @@ class Member:
         self.left = kind == "bye"
         if self.writer is not None:
             await send(self.writer, kind=kind, why=why)
+
+    def _refusal(self) -> str:
+        where, here = self.layout.endpoints[0], socket.gethostname()
+        return (
+            f"rank {self.layout.rank} on {here} does not belong to rank 0 at {where}: {OTHER_SECRET}; set "
+            "the same LLM_NPU_RUN_SECRET on all machines."
+        )
 
     def _hub_is_lost(self, why: str) -> tuple[str, int]:
         if own := self.layout.own_loss():

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 
+from . import WORDS
+
 
 async def send(writer: asyncio.StreamWriter, **message) -> None:
     """One line: empty for a beat. Errors are left to the reader of the same connection."""
@@ -14,11 +16,21 @@ async def send(writer: asyncio.StreamWriter, **message) -> None:
         await writer.drain()
 
 
-async def messages(reader: asyncio.StreamReader):
-    """Yield each line's message, {} for a beat, until the connection ends or what comes is no message."""
-    with contextlib.suppress(OSError, ValueError, asyncio.CancelledError):  # cancelled when the hub closes
-        while line := await reader.readline():
+async def receive(reader: asyncio.StreamReader) -> dict | None:
+    """The next line's message, {} for a beat; None at the connection's end and for anything else.
+
+    ``reader`` has the limit ``LONGEST``; a longer line is anything else.
+    """
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        line = await reader.readline()
+        if line.endswith(b"\n"):
             message = json.loads(line) if line.strip() else {}
-            if not isinstance(message, dict):
-                return
-            yield message
+            return message if isinstance(message, dict) else None
+    return None
+
+
+def printable(value: object, longest: int = WORDS) -> str:
+    """Text from another machine, for a terminal: on one line, without control characters, its end if long."""
+    text = " ".join(str(value).split()) if isinstance(value, str) else ""
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    return text if len(text) <= longest else f"... {text[-longest:]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -31,7 +32,8 @@ async def beat_for(rank_pid: int, layout: Layout) -> None:
             os.write(1, word.encode() + b"\n")
 
     hub = Hub(layout) if layout.rank == 0 else None
-    server = await hub.serve() if hub else None
+    door = hub.door() if hub else None
+    opened = asyncio.create_task(door.open()) if door else None
     judging = asyncio.create_task(hub.run()) if hub else None
     tell_rank("ready")
     member = Member(layout, rank_ended, tell_rank)
@@ -41,9 +43,10 @@ async def beat_for(rank_pid: int, layout: Layout) -> None:
     if verdict is not None:
         await _end_rank(verdict, rank_pid, rank_ended, tell_rank)
     following.cancel()
-    if server is not None:
+    if door is not None:
         later = await judging  # of those that work on when rank 0 is done
-        server.close()
+        opened.cancel()
+        door.close()
         if later is not None and verdict is None:
             await _end_rank(later, rank_pid, rank_ended, tell_rank)
 
@@ -94,8 +97,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     _, pid, rank, *endpoints = sys.argv[1:]  # the folder of this package is the first
+    # A connection for each rank, of which there may be more than the usual 1024.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        asyncio.run(beat_for(int(pid), Layout(int(rank), endpoints)))
+        asyncio.run(
+            beat_for(int(pid), Layout(int(rank), endpoints, os.environ.get("LLM_NPU_RUN_SECRET", "")))
+        )
     except OSError as error:
         print(f"taken: {error.strerror}", flush=True)
         sys.exit(1)

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from llm_npu.core import paths
+from llm_npu.core.untrusted.plain_text import printable
 from paddle_fused import streams
 
 
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _report(options)
     except (ValueError, OSError) as problem:
-        print(f"llm_npu.profiling: {problem}", file=sys.stderr)
+        print(f"llm_npu.profiling: {printable(problem)}", file=sys.stderr)
         return 2
     return 0
 

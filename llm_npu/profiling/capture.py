@@ -152,7 +152,9 @@ class Capture:
         device = "virtual NPU, computed by the host: no card" if self._virtual else "Ascend card"
         trees = profiler.profiler_result.get_data()
         summaries = msprof.summaries(found) if self._shapes else []
-        timeline.write(self.folder / TRACE, trees, timelines, summaries, folders.rank(), device)
+        notes = timeline.write(self.folder / TRACE, trees, timelines, summaries, folders.rank(), device)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
         self.done = True
 
 

@@ -6,13 +6,14 @@ imported; its parser reads from PROFILER_OUTPUT_DIR. Both are set to the same fo
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
 
 from llm_npu.core import machines
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted.plain_text import printable
 from paddle_fused import strict_json
 
 VARIABLES = ("FLAGS_npu_profiling_dir", "PROFILER_OUTPUT_DIR")
@@ -62,7 +63,9 @@ def write_machine(own: Path) -> None:
 
 def read_machine(file: Path) -> str:
     """The machine as ``node7 (10.0.0.7)``; ValueError if the file says something else."""
-    about = json.loads(file.read_text(errors="replace"))
-    if not isinstance(about, dict) or not {"host", "address"} <= about.keys():
-        raise UserError(f'{file} is not {{"host": ..., "address": ...}}')
-    return f"{about['host']} ({about['address']})"
+    about = plain_json.mapping(file)
+    names = [about.get(key) for key in ("host", "address")]
+    if not all(isinstance(name, str) for name in names):
+        raise UserError(f'{file} is not {{"host": "...", "address": "..."}}')
+    host, address = (printable(name, longest=255) for name in names)
+    return f"{host} ({address})"

@@ -8,8 +8,6 @@ to the exact nanosecond. Arrows get small numbers: msprof may derive theirs from
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -18,23 +16,27 @@ from typing import Any
 
 from paddle_fused import strict_json
 
+from .report.reading.chrome_trace import TraceFile
+from .report.times import nanoseconds
+
 ARROW = ("s", "t", "f")  # categories of arrows between slices
-COLUMNS = ("Input Shapes", "Input Data Types", "Output Shapes", "Output Data Types")
 
 
 def write(
     file: Path, trees: Mapping[int, Any], msprof: list[Path], summaries: list[Path], rank: int, device: str
-) -> None:
-    """Write the trace. ``trees``: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
+) -> list[str]:
+    """Write the trace; returns notes on what cannot be read.
 
+    ``trees``: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
     ``msprof``: timelines of the device; their tasks get the shapes and dtypes in the tables ``summaries``
     (op_summary). ``device`` is a label in the file.
     """
+    notes: list[str] = []
     events = [*host_events(trees), *memory_events(trees)]
     pids = sorted({event["pid"] for event in events})
     for timeline in msprof:
-        events += device_events(json.loads(timeline.read_text(), parse_float=Decimal))
-    add_shapes(events, summaries)
+        events += device_events(timeline, notes)
+    add_shapes(events, summaries, notes)
     origin = min((event["ts"] for event in events if "ts" in event), default=0)
     for event in events:
         if "ts" in event:
@@ -54,6 +56,7 @@ def write(
     about = {"device": device, "rank": rank, "origin_us": f"{origin // 1000}.{origin % 1000:03d}"}
     trace = {"traceEvents": named + events, "displayTimeUnit": "ms", "otherData": about}
     file.write_text(strict_json.dumps(trace, default=float))
+    return notes
 
 
 def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:
@@ -98,30 +101,41 @@ def memory_events(trees: Mapping[int, Any]) -> list[dict]:
     ]
 
 
-def device_events(events: list[dict]) -> list[dict]:
-    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds, strings or not."""
-    return [
-        {**event, **{name: nanoseconds(event[name]) for name in ("ts", "dur") if name in event}}
-        for event in events
-    ]
+def device_events(file: Path, notes: list[str]) -> list[dict]:
+    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds. What is damaged gets a note."""
+    trace, found, damaged = TraceFile(file, Decimal), [], 0
+    try:
+        for event in trace:
+            try:
+                found.append(_device_event(event))
+            except (ValueError, KeyError, TypeError):
+                damaged += 1
+    except (ValueError, OSError) as problem:
+        notes.append(f"{problem} The joined timeline lacks it.")
+    if damaged or trace.broken_at is not None:
+        notes.append(f"{file.name} is damaged: the joined timeline has {len(found)} events of it.")
+    return found
 
 
-def add_shapes(events: list[dict], summaries: list[Path]) -> None:
-    """Add op_summary's columns to the tasks among ``events``, matched by name and start."""
-    known = {}
-    for file in summaries:
-        with file.open(newline="") as stream:
-            for row in csv.DictReader(stream):
-                key = row["Op Name"], nanoseconds(row["Task Start Time(us)"])
-                known[key] = {name: row[name].strip('"') for name in COLUMNS if row[name] != "N/A"}
+def _device_event(event: dict) -> dict:
+    """KeyError, TypeError or ValueError if it is not an event."""
+    times = {
+        name: nanoseconds(time if isinstance(time := event[name], int) else str(time).strip())
+        for name in ("ts", "dur")
+        if name in event
+    }
+    arrow = {"id": str(event["id"])} if event["ph"] in ARROW else {}
+    return {**event, **times, **arrow, "args": {**event.get("args", {})}}
+
+
+def add_shapes(events: list[dict], summaries: list[Path], notes: list[str]) -> None:
+    """Add the shapes and dtypes in op_summary's tables to the tasks among ``events``."""
+    from .report.reading import op_summary  # a late import: it needs pandas
+
+    known = {key: cells for file in summaries for key, cells in op_summary.shapes(file, notes)}
     for event in events:
         if found := known.get((event["name"], event.get("ts"))):
             event["args"] = {**event["args"], **found}
-
-
-def nanoseconds(microseconds: str | float) -> int:
-    """Exact conversion of msprof's times: strings (followed by a tab in its tables), or numbers."""
-    return int(Decimal(str(microseconds).strip()) * 1000)
 
 
 def microseconds(nanoseconds: int) -> float:

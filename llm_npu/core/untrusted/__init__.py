@@ -2,6 +2,7 @@
 
     plain_json      JSON, however deep and long
     plain_pickle    what ``paddle.save`` wrote, if it is plain data
+    plain_text      text for a terminal or a page: printable characters only
     memory          a memory limit for untrusted computations
 
 Each returns a result or raises UserError with a sentence; OSError comes from the file system. Importing these

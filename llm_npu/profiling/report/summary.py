@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from llm_npu.core.untrusted.plain_text import printable
+
 from . import advice, fusion, stragglers
 from .measure import PRIORITY, Measured, Operator, measure
 from .reading import load
@@ -46,14 +48,14 @@ def build(*directories: str | Path) -> Report:
     compared = stragglers.find(ranks)
     found = advice.advise(ranks, operators, covered, compared)
     return Report(
-        ", ".join(map(str, profile.directories)),
+        printable(", ".join(map(str, profile.directories))),
         profile.virtual,
         ranks,
         operators,
         covered,
         compared,
         found,
-        profile.notes,
+        [printable(note, longest=load.tasks.LONGEST) for note in profile.notes],
     )
 
 

@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from llm_npu.core.errors import UserError
 
 FARTHEST = 1 << 62  # nanoseconds, or 146 years; the sum of two still fits into 64 bits
+LONGEST = 366 * 86_400 * 10**9  # nanoseconds of a task
 
 
 def nanoseconds(microseconds: str | int) -> int:
@@ -21,9 +22,33 @@ def nanoseconds(microseconds: str | int) -> int:
     >>> nanoseconds("1699529623106750.123")
     1699529623106750123
     """
+    if type(microseconds) not in (str, int):  # true, null, NaN
+        raise UserError(f"{microseconds!r:.40} is not a number of microseconds")
     found = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
     if abs(found) >= FARTHEST:
         raise UserError(f"{microseconds!r:.40} microseconds are not a time of a profile")
+    return found
+
+
+def moment(microseconds: str | int) -> int:
+    """``nanoseconds`` of a point in time, which is not negative; else ValueError."""
+    if (found := nanoseconds(microseconds)) < 0:
+        raise UserError(f"{microseconds!r:.40} is before the clock's origin")
+    return found
+
+
+def length(microseconds: str | int) -> int:
+    """``nanoseconds`` of a duration, from 0 to a year; else ValueError."""
+    if not 0 <= (found := nanoseconds(microseconds)) <= LONGEST:
+        raise UserError(f"{microseconds!r:.40} microseconds are not the duration of a task")
+    return found
+
+
+def whole(number: object) -> int:
+    """``number``, possibly text, as an integer. ValueError unless it fits into 64 bits."""
+    found = int(number)
+    if abs(found) >= FARTHEST:
+        raise UserError(f"{number!r:.40} does not fit into 64 bits")
     return found
 
 

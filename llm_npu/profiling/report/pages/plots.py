@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import warnings
 from dataclasses import dataclass
 
 from .. import classes
 from ..measure import EXPOSED, IDLE, PRIORITY
 from ..summary import Report
+from .table import shortened
 
 COLOURS = {
     classes.ATTENTION: "#4c78a8",
@@ -55,7 +57,10 @@ def style():
     import matplotlib
 
     matplotlib.use("Agg")
-    with matplotlib.rc_context({"svg.hashsalt": "llm_npu", "svg.fonttype": "none", "font.size": 9}):
+    options = {"svg.hashsalt": "llm_npu", "svg.fonttype": "none", "font.size": 9, "text.parse_math": False}
+    with matplotlib.rc_context(options), warnings.catch_warnings():
+        # The viewer draws the text, with fonts of its own.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         yield
 
 
@@ -101,7 +106,7 @@ def _operators(report: Report) -> Plot:
     colours = [COLOURS[EXPOSED if one.work == classes.COMMUNICATION else one.work] for one in shown]
     # By position: the same operator may run on two engines.
     axes.barh(range(len(shown)), [one.time / 1e6 for one in shown], color=colours)
-    axes.set_yticks(range(len(shown)), [f"{one.name} ({one.work})" for one in shown])
+    axes.set_yticks(range(len(shown)), [f"{shortened(one.name)} ({one.work})" for one in shown])
     axes.invert_yaxis()
     axes.set_xlabel("ms, all ranks together")
     return drawn("Top operators", picture)
@@ -110,7 +115,11 @@ def _operators(report: Report) -> Plot:
 def _steps(report: Report) -> Plot:
     steps = [(rank.rank, step) for rank in report.ranks for step in rank.steps][:_STEPS]
     picture, axes = figure(1.3 + 0.22 * len(steps))
-    _stacked(axes, [f"rank {rank} {step.name}" for rank, step in steps], [step.spent for _, step in steps])
+    _stacked(
+        axes,
+        [f"rank {rank} {shortened(step.name)}" for rank, step in steps],
+        [step.spent for _, step in steps],
+    )
     title = "What each step was spent on"
     return drawn(f"{title} (the first {_STEPS})" if report.steps > _STEPS else title, picture)
 

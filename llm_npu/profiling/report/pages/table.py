@@ -30,6 +30,11 @@ class Table:
         return "\n".join(lines + [self.remark] * bool(self.remark))
 
 
+def shortened(text: str, longest: int = 60) -> str:
+    """``text``, or its beginning followed by ``...``."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def share(part: float, whole: float) -> str:
     """A percentage."""
     return f"{100 * part / whole:.1f}%" if whole else ""

@@ -11,7 +11,7 @@ from ..compare import Change, Comparison
 from ..measure import PRIORITY
 from ..summary import Report
 from ..times import text
-from .table import Table, share
+from .table import Table, share, shortened
 
 _SHAPES = 40  # characters shown of a cell with shapes
 _STEPS = 40  # rows of a table
@@ -58,15 +58,12 @@ def _operators(report: Report, top: int) -> Table:
     total = sum(operator.time for operator in report.operators)
     rows = []
     for operator in report.operators[:top]:
-        shapes = (
-            operator.shapes if len(operator.shapes) <= _SHAPES else operator.shapes[: _SHAPES - 3] + "..."
-        )
         rows.append(
             [
-                operator.name,
+                shortened(operator.name),
                 operator.work,
-                operator.dtypes or "not recorded",
-                shapes,
+                shortened(operator.dtypes) or "not recorded",
+                shortened(operator.shapes, _SHAPES),
                 str(operator.calls),
                 text(operator.time),
                 share(operator.time, total),
@@ -88,7 +85,7 @@ def _coverage(report: Report) -> Table:
             [
                 kind.name,
                 kind.status,
-                ", ".join(kind.parts) or "-",
+                shortened(", ".join(kind.parts)) or "-",
                 str(kind.fused_calls),
                 text(kind.fused_time),
                 text(kind.unfused_time),
@@ -112,7 +109,8 @@ def _steps(report: Report) -> Table:
     for rank, step in steps:
         computing = sum(step.spent[name] for name in classes.COMPUTE)
         others = [step.spent[name] for name in PRIORITY if name not in classes.COMPUTE]
-        name = f"rank {rank.rank} {step.name}" if len(report.ranks) > 1 else step.name
+        name = shortened(step.name)
+        name = f"rank {rank.rank} {name}" if len(report.ranks) > 1 else name
         rows.append([name, *map(text, (step.time, computing, *others, step.data_loading))])
     return Table("Steps", columns, rows, remark=remark)
 
@@ -196,4 +194,4 @@ def _change(change: Change) -> list[str]:
     else:
         relative = f"{100 * change.difference / change.before:+.1f}%"
     difference = ("+" if change.difference > 0 else "") + text(change.difference)
-    return [change.name, text(change.before), text(change.after), difference, relative]
+    return [shortened(change.name), text(change.before), text(change.after), difference, relative]

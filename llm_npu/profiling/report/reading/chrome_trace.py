@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
@@ -20,19 +20,20 @@ _LIST = re.compile(r'\s*\[|.*?"traceEvents"\s*:\s*\[', re.DOTALL)
 class TraceFile:
     """The events of a file: a list of events, or an object with ``traceEvents``; ``.gz`` is decompressed.
 
-    Numbers with a fraction are returned as text (``times.nanoseconds`` explains why). After the iteration
-    ``broken_at`` is None, or the number of events before the place where the file becomes unreadable: killed
-    profilers leave half a file.
+    ``fraction`` converts numbers with a fraction; as text they stay exact (``times.nanoseconds``). After the
+    iteration ``broken_at`` is None, or the number of events before the place where the file becomes
+    unreadable: killed profilers leave half a file.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, fraction: Callable[[str], object] = str):
         self.path = path
+        self._fraction = fraction
         self.broken_at: int | None = None
         self._unpacked = 0
 
     def __iter__(self) -> Iterator[dict]:
         # Paddle writes call stacks with raw line breaks in them, which strict JSON forbids.
-        decode = json.JSONDecoder(parse_float=str, strict=False).raw_decode
+        decode = json.JSONDecoder(parse_float=self._fraction, strict=False).raw_decode
         unpack = gzip.open if self.path.suffix == ".gz" else open
         with unpack(self.path, "rt", encoding="utf-8-sig", errors="replace") as file:
             text = self._more(file)

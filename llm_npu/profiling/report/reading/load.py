@@ -10,6 +10,7 @@ import pandas as pd
 
 from llm_npu.core.errors import UserError
 
+from ..times import FARTHEST, LONGEST
 from . import op_summary, tasks, timeline, tree
 
 _NOTHING = np.zeros(0, np.int64)
@@ -65,7 +66,23 @@ def load(*directories: Path) -> Profile:
         )
     for trace in kept:
         trace.machine = tree.machine_of(trace.place, trace.rank, found)
-    return Profile(directories, kept, notes, found.virtual)
+        _check_times(trace, notes)
+    return Profile(directories, kept, list(dict.fromkeys(notes)), found.virtual)
+
+
+def _check_times(trace: RankTrace, notes: list[str]) -> None:
+    """A note on times that no run has; UserError if their sum does not fit into 64 bits."""
+    start, duration = (trace.tasks[name].to_numpy() for name in ("start", "duration"))
+    if duration.sum(dtype=float) >= FARTHEST:
+        raise UserError(
+            f"The durations of the tasks in {trace.place} add up to more than 146 years; the profile is "
+            "damaged. Export it again."
+        )
+    if (spread := int((start + duration).max()) - int(start.min())) > LONGEST:
+        notes.append(
+            f"The tasks of rank {trace.rank} are up to {spread // LONGEST:,} years apart: a time in "
+            f"{trace.place.name} is damaged, and window and idle time are wrong."
+        )
 
 
 def _newest_of_each_rank(exports: list[tree.Export], notes: list[str]) -> list[tree.Export]:
@@ -110,7 +127,9 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
         names = ", ".join(path.name for path in (*export.files["op_summary"], *export.files["msprof"]))
         rows = _with_launches(rows, lines, device)
         ranks[rank] = RankTrace(rank, rows, export.folder, sources=[f"{export.folder.name}: {names}"])
-        ranks[rank].memory = op_summary.memory(export.files["memory_record"], export.files["npu_mem"], device)
+        ranks[rank].memory = op_summary.memory(
+            export.files["memory_record"], export.files["npu_mem"], device, notes
+        )
     if tables:
         _check_sum(export, tasks.joined(list(tables.values())), notes)
     return ranks
@@ -129,12 +148,14 @@ def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
         return timeline.read(path, notes)
     except ValueError as problem:
         notes.append(f"{problem} It was skipped.")
-        return None
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read and was skipped: {error.strerror or error}.")
+    return None
 
 
 def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> None:
     """Adds a note if msprof's own sums show that rows are missing from its op_summary."""
-    total = op_summary.statistic_total(export.files["op_statistic"])
+    total = op_summary.statistic_total(export.files["op_statistic"], notes)
     counted = int(rows["duration"][~tasks.collectives(rows)].sum())
     everything = int(rows["duration"].sum())
     if total and min(abs(total - counted), abs(total - everything)) > 0.01 * total:

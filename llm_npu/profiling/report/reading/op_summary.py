@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
-import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ..times import FARTHEST, nanoseconds
-from . import tasks
+from .. import classes
+from ..times import FARTHEST, LONGEST, nanoseconds, whole
+from . import csv_table, tasks
+from .csv_table import Column
 
-# Column: its names in the releases of CANN, without the unit.
-COLUMNS = {
-    "device": ("Device_id", "Device ID"),
-    "stream": ("Stream ID",),
-    "name": ("Op Name", "Name"),
-    "kind": ("OP Type", "Op Type", "Type"),
-    "engine": ("Task Type", "Accelerator Core"),
-    "start": ("Task Start Time", "Start Time"),
-    "duration": ("Task Duration", "Duration"),
-    "shapes": ("Input Shapes",),
-    "dtypes": ("Input Data Types",),
-    "site": ("Call Site",),  # virtual NPU only
+
+def _old_time(cell: str) -> int:
+    """Old releases give no unit: their integers are nanoseconds, their decimals microseconds."""
+    return nanoseconds(cell) if "." in cell else whole(cell)
+
+
+def _device(cell: str) -> int:
+    cell = cell.strip()
+    if not cell.isdecimal() or len(cell) > 9:
+        raise ValueError
+    return int(cell)
+
+
+def _bytes(kibibytes: str) -> int:
+    found = nanoseconds(kibibytes)  # thousandths
+    if abs(found) >= FARTHEST >> 10:
+        raise ValueError
+    return found * 1024 // 1000
+
+
+_TIME = {"us": nanoseconds, "ns": whole, "": _old_time}
+_SIZE = {"KB": _bytes}
+_DEVICE = {"": _device}
+_TASKS = {
+    "device": Column(("Device_id", "Device ID"), _DEVICE),
+    "stream": Column(("Stream ID",)),
+    "name": Column(("Op Name", "Name")),
+    "kind": Column(("OP Type", "Op Type", "Type")),
+    "engine": Column(("Task Type", "Accelerator Core")),
+    "start": Column(("Task Start Time", "Start Time"), _TIME),
+    "duration": Column(("Task Duration", "Duration"), _TIME),
+    "shapes": Column(("Input Shapes",), commas=re.compile(r'"*[\d,; ]*"*')),
+    "dtypes": Column(("Input Data Types",)),
+    "site": Column(("Call Site",)),  # virtual NPU only
+}
+_SHAPES = {
+    **{name: _TASKS[name] for name in ("name", "start")},
+    **{
+        f"{side} {what}": Column((f"{side} {what}",))
+        for side in ("Input", "Output")
+        for what in ("Shapes", "Data Types")
+    },
+}
+_STATISTIC = {"time": Column(("Total Time",), _TIME)}
+_RECORDS = {
+    "device": Column(("Device_id",), _DEVICE),
+    "component": Column(("Component",)),
+    "when": Column(("Timestamp",), _TIME),
+    "used": Column(("Total Allocated",), _SIZE),
+    "held": Column(("Total Reserved",), _SIZE),
+}
+_USAGE = {
+    "device": Column(("Device_id",), _DEVICE),
+    "event": Column(("event",)),
+    "when": Column(("timestamp",), _TIME),
+    "held": Column(("hbm",), _SIZE),
 }
 _NO_MEMORY = (np.zeros(0, np.int64),) * 3
-_UNIT = re.compile(r"\s*\((\w+)\)$")
 
 
 def read(paths: list[Path], notes: list[str]) -> dict[int | None, pd.DataFrame]:
@@ -34,101 +79,58 @@ def read(paths: list[Path], notes: list[str]) -> dict[int | None, pd.DataFrame]:
 
     The device is None if the table does not name it. Skipped rows are reported in ``notes``.
     """
-    parts = [part for path in paths if (part := _read_part(path, notes)) is not None]
-    if not parts:
-        return {}
-    rows = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
-    found = {}
-    for device in rows["device"].unique():
-        chosen = rows[rows["device"] == device]
-        text = {column: chosen[column].astype("category") for column in tasks.TEXT if column in chosen}
-        found[None if device < 0 else int(device)] = tasks.table(chosen["start"], chosen["duration"], **text)
-    return found
+    parts = [part for path in paths if (part := _tasks(path, notes)) is not None]
+    found: dict[int | None, list[pd.DataFrame]] = {}
+    for part in parts:
+        for device in part["device"].unique():
+            rows = part[part["device"] == device]
+            text = {column: rows[column] for column in tasks.TEXT if column in rows}
+            table = tasks.table(rows["start"], rows["duration"], **text)
+            found.setdefault(None if device < 0 else int(device), []).append(table)
+    return {device: tasks.joined(tables) for device, tables in found.items()}
 
 
-def _read_part(path: Path, notes: list[str]) -> pd.DataFrame | None:
-    columns, units = _columns(path)
-    missing = [name for name in ("name", "start", "duration") if name not in columns]
-    if missing:
-        wanted = ", ".join(f'"{COLUMNS[name][0]}(us)"' for name in missing)
-        notes.append(f"{path.name} has no column {wanted} and was skipped: it is empty or not an op_summary.")
+def _tasks(path: Path, notes: list[str]) -> pd.DataFrame | None:
+    about: list[str] = []
+    rows = csv_table.read(path, _TASKS, ("name", "start", "duration"), about)
+    if rows is None:
+        notes += about
         return None
-    kinds = {
-        columns[name]: ("str" if name in ("start", "duration", "device") else "category") for name in columns
-    }
-    rows = pd.read_csv(
-        path,
-        usecols=list(kinds),
-        dtype=kinds,
-        keep_default_na=False,
-        encoding="utf-8-sig",
-        index_col=False,
-    ).rename(columns={there: here for here, there in columns.items()})
-    start = _times(rows["start"], units["start"])
-    duration = _times(rows["duration"], units["duration"])
-    usable = (start >= 0) & (duration >= 0)
+    usable = (rows["start"] >= 0) & rows["duration"].between(0, LONGEST)
     if unusable := int((~usable).sum()):
         notes.append(f"{path.name}: {unusable} rows without a start or a duration were skipped.")
-    rows["start"], rows["duration"] = start, duration
-    rows["device"] = _devices(rows["device"]) if "device" in rows else -1
-    return rows[usable]
+    notes += about
+    rows = rows[usable]
+    if "device" not in rows:
+        return rows.assign(device=-1)
+    nowhere = int((rows["device"] < 0).sum())
+    if 0 < nowhere < len(rows):
+        notes.append(f"{path.name}: {nowhere} rows do not name their device and count as one of their own.")
+    return rows
 
 
-def _columns(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """For each of COLUMNS that the table has: its heading there, and its unit ("" if none is given)."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        heading = file.readline()
-    there = pd.read_csv(io.StringIO(heading), index_col=False).columns if heading.strip() else []
-    columns, units = {}, {}
-    for name, spellings in COLUMNS.items():
-        for original in there:
-            bare = _UNIT.sub("", original.strip())
-            if bare in spellings and name not in columns:
-                unit = _UNIT.search(original.strip())
-                columns[name], units[name] = original, unit[1] if unit else ""
-    return columns, units
+def shapes(path: Path, notes: list[str]) -> Iterator[tuple[tuple[str, int], dict[str, str]]]:
+    """(name, start in ns) and the shapes and dtypes of each task of a table that has them."""
+    rows = csv_table.read(path, _SHAPES, ("name", "start"), notes)
+    if rows is None:
+        return
+    columns = [name for name in rows if name in _SHAPES and name not in _TASKS]
+    texts = rows[columns].astype(str).to_dict("records")
+    for name, start, cells in zip(rows["name"], rows["start"], texts, strict=True):
+        known = {column: cell.strip('"') for column, cell in cells.items() if cell not in classes.UNKNOWN}
+        yield (name, start), known
 
 
-def _times(cells: pd.Series, unit: str) -> np.ndarray:
-    """Nanoseconds; -1 for a cell without a time.
-
-    Old releases give no unit: their integers are nanoseconds, their decimals microseconds.
-    """
-
-    def one(cell: str) -> int:
-        try:
-            if unit == "ns" or (not unit and "." not in cell):
-                found = int(cell)
-                return found if abs(found) < FARTHEST else -1
-            return nanoseconds(cell)
-        except ValueError:
-            return -1
-
-    # A truncated table has no text in its last cells.
-    return np.fromiter((one(cell) for cell in cells.fillna("")), dtype=np.int64, count=len(cells))
-
-
-def _devices(cells: pd.Series) -> np.ndarray:
-    cells = cells.fillna("").str.strip()
-    return cells.map(
-        {cell: int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells.unique()}
-    ).to_numpy()
-
-
-def statistic_total(paths: list[Path]) -> int | None:
+def statistic_total(paths: list[Path], notes: list[str]) -> int | None:
     """The sum of op_statistic's total times, in nanoseconds; None without a table that has them."""
-    total = None
-    for path in paths:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False)
-        rows.columns = [column.strip() for column in rows.columns]
-        column = next((column for column in rows if _UNIT.sub("", column) == "Total Time"), None)
-        if column:
-            total = (total or 0) + int(np.maximum(_times(rows[column], "us"), 0).sum())
-    return total
+    tables = [csv_table.read(path, _STATISTIC, ("time",), notes) for path in paths]
+    # As Python's integers, which do not overflow.
+    sums = [sum(table["time"].clip(lower=0).tolist()) for table in tables if table is not None]
+    return sum(sums) if sums else None
 
 
 def memory(
-    records: list[Path], usage: list[Path], device: int | None
+    records: list[Path], usage: list[Path], device: int | None, notes: list[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times in ns, bytes in use and bytes reserved on a device.
 
@@ -136,44 +138,43 @@ def memory(
     npu_mem (``usage``), all of it as reserved: the part in use is unknown, and 0.
     """
     found = [_NO_MEMORY]
-    columns = ("Timestamp(us)", "Total Allocated(KB)", "Total Reserved(KB)")
-    for rows in _of_device(records, columns, device):
-        for _, group in rows.groupby("Component") if "Component" in rows else [("", rows)]:
-            found.append(_by_time(*(_times(group[column], "us") for column in columns)))
-    for rows in _of_device(usage, ("timestamp(us)", "hbm(KB)", "event"), device) if len(found) == 1 else []:
-        rows = rows[rows["event"].str.strip().str.lower() == "app"]
-        when, held = _times(rows["timestamp(us)"], "us"), _times(rows["hbm(KB)"], "us")
-        found.append(_by_time(when, np.zeros_like(held), held))
+    for rows in _of_device(records, _RECORDS, ("when", "used", "held"), device, notes):
+        groups = rows.groupby("component", observed=True) if "component" in rows else [("", rows)]
+        found += [_by_time(group["when"], group["used"], group["held"]) for _, group in groups]
+    if len(found) == 1:
+        for rows in _of_device(usage, _USAGE, ("when", "held", "event"), device, notes):
+            rows = rows[rows["event"].str.strip().str.lower() == "app"]
+            found.append(_by_time(rows["when"], 0 * rows["held"], rows["held"]))
     return max(found, key=lambda memory: (memory[1].max(initial=-1), memory[2].max(initial=-1)))
 
 
-def _of_device(paths: list[Path], columns: tuple[str, ...], device: int | None) -> list[pd.DataFrame]:
-    """The tables that have ``columns``, without other devices' rows."""
-    found = []
+def _of_device(paths: list[Path], columns, needed, device: int | None, notes: list[str]):
+    """The tables with the ``needed`` columns, without other devices' rows."""
     for path in paths:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False)
-        rows.columns = [column.strip() for column in rows.columns]
-        if "Device_id" in rows and device is not None:
-            rows = rows[rows["Device_id"].str.strip() == str(device)]
-        if set(columns) <= set(rows.columns) and len(rows):
-            found.append(rows)
-    return found
+        rows = csv_table.read(path, columns, needed, notes)
+        if rows is None:
+            continue
+        numbers = [name for name in ("when", "used", "held") if name in rows]
+        usable = (rows[numbers] >= 0).all(axis=1)
+        if unusable := int((~usable).sum()):
+            notes.append(f"{path.name}: {unusable} rows without a time or a size were skipped.")
+        rows = rows[usable]
+        if "device" in rows and device is not None:
+            rows = rows[rows["device"] == device]
+        if len(rows):
+            yield rows
 
 
-def _by_time(when: np.ndarray, used: np.ndarray, reserved: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Sorted by time; sizes are given in thousandths of kilobytes, as ``_times`` reads them."""
-    order = np.argsort(when, kind="stable")
-    return when[order], used[order] * 1024 // 1000, reserved[order] * 1024 // 1000
+def _by_time(when: pd.Series, used: pd.Series, held: pd.Series) -> tuple[np.ndarray, ...]:
+    order = np.argsort(when.to_numpy(), kind="stable")
+    return when.to_numpy()[order], used.to_numpy()[order], held.to_numpy()[order]
 
 
 def devices(paths: list[Path]) -> tuple[str, ...]:
     """The devices that a table's rows name, as text."""
     found = set()
     for path in paths:
-        column = _columns(path)[0].get("device")
-        if column:
-            cells = pd.read_csv(path, usecols=[column], dtype=str, encoding="utf-8-sig", index_col=False)[
-                column
-            ]
-            found |= {str(cell).strip() for cell in cells.unique()}
+        rows = csv_table.read(path, {"device": _TASKS["device"]}, ("device",), [])
+        if rows is not None:
+            found |= set(map(str, rows["device"].unique()))
     return tuple(sorted(found))

@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
+from llm_npu.core.untrusted.plain_text import printable
+
 from .. import classes
 
 TEXT = ("stream", "name", "kind", "engine", "shapes", "dtypes", "site")
+LONGEST = 4096  # characters of a text
 
 
 def table(start, duration, launched=None, **text) -> pd.DataFrame:
@@ -18,13 +21,14 @@ def table(start, duration, launched=None, **text) -> pd.DataFrame:
     host launched the task, -1 if unknown. Categorical columns TEXT, given as ``text``: ``kind`` is the
     operator's type, ``site`` the line of the program that called it. Added are ``operator`` (the type,
     derived from the name if necessary) and ``work`` (one of classes.CLASSES). dtypes are spelt as in numpy;
+    text is printable, and cut at LONGEST;
     tasks that only wait for events are dropped.
     """
     found = pd.DataFrame({"start": np.asarray(start, np.int64), "duration": np.asarray(duration, np.int64)})
     found["launched"] = -1 if launched is None else np.asarray(launched, dtype=np.int64)
     for column in TEXT:
         values = text.get(column)
-        found[column] = _constant("", len(found)) if values is None else renamed(values, str.strip)
+        found[column] = _constant("", len(found)) if values is None else renamed(values, _shown)
     found["dtypes"] = renamed(found["dtypes"], classes.dtypes)
 
     # Operators and classes are determined once per distinct task. A name matters only without a type: those
@@ -67,6 +71,10 @@ def renamed(values, rename) -> pd.Categorical:
     names = [*(rename(str(name)) for name in values.categories), ""]
     codes, different = pd.factorize(np.array(names, dtype=object))
     return pd.Categorical.from_codes(codes[values.codes.to_numpy()], categories=list(different))
+
+
+def _shown(text: str) -> str:
+    return printable(text.strip(), longest=LONGEST)
 
 
 def _categorical(values: list[str], which: np.ndarray) -> pd.Categorical:

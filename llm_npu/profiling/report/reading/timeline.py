@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..times import FARTHEST, nanoseconds
+from llm_npu.core.untrusted.plain_text import printable
+
+from ..times import LONGEST, length, moment, nanoseconds, whole
 from . import tasks
 from .chrome_trace import TraceFile
 
@@ -76,11 +78,14 @@ class _Events:
         name, arguments = event["name"], event.get("args") or {}
         # Paddle's ts is truncated to microseconds; its start_time is exact, but has a different origin.
         exact = arguments.get("start_time")
+        exact = nanoseconds(str(exact).removesuffix(" us")) if exact else -1
+        if exact > 32 * LONGEST:  # of a clock that begins with the machine or the program
+            raise ValueError
         row = (
-            nanoseconds(event["ts"]),
-            nanoseconds(event["dur"]),
-            nanoseconds(str(exact).removesuffix(" us")) if exact else -1,
-            _whole(arguments.get("correlation id", -1)),
+            moment(event["ts"]),
+            length(event["dur"]),
+            exact,
+            whole(arguments.get("correlation id", -1)),
             self._code(event["pid"]),
             self._code(event.get("tid", "")),
             self._code(_NAME_END.sub("", name) if name[-1:] == "]" else name),
@@ -102,17 +107,19 @@ class _Events:
     def _instant(self, event: dict) -> None:
         arguments = event.get("args") or {}
         if event.get("name") == "[memory]" and "cpu" not in str(arguments.get("place", "")).lower():
-            sizes = _whole(arguments["current_allocated"]), _whole(arguments["current_reserved"])
-            self.memory.append((nanoseconds(event["ts"]), *sizes))
+            sizes = whole(arguments["current_allocated"]), whole(arguments["current_reserved"])
+            if min(sizes) < 0:
+                raise ValueError
+            self.memory.append((moment(event["ts"]), *sizes))
 
     def _departure(self, event: dict) -> None:
         if event.get("cat") != "async":  # Paddle's arrows have truncated times; it also has correlation ids
-            self.departures[event.get("cat"), str(event["id"])] = nanoseconds(event["ts"])
+            self.departures[event.get("cat"), str(event["id"])] = moment(event["ts"])
 
     def _arrival(self, event: dict) -> None:
         if event.get("cat") != "async":
             arrow = event.get("cat"), str(event["id"])
-            self.arrivals.append((arrow, nanoseconds(event["ts"]), self._code(event["pid"])))
+            self.arrivals.append((arrow, moment(event["ts"]), self._code(event["pid"])))
 
     def timeline(self) -> Timeline:
         names = list(self.codes)
@@ -145,7 +152,8 @@ class _Events:
                 tables[None if number < 0 else int(number)] = table((role == place) & (device == number))
         steps = intervals(category == self.codes.get("ProfileStep", -1))
         found.steps = [
-            (str(names[code]), int(begin), int(end)) for begin, end, code in zip(*steps, strict=True)
+            (printable(names[code], longest=tasks.LONGEST), int(begin), int(end))
+            for begin, end, code in zip(*steps, strict=True)
         ]
         found.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
         if self.memory:
@@ -171,8 +179,8 @@ class _Events:
                 roles[code] = _COMMUNICATION
             elif name.endswith("(CPU)") or name in ("CANN", "Python", "MsTx"):
                 roles[code] = _HOST
-            label = re.search(r"NPU (\d+)", self.process_labels.get(number, ""))
-            if label := label or re.match(r"Device (\d+) ", name):
+            label = re.search(r"NPU (\d{1,6})\b", self.process_labels.get(number, ""))
+            if label := label or re.match(r"Device (\d{1,6}) ", name):
                 devices[code] = int(label[1])
         role = roles[process]
         kinds = [self.codes[kind] for kind in _DEVICE_KINDS if kind in self.codes]
@@ -197,14 +205,6 @@ class _Events:
             same = ids[at] == correlation[rows]
             launched[rows[same]] = times[at[same]]
         return launched
-
-
-def _whole(number: object) -> int:
-    """``number``, possibly text, if it fits into 64 bits."""
-    found = int(number)
-    if abs(found) >= FARTHEST:
-        raise ValueError
-    return found
 
 
 def _categorical(codes: np.ndarray, names: list) -> pd.Categorical:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.profiling import folders
 
-_RANK = re.compile(r"(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
+_RANK = re.compile(r"(?<![a-z])rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # op_summary_20240911123456.csv, msprof_slice_1_20240911123456.json; before CANN 8 op_summary_0_1.csv
 _FILE = re.compile(
     r"(?P<table>op_summary|op_statistic|memory_record|npu_mem|msprof)(_slice_(?P<slice>\d+))?(_(?P<device>\d{1,3})(_\d{1,3})?)?"
     r"(_(?P<stamp>\d{12,}))?\.(csv|json)$"
 )
+_TRACE = re.compile(r"((?P<paddle>\.paddle_trace)|^trace_view.*)\.json(\.gz)?$")
 TABLES = ("op_summary", "op_statistic", "memory_record", "npu_mem", "msprof")
 
 
@@ -54,9 +56,7 @@ def _search(directory: Path, found: Found) -> None:
         raise UserError(f"{directory} is not a folder; give the folder of a profile")
     before, earlier = _count(found), len(found.notes)
     raw = []
-    for name, below, files in os.walk(directory):
-        below.sort()
-        folder = Path(name)
+    for folder, below, files in _walk(directory, found.notes):
         inside = folder.relative_to(directory)
         rank = _rank(inside) if inside.parts else _rank(Path(directory.name))
         if folder.name.startswith("PROF_"):
@@ -71,10 +71,9 @@ def _search(directory: Path, found: Found) -> None:
         if folder == directory and any(_FILE.match(file) for file in files):
             found.exports.append(_chosen(folder, rank, [folder / file for file in files], found.notes))
         for file in sorted(files):
-            if re.search(r"\.paddle_trace\.json(\.gz)?$", file):
-                found.paddle.append((rank, folder / file))
-            elif re.match(r"trace_view.*\.json(\.gz)?$", file):
-                found.merged.append((rank, folder / file))
+            if trace := _TRACE.search(file):
+                kind = found.paddle if trace["paddle"] else found.merged
+                kind.append((rank, folder / file))
             elif file == folders.MACHINE and rank is not None:
                 found.machines.add(folder / file)
     for folder in raw:
@@ -90,6 +89,32 @@ def _search(directory: Path, found: Found) -> None:
                 or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
             )
         )
+
+
+def _walk(directory: Path, notes: list[str]) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """``os.walk``, through links to folders, each folder once; only the names of files, not of FIFOs."""
+    above = {folder.resolve() for folder in (directory, *directory.resolve().parents)}
+    seen = set()
+
+    def unreadable(error: OSError) -> None:
+        notes.append(f"{error.filename} cannot be read and was skipped: {error.strerror}.")
+
+    for name, below, files in os.walk(directory, onerror=unreadable, followlinks=True):
+        folder = Path(name)
+        seen.add(folder.resolve())
+        below[:] = sorted(each for each in below if (folder / each).resolve() not in above | seen)
+        yield folder, below, [path.name for path in _regular([folder / file for file in files], notes)]
+
+
+def _regular(paths: Iterable[Path], notes: list[str]) -> list[Path]:
+    """The files among ``paths``; a note on anything else that has the name of a part of a profile."""
+    found = []
+    for path in paths:
+        if path.is_file():
+            found.append(path)
+        elif _FILE.match(path.name) or _TRACE.search(path.name):
+            notes.append(f"{path.name} was skipped: it is not a file, or a link to one that does not exist.")
+    return found
 
 
 def _count(found: Found) -> int:
@@ -120,7 +145,7 @@ def _rank(path: Path) -> int | None:
 def _export(folder: Path, rank: int | None, notes: list[str]) -> Export:
     output = folder / "mindstudio_profiler_output"
     below = output if output.is_dir() else folder  # before CANN 8: device_0/summary and device_0/timeline
-    return _chosen(folder, rank, [path for path in sorted(below.rglob("*")) if path.is_file()], notes)
+    return _chosen(folder, rank, _regular(sorted(below.rglob("*")), notes), notes)
 
 
 def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str]) -> Export:
@@ -147,4 +172,8 @@ def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str])
 
 def _says_virtual(folder: Path) -> bool:
     """Whether the folder's metadata says so, as in those that the virtual NPU writes."""
-    return any("virtual NPU" in path.read_text(errors="replace")[:10_000] for path in folder.glob("*.json"))
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and "virtual NPU" in path.open(errors="replace").read(10_000):
+                return True
+    return False

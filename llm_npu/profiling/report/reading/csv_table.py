@@ -1,0 +1,215 @@
+"""Reads CSV tables in any state: cut off, with other columns, or not a table at all.
+
+A row of a profile's table has no line break in a cell. So every line is parsed alone, and a quote that is not
+closed damages its own row only. Memory: that of the columns that are asked for, and of one chunk of lines.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import numpy as np
+import pandas as pd
+
+from llm_npu.core.untrusted.plain_text import printable
+
+LONGEST = 4 << 20  # characters of a line
+CHUNK = 8 << 20  # characters of the lines that are converted at once
+NO_NUMBER = -1
+_UNIT = re.compile(r"\s*\((\w+)\)$")
+_HEAD, _TAIL = re.compile(r"\d{1,3}"), re.compile(r"\d{3}(\.\d+)?")  # of a number with separators
+
+
+class Column(NamedTuple):
+    """A column: its headings in the releases of CANN, without the unit.
+
+    ``units``: for numbers, what converts a cell, by the unit in the heading; "" where the heading has none.
+    ValueError from it is a cell without a number. ``commas``: text that may have commas without quotes.
+    """
+
+    headings: tuple[str, ...]
+    units: Mapping[str, Callable[[str], int]] | None = None
+    commas: re.Pattern[str] | None = None
+
+    def __str__(self) -> str:
+        unit = next(iter(self.units or {}), "")
+        return f"{self.headings[0]}({unit})" if unit else self.headings[0]
+
+
+def read(
+    path: Path, columns: Mapping[str, Column], needed: Sequence[str], notes: list[str]
+) -> pd.DataFrame | None:
+    """Those of ``columns`` that the table has, by name: categories of text, or integers, at least NO_NUMBER.
+
+    What cannot be read is reported in ``notes``. None if that is the file or one of the ``needed`` columns.
+    """
+    try:
+        with path.open(encoding=_encoding(path), errors="backslashreplace") as file:
+            return _read(_Rows(file), path.name, columns, needed, notes)
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read and was skipped: {error.strerror or error}.")
+        return None
+
+
+def _read(rows: _Rows, name: str, columns, needed, notes: list[str]) -> pd.DataFrame | None:
+    found = _Found(rows.heading, columns)
+    if missing := [column for column in needed if column not in found.places]:
+        wanted = ", ".join(f'"{columns[column]}"' for column in missing)
+        notes.append(f"{name} has no column {wanted} and was skipped: it is empty or another kind of table.")
+        return None
+    for column, unit in found.unknown_units:
+        accepted = " and ".join(filter(None, columns[column].units))
+        notes.append(
+            f'{name} has "{columns[column].headings[0]}" in {printable(unit)} and was skipped: '
+            f"the accepted unit is {accepted}. Export it again."
+        )
+        return None
+    for column in found.ambiguous:
+        notes.append(f'{name} has several columns "{columns[column].headings[0]}"; the first one counts.')
+    table = _table(rows, found, columns)
+    for count, what in (
+        (rows.incomplete, "rows are incomplete (cut off, a quote not closed, fewer cells than the heading)"),
+        (rows.surplus, "rows have more cells than the heading and were skipped"),
+        (rows.no_text, f"lines are binary or longer than {LONGEST >> 20} MiB and were skipped"),
+    ):
+        if count:
+            notes.append(f"{name}: {count} {what}.")
+    return table
+
+
+class _Found:
+    """Where the columns are: ``places`` and ``units`` by name, and what is wrong with the heading."""
+
+    def __init__(self, heading: list[str], columns: Mapping[str, Column]):
+        names = {spelling: name for name, column in columns.items() for spelling in column.headings}
+        self.places: dict[str, int] = {}
+        self.units: dict[str, str] = {}
+        self.ambiguous: dict[str, None] = {}
+        for place, title in enumerate(heading):
+            unit = _UNIT.search(title.strip())
+            name = names.get(_UNIT.sub("", title.strip()))
+            if name in self.places:
+                self.ambiguous[name] = None
+            elif name is not None:
+                self.places[name], self.units[name] = place, unit[1] if unit else ""
+        self.unknown_units = [
+            (name, unit) for name, unit in self.units.items() if unit not in (columns[name].units or {unit})
+        ]
+
+
+class _Rows:
+    """The heading and the rows of a table; ``size`` counts the characters of the rows."""
+
+    def __init__(self, file: TextIO):
+        self.incomplete = self.surplus = self.no_text = self.size = 0
+        self._file = file
+        self.heading = next(
+            filter(None, (self._cells(line)[0] for line in self._lines() if line.strip())), []
+        )
+
+    def aligned(self, place: int, commas: re.Pattern[str] | None) -> Iterator[list[str]]:
+        """The rows; those with surplus cells only if ``commas`` matches the text at ``place`` with them."""
+        width = len(self.heading)
+        for line in self._lines():
+            if line.isspace():
+                continue
+            cells, closed = self._cells(line)
+            extra = len(cells) - width
+            if extra > 0 and any(cell.strip() for cell in cells[width:]):
+                text = ",".join(cells[place : place + extra + 1])
+                if not commas or not commas.fullmatch(text) or _has_thousands(cells[: place + 1]):
+                    self.surplus += 1
+                    continue
+                cells[place : place + extra + 1] = [text]
+            if len(cells) < width or not closed:
+                self.incomplete += 1
+                if line[-1] != "\n":  # the last cell may be cut off
+                    cells.pop()
+                cells += [""] * (width - len(cells))
+            self.size += len(line)
+            yield cells
+
+    def _lines(self) -> Iterator[str]:
+        """The lines that are text; the others are counted."""
+        while line := self._file.readline(LONGEST):
+            is_text = "\0" not in line
+            while len(line) == LONGEST and line[-1] != "\n":
+                line, is_text = self._file.readline(LONGEST), False
+            if is_text:
+                yield line
+            else:
+                self.no_text += 1
+
+    @staticmethod
+    def _cells(line: str) -> tuple[list[str], bool]:
+        """The cells of a line, and whether all quotes are closed; text after an open one is left out."""
+        try:
+            cells = next(csv.reader((line.removesuffix("\n") + "\n",)))
+        except csv.Error:  # a cell beyond csv.field_size_limit, 128 KiB
+            return [""], False
+        if cells[-1][-1:] == "\n":  # inside of quotes
+            return [*cells[:-1], ""], False
+        return cells, True
+
+
+def _table(rows: _Rows, found: _Found, columns: Mapping[str, Column]) -> pd.DataFrame:
+    names = list(found.places)
+    parts = {name: array("q") for name in names}
+    texts: dict[str, dict[str, int]] = {name: {} for name in names}
+    wide = next((name for name in names if columns[name].commas), names[0])
+    aligned = rows.aligned(found.places[wide], columns[wide].commas)
+    for chunk in _chunks(rows, aligned, [found.places[name] for name in names]):
+        for name, cells in zip(names, zip(*chunk, strict=True), strict=True):
+            if units := columns[name].units:
+                parts[name].extend(_numbers(cells, units[found.units[name]]))
+            else:
+                known = texts[name]
+                parts[name].extend([known.setdefault(cell, len(known)) for cell in cells])
+    arrays = {name: np.array(part, np.int64) for name, part in parts.items()}
+    return pd.DataFrame(
+        {
+            name: values if columns[name].units else pd.Categorical.from_codes(values, list(texts[name]))
+            for name, values in arrays.items()
+        }
+    )
+
+
+def _chunks(rows: _Rows, aligned: Iterator[list[str]], places: list[int]) -> Iterator[list[tuple[str, ...]]]:
+    pick = itemgetter(*places) if len(places) > 1 else lambda cells: (cells[places[0]],)
+    chunk: list[tuple[str, ...]] = []
+    for cells in aligned:
+        chunk.append(pick(cells))
+        if rows.size > CHUNK:
+            yield chunk
+            chunk, rows.size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _numbers(cells: Sequence[str], convert: Callable[[str], int]) -> Iterator[int]:
+    for cell in cells:
+        try:
+            yield max(convert(cell), NO_NUMBER)
+        except ValueError:
+            yield NO_NUMBER
+
+
+def _has_thousands(cells: list[str]) -> bool:
+    """Whether neighbouring cells look like the parts of a number such as 1,020.5."""
+    return any(
+        _HEAD.fullmatch(head.strip()) and _TAIL.fullmatch(tail.strip()) for head, tail in pairwise(cells)
+    )
+
+
+def _encoding(path: Path) -> str:
+    with path.open("rb") as file:
+        begin = file.read(2)
+    return "utf-16" if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"

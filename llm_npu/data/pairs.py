@@ -12,6 +12,7 @@ The two answers do not see each other, and both continue the prompt's positions:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 from pathlib import Path
@@ -22,15 +23,17 @@ from llm_npu.config import DataArguments
 from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
 
-from .answers import QUESTIONS, attach_template
+from .answers import KIND, QUESTIONS, attach_template, unused_notes
 from .arrays import mapped
 from .datasets import Datasets, packed
 from .packing import check_ids
 from .rows import IGNORED, Rows
 from .split import PARTS, file_parts
-from .text import chat_template
-from .text.preferences import Preferences
+from .text import chat_template, turns
+from .text.fields import Unused
+from .text.preferences import Pair, Preferences
 from .text.tokenizer import fingerprint
+from .text.turns import Omitted
 
 
 def load(
@@ -58,7 +61,7 @@ def load(
             if not len(found[-1].lengths):
                 raise UserError(f"the {name} part of {source.name} is empty: {notes[-1]}")
     samples = packed(data, found, source.content, PairRows)
-    return dataclasses.replace(samples, notes=(*samples.notes, *notes))
+    return dataclasses.replace(samples, notes=(*samples.notes, *notes, *unused_notes(parts)))
 
 
 class Pairs:
@@ -129,17 +132,22 @@ def tokenised(source: Preferences, tokenizer, cache: str | None) -> Path:
     The tokenizer must have a chat template. ValueError, with file and line, for a line that is no pair and
     for one that the template rejects; also if there are no pairs.
     """
-    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.fingerprint(tokenizer)}"
+    content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.fingerprint(tokenizer)} {KIND}"
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
 
     def build(folder: Path) -> None:
-        encoded = [_encoded(tokenizer, pair) for pair in source.pairs()]
+        encoded, unused = [], Unused()
+        omitted = Omitted(functools.partial(turns.last_answer, tokenizer), unused)
+        for pair in source.pairs():
+            encoded.append(_encoded(tokenizer, pair, omitted))
+            unused.unread.update(pair.unread)
         if not encoded:
             raise UserError(f"{source.name} contains no preference pairs")
         np.save(
             folder / "ids.npy", np.concatenate([*itertools.chain.from_iterable(encoded)]).astype(np.int32)
         )
         np.save(folder / "sizes.npy", np.array([[*map(len, parts)] for parts in encoded], dtype=np.int64))
+        unused.save(folder)
 
     return cached(f"pairs-{key}", build, cache)
 
@@ -152,12 +160,18 @@ def count(folder: Path) -> int:
 def first_prompt(source: Preferences, tokenizer) -> str:
     """The shortest prompt among the first pairs, as text."""
     first = itertools.islice(source.pairs(), QUESTIONS)
-    return min((chat_template.prompt(tokenizer, pair.prompt) for pair in first), key=len)
+    texts = (chat_template.rendered(tokenizer, pair.prompt, True, pair.tools).text for pair in first)
+    return min(texts, key=len)
 
 
-def _encoded(tokenizer, pair) -> list[np.ndarray]:
+def _encoded(tokenizer, pair: Pair, omitted: Omitted) -> list[np.ndarray]:
+    answers = pair.chosen, pair.rejected
     try:
-        parts = chat_template.encode_answers(tokenizer, pair.prompt, (pair.chosen, pair.rejected))
+        parts = turns.encode_answers(tokenizer, pair.prompt, answers, pair.tools)
+        for answer, first in zip(answers, (0, len(pair.prompt)), strict=True):  # the prompt is there once
+            messages = [*pair.prompt, answer]
+            result = turns.last_answer(tokenizer, messages, pair.tools)
+            omitted.count(messages, pair.tools, result, "".join(result), first)
     except ValueError as error:
         raise UserError(f"{pair.where}: {error}") from error
     for name, part in zip(("prompt", "chosen answer", "rejected answer"), parts, strict=True):

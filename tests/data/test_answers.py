@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,13 +26,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def samples(folder, tmp_path):
-    """A function from pairs of question and answer and arguments to the samples and the tokenizer."""
+    """A function from records, or pairs of question and answer, and arguments to samples and tokenizer."""
 
     def of(pairs, dev=None, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **given):
         source = tmp_path / "data"
         source.mkdir(exist_ok=True)
         for name, part in (("train.json", pairs), ("dev.json", dev or [])):
-            lines = (json.dumps({"src": question, "tgt": answer}) for question, answer in part)
+            records = (p if isinstance(p, dict) else {"src": p[0], "tgt": p[1]} for p in part)
+            lines = (json.dumps(record) for record in records)
             (source / name).write_text("".join(line + "\n" for line in lines))
         if dev is None:
             (source / "dev.json").unlink()
@@ -145,6 +147,74 @@ def test_tokenised_conversations_are_cached_until_something_changes(samples, fol
 
 
 def test_what_a_template_refuses_is_named_by_its_line(samples, tmp_path):
-    (tmp_path / "own.jinja").write_text("{{ raise_exception('no') if messages[0].content == '0 + 2?' }}x")
+    (tmp_path / "own.jinja").write_text(
+        "{{ raise_exception('no') if messages[0].content == '0 + 2?' }}"
+        "{% for each in messages %}{{ each.content }};{% endfor %}"
+    )
     with pytest.raises(ValueError, match=r"train\.json, line 2: the chat template rejects it: no"):
         samples(SUMS, chat_template=str(tmp_path / "own.jinja"))
+
+
+TURNS = {"src": ["2 + 2?", "+ 1?", "+ 2?"], "tgt": ["4", "5", "7"]}
+
+
+def learnt(tokenizer, part):
+    return [each for index in range(len(part)) for each in texts(tokenizer, part[index])]
+
+
+def test_a_template_that_rewrites_turns_gives_each_answer_its_context(samples):
+    """Whole conversations are held out, however many texts they become."""
+    qwen3 = Path(__file__).parent / "templates" / "qwen3.jinja"
+    given = {"chat_template": str(qwen3), "split": "2,2,0", "max_seq_length": 256}
+    parts, tokenizer = samples([TURNS, SUMS[0], TURNS, SUMS[1]], **given)
+    assert (len(parts.train), len(parts.valid)) == (4, 4)
+    thought = "<think>\n\n</think>\n\n"
+    found = learnt(tokenizer, parts.train)
+    assert [answer for _, answer in found] == [
+        f"{thought}{text}<|im_end|>\n" for text in ("4", "5", "7", "1")
+    ]
+    assert found[2][0].count(thought) == 1 and "assistant\n5<|im_end|>" in found[2][0]
+    assert parts.notes[0].startswith("4 texts of conversations in 4 samples")
+    assert parts.notes[1] == (
+        "the chat template rewrites earlier turns: 2 of 4 conversations become several texts, 8 in all, so "
+        "that each answer is trained in its own context"
+    )
+
+
+def test_marks_of_a_template_get_a_line(samples, tmp_path):
+    (tmp_path / "own.jinja").write_text(
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+        "[{% generation %}{{ m.content }}{% endgeneration %}]{% endif %}{% endfor %}"
+        "{{ '[' if add_generation_prompt }}"
+    )
+    parts, tokenizer = samples(SUMS, chat_template=str(tmp_path / "own.jinja"))
+    assert next(texts(tokenizer, parts.train[0])) == ("0 + 1?[1]", "1")
+    assert parts.notes[1:] == ("the chat template marks what is trained: its generation blocks",)
+
+
+def test_weights_decide_what_is_trained(samples):
+    label = {**TURNS, "label": [0, 1, 0]}
+    asked, answered = {"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}
+    nothing = {"messages": [asked, answered]}
+    parts, tokenizer = samples([label, nothing, label], split="1,0,0", need_valid=False)
+    assert [answer for _, answer in learnt(tokenizer, parts.train)] == [" 5<|end_of_text|>"] * 2
+    assert "1 conversations are dropped: all their answers have weight 0" in parts.notes
+    with pytest.raises(ValueError, match="has an answer to train on; all have weight 0"):
+        samples([nothing], split="1,0,0", need_valid=False)
+
+
+def test_what_is_not_used_is_counted_once_a_run(samples):
+    reasoned = {"role": "assistant", "content": "4", "reasoning_content": "add"}
+    record = {
+        "messages": [{"role": "user", "content": "2 + 2?"}, reasoned],
+        "id": 1,
+        "tools": [{"name": "add"}],
+    }
+    for _ in range(2):  # also where the cache has the tokens
+        parts, _ = samples(
+            [record, *SUMS, {**record, "source": "x"}], dev=[{"src": "a", "tgt": "b", "id": 7}]
+        )
+        assert parts.notes[-2:] == (
+            "these keys of the data are not used: id (3 times), source (1 times)",
+            "the chat template leaves out: messages[].reasoning_content (2 times), tools (2 times)",
+        )

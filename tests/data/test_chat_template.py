@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from llm_npu.data.text import chat_template
+from llm_npu.data.text import chat_template, turns
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
@@ -32,11 +32,6 @@ INSTRUCT = (
     "{% if turn.role == 'user' %}{{ bos_token }}[INST] {{ system if loop.first }}{{ turn.content }} [/INST]"
     "{% else %} {{ turn.content }} {{ eos_token }}{% endif %}{% endfor %}"
 )
-# As templates of models that think: answers that are not the last are written shorter.
-FORGETTING = (
-    "{% for message in messages %}{{ message.role }}:{{ message.content }}"
-    "{{ '!' if loop.last and message.role == 'assistant' }};{% endfor %}"
-)
 PADDLENLP = {
     "system": "<s>{{system}}\n",
     "conversation": ["Q{{index}}: {{user}}\n", "A: {{bot}}</s>"],
@@ -58,7 +53,8 @@ def tokenizer(folder):
 
 def texts(tokenizer, source, messages=MESSAGES):
     chat_template.attach(tokenizer, source)
-    return chat_template.pieces(tokenizer, messages)
+    (pieces,) = turns.samples(tokenizer, messages)
+    return pieces
 
 
 def test_an_answer_is_what_its_message_adds_to_the_prompt(tokenizer):
@@ -115,7 +111,13 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
             "the chat template rejects it: roles must alternate",
         ),
-        (FORGETTING, MESSAGES, "changes the text before answer 2 once the answer is added"),
+        ("{{ messages[0].content }}", MESSAGES, "the chat template leaves nothing of answer 1"),
+        ("{# nothing #}", MESSAGES, "the chat template leaves nothing of answer 1"),
+        (
+            "{{ messages[-1].content }}{{ '!' if add_generation_prompt }}",
+            MESSAGES,
+            "writes answer 1 in another context than its prompt for an answer",
+        ),
         pytest.param(
             PADDLENLP,
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
@@ -138,8 +140,8 @@ def test_conversations_that_a_template_does_not_take(tokenizer, source, messages
 def test_tokens_before_an_answer_are_those_of_the_prompt_alone(tokenizer):
     for source in (CHATML, INSTRUCT, chat_template.DEFAULT):
         chat_template.attach(tokenizer, source)
-        ids, answers = chat_template.encode(tokenizer, MESSAGES)
-        pieces = chat_template.pieces(tokenizer, MESSAGES)
+        (pieces,) = turns.samples(tokenizer, MESSAGES)
+        ids, answers = turns.encode(tokenizer, pieces)
         assert tokenizer.decode(ids.tolist()) == "".join(text for text, _ in pieces)
         assert tokenizer.decode(ids[answers].tolist()) == "".join(text for text, answer in pieces if answer)
         prompt = tokenizer.apply_chat_template(MESSAGES[:2], add_special_tokens=False)["input_ids"]
@@ -151,7 +153,7 @@ def test_a_boundary_inside_a_token_of_the_whole_text_is_kept(tokenizer):
     chat_template.attach(tokenizer, "{% for message in messages %}{{ message.content }}{% endfor %}")
     split = [{"role": "user", "content": "x = Non"}, {"role": "assistant", "content": "e, "}]
     whole = tokenizer("x = None, ", add_special_tokens=False)["input_ids"]
-    ids, answers = chat_template.encode(tokenizer, split)
+    ids, answers = turns.encode(tokenizer, *turns.samples(tokenizer, split))
     assert tokenizer.decode(ids[answers].tolist()) == "e, "
     assert ids.tolist() != whole and tokenizer.decode(ids.tolist()) == "x = None, "
 
@@ -165,7 +167,7 @@ def test_a_saved_tokenizer_has_its_template(tokenizer, tmp_path, source):
     expected = texts(tokenizer, source)
     chat_template.save(tokenizer, tmp_path)
     again = load_tokenizer(tmp_path)
-    assert chat_template.pieces(again, MESSAGES) == expected
+    assert turns.samples(again, MESSAGES) == [expected]
     assert chat_template.source_of(again) == chat_template.source_of(tokenizer)
 
 
@@ -185,6 +187,17 @@ def test_where_templates_are_found(tmp_path):
     assert chat_template.find(tmp_path) == "of a processor"
     (tmp_path / "chat_template.json").write_text(json.dumps(PADDLENLP))
     assert chat_template.find(tmp_path) == PADDLENLP
+
+
+def test_empty_templates_do_not_count(tmp_path):
+    config, file = tmp_path / "tokenizer_config.json", tmp_path / "chat_template.jinja"
+    config.write_text(json.dumps({"chat_template": "in config"}))
+    file.write_text(" \n")
+    assert chat_template.find(tmp_path) == "in config"
+    config.write_text(json.dumps({"chat_template": ""}))
+    assert chat_template.find(tmp_path) is None
+    with pytest.raises(ValueError, match=r"chat_template\.jinja is empty; give a file with a chat template"):
+        chat_template.read(file)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +240,7 @@ def test_blocks_of_templates_for_transformers_are_understood(tokenizer):
 @pytest.mark.parametrize("source", [CHATML, INSTRUCT, chat_template.DEFAULT])
 def test_a_question_is_what_stands_before_the_answer_in_training(tokenizer, source):
     chat_template.attach(tokenizer, source)
-    ids, answers = chat_template.encode(tokenizer, MESSAGES[1:3])
+    ids, answers = turns.encode(tokenizer, *turns.samples(tokenizer, MESSAGES[1:3]))
     assert chat_template.question(tokenizer, "2 + 2?") == ids[~answers].tolist()
 
 

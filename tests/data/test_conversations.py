@@ -12,7 +12,7 @@ MORE = [{"role": "user", "content": "And + 1?"}, {"role": "assistant", "content"
 
 
 def read(path):
-    return [messages for _, messages in conversations.find(str(path)).conversations()]
+    return [each.messages for each in conversations.find(str(path)).conversations()]
 
 
 def written(folder, *records, name="a.jsonl"):
@@ -27,7 +27,11 @@ def written(folder, *records, name="a.jsonl"):
     [
         ({"messages": [QUESTION, ANSWER]}, [QUESTION, ANSWER]),
         ({"messages": [SYSTEM, QUESTION, ANSWER, *MORE], "id": 7}, [SYSTEM, QUESTION, ANSWER, *MORE]),
-        ({"messages": [QUESTION, {**ANSWER, "name": "x"}]}, [QUESTION, ANSWER]),
+        ({"messages": [QUESTION, {**ANSWER, "name": "x"}]}, [QUESTION, {**ANSWER, "name": "x"}]),
+        ({"messages": [QUESTION, {**ANSWER, "name": None, "tool_calls": []}]}, [QUESTION, ANSWER]),
+        ({"messages": [QUESTION, ANSWER], "system": "Be short."}, [SYSTEM, QUESTION, ANSWER]),
+        ({"messages": [SYSTEM, QUESTION, ANSWER], "system": "Be short."}, [SYSTEM, QUESTION, ANSWER]),
+        ({"messages": [QUESTION, ANSWER], "conversations": None, "src": ""}, [QUESTION, ANSWER]),
         (
             {"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]},
             [QUESTION, ANSWER],
@@ -45,6 +49,10 @@ def written(folder, *records, name="a.jsonl"):
             {"instruction": "And + 1?", "output": "5", "history": [["2 + 2?", "4"]], "system": "Be short."},
             [SYSTEM, QUESTION, ANSWER, *MORE],
         ),
+        ({"instruction": "", "input": "2 + 2?", "output": "4"}, [QUESTION, ANSWER]),
+        ({"query": "And + 1?", "response": "5", "history": [["2 + 2?", "4"]]}, [QUESTION, ANSWER, *MORE]),
+        ({"src": ["Be short.", "2 + 2?"], "tgt": ["-", "4"], "is_system": 1}, [SYSTEM, QUESTION, ANSWER]),
+        ({"src": "2 + 2?", "tgt": "4", "system": "Be short."}, [SYSTEM, QUESTION, ANSWER]),
         ({"src": "2 + 2?", "tgt": "4"}, [QUESTION, ANSWER]),
         ({"src": ["2 + 2?", "And + 1?"], "tgt": ["4", "5"]}, [QUESTION, ANSWER, *MORE]),
         ({"src": ["2 + 2?"], "tgt": ["4"], "context": {"system": "Be short."}}, [SYSTEM, QUESTION, ANSWER]),
@@ -65,6 +73,8 @@ def test_blank_lines_and_a_byte_order_mark_are_no_conversations(tmp_path):
     [
         ('{"messages": [', "line 2 is not valid JSON"),
         ("[1]", "line 2 must be an object, not a list"),
+        ('{"src": "x", "src": "y", "tgt": "z"}', "line 2 is not valid JSON: the key src is there twice"),
+        ('{"src": "x", "tgt": "y", "n": ' + "9" * 5000 + "}", "line 2 cannot be read: Exceeds the limit"),
         ({}, "line 2 has nothing, but needs one of messages, conversations, instruction, src"),
         ({"text": "x"}, "line 2 has text, but needs one of messages"),
         ({"messages": "x"}, "line 2: messages must be a list of objects with role and content"),
@@ -79,6 +89,24 @@ def test_blank_lines_and_a_byte_order_mark_are_no_conversations(tmp_path):
         ({"instruction": 3, "output": "x"}, "line 2: instruction and input must be text"),
         ({"instruction": "x"}, "line 2: the assistant's message 2 must be text, not None"),
         ({"instruction": "x", "output": "y", "history": ["x"]}, "history must be a list of"),
+        ({"messages": [{**QUESTION, "role": ["user"]}]}, r"messages: role is \['user'\]; accepted: system"),
+        ({"messages": [QUESTION, ANSWER], "src": "x", "tgt": "y"}, "has messages and src, two conversations"),
+        ({"messages": [SYSTEM, QUESTION, ANSWER], "system": "x"}, "a system's message that differ"),
+        ({"messages": [QUESTION, ANSWER], "system": 0}, "the system's message 1 must be text, not 0"),
+        ({"messages": [QUESTION, ANSWER], "images": ["a.png"]}, "line 2 has images, but only text"),
+        ({"messages": [{**QUESTION, "audio": {"id": 1}}, ANSWER]}, "messages has audio, but only text"),
+        ({"messages": [QUESTION, {**ANSWER, "weight": 0.5}]}, r"weight of message 2 is 0\.5; accepted: 1"),
+        ({"messages": [QUESTION, {**ANSWER, "loss": "no"}]}, "loss of message 2 is 'no'; accepted: 1"),
+        ({"messages": [QUESTION, ANSWER], "tools": "x"}, "line 2: tools is not valid JSON"),
+        ({"messages": [QUESTION, ANSWER], "tools": {"a": 1}}, "line 2: tools must be a list of objects"),
+        ({"messages": [QUESTION, {**ANSWER, "tool_calls": [{}]}]}, "tool_calls: a call has no name"),
+        ({"conversations": [{"from": "human", "value": "x"}, {"from": "function_call", "value": "y"}]},
+         "conversations: from function_call is not valid JSON"),
+        ({"instruction": "x", "input": 0, "output": "y"}, "line 2: instruction and input must be text"),
+        ({"src": ["x"], "tgt": ["y"], "label": [1, 0]}, "label must be a list with 1 or 0 for each"),
+        ({"src": ["x"], "tgt": ["y"], "label": [2]}, "weight of message 2 is 2; accepted: 1"),
+        ({"src": ["x"], "tgt": ["y"], "is_system": "yes"}, "is_system is 'yes'; accepted: 1 and 0"),
+        ({"src": ["x"], "tgt": ["y"], "context": "S"}, "context must be an object with system only"),
         ({"src": "x"}, "line 2: src and tgt must be two texts"),
         ({"src": ["x", "y"], "tgt": ["z"]}, "line 2: src and tgt must be two texts"),
         ('{"src": "x", "tgt": "\\ud800"}', "line 2: message 2 is not valid Unicode"),
@@ -99,7 +127,7 @@ def test_folders_and_their_held_out_part(tmp_path):
     written(tmp_path, record("a"), name="a.jsonl")
     (tmp_path / "config.json").write_text("{}")
     everything, none = conversations.find(str(tmp_path)).parts()
-    assert [messages[0]["content"] for _, messages in everything.conversations()] == ["a", "b"]
+    assert [each.messages[0]["content"] for each in everything.conversations()] == ["a", "b"]
     assert none is None
 
     paddlenlp = tmp_path / "paddlenlp"
@@ -122,3 +150,52 @@ def test_what_holds_no_conversations_is_refused(tmp_path, name, sentence):
     (tmp_path / "a.txt").touch()
     with pytest.raises(ValueError, match=sentence):
         conversations.find(str(tmp_path / name))
+
+
+def test_answers_that_are_context_only(tmp_path):
+    weighed = [QUESTION, {**ANSWER, "weight": 0}, *MORE[:1], {**MORE[1], "weight": 1}]
+    file = written(
+        tmp_path,
+        {"messages": weighed},
+        {"messages": [{**QUESTION, "loss": False}, {**ANSWER, "loss": False}, *MORE]},
+        {"src": ["2 + 2?", "And + 1?"], "tgt": ["4", "5"], "label": [0, 1]},
+        {
+            "conversations": [
+                {"from": "human", "value": "2 + 2?"},
+                {"from": "gpt", "value": "4", "train": True},
+            ]
+        },
+        {"messages": [{**QUESTION, "weight": 1}, ANSWER]},
+    )
+    found = list(conversations.find(str(file)).conversations())
+    assert [each.messages for each in found[:3]] == [[QUESTION, ANSWER, *MORE]] * 3
+    assert [each.context for each in found] == [{1}, {1}, {1}, set(), set()]
+    assert [each.unread for each in found] == [(), (), (), (), ("weight of a user's message",)]
+
+
+def test_keys_that_nothing_reads_are_named(tmp_path):
+    more = {"id": 7, "source": "x", "score": 0, "empty": [], "none": None}
+    file = written(
+        tmp_path, {"messages": [QUESTION, ANSWER], **more}, {"src": "x", "tgt": "y", "output": "z"}
+    )
+    first, second = conversations.find(str(file)).conversations()
+    assert (first.unread, second.unread) == (("id", "source", "score"), ("output",))
+
+
+def test_tools_and_calls(tmp_path):
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
+    as_text = {"type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+    result = {"role": "tool", "content": "4"}
+    file = written(
+        tmp_path,
+        {"messages": [QUESTION, {"role": "assistant", "tool_calls": [as_text]}, result, ANSWER],
+         "tools": tools},
+        {"conversations": [{"from": "human", "value": "2 + 2?"},
+                           {"from": "function_call", "value": '{"name": "add", "arguments": {"a": 2}}'},
+                           {"from": "observation", "value": "4"}, {"from": "gpt", "value": "4"}],
+         "tools": json.dumps(tools)},
+    )  # fmt: skip
+    for each in conversations.find(str(file)).conversations():
+        asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+        assert each.messages == [QUESTION, asked, result, ANSWER] and each.tools == tools

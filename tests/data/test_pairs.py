@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,12 +28,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def samples(folder, tmp_path):
-    """A function from triples (prompt, chosen, rejected) and arguments to the samples and the tokenizer."""
+    """A function from records, or (prompt, chosen, rejected), and arguments to samples and tokenizer."""
 
     def of(pairs, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **given):
         file = tmp_path / "pairs.jsonl"
         names = ("prompt", "chosen", "rejected")
-        file.write_text("".join(json.dumps(dict(zip(names, p, strict=True))) + "\n" for p in pairs))
+        records = (p if isinstance(p, dict) else dict(zip(names, p, strict=True)) for p in pairs)
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
         arguments = {"split": "8,1,1", "max_seq_length": 64, "data_cache": str(tmp_path / "cache")}
         data = DataArguments(stage="dpo", input_dir=str(file), **arguments | given)
         tokenizer = load_tokenizer(tokenizer)
@@ -165,3 +167,29 @@ def test_another_special_token_in_the_template_is_read(samples, folder, tmp_path
     (other / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": EOS}))
     parts, tokenizer = samples(PAIRS, tokenizer=other)
     assert parts.train[0]["input_ids"][0] == tokenizer.convert_tokens_to_ids(EOS)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "chosen"),
+    [
+        ("qwen3", "assistant\n4<|im_end|>\n<|im_start|>user\n+ 1?<|im_end|>\n<|im_start|>assistant\n",
+         "<think>\nadd\n</think>\n\n5<|im_end|>\n"),
+        ("deepseek_r1", "<｜Assistant｜>\n\n4<｜end▁of▁sentence｜><｜User｜>+ 1?<｜Assistant｜><think>\n",
+         "add\n</think>\n\n5<｜end▁of▁sentence｜>"),
+    ],
+)  # fmt: skip
+def test_pairs_in_templates_that_rewrite_turns(samples, name, prompt, chosen):
+    answers = [{"role": "assistant", "content": text, "reasoning_content": "add"} for text in ("5", "6")]
+    turns = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "<think>a</think>\n\n4"}]
+    record = {"messages": [*turns, {"role": "user", "content": "+ 1?"}], "chosen": answers[0]}
+    record |= {"rejected": answers[1], "score": 3, "tools": [{"name": "add"}]}
+    template = Path(__file__).parent / "templates" / f"{name}.jinja"
+    given = {"chat_template": str(template), "max_seq_length": 512, "split": "1,0,0", "need_valid": False}
+    parts, tokenizer = samples([record] * 2, **given)
+    sample = parts.train[0]
+    ids = sample["input_ids"].tolist()
+    size = sample["pairs"][0]
+    assert tokenizer.decode(ids[: size[0]]).endswith(prompt)
+    assert tokenizer.decode(sample["labels"][size[0] - 1 : size[0] - 1 + size[1]].tolist()) == chosen
+    leaves_out = {"qwen3": (), "deepseek_r1": ("the chat template leaves out: tools (2 times)",)}
+    assert parts.notes[1:] == ("these keys of the data are not used: score (2 times)", *leaves_out[name])

@@ -40,6 +40,10 @@ def written(folder, *records):
           "rejected": {"from": "gpt", "value": "5"}, "system": "Be short."}, [SYSTEM, QUESTION]),
         ({"instruction": "Add.", "input": "2 + 2", **ANSWERS}, [{"role": "user", "content": "Add.\n2 + 2"}]),
         ({"instruction": "2 + 2?", "history": [["1 + 1?", "2"]], **ANSWERS}, MORE),
+        ({"messages": [*MORE, GOOD], "rejected_response": "5"}, MORE),
+        ({"query": "2 + 2?", "response": "4", "rejected_response": "5"}, [QUESTION]),
+        ({"messages": [QUESTION], "system": "Be short.", **ANSWERS}, [SYSTEM, QUESTION]),
+        ({"messages": [*MORE[:1], {**MORE[1], "weight": 0}, *MORE[2:]], **ANSWERS}, MORE),
         (SORTED, [QUESTION]),
         ({**SORTED, "src": "2 + 2?", "response": ["4", "5"], "sort": [1.5, 1]}, [QUESTION]),
         ({**SORTED, "src": ["1 + 1?", "2 + 2?"], "tgt": ["2"], "response": [["5"], ["4"]]}, MORE),
@@ -49,7 +53,7 @@ def written(folder, *records):
 )  # fmt: skip
 def test_the_common_layouts(tmp_path, record, prompt):
     (pair,) = read(written(tmp_path, record))
-    assert (pair.prompt, pair.chosen, pair.rejected) == (prompt, "4", "5")
+    assert (pair.prompt, pair.chosen, pair.rejected) == (prompt, GOOD, BAD)
     assert pair.where == f"{tmp_path / 'a.jsonl'}, line 1"
 
 
@@ -62,6 +66,12 @@ def test_the_common_layouts(tmp_path, record, prompt):
         ({}, "line 2 has nothing, but no chosen answer"),
         (ANSWERS, "line 2 has no prompt; give prompt, messages, conversations or instruction"),
         ({"prompt": "", **ANSWERS}, "line 2 has no prompt"),
+        ({"prompt": "x", "messages": [QUESTION], **ANSWERS}, "has prompt and messages, two conversations"),
+        ({"prompt": "x", "chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]}, "prompt is not in the"),
+        ({"prompt": "x", **ANSWERS, "rejected_response": "6"}, "has rejected and rejected_response"),
+        ({"prompt": "x", "chosen": {**GOOD, "weight": 0}, "rejected": "5"}, "of the pair has weight 0"),
+        ({"prompt": "x", **ANSWERS, "images": ["a.png"]}, "has images, but only text is trained"),
+        ({**SORTED, "sort": [float("nan"), 1]}, "line 2: sort must be two numbers"),
         ({"messages": [], **ANSWERS}, "line 2: the prompt ends with nothing; it must end with the user's"),
         ({"messages": [QUESTION, GOOD], **ANSWERS}, "the prompt ends with the assistant's message"),
         ({"prompt": "x", "chosen": "4", "rejected": "4"}, "line 2: the chosen answer and the rejected one"),
@@ -92,3 +102,12 @@ def test_other_lines_are_refused_with_file_and_line(tmp_path, record, sentence):
 def test_documents_are_the_text_of_all_messages(tmp_path):
     file = written(tmp_path, {"messages": MORE, **ANSWERS})
     assert list(Preferences.find(str(file)).documents()) == ["1 + 1?", "2", "2 + 2?", "4", "5"]
+
+
+def test_keys_that_nothing_reads_are_named(tmp_path):
+    more = {"prompt": "2 + 2?", "messages": [QUESTION, GOOD], "score_chosen": 9.5, "id": 0, "tag": None}
+    whole = {"chosen": [QUESTION, {**GOOD, "name": "x"}], "rejected": [QUESTION, BAD]}
+    alpaca = {"instruction": "2 + 2?", "output": "4", **ANSWERS}
+    first, second = read(written(tmp_path, whole | more, alpaca))
+    assert first.unread == ("messages", "score_chosen", "id") and first.chosen == {**GOOD, "name": "x"}
+    assert second.unread == ("output",)

@@ -28,8 +28,8 @@ def test_the_example_runs(run_program):
 
 def test_the_conversations_are_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(block("json"))
-    found = [messages for _, messages in conversations.find(str(tmp_path)).conversations()]
-    assert len(found) == 5 and all(messages[-1]["content"] in "45" for messages in found)
+    found = list(conversations.find(str(tmp_path)).conversations())
+    assert len(found) == 6 and all(each.messages[-1]["content"] in "45" for each in found)
 
 
 def test_the_tables_name_every_choice():

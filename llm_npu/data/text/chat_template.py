@@ -1,12 +1,12 @@
-"""Chat templates: messages -> text, and the parts of it that are answers.
+"""Chat templates: found, attached to a tokenizer, and messages -> text (``turns`` finds the answers in it).
 
     chat_template.attach(tokenizer, source)    # load_tokenizer does so if the folder has one
     tokenizer.apply_chat_template(messages)    # PaddleNLP's and Hugging Face's call for inference
-    ids, answers = chat_template.encode(tokenizer, messages)
+    chat_template.rendered(tokenizer, messages, prompt=True).text
 
-A message is {"role": "system" | "user" | "assistant", "content": text}. A template is either Jinja text, as
-in Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of PaddleNLP's
-chat_template.json, {"system": ..., "conversation": [user, bot], "query": ...}.
+A message is {"role": ..., "content": ...} with what else the template reads (``messages``). A template is
+either Jinja text, as in Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of
+PaddleNLP's chat_template.json, {"system": ..., "conversation": [user, bot], "query": ...}.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import itertools
 import json
+import re
+import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import memory, plain_json
@@ -40,24 +40,30 @@ DEFAULT = (
     "{{ 'Assistant:' if add_generation_prompt }}"
 )
 
-Messages = Sequence[dict[str, str]]
+GENERATION = re.compile(r"\{%[-+]?\s*generation\b")
+# No text of a conversation contains them; they never leave this module.
+START, STOP = (f"\ue000{secrets.randbelow(10**18):018d}{end}\ue001" for end in "<>")
+
+Messages = Sequence[dict[str, object]]
 
 
 def find(folder: str | Path) -> str | dict | None:
-    """The template in a tokenizer's folder, or None.
+    """The template in a tokenizer's folder, or None. Empty ones do not count.
 
     PaddleNLP's file takes precedence, as in PaddleNLP. ValueError if it cannot be read.
     """
     for name in FILES:
-        if (Path(folder) / name).is_file():
+        if (Path(folder) / name).is_file() and _text(Path(folder) / name).strip():
             return read(Path(folder) / name)
     file = Path(folder) / CONFIG_FILE
     return _in_config(_json(file), file) if file.is_file() else None
 
 
 def read(file: str | Path) -> str | dict:
-    """The template in a file: JSON (``.json``) or Jinja. ValueError if it cannot be read."""
+    """The template in a file: JSON (``.json``) or Jinja. ValueError if it cannot be read, or is empty."""
     file = Path(file)
+    if not _text(file).strip():
+        raise UserError(f"{file} is empty; give a file with a chat template")
     if file.suffix != ".json":
         return _text(file)
     content = _json(file)
@@ -116,43 +122,45 @@ def save(tokenizer, folder: str | Path) -> None:
         (Path(folder) / JSON_FILE).write_text(json.dumps(source, ensure_ascii=False), encoding="utf-8")
 
 
-def pieces(tokenizer, messages: Messages) -> list[tuple[str, bool]]:
-    """The text of a conversation in pieces, (text, is an answer), alternating between prompts and answers.
+@dataclass(frozen=True)
+class Rendered:
+    """``marks``: the spans (start, stop) that the template marks with ``{% generation %}``."""
 
-    An answer is what the assistant's message adds to the prompt, including its end marker. The messages end
-    with an answer. ValueError if the template rejects them, or if the text before an answer depends on that
-    answer or on later messages.
-    """
-    if isinstance(source_of(tokenizer), dict):
-        with _rendering():
-            return list(_turns(tokenizer.chat_template, messages))
-    render = functools.partial(_rendered, tokenizer)
-    found, text = [], ""
-    for number, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before, after = render(messages[:number], True), render(messages[: number + 1], False)
-        if not (before.startswith(text) and after.startswith(before)):
-            raise UserError(
-                f"the chat template changes the text before answer {len(found) // 2 + 1} once the answer "
-                "is added; choose another template with --chat_template"
-            )
-        found += [(before[len(text) :], False), (after[len(before) :], True)]
-        text = after
-    return found
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
 
 
-def _rendered(tokenizer, messages: Messages, prompt: bool) -> str:
+def rendered(tokenizer, messages: Messages, prompt: bool, tools: Sequence[dict] | None = None) -> Rendered:
     """The text of ``messages`` by the tokenizer's Jinja template; with ``prompt`` an answer may follow."""
-    template = _compiled(source_of(tokenizer))
-    with _rendering():
-        return template.render(
-            messages=list(messages), add_generation_prompt=prompt, **tokenizer.special_tokens_map
-        )
+    source = source_of(tokenizer)
+    template = _compiled(source, marked=marks_answers(tokenizer))
+    variables = {"tools": tools, "documents": None, **tokenizer.special_tokens_map}  # as Hugging Face's call
+    with rendering():
+        text = template.render(messages=list(messages), add_generation_prompt=prompt, **variables)
+    return _without_marks(text)
+
+
+def marks_answers(tokenizer) -> bool:
+    """Whether the template marks answers with ``{% generation %}``."""
+    source = source_of(tokenizer)
+    return isinstance(source, str) and GENERATION.search(source) is not None
+
+
+def _without_marks(text: str) -> Rendered:
+    parts, spans, length = re.split(f"({START}|{STOP})", text), [], 0
+    begun: list[int] = []
+    for part in parts:
+        if part == START:
+            begun.append(length)
+        elif part == STOP:
+            spans.append((begun.pop(), length))
+        else:
+            length += len(part)
+    return Rendered("".join(part for part in parts if part not in (START, STOP)), tuple(sorted(spans)))
 
 
 @contextlib.contextmanager
-def _rendering() -> Iterator[None]:
+def rendering() -> Iterator[None]:
     """Turns any error of a template into a UserError: templates are third-party programs."""
     try:
         with memory.limited(MOST_MEMORY):
@@ -167,89 +175,18 @@ def _rendering() -> Iterator[None]:
         raise UserError(f"the chat template rejects it: {error}") from error
 
 
-def encode(tokenizer, messages: Messages) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids of a conversation, int64 [T], and a mask of the tokens of answers, bool [T].
-
-    The whole text is tokenised at once if its pieces end between tokens, otherwise piece by piece: either way
-    the tokens before an answer are those of the prompt alone, as in inference. ValueError as `pieces`.
-    """
-    parts = pieces(tokenizer, messages)
-    texts = [text for text, _ in parts]
-    prefixes = _ids(tokenizer, list(itertools.accumulate(texts)))
-    whole = prefixes[-1]
-    if all(whole[: len(prefix)] == prefix for prefix in prefixes):
-        lengths = np.diff([0, *map(len, prefixes)])
-        ids = whole
-    else:
-        separate = _ids(tokenizer, texts)
-        lengths = [*map(len, separate)]
-        ids = list(itertools.chain.from_iterable(separate))
-    answers = np.repeat([answer for _, answer in parts], lengths)
-    return np.array(ids, dtype=np.int64), answers
-
-
-def encode_answers(tokenizer, prompt: Messages, answers: Sequence[str]) -> list[np.ndarray]:
-    """Token ids of the prompt, int64 [T], and of each answer to it, with its end marker.
-
-    The ids of the prompt are those of the prompt alone, as in inference. ValueError as `pieces`, and for a
-    template that changes the prompt with the answer.
-    """
-    conversations = [
-        pieces(tokenizer, [*prompt, {"role": "assistant", "content": answer}]) for answer in answers
-    ]
-    texts = {"".join(text for text, _ in parts[:-1]) for parts in conversations}
-    if len(texts) > 1:
-        raise UserError(
-            "the chat template changes the prompt with the answer; choose another template with "
-            "--chat_template"
-        )
-    (text,) = texts
-    ends = [parts[-1][0] for parts in conversations]
-    start, *whole = _ids(tokenizer, [text, *(text + end for end in ends)])
-    separate = _ids(tokenizer, ends)
-    found = [
-        ids[len(start) :] if ids[: len(start)] == start else alone
-        for ids, alone in zip(whole, separate, strict=True)
-    ]
-    return [np.array(ids, dtype=np.int64) for ids in (start, *found)]
-
-
 def question(tokenizer, text: str) -> list[int]:
     """The token ids of a prompt with a single user message. ValueError if there is no template."""
     if source_of(tokenizer) is None:
         raise UserError("the tokenizer has no chat template; pass the prompts verbatim, without --chat")
     if isinstance(source_of(tokenizer), dict):
-        with _rendering():
+        with rendering():
             return tokenizer.apply_chat_template([[text]])["input_ids"]
-    return _ids(tokenizer, [prompt(tokenizer, [{"role": "user", "content": text}])])[0]
+    return ids_of(tokenizer, [rendered(tokenizer, [{"role": "user", "content": text}], True).text])[0]
 
 
-def prompt(tokenizer, messages: Messages) -> str:
-    """The text of ``messages``, which end with the user's, by a Jinja template; an answer may follow."""
-    return _rendered(tokenizer, messages, True)
-
-
-def _turns(template, messages: Messages) -> Iterator[tuple[str, bool]]:
-    """The pieces of PaddleNLP's templates, which support question-answer pairs only."""
-    system = messages[0]["content"] if messages[0]["role"] == "system" else None
-    turns = messages[system is not None :]
-    roles = [message["role"] for message in turns]
-    if roles != ["user", "assistant"] * (len(turns) // 2):
-        raise UserError(f"PaddleNLP's chat template needs user and assistant in turn, not {', '.join(roles)}")
-    if system is not None and template.system is None:
-        raise UserError("the chat template has no place for a system message")
-    context = {"is_training": True} | ({"system": system} if system is not None else {})
-    text = template.render_system(context)
-    for index in range(0, len(turns), 2):
-        pair = [turns[index]["content"], turns[index + 1]["content"]]
-        position = {"is_first": index == 0, "is_last": index + 2 == len(turns)}
-        question, answer = template.render_conversation(pair, index // 2, context | position)
-        yield text + question, False
-        yield answer, True
-        text = ""
-
-
-def _ids(tokenizer, texts: list[str]) -> list[list[int]]:
+def ids_of(tokenizer, texts: list[str]) -> list[list[int]]:
+    """The token ids of each text, in which special tokens are special."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return tokenizer(texts, add_special_tokens=False)["input_ids"]
@@ -257,13 +194,15 @@ def _ids(tokenizer, texts: list[str]) -> list[list[int]]:
 
 
 @functools.lru_cache
-def _compiled(source: str):
+def _compiled(source: str, marked: bool = False):
     """Jinja with the settings and functions of Hugging Face, so that its templates behave the same.
+
+    ``marked``: `START` and `STOP` stand around what ``{% generation %}`` marks.
 
     ``strftime_now`` is missing on purpose: templates that find it insert today's date, and a run resumed
     tomorrow would train on different text. Without it they insert a fixed date.
     """
-    from jinja2 import TemplateError
+    from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -271,13 +210,17 @@ def _compiled(source: str):
         raise TemplateError(message)
 
     class Generation(Extension):
-        """``{% generation %}``, which marks answers in templates for transformers: renders its body."""
+        """``{% generation %}``, which marks answers in templates for transformers."""
 
         tags = {"generation"}  # noqa: RUF012  (jinja2's interface)
 
         def parse(self, parser):
-            next(parser.stream)
-            return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            if not marked:
+                return body
+            start, stop = (nodes.Output([nodes.TemplateData(each)], lineno=line) for each in (START, STOP))
+            return [start, *body, stop]
 
     class Sandbox(ImmutableSandboxedEnvironment):
         """Jinja without powers: a few characters can cost unbounded time and memory."""
@@ -301,6 +244,8 @@ def _compiled(source: str):
 def _in_config(config: dict, file: Path) -> str | None:
     """The template in tokenizer_config.json: a string, or the entry named default of a list."""
     found = config.get("chat_template")
+    if isinstance(found, str) and not found.strip():
+        return None
     if isinstance(found, list):
         named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")

@@ -3,24 +3,53 @@
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
     {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}      ShareGPT
     {"instruction": "...", "input": "...", "output": "..."}                                      Alpaca
-    {"src": "...", "tgt": "..."}, or lists of turns                                              PaddleNLP
+    {"query": "...", "response": "..."}                                                          ms-swift
+    {"src": "...", "tgt": "..."}, or lists of turns                                              erniekit
 
-Alpaca records may have ``system`` and ``history`` ([[question, answer], ...]), PaddleNLP records a
-``context`` with ``system``. All become lists of {"role", "content"} that end with an answer.
+Every record may have ``system`` and ``tools``. Further keys:
+
+- Alpaca and ms-swift: ``history``, [[question, answer], ...]
+- erniekit: ``label`` (1 for each answer, or 0 for context only), ``is_system`` (the first question is the
+  system's message), ``context`` with ``system``
+- messages: ``weight`` 0, or ``loss`` or ``train`` false, for an answer that is context only
+
+All become messages that end with an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from llm_npu.core.errors import UserError
 
+from .fields import Fields, holds
 from .json_lines import JsonLines
+from .messages import (
+    OPENAI_ROLES,
+    SHAREGPT_ROLES,
+    Message,
+    check,
+    listed,
+    paired,
+    tools_of,
+    weighed,
+    with_system,
+)
 
-ROLES = ("system", "user", "assistant")
-SHAREGPT_ROLES = {"system": "system", "human": "user", "gpt": "assistant"}
 
-Message = dict[str, str]
+@dataclass(frozen=True)
+class Conversation:
+    """``messages`` that end with an answer; ``where`` is the file and line.
+
+    ``context``: indices of the answers that are not trained. ``unread``: keys that no reader uses.
+    """
+
+    messages: list[Message]
+    where: str
+    tools: list[dict] | None = None
+    context: frozenset[int] = frozenset()
+    unread: tuple[str, ...] = ()
 
 
 class Conversations(JsonLines):
@@ -29,16 +58,13 @@ class Conversations(JsonLines):
     stage, content = "sft", "conversations"
 
     def documents(self) -> Iterator[str]:
-        for _, messages in self.conversations():
-            yield from (message["content"] for message in messages if message["content"])
+        for each in self.conversations():
+            yield from (message["content"] for message in each.messages if message["content"])
 
-    def conversations(self) -> Iterator[tuple[str, list[Message]]]:
-        """(file and line, messages) of every conversation.
-
-        ValueError, with file and line, for a line that is not a conversation.
-        """
+    def conversations(self) -> Iterator[Conversation]:
+        """Every conversation. ValueError, with file and line, for a line that is not one."""
         for where, record in self.records():
-            yield where, _messages(record, where)
+            yield _conversation(Fields(record, where))
 
 
 def find(input_dir: str) -> Conversations:
@@ -49,84 +75,97 @@ def find(input_dir: str) -> Conversations:
     return Conversations.find(input_dir)
 
 
-def _messages(record: dict, where: str) -> list[Message]:
-    for name, convert in LAYOUTS.items():
-        if name in record:
-            found = convert(record, where)
-            break
-    else:
-        raise UserError(
-            f"{where} has {', '.join(record) or 'nothing'}, but needs one of {', '.join(LAYOUTS)}"
-        )
-    check(found, where)
-    if not found or found[-1]["role"] != "assistant":
-        last = f"ends with the {found[-1]['role']}'s message" if found else "has no messages"
+def _conversation(fields: Fields) -> Conversation:
+    where = fields.where
+    messages = LAYOUTS[layout(fields, LAYOUTS)](fields)
+    messages = with_system(fields.get("system"), messages, where)
+    tools = tools_of(fields)
+    messages, context, without_effect = weighed(messages, where)
+    check(messages, where)
+    if not messages or messages[-1]["role"] != "assistant":
+        last = f"ends with the {messages[-1]['role']}'s message" if messages else "has no messages"
         raise UserError(f"{where} {last}; a conversation must end with an answer to train on")
-    return found
+    return Conversation(messages, where, tools, context, (*fields.unread(), *without_effect))
 
 
-def openai(record: dict, where: str) -> list[Message]:
-    roles = {role: role for role in ROLES}
-    return listed(record["messages"], "role", "content", roles, f"{where}: messages")
+def layout(fields: Fields, layouts) -> str:
+    """The one key of ``layouts`` that the record has. UserError without one, and for two."""
+    names = [name for name in layouts if name in fields] or [
+        name for name in layouts if fields.get(name) is not None
+    ]
+    if not names:
+        raise UserError(f"{fields.where} has {fields}, but needs one of {', '.join(layouts)}")
+    if len(names) > 1:
+        raise UserError(f"{fields.where} has {' and '.join(names)}, two conversations; keep one of them")
+    return names[0]
 
 
-def sharegpt(record: dict, where: str) -> list[Message]:
-    found = listed(record["conversations"], "from", "value", SHAREGPT_ROLES, f"{where}: conversations")
-    return with_system(record.get("system"), found)
+def openai(fields: Fields) -> list[Message]:
+    return listed(fields.get("messages"), "role", "content", OPENAI_ROLES, f"{fields.where}: messages")
 
 
-def alpaca(record: dict, where: str) -> list[Message]:
-    question, more, answer = record["instruction"], record.get("input") or "", record.get("output")
-    history = record.get("history") or []
+def sharegpt(fields: Fields) -> list[Message]:
+    where = f"{fields.where}: conversations"
+    return listed(fields.get("conversations"), "from", "value", SHAREGPT_ROLES, where)
+
+
+def asked(fields: Fields, *names: str) -> list[Message]:
+    """The messages of ``history``, and a question that is the text of the keys ``names``."""
+    history, parts = fields.get("history"), [fields.get(name) for name in names]
+    history = history if holds(history) else []
     if not (isinstance(history, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in history)):
-        raise UserError(f"{where}: history must be a list of [question, answer]")
-    if not (isinstance(question, str) and isinstance(more, str)):
-        raise UserError(f"{where}: instruction and input must be text")
-    turns = [*history, [f"{question}\n{more}" if more else question, answer]]
-    return with_system(record.get("system"), _paired(turns))
+        raise UserError(f"{fields.where}: history must be a list of [question, answer]")
+    if not all(part is None or isinstance(part, str) for part in parts):
+        raise UserError(f"{fields.where}: {' and '.join(names)} must be text")
+    return paired([*history, ["\n".join(filter(None, parts)), None]])[:-1]
 
 
-def _paddlenlp(record: dict, where: str) -> list[Message]:
-    source, target = record["src"], record.get("tgt")
+def answered(question: Sequence[str], answer: str) -> Callable[[Fields], list[Message]]:
+    """The layout with a question in the keys ``question``, and its answer in ``answer``."""
+    return lambda fields: [
+        *asked(fields, *question),
+        {"role": "assistant", "content": fields.get(answer)},
+    ]
+
+
+alpaca = answered(("instruction", "input"), "output")
+query = answered(("query",), "response")
+
+
+def _erniekit(fields: Fields) -> list[Message]:
+    where, source, target = fields.where, fields.get("src"), fields.get("tgt")
     if isinstance(source, str) and isinstance(target, str):
         source, target = [source], [target]
     if not (isinstance(source, list) and isinstance(target, list) and len(source) == len(target)):
         raise UserError(f"{where}: src and tgt must be two texts, or two lists of equally many texts")
-    context = record.get("context") or {}
-    system = context.get("system") if isinstance(context, dict) else None
-    return with_system(system, _paired(zip(source, target, strict=True)))
+    labels = fields.get("label")
+    if labels is not None and not (isinstance(labels, list) and len(labels) == len(source)):
+        raise UserError(f"{where}: label must be a list with 1 or 0 for each text of tgt")
+    messages = paired(zip(source, target, strict=True), labels)
+    if is_system(fields) and messages:
+        messages = with_system(messages[0]["content"], messages[2:], where)
+    context = fields.get("context")
+    if holds(context):
+        if not isinstance(context, dict) or any(
+            holds(each) for key, each in context.items() if key != "system"
+        ):
+            raise UserError(f"{where}: context must be an object with system only")
+        messages = with_system(context.get("system"), messages, where)
+    return messages
 
 
-LAYOUTS = {"messages": openai, "conversations": sharegpt, "instruction": alpaca, "src": _paddlenlp}
+def is_system(fields: Fields) -> bool:
+    """erniekit's ``is_system``: whether the first text of src is the system's message."""
+    found = fields.get("is_system")
+    if holds(found) and found not in (0, 1):
+        raise UserError(f"{fields.where}: is_system is {found!r:.40}; accepted: 1 and 0")
+    return bool(found)
 
 
-def listed(found, role: str, content: str, roles: dict[str, str], where: str) -> list[Message]:
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UserError(f"{where} must be a list of objects with {role} and {content}")
-    for one in found:
-        if one.get(role) not in roles:
-            raise UserError(f"{where}: {role} is {one.get(role)!r}; accepted: {', '.join(roles)}")
-    return [{"role": roles[one[role]], "content": one.get(content)} for one in found]
-
-
-def _paired(turns) -> list[Message]:
-    roles = ("user", "assistant")
-    return [{"role": role, "content": text} for turn in turns for role, text in zip(roles, turn, strict=True)]
-
-
-def with_system(system, messages: list[Message]) -> list[Message]:
-    return [{"role": "system", "content": system}, *messages] if system else messages
-
-
-def check(messages: list[Message], where: str) -> None:
-    """UserError for a message that is no text, and for a system's message that is not the first."""
-    for number, message in enumerate(messages):
-        role, content = message["role"], message["content"]
-        if not isinstance(content, str):
-            raise UserError(f"{where}: the {role}'s message {number + 1} must be text, not {content!r:.40}")
-        try:
-            content.encode()
-        except UnicodeEncodeError as error:  # JSON can encode an unpaired surrogate
-            raise UserError(f"{where}: message {number + 1} is not valid Unicode") from error
-        if role == "system" and number:
-            raise UserError(f"{where}: the system's message must be the first, not number {number + 1}")
+LAYOUTS = {
+    "messages": openai,
+    "conversations": sharegpt,
+    "instruction": alpaca,
+    "src": _erniekit,
+    "query": query,
+}

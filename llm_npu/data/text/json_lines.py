@@ -13,6 +13,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
 from .corpus import Corpus, decoded, opened
+from .fields import printable
 
 PARTS = ("train.json", "dev.json")  # PaddleNLP's names; also one object per line
 
@@ -70,10 +71,24 @@ class JsonLines(Corpus):
 
     def _record(self, line: bytes, where: str) -> dict:
         try:
-            record = plain_json.loads(decoded(line, "utf-8-sig", where))
+            record = plain_json.loads(decoded(line, "utf-8-sig", where), pairs=_once)
         except json.JSONDecodeError as error:
             one = self.content.removesuffix("s")
             raise UserError(f"{where} is not valid JSON: {error.msg}; write one {one} per line") from error
+        except UserError:
+            raise
+        except ValueError as error:  # a number of more digits than Python takes
+            raise UserError(f"{where} cannot be read: {error}") from error
         if not isinstance(record, dict):
             raise UserError(f"{where} must be an object, not a {type(record).__name__}")
         return record
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object with these keys. JSONDecodeError for a key that is there twice: json keeps the last one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise json.JSONDecodeError(f"the key {printable(twice)} is there twice", "", 0)
+    return found

@@ -93,6 +93,8 @@ def _speed(recorder: metrics.Recorder) -> list[str]:
     lines = [f"speed    {speed:,.0f} tokens/s (median step)"]
     if recorder.utilization:
         lines.append(f"MFU      {100 * recorder.utilization.of(speed):.3g} % of {recorder.utilization}")
+    if "data" not in shares:
+        return lines
     waits = f"waits    {shares['data']:.1%} of the time for data"
     if "exposed" in shares:
         waits += f", {shares['exposed']:.1%} for communication, which took {shares['communication']:.1%}"

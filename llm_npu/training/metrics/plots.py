@@ -37,7 +37,7 @@ def plot_loss(recorder: Recorder, baseline: Baseline, file: str | Path) -> None:
 
 def plot_run(recorder: Recorder, file: str | Path) -> None:
     """Write speed, gradient norm, shares of the step time and memory over the steps as one PNG."""
-    records = [record for record in recorder.records if "step_s" in record]
+    records = [record for record in recorder.records if record.get("step_s", 0.0) > 0]
     figure, ((speed, norm), (waits, memory)) = _subplots(2, 2, figsize=(11, 6.5), sharex=True)
     _line(speed, records, "tokens_per_s")
     speed.set(ylabel="tokens/s", ylim=(0, None))
@@ -56,7 +56,8 @@ def plot_run(recorder: Recorder, file: str | Path) -> None:
     ):
         _line(waits, records, f"{name}_s", lambda record: 100 / record["step_s"], label)
     waits.set(ylabel="share of the step (%)", xlabel="step", ylim=(0, None))
-    waits.legend()
+    if waits.lines:
+        waits.legend()
     _line(memory, records, "peak_memory", lambda record: 1 / MIB)
     memory.set(ylabel="peak memory of a device (MiB)", xlabel="step", ylim=(0, None))
     for axes in (speed, norm, waits, memory):

@@ -19,7 +19,7 @@ slowest rank, the last two averaged over the ranks, and present only with severa
 
 from __future__ import annotations
 
-import json
+import math
 import resource
 import statistics
 from pathlib import Path
@@ -27,11 +27,11 @@ from pathlib import Path
 import paddle
 
 from llm_npu.core import ranks
-from llm_npu.core.console import Display
-from llm_npu.core.untrusted import plain_json
+from llm_npu.core.console import Display, say
 from llm_npu.training.checkpoint.saving import Saved
 from llm_npu.training.metrics.flops import Utilization
 from llm_npu.training.metrics.record_file import RecordFile
+from llm_npu.training.metrics.records import read
 from llm_npu.training.step import FinishedStep
 from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import paddle_release, strict_json, virtual_npu
@@ -56,9 +56,11 @@ class Recorder(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         self._file = Path(args.output_dir) / FILE
         if state.global_step:
-            self.records = _newest(
-                [record for record in read(self._file) if record["step"] <= state.global_step]
-            )
+            notes: list[str] = []
+            known = read(self._file, notes)
+            self.records = _newest([record for record in known if record["step"] <= state.global_step])
+            for note in notes if ranks.is_first() else ():
+                say(f"note     {note}")
         self.records = [_with_nan(record) for record in self.records]
         if ranks.is_first():
             self._written = RecordFile(self._file, list(map(strict_json.dumps, self.records)))
@@ -122,18 +124,22 @@ class Recorder(TrainerCallback):
 
     def peak_memory(self) -> int:
         """Peak bytes of the fullest device, as of the last step."""
-        return max((record["peak_memory"] for record in self.records if "loss" in record), default=0)
+        return max((size for size in self._values("peak_memory") if math.isfinite(size)), default=0)
 
     def tokens_per_s(self) -> float:
         """The median over the steps, which is robust to the warm-up of the first ones."""
-        return statistics.median(record["tokens_per_s"] for record in self.records if "loss" in record)
+        return statistics.median(self._values("tokens_per_s") or [0.0])
 
     def shares(self) -> dict[str, float]:
         """{name: share of the time of all steps}, for what is known of data, communication and exposed."""
-        steps = [record for record in self.records if "step_s" in record]
+        steps = [record for record in self.records if record.get("step_s", 0.0) > 0]
         known = [name for name in ("data", "communication", "exposed") if steps and f"{name}_s" in steps[-1]]
         total = sum(record["step_s"] for record in steps)
         return {name: sum(record.get(f"{name}_s", 0.0) for record in steps) / total for name in known}
+
+    def _values(self, name: str) -> list[float]:
+        """A figure of the steps, without those that lack it, such as steps of another program."""
+        return [record[name] for record in self.records if "loss" in record and name in record]
 
     def _add(self, **record) -> None:
         self.records.append(record)
@@ -152,20 +158,6 @@ def _newest(own: list[dict]) -> list[dict]:
     last = [int(row[0]) for row in ranks.table([own[-1]["step"] if own else 0])]
     furthest = last.index(max(last))
     return own if furthest == 0 else ranks.gathered(own if ranks.number() == furthest else None)[furthest]
-
-
-def read(file: str | Path) -> list[dict]:
-    """The records of a ``metrics.jsonl``, without a last line that a killed process has cut off."""
-    records = []
-    for line in Path(file).read_text(errors="replace").splitlines() if Path(file).exists() else []:
-        try:
-            record = plain_json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            break
-        records.append(record)
-    return records
 
 
 def peak_memory() -> int:

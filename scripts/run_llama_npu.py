@@ -7,8 +7,9 @@ or on a virtual one when there is no card. With PaddleFormers: a Llama, Qwen2, Q
     python scripts/run_llama_npu.py --nproc 2 --tensor_parallel_degree 2 --sequence_parallel true
     python scripts/run_llama_npu.py --help
 
-Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C and 143 after SIGTERM, with a
-checkpoint of the last finished step. docs/reference/exit_codes.md lists all, with those of lost ranks.
+Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C, 143 after SIGTERM and 129
+after SIGHUP, with a checkpoint of the last finished step. docs/reference/exit_codes.md lists all, with those
+of lost ranks.
 """
 
 import sys

@@ -67,9 +67,11 @@ if paddle_release.before(3, 1):  # 3.0 asks for it where a mesh has one process,
         _free.bind(("127.0.0.1", 0))
         os.environ["PADDLE_TRAINER_ENDPOINTS"] = f"127.0.0.1:{_free.getsockname()[1]}"
 virtual_npu.activate()
-# A shell's job behind it ignores Ctrl-C, and so do the programs that it starts: some tests send it to them.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's job behind it ignores Ctrl-C, what nohup starts SIGHUP, and so do the programs that they start:
+# some tests send it to them.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 # The same examples in every run, however slow the machine: whether a run passes does not depend on luck.
 # ``--hypothesis-profile default`` draws others.
 hypothesis.settings.register_profile(

@@ -2,7 +2,7 @@
 
 errors         UserError, for bad input
 refusal        prints such an error once, however many ranks report it
-stopping       Ctrl-C and SIGTERM
+stopping       Ctrl-C, SIGTERM and SIGHUP
 console        terminal output, and the exit code of a program
 ranks          communication between ranks outside the model
 atomic         folders and files that appear complete or not at all

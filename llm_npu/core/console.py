@@ -69,7 +69,7 @@ class Display:
     """Shows the records of a ``metrics.Recorder`` as they come; ``bar=False`` for no progress bar."""
 
     def __init__(self, bar: bool = True):
-        self._progress = None
+        self._progress, self._reported = None, False
         if bar and SCREEN.is_terminal:
             self._progress = Progress(
                 BarColumn(bar_width=24),
@@ -102,6 +102,9 @@ class Display:
             self._progress.update(self._task, completed=step, description=_figures(record))
         elif step % self._logging_steps == 0 or step in (1, self._max_steps):
             say(f"step {step}/{self._max_steps}: {_figures(record)}")
+        if streams.lost() and not self._reported:
+            self._reported = True
+            print("note     stdout has no reader; the run goes on (see metrics.jsonl)", file=sys.stderr)
 
 
 def _figures(record: dict) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 
 _FILE = "LLM_NPU_REFUSALS"  # the file's descriptor
 _END = b"\0"  # ends a sentence, which may have several lines
@@ -30,7 +29,7 @@ class Sentences:
     """The ranks' messages, in an unnamed file. The ranks inherit ``environment`` and ``descriptor``."""
 
     def __init__(self):
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as ranks may write)
+        self._file = open(os.memfd_create("refusals"), "rb")  # noqa: SIM115  (also where disks are full)
         self.descriptor = self._file.fileno()
         self.environment = {_FILE: str(self.descriptor)}
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the one place that handles signals.
+"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the one place that handles signals.
 
     listen("before the first step")    the first thing that a script does
     shield()                           from now on, such a signal ends the process at once
@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 1.0  # seconds; llm_npu.launch.supervisor leaves three to the ranks
 _WAKE = signal.SIGURG  # for the thread of ``shield`` only: nobody sends it, and it is ignored elsewhere
 
@@ -42,10 +42,15 @@ class Stopped(SystemExit):
 
 
 def listen(moment: str) -> None:
-    """Handle both signals from now on, naming ``moment`` in the exit message; shielded until ``unshield``.
+    """Handle the signals from now on, naming ``moment`` in the exit message; shielded until ``unshield``.
 
-    A signal that the process ignores stays ignored: a background job of a shell ignores Ctrl-C.
+    A signal that the process ignores stays ignored: a background job of a shell ignores Ctrl-C, and what
+    nohup has started SIGHUP. Standard streams that are closed become /dev/null, so that no file gets their
+    numbers.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (the lowest free number is the closed one)
     reached(moment)
     shield()
     reader, writer = os.pipe()
@@ -57,9 +62,9 @@ def listen(moment: str) -> None:
 
 
 def subscribe(handler: Callable) -> Callable[[], None]:
-    """Let ``handler(number, frame)`` handle both signals until the returned function is called."""
+    """Let ``handler(number, frame)`` handle the signals until the returned function is called."""
     wakeup = signal.set_wakeup_fd(-1)  # no grace period: the handler decides when the process ends
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    before = {number: signal.signal(number, handler) for number in _answered()}
 
     def unsubscribe() -> None:
         for number, handler in before.items():
@@ -102,12 +107,17 @@ def _say(number: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     name = signal.Signals(number).name
+    print_now(f"stopped by {name}{_moment and ' '}{_moment}")
+
+
+def print_now(message: str) -> None:
+    """Print ``message`` from a signal handler, in which Python's own streams cannot be used."""
     with contextlib.suppress(OSError):
-        os.write(1, f"stopped by {name}{_moment and ' '}{_moment}\n".encode())
+        os.write(1, f"{message}\n".encode())
 
 
 def shield() -> None:
-    """Make both signals end the process at once, bypassing all handlers.
+    """Make the signals end the process at once, bypassing all handlers.
 
     Importing Paddle installs a handler of SIGTERM that prints a C++ stack, and an exception in the middle of
     an import may be swallowed. So the signals are blocked in this thread and in all threads that start from
@@ -143,8 +153,9 @@ def hold_back() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
-def end_at_once(number: int) -> None:
-    """End the process by the default action of the signal."""
+def end_at_once(number: int, message: str) -> None:
+    """Print ``message``, and end the process by the default action of the signal."""
+    print_now(message)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -52,8 +52,8 @@ class Supervisor:
 
     ``logs``: the folder of the log files of ranks 1 and up. ``refused``: the ranks' sentences about bad
     input. ``explained(log, start, end)`` explains a failure from a rank's log, read from byte ``start``, and
-    from the sentence ``end`` about how the rank ended. SIGINT and SIGTERM are forwarded to the ranks;
-    ``received`` is the last one.
+    from the sentence ``end`` about how the rank ended. The signals of ``stopping`` are forwarded to the
+    ranks; ``received`` is the last one.
     """
 
     def __init__(self, logs: Path, explained: Explainer = _no_explanation):

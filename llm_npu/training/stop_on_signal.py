@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: the run ends after the current step, with a checkpoint."""
+"""Ctrl-C, SIGTERM and SIGHUP during training: the run ends after the current step, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable
 
 from llm_npu.core import ranks, stopping
+from llm_npu.training import checkpoint
 from llm_npu.training.stock_trainer import TrainerCallback
 
 
 class StopOnSignal(TrainerCallback):
-    """Ends the training after the current step, with a checkpoint, when Ctrl-C or SIGTERM arrives.
+    """Ends the training after the current step, with a checkpoint, when a signal of ``stopping`` arrives.
 
-    It handles the signals from ``on_train_begin`` to ``restore``. A second signal ends the process at once;
-    checkpoints stay complete even then. paddle.distributed.launch sends SIGTERM up to three times within a
-    second, to one rank after the other, and also where it has a single one. So SIGTERM, and with several
-    ranks any signal, counts as the same one within ``REPEATED`` seconds of the first, and all ranks stop
-    after the step in which one received it.
+    It handles the signals from ``on_train_begin`` to ``restore``. A second signal ends the process at once
+    and without another checkpoint; a line says so, and names the last complete one. paddle.distributed.launch
+    sends SIGTERM up to three times within a second, to one rank after the other, and also where it has a
+    single one; a closed terminal and its shell both send SIGHUP. So all but Ctrl-C, and with several ranks
+    any signal, counts as the same one within ``REPEATED`` seconds of the first, and all ranks stop after the
+    step in which one received it.
     """
 
     REPEATED = 3.0  # seconds
@@ -34,6 +36,7 @@ class StopOnSignal(TrainerCallback):
         return self.agreed or (self.pending if ranks.count() == 1 else None)
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self._output_dir = args.output_dir
         self._unsubscribe = stopping.subscribe(self._receive)
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -50,8 +53,17 @@ class StopOnSignal(TrainerCallback):
             stopping.reached("after the last step")
 
     def _receive(self, number, frame):
-        may_repeat = number == signal.SIGTERM or ranks.count() > 1
+        name, may_repeat = signal.Signals(number).name, number != signal.SIGINT or ranks.count() > 1
         if self._since and not (may_repeat and time.monotonic() - self._since <= self.REPEATED):
-            stopping.end_at_once(number)
+            stopping.end_at_once(number, self._abandoned(name))
+        if not self._since and ranks.is_first():
+            stopping.print_now(
+                f"{name}: the run ends after this step, with a checkpoint; another ends it now"
+            )
         self._since = self._since or time.monotonic()
         self.pending = self.pending or signal.Signals(number)
+
+    def _abandoned(self, name: str) -> str:
+        complete = checkpoint.complete(self._output_dir)
+        kept = f"{complete[-1]} is the last complete checkpoint" if complete else "there is no checkpoint"
+        return f"stopped by a second {name}, before the step was finished and saved; {kept}"

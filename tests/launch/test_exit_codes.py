@@ -27,6 +27,7 @@ LINES = {
     0: "pass",
     1: "raise ValueError('a fault')",
     2: "raise UserError('bad input')",
+    129: "signal.raise_signal(signal.SIGHUP)",
     130: "signal.raise_signal(signal.SIGINT)",
     143: "signal.raise_signal(signal.SIGTERM)",
 }

@@ -7,7 +7,7 @@ each mask in plain numpy and is the reference for the compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import paddle
@@ -185,7 +185,6 @@ class Dense(Mask):
 
     hidden: object  # paddle.Tensor, paddle.pir.Value or numpy array
     invalid_rows: bool
-    seen: set = field(default_factory=set)  # cache: checks of its values that passed
 
     def __repr__(self) -> str:
         invalid_rows = ", invalid_rows=True" if self.invalid_rows else ""

@@ -8,7 +8,7 @@ Source: paddle.nn.functional.flashmask_attention; arXiv 2410.01359.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ import paddle
 from .intents import Band, Mask, diagonal
 
 COLUMNS = {True: (1, 2), False: (2, 4)}  # accepted, by ``causal``
-# Index tensors whose masks are kept: those of a model's layers and of the micro-batches in flight.
+# Masks that are kept, each with its compiled plan: those of a model's layers and of micro-batches in flight.
 _CACHED = 8
 
 
@@ -140,7 +140,7 @@ def row_indices(indices, causal: bool = True) -> Mask:
     Args:
         indices: int32 tensor or array [B, H, Skv, columns], as ``startend_row_indices`` of
             paddle.nn.functional.flashmask_attention; H is 1 or the number of query heads. A tensor is read
-            once until it changes: the layers of a model share the mask.
+            from its device, and equal values give the same mask.
         causal: the diagonal ends at the bottom right. It decides the columns: 1 or 2 with causal, else 2
             or 4.
 
@@ -178,24 +178,21 @@ def check_form(operator: str, name: str, indices, causal: bool) -> None:
         )
 
 
-_masks: OrderedDict[tuple, tuple[paddle.Tensor, RowIndices]] = OrderedDict()
+_masks: deque[RowIndices] = deque(maxlen=_CACHED)
 
 
 def _of_tensor(indices: paddle.Tensor, causal: bool) -> RowIndices:
-    """The mask of a tensor, read from its device once.
+    """The mask with the tensor's values, which are read in every call; equal values give the same mask.
 
-    Views of one tensor share its memory and the count of its changes: layers that reshape their argument
-    find the same mask. The tensor is kept with it, so that no other takes its place in memory.
+    Nothing else says that they are the old ones: ``set_value``, ``copy_``, DLPack and collectives write to a
+    tensor's memory and leave its ``inplace_version``.
     """
-    layout = indices.data_ptr(), tuple(indices.shape), tuple(indices.get_strides())
-    key = (str(indices.place), *layout, indices.inplace_version, causal)
-    if key in _masks:
-        _masks.move_to_end(key)
-        return _masks[key][1]
-    mask = RowIndices(_same_for_all_heads(indices.numpy()), causal)
-    _masks[key] = indices.detach(), mask
-    while len(_masks) > _CACHED:
-        _masks.popitem(last=False)
+    rows = _same_for_all_heads(indices.numpy())
+    for mask in _masks:
+        if mask.causal == causal and np.array_equal(mask.indices, rows):
+            return mask
+    mask = RowIndices(rows, causal)
+    _masks.appendleft(mask)
     return mask
 
 

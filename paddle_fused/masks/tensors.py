@@ -58,24 +58,19 @@ def check_rows(plan: SparsePlan, operator: str) -> None:
     """Raises ContractError if the values of a mask tensor hide all keys of a query.
 
     Nothing is checked if the plan gives such queries zeros, while a program is captured, or if the tensor is
-    distributed. Passed checks are cached until the tensor changes, because reading it waits for the device.
+    distributed. Every call checks, which waits for the device: nothing tells that a tensor holds other values
+    than before (``set_value`` and ``copy_`` leave its ``inplace_version``).
     """
     tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
     if not tensors or plan.zero_rows or not all(_can_be_read(part.hidden) for part in tensors):
         return
-    others = tuple(part for part in plan.full.parts if not isinstance(part, Dense))
-    lengths = frozenset((s.query_len, s.key_len) for s in plan.sequences)
-    versions = tuple((id(t), getattr(t.hidden, "inplace_version", 0)) for t in tensors)
-    if (others, lengths, versions) in tensors[0].seen:
-        return
     hidden = hidden_tensor(plan.full, plan.full_shape)
-    for query_len, key_len in lengths:
+    for query_len, key_len in {(s.query_len, s.key_len) for s in plan.sequences}:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
             came = f"{plan.full!r} hides all keys of a query"
             # Each operator's rule names its own way to allow such queries.
             rule = "hidden_rows_of_intents" if operator == OPERATOR else "hidden_rows"
             contracts.refuse(f"attention.{rule}", operator, came)
-    tensors[0].seen.add((others, lengths, versions))
 
 
 def _can_be_read(hidden) -> bool:

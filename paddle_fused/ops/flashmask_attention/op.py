@@ -61,8 +61,9 @@ def flashmask_attention(
         softmax_scale: default 1 / sqrt(D).
         name, block_mask: accepted only as None.
 
-    A query that sees no key gives zeros, and no gradient. The indices are read from the device once, not
-    once a layer, until they change; a captured program computes a full mask from indices that it is given.
+    A query that sees no key gives zeros, and no gradient. Every call reads the indices, which waits for the
+    device, and equal indices share the compiled mask; ``masks.row_indices`` reads them once for many calls of
+    `flash_attention`. A captured program computes a full mask from indices that it is given.
 
     Returns:
         out [B, Sq, N, D], or a list of out and what was asked for.

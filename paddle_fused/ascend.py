@@ -6,7 +6,9 @@ Releases of the plugin differ in their operators and in the operators' arguments
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +54,31 @@ def signature(operator: str) -> Signature | None:
 def call(operator: str, *arguments) -> list:
     """The outputs of a plugin operator, in dygraph and in captured programs."""
     register()
-    return paddle._C_ops._run_custom_op(operator, *arguments)
+    outputs = paddle._C_ops._run_custom_op(operator, *arguments)
+    if isinstance(outputs[0], paddle.Tensor) and not outputs[0].stop_gradient:
+        outputs[0].register_hook(functools.partial(_first_derivative, operator))
+    return outputs
+
+
+def refuse_second_derivative(operator: str) -> None:
+    """Raises ValueError in a backward pass that is to have gradients itself."""
+    raise ValueError(
+        f"{operator}: a gradient with create_graph=True was asked for; accepted: first derivatives. Plain "
+        "Paddle's operators may have more: paddle_fused.use_backend('composed', strict=True)."
+    )
+
+
+def _first_derivative(operator: str, _gradient) -> None:
+    """A hook that runs before a plugin operator's gradient, whose own gradient Paddle leaves out in silence.
+
+    It is called from ``paddle.grad``: nothing else tells that the graph of the gradients is wanted.
+    """
+    caller = sys._getframe(1)
+    if caller.f_code is _GRAD and caller.f_locals["create_graph"]:
+        refuse_second_derivative(operator)
+
+
+_GRAD = inspect.unwrap(paddle.grad).__code__
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 from places import SHARED
-from precision import assert_as_accurate_as_composed, bits, npu, with_threads
+from precision import assert_as_accurate_as_composed, bits, npu, values, with_threads
 
 import paddle_fused
 from paddle_fused import BackendError, linear_cross_entropy, reset_what_ran, use_backend, what_ran
@@ -64,6 +64,60 @@ def test_what_an_ignored_token_holds_changes_nothing():
         dirty = losses_and_gradients(poisoned, weight, labels)
     assert [bits(tensor) for tensor in clean] == [bits(tensor) for tensor in dirty]
     assert not dirty[1][::3].any()
+
+
+def large_logits(dtype="bfloat16", transpose_weight=False):
+    """Logits of about 30, where 16 bits would round by up to 0.06, and the losses in float64."""
+    random = np.random.default_rng(0)
+    hidden, weight = random.standard_normal((40, 64)), random.standard_normal((64, 300))
+    labels = random.integers(0, 300, 40)
+    tensors = npu(hidden, dtype), npu(weight.T if transpose_weight else weight, dtype)
+    wide = [values(tensor) for tensor in tensors]
+    logits = wide[0] @ (wide[1].T if transpose_weight else wide[1])
+    largest = logits.max(-1)
+    losses = largest + np.log(np.exp(logits - largest[:, None]).sum(-1)) - logits[np.arange(40), labels]
+    assert np.abs(logits).max() > 25
+    return (*tensors, paddle.to_tensor(labels)), losses
+
+
+@pytest.mark.parametrize("transpose_weight", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.default_run(every=True)
+def test_logits_are_float32(backend, dtype, transpose_weight):
+    tensors, losses = large_logits(dtype, transpose_weight)
+    with use_backend(backend, strict=True):
+        found = linear_cross_entropy(*tensors, reduction="none", transpose_weight=transpose_weight)
+    np.testing.assert_allclose(found.numpy(), losses, atol=3e-5)
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.default_run(every=True)
+def test_auto_cast_rounds_nothing(backend, level):
+    tensors, losses = large_logits("float32")
+    with use_backend(backend, strict=True), paddle.amp.auto_cast(level=level, dtype="bfloat16"):
+        found = linear_cross_entropy(*tensors, reduction="none")
+        gradients = paddle.grad([found.sum()], list(tensors[:2]))
+    np.testing.assert_allclose(found.numpy(), losses, atol=3e-5)
+    with use_backend(backend, strict=True):
+        plain = paddle.grad([linear_cross_entropy(*tensors, reduction="sum")], list(tensors[:2]))
+    for one, other in zip(gradients, plain, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.default_run(every=True)
+def test_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_own(backend, dtype, frozen):
+    tensors = inputs((300,), 5, 7, dtype)
+    with use_backend(backend, strict=True):
+        both = losses_and_gradients(*tensors)
+        tensors[frozen].stop_gradient = True
+        linear_cross_entropy(*tensors).backward()
+    assert tensors[frozen].grad is None
+    assert bits(tensors[1 - frozen].grad) == bits(both[2 - frozen])
 
 
 def test_logits_that_are_large():

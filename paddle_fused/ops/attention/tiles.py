@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import paddle
-from paddle.autograd import PyLayer
 
 from paddle_fused.masks.intent_rows import rows_of
 from paddle_fused.masks.row_indices import RowIndices, hidden_in_graph
 
+from ..layer import OperatorLayer
 from .call import AttentionCall
 from .packing import constant
 
@@ -97,7 +97,9 @@ def attend(query, key, value, tiles: Tiles, operator: Callable):
     return _Tiled.apply(query, key, value, tiles, operator)
 
 
-class _Tiled(PyLayer):
+class _Tiled(OperatorLayer):
+    operator = "flash_attention"
+
     @staticmethod
     def forward(ctx, query, key, value, tiles, operator):
         ctx.save_for_backward(query, key, value)

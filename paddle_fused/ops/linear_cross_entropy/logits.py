@@ -9,17 +9,26 @@ import math
 
 import paddle
 import paddle.nn.functional as F
-from paddle.autograd import PyLayer
 
 from ..arguments import dtype_name
+from ..layer import OperatorLayer
 
 # Smaller chunks would leave a card's matrix units idle.
 SMALLEST_CHUNK = 256
 
 
-def wide(logits):
-    """Logits in the precision of sums and losses: float32, or float64."""
-    return logits if dtype_name(logits) == "float64" else logits.astype("float32")
+def wide(tensor):
+    """A tensor in the precision of logits, sums and losses: float32, or float64."""
+    return tensor if dtype_name(tensor) in ("float32", "float64") else tensor.astype("float32")
+
+
+def product(x, y, **transposed):
+    """x y in that precision: neither the tensors' dtype nor ``auto_cast`` rounds it.
+
+    An error of a logit is an error of the loss, and bfloat16 has no number between 29.0 and 29.125.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        return paddle.matmul(wide(x), wide(y), **transposed)
 
 
 class Losses:
@@ -64,33 +73,43 @@ class Block:
         return (logits - found[0]).exp() * dlse + is_label.astype(logits.dtype) * dtarget
 
 
-class Chunks(PyLayer):
+class Chunks(OperatorLayer):
     """Runs ``kernel``, one of the classes above, chunk by chunk. The backward recomputes the logits."""
+
+    operator = "linear_cross_entropy"
 
     @staticmethod
     def forward(ctx, kernel, hidden, weight, labels, transpose_weight):
-        parts = []
+        parts, wide_weight = [], wide(weight)
         for rows in _chunks(hidden, weight):
-            logits = wide(paddle.matmul(hidden[rows], weight, transpose_y=transpose_weight))
+            logits = product(hidden[rows], wide_weight, transpose_y=transpose_weight)
             parts.append(kernel.forward(logits, labels[rows]))
         found = tuple(paddle.concat(list(each)) for each in zip(*parts, strict=True))
         ctx.save_for_backward(hidden, weight, labels, *found)
-        ctx.options = kernel, transpose_weight
+        ctx.options = kernel, transpose_weight, not hidden.stop_gradient, not weight.stop_gradient
         return found
 
     @staticmethod
     def backward(ctx, *dfound):
         hidden, weight, labels, *found = ctx.saved_tensor()
-        kernel, transpose_weight = ctx.options
-        dhidden, dweight = [], paddle.zeros(weight.shape, "float32")
+        kernel, transpose_weight, hidden_gradient, weight_gradient = ctx.options
+        dhidden, wide_weight = [], wide(weight)
+        dweight = paddle.zeros(weight.shape, "float32") if weight_gradient else None
         for rows in _chunks(hidden, weight):
-            logits = wide(paddle.matmul(hidden[rows], weight, transpose_y=transpose_weight))
+            logits = product(hidden[rows], wide_weight, transpose_y=transpose_weight)
             of_rows = ([each[rows] for each in found], *(each[rows] for each in dfound))
-            dlogits = kernel.backward(logits, labels[rows], *of_rows).astype(hidden.dtype)
-            dhidden.append(paddle.matmul(dlogits, weight, transpose_y=not transpose_weight))
-            pair = (dlogits, hidden[rows]) if transpose_weight else (hidden[rows], dlogits)
-            dweight += paddle.matmul(*pair, transpose_x=True).astype("float32")
-        return paddle.concat(dhidden), dweight.astype(weight.dtype), None
+            dlogits = kernel.backward(logits, labels[rows], *of_rows)
+            if hidden_gradient:
+                of_hidden = product(dlogits, wide_weight, transpose_y=not transpose_weight)
+                dhidden.append(of_hidden.astype(hidden.dtype))
+            if weight_gradient:
+                pair = (dlogits, hidden[rows]) if transpose_weight else (hidden[rows], dlogits)
+                dweight += product(*pair, transpose_x=True)
+        return (
+            paddle.concat(dhidden) if hidden_gradient else None,
+            dweight.astype(weight.dtype) if weight_gradient else None,
+            None,
+        )
 
 
 def _chunks(hidden, weight) -> list[slice]:

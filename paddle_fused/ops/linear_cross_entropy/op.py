@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import paddle
 import paddle.distributed as dist
-from paddle.autograd import PyLayer
 
 from paddle_fused import ascend, native, paddle_release
 from paddle_fused.devices import default_device_of, is_captured
@@ -16,6 +15,7 @@ from paddle_fused.sharding import Sharding, ShardingRule, is_split, mesh_of, num
 from paddle_fused.sharding.local_map import placements_of
 
 from ..arguments import check_one_device, check_shape, check_tensor, dtype_name, no_16_bit_on_cpu
+from ..layer import OperatorLayer
 from . import logits as of_logits
 
 OPERATOR = "linear_cross_entropy"
@@ -175,7 +175,7 @@ def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
 
 def _composed(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
     _check_labels(labels, vocabulary, ignore_index)
-    logits = of_logits.wide(paddle.matmul(hidden, weight, transpose_y=transpose_weight))
+    logits = of_logits.product(hidden, weight, transpose_y=transpose_weight)
     if first_ids is not None:
         return of_logits.Block(first_ids).forward(logits, labels)
     (losses,) = of_logits.Losses(ignore_index).forward(logits, labels)
@@ -223,8 +223,10 @@ def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:
     return paddle.is_grad_enabled() and not (hidden.stop_gradient and weight.stop_gradient)
 
 
-class _LossAndGradients(PyLayer):
+class _LossAndGradients(OperatorLayer):
     """The loss, with gradients computed in the forward and scaled in the backward."""
+
+    operator = OPERATOR
 
     @staticmethod
     def forward(ctx, hidden, weight, labels, ignore_index, transpose_weight, reduction):
@@ -269,7 +271,7 @@ def _ascend(hidden, weight, labels, first_ids, ignore_index, transpose_weight, r
     kernel = of_logits.Losses(ignore_index) if first_ids is None else of_logits.Block(first_ids)
     rows, ids = hidden.reshape([-1, hidden.shape[-1]]), labels.reshape([-1])
     if is_captured(hidden):
-        found = kernel.forward(of_logits.wide(paddle.matmul(rows, weight, transpose_y=transpose_weight)), ids)
+        found = kernel.forward(of_logits.product(rows, weight, transpose_y=transpose_weight), ids)
     else:
         found = of_logits.Chunks.apply(kernel, rows, weight, ids, transpose_weight)
     if first_ids is not None:

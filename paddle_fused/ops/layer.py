@@ -1,0 +1,56 @@
+"""PyLayer as operators use it: an error where Paddle ends the process or leaves out a derivative."""
+
+from __future__ import annotations
+
+import weakref
+
+import paddle
+from paddle.autograd import PyLayer
+
+from ..ascend import refuse_second_derivative
+
+
+class OperatorLayer(PyLayer):
+    """A PyLayer without second derivatives, whose graph ``backward`` may run once.
+
+    Paddle 3.0 to 3.3: a node of a PyLayer drops its context when it has run, also with ``retain_graph=True``,
+    and reads it the next time: a second ``backward`` is a segmentation fault. Here it is an error.
+    ``paddle.grad`` runs copies of the nodes, as often as its caller likes; after a ``backward`` it still
+    crashes while it makes them, before anything here runs (docs/upstream_defects.md).
+    """
+
+    _context: weakref.ref  # of the call of ``forward`` that ended last
+
+    def __init_subclass__(cls):
+        forward, backward = cls.forward, cls.backward
+
+        def kept(ctx, *arguments):
+            outputs = forward(ctx, *arguments)
+            OperatorLayer._context = weakref.ref(ctx)
+            return outputs
+
+        def first_derivatives(ctx, *gradients):
+            if paddle.is_grad_enabled():  # only with create_graph=True
+                refuse_second_derivative(cls.operator)
+            return backward(ctx, *gradients)
+
+        cls.forward, cls.backward = staticmethod(kept), staticmethod(first_derivatives)
+
+    operator = ""  # in messages
+
+    @classmethod
+    def apply(cls, *arguments):
+        outputs = super().apply(*arguments)
+        first = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+        if not first.stop_gradient:
+            context, operator = OperatorLayer._context, cls.operator
+
+            def refuse_to_run_again(_gradient):  # before the node itself, which would read its context
+                if context() is None:
+                    raise ValueError(
+                        f"{operator}: backward runs a second time; accepted: once, even with "
+                        "retain_graph=True. paddle.grad with retain_graph=True gives gradients again."
+                    )
+
+            first.register_hook(refuse_to_run_again)
+        return outputs

@@ -22,7 +22,8 @@ import pandas as pd
 from llm_npu.core.untrusted.plain_text import printable
 
 LONGEST = 4 << 20  # characters of a line
-CHUNK = 8 << 20  # characters of the lines that are converted at once
+CHUNK = 8 << 20  # characters of the lines that are converted at once; a row counts as ROW more
+ROW = 200
 NO_NUMBER = -1
 _UNIT = re.compile(r"\s*\((\w+)\)$")
 _HEAD, _TAIL = re.compile(r"\d{1,3}"), re.compile(r"\d{3}(\.\d+)?")  # of a number with separators
@@ -134,7 +135,7 @@ class _Rows:
                 if line[-1] != "\n":  # the last cell may be cut off
                     cells.pop()
                 cells += [""] * (width - len(cells))
-            self.size += len(line)
+            self.size += len(line) + ROW
             yield cells
 
     def _lines(self) -> Iterator[str]:

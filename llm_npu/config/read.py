@@ -14,7 +14,7 @@ from llm_npu.core import paths
 from llm_npu.core.errors import UserError
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
-from llm_npu.models.presets import has_weights, is_preset, model_type
+from llm_npu.models.presets import has_weights, is_preset, model_type, unknown_fields
 
 from . import conflicts
 from .arguments import (
@@ -118,7 +118,7 @@ def read(argv: Sequence[str]) -> Arguments:
     run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
     conflicts.check(run, device)
     _check_model(run)
-    return Arguments(run, Early.of(argv, run), given, (*notes, *_random_weights(run)))
+    return Arguments(run, Early.of(argv, run), given, (*notes, *_random_weights(run), *_of_model(run)))
 
 
 @functools.cache
@@ -187,6 +187,14 @@ def _random_weights(run: Namespace) -> list[str]:
         "--enable_auto_parallel keeps the projections of attention and MLP separate, so its random weights "
         "are those of a run with --fuse_attention_qkv false --fuse_attention_ffn false"
     ]
+
+
+def _of_model(run: Namespace) -> list[str]:
+    """A note on the fields of a directory's config.json that nothing reads."""
+    name = run.model_name_or_path
+    found = unknown_fields(name) if Path(name).is_dir() else []
+    what = "a field that nothing" if len(found) == 1 else "fields that nothing"
+    return [f"{name}/config.json has {what} here reads: {', '.join(found):.300}"] if found else []
 
 
 def _of_null(flag: Flag) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from llm_npu.core.errors import UserError
 from llm_npu.models.family import Family
 
-from . import degrees
+from . import degrees, settings
 from .library import names
 
 # Of the parameters: their shapes and number.
@@ -27,6 +27,10 @@ PARAMETER_SIZES = (
     "num_key_value_heads",
 )
 SIZES = (*PARAMETER_SIZES, "max_position_embeddings")
+INTEGERS = ("head_dim", "sliding_window")  # also where a family has no default
+NULLABLE = ("head_dim", "sliding_window", "num_key_value_heads", "q_lora_rank")  # null has a meaning
+LARGEST = 1 << 53  # of a size: more overflows what is computed with it
+MOST_LAYERS = 100_000  # classes and planner make a list of them
 NUMBERS = ("rms_norm_eps", "rope_theta", "initializer_range")
 LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, whatever its sizes
 
@@ -34,6 +38,8 @@ LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, what
 def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None:
     """UserError if fields of ``file``, a config.json, require what the library's class does not implement."""
     library = f"{names.TITLE}'s {family.name}"
+    settings.fields.check(family, fields, file, library)
+    settings.rotary.check(family, fields, file, library)
     for name in family.unsupported_fields:
         if fields.get(name):
             raise UserError(f"{file} sets {name}, which {library} does not have")
@@ -45,11 +51,6 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
     activation = fields.get("hidden_act", "silu")
     if activation != "silu":
         raise UserError(f"{file} asks for hidden_act {activation}, but {library} is trained with silu only")
-    scaling = fields.get("rope_scaling")
-    rule = (scaling.get("rope_type") or scaling.get("type")) if isinstance(scaling, dict) else scaling
-    if rule not in (None, "default", *family.rope_scalings):
-        accepted = f"reads {', '.join(family.rope_scalings)} only" if family.rope_scalings else "has none"
-        raise UserError(f"{file} asks for rope_scaling {rule}, but {library} {accepted}")
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
     apart = "head_dim" in family.defaults
     if not apart and head_dim and hidden and heads and head_dim * heads != hidden:
@@ -63,13 +64,23 @@ def check_sizes(family: Family, config, name: str) -> None:
     """UserError when the sizes of a ``LlamaConfig``, ``Qwen2Config``, ... do not make a model."""
     for size in (*SIZES, *family.expert_fields):
         value = getattr(config, size)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"{name}: {size} is {value!r}, but must be a whole number of 1 or more")
+        if size == "num_key_value_heads" and value is None:  # as many as heads
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < LARGEST:
+            raise UserError(f"{name}: {size} is {value!r:.40}, but must be a whole number of 1 or more")
+    if config.num_hidden_layers > MOST_LAYERS:
+        raise UserError(
+            f"{name}: num_hidden_layers is {config.num_hidden_layers}, but must be {MOST_LAYERS} or less"
+        )
     for field in NUMBERS:
         value = getattr(config, field, 1.0)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
             raise UserError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
+    for field, default in family.defaults.items():
+        _check_kind(name, field, default, getattr(config, field, default))
     pairs = [("num_attention_heads", "num_key_value_heads")]
+    if config.num_key_value_heads is None:
+        pairs = []
     if "head_dim" not in family.defaults:
         pairs.insert(0, ("hidden_size", "num_attention_heads"))
     for whole, part in pairs:
@@ -78,14 +89,29 @@ def check_sizes(family: Family, config, name: str) -> None:
                 f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
             )
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if head_dim % 2:
-        raise UserError(f"{name}: the head size must be even, because the rotary embedding rotates pairs")
+    if head_dim % 2 or head_dim < 1:
+        raise UserError(
+            f"{name}: the head size is {head_dim}, but must be even and above 0, because the rotary "
+            "embedding rotates pairs"
+        )
     if family.experts:
         chosen, number = (
             (field, getattr(config, field)) for field in (family.experts.per_token, family.experts.number)
         )
         if chosen[1] > number[1]:
             raise UserError(f"{name}: {chosen[0]} {chosen[1]} is more than {number[0]} {number[1]}")
+
+
+def _check_kind(name: str, field: str, default: object, value: object) -> None:
+    """UserError where ``value`` is of another kind than the field's default."""
+    if isinstance(default, bool) or (default is None and field not in INTEGERS):
+        return  # settings.fields has the switches
+    number = isinstance(value, int) or (isinstance(default, float) and isinstance(value, float))
+    if value is None and field in NULLABLE:
+        return
+    if isinstance(value, bool) or not number or not 0 <= value < LARGEST:
+        kind = "a number" if isinstance(default, float) else "a whole number"
+        raise UserError(f"{name}: {field} is {value!r:.40}, but must be {kind} of 0 or more")
 
 
 def check_memory(family: Family, config) -> None:

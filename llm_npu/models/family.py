@@ -98,9 +98,12 @@ class Family:
     Fields: ``defaults``, of fields that a config.json omits: transformers' defaults where the library has
     others, and those of all fields that the planner reads.
     ``unsupported_fields``: fields of transformers that the library ignores, so they must be empty.
+    ``reads``: fields of ``settings.fields`` that its class computes with. ``fixed``: fields of which it
+    computes one value only. ``derived``: fields that equal another one.
     ``rope_scalings``: the supported kinds of ``rope_scaling``, and the library's ``rope_scaling_type`` for
-    each (None: it reads ``rope_scaling`` itself). ``required_by_transformers``: fields of a config.json that
-    transformers requires and the library does not write.
+    each (None: it reads ``rope_scaling`` itself, or ``rope_parameters`` with ``reads_rope_parameters``).
+    ``needs_rope_scaling``: the class cannot be built without. ``required_by_transformers``: fields of a
+    config.json that transformers requires and the library does not write.
 
     Weights: ``fused_projections``, {name: names in the Hugging Face layout}: three are query, key and value,
     grouped by key/value head; two are side by side. ``projections_on_request``: the configuration chooses
@@ -122,7 +125,12 @@ class Family:
     presets: Mapping[str, Mapping[str, object]]
     aliases: Mapping[str, str] = field(default_factory=dict)
     unsupported_fields: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    derived: Mapping[str, str] = field(default_factory=dict)
     rope_scalings: Mapping[str, str | None] = field(default_factory=dict)
+    reads_rope_parameters: bool = False
+    needs_rope_scaling: bool = False
     required_by_transformers: Mapping[str, object] = field(default_factory=dict)
     experts: Experts | None = None
     fused_projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

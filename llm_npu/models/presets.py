@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models import other_library
 
-from . import stock_config
+from . import settings, stock_config
 from .checks import check_file, check_sizes
 from .families import FAMILIES, config_class
 
@@ -40,8 +42,10 @@ def model_config(name_or_path: str, **overrides):
     family = FAMILIES[fields["model_type"]]
     # The library's own defaults are not always transformers': PaddleFormers ties a Llama's embedding.
     fields = {"architectures": [f"{family.name}ForCausalLM"]} | family.defaults | fields
+    check_sizes(family, SimpleNamespace(**fields), name_or_path)  # before the class computes with them
+    fields = settings.rotary.as_library(family, settings.fields.as_library(family, fields))
     try:
-        config = config_class(family.model_type).from_dict(fields)
+        config = config_class(family.model_type).from_dict(copy.deepcopy(fields))
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(
             f"the configuration of {name_or_path} does not make a {family.name}: {error}"
@@ -53,6 +57,15 @@ def model_config(name_or_path: str, **overrides):
 def model_type(name_or_path: str) -> str:
     """The family, a key of ``families.FAMILIES``. UserError as in ``model_config``."""
     return fields_of(name_or_path)["model_type"]
+
+
+def unknown_fields(directory: str) -> list[str]:
+    """The fields of a directory's config.json that nothing reads; [] for a file that cannot be used."""
+    try:
+        fields = _read(Path(directory))
+    except UserError:
+        return []  # the run says it when it builds the model
+    return settings.fields.unknown(FAMILIES[fields["model_type"]], fields)
 
 
 def has_weights(path: str) -> bool:
@@ -87,7 +100,7 @@ def _read(directory: Path) -> dict[str, object]:
         raise UserError(f"the model directory {directory} has no {CONFIG_FILE}") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from error
-    fields = stock_config.from_stock(fields)
+    fields = stock_config.from_stock(fields, file)
     kind = fields.get("model_type") or "one that names no model_type"
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(

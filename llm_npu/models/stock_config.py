@@ -13,6 +13,7 @@ from llm_npu.core.untrusted import plain_json
 from llm_npu.models.family import Family
 from paddle_fused import strict_json
 
+from . import settings
 from .checks import SIZES
 from .families import CONVERSIONS, FAMILIES, model_class
 from .library import names
@@ -41,8 +42,8 @@ def model_type(folder: str | Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a config.json as the library's configurations take them; an InternLM2 becomes a Llama.
+def from_stock(fields: Mapping[str, object], file: object) -> dict[str, object]:
+    """The fields of ``file``, a config.json, in one form; an InternLM2 becomes a Llama.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
     ``torch_dtype``. It and PaddleFormers write ``num_local_experts`` for a Qwen3-MoE's ``num_experts``.
@@ -56,21 +57,7 @@ def from_stock(fields: Mapping[str, object]) -> dict[str, object]:
     if family and family.experts and "num_local_experts" in fields:
         number = fields.pop("num_local_experts")
         fields.setdefault(family.experts.number, number)
-    rope = fields.pop("rope_parameters", None)
-    if isinstance(rope, dict):
-        scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
-        fields |= {"rope_scaling": scaling} | {name: rope[name] for name in rope if name == "rope_theta"}
-    scaling = fields.get("rope_scaling")
-    if isinstance(scaling, dict):
-        kind = scaling.get("rope_type") or scaling.get("type")
-        if kind == "default":
-            fields["rope_scaling"] = None
-        elif own := family and isinstance(kind, str) and family.rope_scalings.get(kind):
-            del fields["rope_scaling"]
-            fields |= {"rope_scaling_type": own, "rope_scaling_factor": scaling.get("factor", 1.0)}
-        else:
-            fields["rope_scaling"] = {**scaling, "rope_type": kind}  # PaddleNLP does not look for "type"
-    return fields
+    return settings.rotary.normalized(fields, family, file)
 
 
 def save(config, folder: Path, dtype: str) -> None:

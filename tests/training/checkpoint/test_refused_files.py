@@ -249,7 +249,6 @@ def test_memory_is_limited_for_a_while():
     [
         {"vocab_size": 10**13},
         {"hidden_size": 4 * 10**8},
-        {"num_hidden_layers": 10**9},
         {"intermediate_size": 10**13},
         {"max_position_embeddings": 10**13},
         pytest.param({"model_type": "mixtral", "num_local_experts": 10**12}, marks=pytest.mark.paddlenlp),
@@ -259,6 +258,11 @@ def test_models_larger_than_the_machine(refused, tmp_path, sizes):
     (tmp_path / "config.json").write_text(json.dumps(fields_of("llama") | sizes))
     config = presets.model_config(str(tmp_path))
     refused("machine has", families.new_model, config)
+
+
+def test_more_layers_than_any_model(refused, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(fields_of("llama") | {"num_hidden_layers": 10**9}))
+    refused("num_hidden_layers is 1000000000", presets.model_config, str(tmp_path))
 
 
 def test_numbers_that_are_none(refused, tmp_path):

@@ -51,7 +51,12 @@ FAMILY = Family(
         "qk_rope_head_dim": 64,
         "v_head_dim": 128,
     },
+    unsupported_fields=("tie_word_embeddings",),
+    reads=("attention_bias",),
+    fixed={"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+    derived={"head_dim": "qk_rope_head_dim"},
     rope_scalings=ROPE_SCALINGS,
+    needs_rope_scaling=True,
     experts=Experts(
         "n_routed_experts",
         "moe_intermediate_size",

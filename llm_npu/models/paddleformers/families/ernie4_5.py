@@ -22,7 +22,9 @@ FAMILY = Family(
     models=("Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMPipe"),
     layers=layers("Ernie4_5Attention", "Ernie4_5Model", INTERLEAVED),
     defaults=COMMON | sizes(1024, 3072, 18, 16, 2, head_dim=128),
+    reads=("use_bias", "mlp_bias", "hidden_dropout_prob"),
     rope_scalings=ROPE_SCALINGS,
+    reads_rope_parameters=True,
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={

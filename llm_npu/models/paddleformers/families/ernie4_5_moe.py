@@ -30,7 +30,9 @@ FAMILY = Family(
         "moe_layer_start_index": 1,
         "num_nextn_predict_layers": 0,  # transformers has no such layers
     },
+    reads=("use_bias", "hidden_dropout_prob", "moe_dropout_prob"),
     rope_scalings=ROPE_SCALINGS,
+    reads_rope_parameters=True,
     experts=Experts(
         "moe_num_experts",
         "moe_intermediate_size",

@@ -12,6 +12,8 @@ FAMILY = replace(
     layers=layers("LLamaAttention", "LlamaModel"),
     # PaddleFormers itself ties the embeddings unless a config.json says otherwise; transformers does not.
     unsupported_fields=(),
+    defaults=llama.DEFAULTS | {"attention_dropout": 0.0},
+    reads=("attention_bias", "mlp_bias"),
     rope_scalings=ROPE_SCALINGS,
     required_by_transformers={},
     fused_projections={},

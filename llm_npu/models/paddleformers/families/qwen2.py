@@ -11,6 +11,7 @@ FAMILY = replace(
     models=("Qwen2ForCausalLM", "Qwen2ForCausalLMPipe"),
     layers=layers("Qwen2Attention", "Qwen2Model"),
     unsupported_fields=(),
+    reads=("sliding_window", "use_sliding_window", "layer_types", "mlp_bias"),
     rope_scalings=ROPE_SCALINGS,
     required_by_transformers={},
     fused_projections=JOINED_PROJECTIONS,

@@ -20,6 +20,7 @@ FAMILY = Family(
     models=("Qwen3ForCausalLM", "Qwen3ForCausalLMPipe"),
     layers=layers("Qwen3Attention", "Qwen3Model"),
     defaults=DEFAULTS,
+    reads=("attention_bias", "sliding_window", "use_sliding_window", "layer_types", "mlp_bias"),
     rope_scalings=ROPE_SCALINGS,
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,

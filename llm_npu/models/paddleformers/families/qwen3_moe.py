@@ -25,7 +25,8 @@ FAMILY = Family(
         "num_experts_per_tok": 8,
     },
     # The library's model drops the logits of its routers, so it has no auxiliary loss.
-    unsupported_fields=("output_router_logits",),
+    unsupported_fields=("output_router_logits", "use_sliding_window"),
+    reads=("attention_bias", "sliding_window", "mlp_only_layers"),
     rope_scalings=ROPE_SCALINGS,
     experts=Experts("num_experts", "moe_intermediate_size", tensor_parallel="size"),
     fused_projections=JOINED_PROJECTIONS,

@@ -88,7 +88,7 @@ FAMILY = Family(
     },
     defaults=DEFAULTS,
     unsupported_fields=("attention_bias", "mlp_bias"),
-    rope_scalings={"linear": "linear", "dynamic": "dynamic_ntk", "llama3": None},
+    rope_scalings={"linear": "linear", "dynamic": "dynamic_ntk", "ntk": "ntk", "llama3": None},
     required_by_transformers={"attention_bias": False, "mlp_bias": False},
     fused_projections=FUSED_PROJECTIONS,
     presets=PRESETS,

@@ -24,6 +24,7 @@ FAMILY = Family(
         "num_experts_per_tok": 2,
     },
     unsupported_fields=("tie_word_embeddings",),
+    reads=("output_router_logits",),
     experts=Experts("num_local_experts"),
     projections=("w1", "w3", "w2"),
     presets={

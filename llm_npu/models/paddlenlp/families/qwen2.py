@@ -27,6 +27,7 @@ FAMILY = Family(
         "attention_dropout": 0.0,
     },
     unsupported_fields=("use_sliding_window",),
+    reads=("sliding_window",),
     fused_projections=llama.FUSED_PROJECTIONS,
     attention_bias=True,
     presets={

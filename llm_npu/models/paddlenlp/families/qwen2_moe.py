@@ -27,6 +27,7 @@ FAMILY = Family(
         "num_experts_per_tok": 4,
     },
     unsupported_fields=("use_sliding_window", "mlp_only_layers", "tie_word_embeddings"),
+    reads=("sliding_window", "output_router_logits"),
     experts=Experts("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"),
     fused_projections=llama.FUSED_PROJECTIONS,
     attention_bias=True,

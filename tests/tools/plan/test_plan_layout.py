@@ -51,7 +51,7 @@ def test_a_directory_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("family", "fields"),
     [
-        ("llama", {"num_experts": 8, "shared_expert_intermediate_size": 64, "sliding_window": 16}),
+        ("llama", {"num_experts": 8, "shared_expert_intermediate_size": 64}),
         pytest.param(
             "mixtral",
             {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "num_experts": 3},

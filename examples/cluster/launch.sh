@@ -6,7 +6,8 @@
 #
 # HOST_IP is the machine's own IPv4 address, MASTER a free port on that of the first machine (NODE_RANK 0).
 # RDZV_TIMEOUT (600) is the number of seconds that the machines wait for each other, NPROC_PER_NODE (8) the number of
-# devices of a machine, LOG_DIR (log) the folder of the ranks' logs.
+# devices of a machine, LOG_DIR (log) the folder of the ranks' logs. LLM_NPU_RUN_SECRET, or LLM_NPU_RUN_SECRET_FILE, is a
+# text of 16 characters or more that only these machines know: nobody else can then take part in the run.
 # The arguments are those of scripts/run_llama_npu.py.
 set -euo pipefail
 

@@ -5,5 +5,6 @@ differences.py   which of these must be equal, and the table of those that are n
 feature.py       their comparison as a part of a run
 without_run.py   the comparison alone, by comparing_process.py on each machine
 rendezvous.py    Paddle's launcher on one machine, with a limit to its wait for the others
+master.py        where the launchers meet, for all who can reach it
 hccl.py          HCCL's variables on this machine, before Paddle is imported
 """

@@ -20,19 +20,19 @@ import os
 import re
 import signal
 import socket
-import socketserver
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import NamedTuple, NoReturn
 
+from llm_npu.cluster import master
 from llm_npu.core.errors import UserError
+from llm_npu.core.machines import SECRET, secret
 
 TIMEOUT = 600.0  # seconds, as torchrun's join_timeout
 PROBE = 5.0  # seconds that the master gets to answer when time is over
-GONE = 10.0  # seconds without a word after which a launcher that had been heard of has ended
 WITHDRAW = 1.0  # seconds that the master gets to forget a launcher that a signal ends
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LONG = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
@@ -52,6 +52,7 @@ class Place(NamedTuple):
     master: tuple[str, int]
     host: str
     timeout: float  # seconds
+    secret: str = ""  # of the run
 
     @property
     def options(self) -> list[str]:
@@ -73,7 +74,7 @@ def place(given: Mapping[str, str]) -> Place:
     host, (first, colon, port) = given["HOST_IP"], given["MASTER"].rpartition(":")
     if not colon or not HOST.fullmatch(first):
         raise UserError(f"MASTER is {given['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
-    master = first, _number("the port of MASTER", port, 1, 65535)
+    meeting = first, _number("the port of MASTER", port, 1, 65535)
     limit = _seconds(given.get("RDZV_TIMEOUT") or str(TIMEOUT))
     if error := bind_error(host, 0):
         raise UserError(f"HOST_IP is {host}, which is no IPv4 address of this machine ({error}).")
@@ -91,12 +92,12 @@ def place(given: Mapping[str, str]) -> Place:
             "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + "."
         )
     # It takes any program that has the port for the master.
-    if rank == 0 and machines > 1 and (error := bind_error(*master)):
+    if rank == 0 and machines > 1 and (error := bind_error(*meeting)):
         raise UserError(
             f"port {port} of {host}, where the machines meet, cannot be used ({error}); end the program "
             "that has it, or give all machines a MASTER with another port."
         )
-    return Place(machines, rank, master, host, limit)
+    return Place(machines, rank, meeting, host, limit, secret(given))
 
 
 def _alone(master: str, host: str) -> str:
@@ -140,48 +141,12 @@ def bind_error(address: str, port: int) -> str:
     return ""
 
 
-class Register(dict):
-    """What the launchers of ``machines`` machines have told the master: {".../HOST_IP/NODE_RANK": text}.
-
-    One that waits tells it twice a second; what has not been told for GONE seconds is forgotten. The machines
-    have met when all numbers are there, and each has been told again since the last one came: a launcher that
-    has ended is not among them. Then nothing changes any more.
-    """
-
-    def __init__(self, machines: int, *content):
-        super().__init__(*content)
-        self._machines, self._told, self._last, self._met = machines, {}, 0.0, False
-
-    def __setitem__(self, key: str, value: bytes) -> None:
-        if self._met:
-            return
-        now = time.monotonic()
-        if self.get(key) != value:
-            self._last = now
-        super().__setitem__(key, value)
-        self._told[key] = now
-        for other in [each for each, told in self._told.items() if now - told > GONE]:
-            del self[other]
-        complete = len(set(_ranks(self._told))) == len(self._told) == self._machines
-        self._met = complete and min(self._told.values()) >= self._last
-
-    def items(self):
-        """What launchers are answered: of as many as may have met only those that have told it again."""
-        if self._met or len(self._told) < self._machines:
-            return super().items()
-        return [item for item in super().items() if self._told.get(item[0], self._last) >= self._last]
-
-    def __delitem__(self, key: str) -> None:
-        if not self._met:
-            super().__delitem__(key)
-            del self._told[key]
-
-
 def launch(here: Place, arguments: list[str]) -> None:
     """Be Paddle's launcher, which ends the process: with exit code 2 where the machines have not met."""
     from paddle.distributed.launch import main
     from paddle.distributed.launch.context.args_envs import env_args_mapping
-    from paddle.distributed.launch.controllers import master
+    from paddle.distributed.launch.controllers import master as paddles
+    from paddle.distributed.launch.utils import kv_server
 
     for name, (
         option,
@@ -193,16 +158,19 @@ def launch(here: Place, arguments: list[str]) -> None:
     direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
     os.environ["no_proxy"] = ",".join(filter(None, [direct, here.master[0]]))
 
-    class Master(master.HTTPMaster):
+    word = master.path_word(here.secret, f"{here.master[0]}:{here.master[1]}")
+
+    class Master(paddles.HTTPMaster):
         """Its wait ends after ``here.timeout``, and at a signal: there are no ranks yet that it must end."""
 
         def lazy_init(self):
             super().lazy_init()
-            tell, ask = self.client.put, self.client.get_prefix
+            self.client.endpoint += word
+            tell, ask, get = self.client.put, self.client.get_prefix, self.client.get
 
             def told(key, value):
                 done = tell(key, value)
-                if not done and self._came and time.monotonic() - self._heard > GONE:
+                if not done and self._came and time.monotonic() - self._heard > master.GONE:
                     _refuse(_gone(here))
                 return done
 
@@ -212,7 +180,13 @@ def launch(here: Place, arguments: list[str]) -> None:
                     self._came, self._heard = answer, time.monotonic()
                 return answer
 
-            self.client.put, self.client.get_prefix = told, asked
+            def got(key):
+                answer = get(key)
+                if answer == "error" and _has_another_secret(here, word):
+                    _refuse(_other_secret(here))
+                return answer
+
+            self.client.put, self.client.get_prefix, self.client.get = told, asked, got
 
         def sync_peers(self, prefix, key, value, size, rank=-1):
             # The machines of the master's last answer, whose keys end with /NODE_RANK, and when it came.
@@ -222,14 +196,16 @@ def launch(here: Place, arguments: list[str]) -> None:
             def end(number, frame):
                 try:
                     to_master = http.client.HTTPConnection(*here.master, timeout=WITHDRAW)
-                    to_master.request("DELETE", f"{prefix}/{key}/{rank}")
+                    to_master.request("DELETE", f"{word}{prefix}/{key}/{rank}")
                     to_master.getresponse()
                 finally:  # also where nobody answers
                     _end(number, frame)
 
             handlers = {number: signal.signal(number, end) for number in SIGNALS}
             # Paddle also waits where it looks at no status: in connections, and for the master's port.
-            limit = threading.Timer(here.timeout, lambda: _refuse(_late(here, _ranks(self._came))))
+            limit = threading.Timer(
+                here.timeout, lambda: _refuse(_late(here, master.machine_ranks(self._came)))
+            )
             limit.daemon = True
             limit.start()
             try:
@@ -241,23 +217,13 @@ def launch(here: Place, arguments: list[str]) -> None:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
             if None in peers:
-                _refuse(_ambiguous(here, _ranks(self._came)))
+                _refuse(_ambiguous(here, master.machine_ranks(self._came)))
             if peers[own] != value:
                 _refuse(_have_met(here))
             return peers, own
 
-    class Server(master.KVServer):
-        """Listens on this machine's address, not on all of them, and forgets launchers that have ended."""
-
-        def __init__(self, port):
-            super().__init__(port)
-            self.kv = Register(here.machines, self.kv)
-
-        def server_bind(self):
-            self.server_address = here.host, self.server_address[1]
-            socketserver.TCPServer.server_bind(self)  # HTTPServer's asks for the address's name as well
-
-    master.HTTPMaster, master.KVServer = Master, Server
+    paddles.HTTPMaster = Master
+    paddles.KVServer = master.server_class(kv_server, here.host, here.machines, word)
     _write_no_environment()
     sys.argv[1:] = [*here.options, *arguments]
     logging.getLogger("httpx").setLevel(logging.WARNING)  # two lines a second during the wait
@@ -280,10 +246,6 @@ def _write_no_environment() -> None:
     process_context.json = SimpleNamespace(dump=dump)
 
 
-def _ranks(came: Iterable[str]) -> list[int]:
-    return sorted(int(key.rpartition("/")[2]) for key in came)
-
-
 def _late(here: Place, came: list[int]) -> str:
     address, port = here.master
     if came:
@@ -303,6 +265,25 @@ def _late(here: Place, came: list[int]) -> str:
     return (
         f"no launcher has answered at MASTER {address}:{port} within {here.timeout:g} seconds "
         f"(RDZV_TIMEOUT): {why}; start the machine with NODE_RANK 0, and give its address to all."
+    )
+
+
+def _has_another_secret(here: Place, word: str) -> bool:
+    to_master = http.client.HTTPConnection(*here.master, timeout=PROBE)
+    try:
+        to_master.request("GET", f"{word}/healthy")
+        return to_master.getresponse().status == master.OTHER_SECRET
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        to_master.close()
+
+
+def _other_secret(here: Place) -> str:
+    own = f"another {SECRET} than" if here.secret else f"a {SECRET}, unlike"
+    return (
+        f"the launcher of the first machine, {here.master[0]}:{here.master[1]}, has {own} this machine; set "
+        "the same on all machines."
     )
 
 

@@ -1,15 +1,24 @@
 """The machines of a run, as its launcher names them in the environment of each rank.
 
 ``paddle.distributed.launch`` gives every rank the endpoints (address:port) of all ranks. Those of one
-machine have one address and follow each other. Importing this module imports no framework.
+machine have one address and follow each other. The run may have a secret, which all machines know and nobody
+else. Importing this module imports no framework.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+from llm_npu.core.errors import UserError
+
+SECRET, SECRET_FILE = "LLM_NPU_RUN_SECRET", "LLM_NPU_RUN_SECRET_FILE"
+SHORTEST, LONGEST = 16, 4096  # characters: a short one can be guessed
+HOW_TO_MAKE_ONE = "make one by `openssl rand -hex 16`"
 
 
 class Machine(NamedTuple):
@@ -55,3 +64,42 @@ def read(environment: Mapping[str, str] = os.environ) -> Machines:
         ranks = range(first, first := first + len(list(same)))
         found.append(Machine(address, ranks))
     return Machines(tuple(found), int(environment.get("PADDLE_TRAINER_ID") or 0))
+
+
+def secret(environ: Mapping[str, str] = os.environ) -> str:
+    """The secret of ``SECRET``, or of the file that ``SECRET_FILE`` names; "" if neither is set.
+
+    UserError for both, for a secret that is too short, and for a file that others may read.
+    """
+    found, file = environ.get(SECRET, ""), environ.get(SECRET_FILE, "")
+    if found and file:
+        raise UserError(f"{SECRET} and {SECRET_FILE} are both set; set one of them.")
+    name = SECRET
+    if file:
+        found, name = _content(Path(os.path.expanduser(file))), f"{SECRET_FILE}: {file}"
+    if (found or file) and not (SHORTEST <= len(found) <= LONGEST and found.isprintable()):
+        raise UserError(
+            f"{name} has {len(found)} characters; accepted: {SHORTEST} to {LONGEST} printable ones on one "
+            f"line ({HOW_TO_MAKE_ONE})."
+        )
+    return found
+
+
+def _content(file: Path) -> str:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{SECRET_FILE} is {str(file)!r}, which cannot be read: {why}.") from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        content = os.read(descriptor, LONGEST + 2) if stat.S_ISREG(mode) else b""
+    finally:
+        os.close(descriptor)
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{SECRET_FILE} is {file}, which is not a file; accepted: a text file of one line.")
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UserError(
+            f"{SECRET_FILE} is {file}, which other users may read or write; run `chmod 600 {file}` first."
+        )
+    return content.decode("utf-8", "replace").rstrip("\r\n")

@@ -5,7 +5,6 @@
     folder_lock           keeps a second run out of the output folder
     own_file              keeps a run from writing through a link or into a FIFO
     heartbeat             ends this rank when another machine of the run is lost
-    run_secret            what a rank has to know in order to take part in a run on several machines
     beats/                the process beside each rank that notices it
     fake_process_group    emulates the other ranks of a dry run
 

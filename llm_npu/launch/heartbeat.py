@@ -22,7 +22,7 @@ from pathlib import Path
 
 from llm_npu.core import errors, machines
 from llm_npu.core.errors import UserError
-from llm_npu.launch import beats, run_secret
+from llm_npu.launch import beats
 
 ANSWER = (beats.SILENT + 4) * beats.TICK  # seconds: by then somebody counts as lost
 GOODBYE = (beats.START + beats.LINGER + 4) * beats.TICK  # seconds: by then the process has ended
@@ -70,7 +70,7 @@ class _Beat:
             bufsize=1,
             env={
                 **os.environ,
-                run_secret.VARIABLE: run_secret.read(),
+                machines.SECRET: machines.secret(),
             },  # no argument: those are for all to see
         )
         word = self._process.stdout.readline().strip()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from llm_npu.core import machines
 from llm_npu.core.errors import UserError
-from llm_npu.launch import run_secret
 
 SECRET = "0123456789abcdef"
 
@@ -12,31 +12,37 @@ def test_a_secret_from_a_variable_or_a_file(tmp_path):
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
     file.chmod(0o600)
-    assert run_secret.read({}) == run_secret.read({run_secret.VARIABLE: "", run_secret.FILE: ""}) == ""
-    assert run_secret.read({run_secret.VARIABLE: SECRET}) == SECRET
-    assert run_secret.read({run_secret.FILE: str(file)}) == SECRET
+    assert machines.secret({}) == machines.secret({machines.SECRET: "", machines.SECRET_FILE: ""}) == ""
+    assert machines.secret({machines.SECRET: SECRET}) == SECRET
+    assert machines.secret({machines.SECRET_FILE: str(file)}) == SECRET
 
 
 def _file(folder, content, mode):
     file = folder / "secret"
     file.write_bytes(content)
     file.chmod(mode)
-    return {run_secret.FILE: str(file)}
+    return {machines.SECRET_FILE: str(file)}
 
 
 BAD = {
     "short": (
-        lambda folder: {run_secret.VARIABLE: "short"},
+        lambda folder: {machines.SECRET: "short"},
         "LLM_NPU_RUN_SECRET has 5 characters; accepted: 16",
     ),
     "two": (
-        lambda folder: {run_secret.VARIABLE: SECRET, run_secret.FILE: "x"},
+        lambda folder: {machines.SECRET: SECRET, machines.SECRET_FILE: "x"},
         "are both set; set one of them.",
     ),
-    "none": (lambda folder: {run_secret.FILE: str(folder / "none")}, "cannot be read: "),
-    "NUL": (lambda folder: {run_secret.FILE: "a\0b"}, "cannot be read: "),
-    "a folder": (lambda folder: {run_secret.FILE: str(folder)}, "which is not a file; accepted: a text file"),
-    "a device": (lambda folder: {run_secret.FILE: "/dev/zero"}, "which is not a file; accepted: a text file"),
+    "none": (lambda folder: {machines.SECRET_FILE: str(folder / "none")}, "cannot be read: "),
+    "NUL": (lambda folder: {machines.SECRET_FILE: "a\0b"}, "cannot be read: "),
+    "a folder": (
+        lambda folder: {machines.SECRET_FILE: str(folder)},
+        "which is not a file; accepted: ",
+    ),
+    "a device": (
+        lambda folder: {machines.SECRET_FILE: "/dev/zero"},
+        "which is not a file; accepted: ",
+    ),
     "for all": (
         lambda folder: _file(folder, SECRET.encode(), 0o644),
         "which other users may read or write; run",
@@ -56,5 +62,5 @@ BAD = {
 def test_bad_secrets(tmp_path, name):
     environ, sentence = BAD[name]
     with pytest.raises(UserError) as refused:
-        run_secret.read(environ(tmp_path))
+        machines.secret(environ(tmp_path))
     assert sentence in str(refused.value) and SECRET not in str(refused.value)

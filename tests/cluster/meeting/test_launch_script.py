@@ -55,7 +55,8 @@ def test_two_machines_train_together(two_machines, tmp_path):
     assert len(shown) == 2
     more = " ".join(run_inputs.words(given))
     # What the environment may hold: a secret, a proxy that answers nobody, and another run's master.
-    held = f"MADE_UP_TOKEN={SECRET} HTTP_PROXY=http://127.0.0.1:9 PADDLE_MASTER=127.0.0.1:9 POD_IP=127.0.0.1"
+    held = f"LLM_NPU_RUN_SECRET={SECRET * 2} MADE_UP_TOKEN={SECRET} HTTP_PROXY=http://127.0.0.1:9 "
+    held += "PADDLE_MASTER=127.0.0.1:9 POD_IP=127.0.0.1"
     started = [
         start(f"{held} {command} {more}", machine, tmp_path)
         for command, machine in zip(shown, two_machines, strict=True)
@@ -179,6 +180,29 @@ def test_a_machine_that_does_not_come(three_apart, tmp_path):
         "the machine with NODE_RANK 2, too, and let it reach that address."
     )
     assert first == late and (second == late or GONE in second), [first, second]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [("fedcba9876543210", "another LLM_NPU_RUN_SECRET than"), ("", "a LLM_NPU_RUN_SECRET, unlike")],
+)
+def test_a_machine_with_another_secret(three_apart, tmp_path, secret, said):
+    """It ends at once; the first one goes on waiting."""
+    place = {"NNODES": "2", "MASTER": "10.77.0.1:8090"}
+    secrets = "0123456789abcdef", secret
+    first, (second, log) = (
+        waiting(
+            machine, tmp_path, NODE_RANK=str(rank), HOST_IP=machine.address, LLM_NPU_RUN_SECRET=own, **place
+        )
+        for rank, (machine, own) in enumerate(zip(three_apart[:2], secrets, strict=True))
+    )
+    assert second.wait(2 * IMPORT) == 2, log.read_text()
+    sentence = (
+        f"error: the launcher of the first machine, 10.77.0.1:8090, has {said} this machine; set the same"
+    )
+    assert log.read_text().splitlines()[-1].startswith(sentence)
+    assert first[0].poll() is None
 
 
 @pytest.mark.slow

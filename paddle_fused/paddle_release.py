@@ -169,6 +169,18 @@ def parameter_recorder():
     return importlib.import_module(f"paddle.jit.{where}.parameter_recorder")
 
 
+@functools.cache
+def float16_rounding_on_cpu() -> int:
+    """The largest error of a cast from float32 to float16 on the CPU place, in halves of the last place.
+
+    1 where it rounds to the nearest number; 2 in 3.0, which rounds toward zero.
+    """
+    import paddle
+
+    number = paddle.full([1], 1 + 2.0**-10 - 2.0**-13, "float32").cpu()  # just below a number of float16
+    return 1 if float(number.astype("float16").astype("float32")) > 1 else 2
+
+
 def swiglu(x, y=None):
     """Paddle's swiglu operator, in paddle.nn.functional since 3.3 and in paddle.incubate before."""
     import paddle

@@ -92,3 +92,5 @@ PD_BUILD_GRAD_OP(pf_add_rms_norm)
     .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+
+PF_FIRST_DERIVATIVE_ONLY(pf_add_rms_norm, "x", "y");

@@ -224,3 +224,5 @@ PD_BUILD_GRAD_OP(pf_dropout_add_norm)
     .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+
+PF_FIRST_DERIVATIVE_ONLY(pf_dropout_add_norm, "x0", "out");

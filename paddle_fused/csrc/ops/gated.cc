@@ -143,6 +143,7 @@ std::vector<DataType> infer_halves_gradient_dtypes(const DataType& x, const Data
       .SetKernelFn(PF_KERNEL(paddle_fused::ops::gated::op##_grad))                                            \
       .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))                              \
       .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));                             \
+  PF_FIRST_DERIVATIVE_ONLY(op, "gate", "y");                                                                  \
   PD_BUILD_OP(op##_halves)                                                                                    \
       .Inputs({"x"})                                                                                          \
       .Outputs({"y"})                                                                                         \
@@ -154,6 +155,7 @@ std::vector<DataType> infer_halves_gradient_dtypes(const DataType& x, const Data
       .Outputs({paddle::Grad("x")})                                                                           \
       .SetKernelFn(PF_KERNEL(paddle_fused::ops::gated::op##_halves_grad))                                     \
       .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_halves_gradient_shapes))                       \
-      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_halves_gradient_dtypes));
+      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_halves_gradient_dtypes));                      \
+  PF_FIRST_DERIVATIVE_ONLY(op##_halves, "x", "y");
 
 PF_ACTIVATIONS(PF_GATED_OPERATOR)

@@ -152,6 +152,8 @@ PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
+PF_FIRST_DERIVATIVE_ONLY(pf_grouped_matmul, "x", "out");
+
 PD_BUILD_OP(pf_grouped_matmul_dweight)
     .Inputs({"x", "dout", "group_list"})
     .Outputs({"dweight"})

@@ -191,6 +191,8 @@ PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
 
+PF_FIRST_DERIVATIVE_ONLY(pf_linear_cross_entropy, "hidden", "lse");
+
 PD_BUILD_OP(pf_linear_cross_entropy_with_backward)
     .Inputs({"hidden", "weight", "labels"})
     .Outputs({"losses", "dhidden", "dweight"})

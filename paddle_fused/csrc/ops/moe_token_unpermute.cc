@@ -166,6 +166,8 @@ PD_BUILD_GRAD_OP(pf_moe_token_unpermute)
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_gradient_dtypes));
 
+PF_FIRST_DERIVATIVE_ONLY(pf_moe_token_unpermute, "permuted", "out");
+
 PD_BUILD_OP(pf_moe_token_restore)
     .Inputs({"permuted", "sorted_indices"})
     .Outputs({"out"})
@@ -179,3 +181,5 @@ PD_BUILD_GRAD_OP(pf_moe_token_restore)
     .SetKernelFn(PF_KERNEL(paddle_fused::ops::restore_backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_gradient_dtypes));
+
+PF_FIRST_DERIVATIVE_ONLY(pf_moe_token_restore, "permuted", "out");

@@ -85,6 +85,11 @@ void check_gradient(const char* op, const Argument& gradient, const Argument& li
                    text(shape) + ", the shape of what it is the gradient of.");
 }
 
+void refuse_second_derivative(const char* op) {
+  refuse(op, "a second derivative was asked for; accepted: first derivatives. Plain Paddle's operators may have it: "
+             "paddle_fused.use_backend('composed', strict=True).");
+}
+
 void check_size(const char* op, const Shape& shape) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
   int64_t bytes = sizeof(float);

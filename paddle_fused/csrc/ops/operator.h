@@ -46,6 +46,22 @@ void check_size(const char* op, const Shape& shape);
 // Memory for the gradient of `tensor`, or no elements if it is not wanted: Paddle takes no missing gradient.
 Tensor empty_if(bool wanted, const Tensor& tensor);
 
+// An operator whose gradient has no gradient. Without this, Paddle ends the graph there in silence: with create_graph=True
+// a second derivative is missing, and x.grad stays None. `input` is differentiable and `output` has a gradient.
+[[noreturn]] void refuse_second_derivative(const char* op);
+#define PF_FIRST_DERIVATIVE_ONLY(op, input, output)                                                \
+  namespace paddle_fused::ops::second_derivative {                                                 \
+  static std::vector<Tensor> op(const Tensor& /*ddx*/) { refuse_second_derivative(#op); }           \
+  static std::vector<Shape> op##_shapes(const Shape& ddx) { return {ddx}; }                        \
+  static std::vector<DataType> op##_dtypes(const DataType& ddx) { return {ddx}; }                  \
+  }                                                                                                \
+  PD_BUILD_DOUBLE_GRAD_OP(op)                                                                      \
+      .Inputs({paddle::Grad(paddle::Grad(input))})                                                 \
+      .Outputs({paddle::Grad(paddle::Grad(output))})                                               \
+      .SetKernelFn(PD_KERNEL(paddle_fused::ops::second_derivative::op))                            \
+      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::second_derivative::op##_shapes))          \
+      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::second_derivative::op##_dtypes))
+
 // Counts a call on an npu tensor in the virtual NPU's record, as work of the host: a card has no such operator. Nested
 // calls are not counted. Does nothing for tensors of the CPU place.
 class HostCall {

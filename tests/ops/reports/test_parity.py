@@ -3,11 +3,12 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import paddle
 import pytest
 
 import paddle_fused
-from paddle_fused import dispatch
+from paddle_fused import dispatch, paddle_release
 from paddle_fused.ops.case import FLOATS, OpCase
 from paddle_fused.parity import CEILING, ROUNDING, Case
 
@@ -62,3 +63,11 @@ def test_an_error_of_one_backend_in_every_draw_fails(dtype, monkeypatch):
     monkeypatch.setattr(f"{Case.__module__}.CEILING", {dtype: 4 * CEILING[dtype]})
     found = Case(replace(scaled(1), call=call), dtype).measure("native", "npu")
     assert [name for name, accuracy in found.items() if not accuracy.passed] == ["output 0", "gradient of x"]
+
+
+def test_the_rounding_of_float16_on_the_cpu_is_that_of_paddle_s_cast():
+    """Plain Paddle's error there is judged by it: 3.0 rounds toward zero."""
+    numbers = np.random.default_rng(0).uniform(1, 2, 1000).astype(np.float32)
+    cast = paddle.to_tensor(numbers, place=paddle.CPUPlace()).astype("float16").numpy().astype(np.float32)
+    halves = np.abs(cast - numbers).max() / 2.0**-11
+    assert halves <= paddle_release.float16_rounding_on_cpu() < halves + 1

@@ -163,3 +163,5 @@ PD_BUILD_GRAD_OP(pf_flash_attention)
     .SetKernelFn(PF_KERNEL(paddle_fused::ops::flash_attention::backward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::flash_attention::infer_gradient_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_gradient_dtypes));
+
+PF_FIRST_DERIVATIVE_ONLY(pf_flash_attention, "query", "out");

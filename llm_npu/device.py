@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from llm_npu.core import machines
 from llm_npu.core.errors import UserError, caused_by_the_user
 from paddle_fused import host_memory, virtual_npu
 
@@ -129,6 +130,7 @@ def select(name: str) -> Device:
     virtual NPU or of the host's kernels, and RuntimeError if the virtual NPU is not usable or paddle is
     imported with another choice.
     """
+    machines.check()
     cards = find_cards()
     with caused_by_the_user():
         host_memory.choice()  # a bad one would be refused in the middle of the training

@@ -63,7 +63,14 @@ def hidden_package() -> Path | None:
 
 def search_path() -> list[str]:
     """``sys.path`` without the folder of these sources; unchanged in an installed package."""
-    return [entry for entry in sys.path if not _has_sources() or Path(entry).resolve() != PACKAGE.parent]
+    return [entry for entry in sys.path if not _has_sources() or not _holds_this_package(entry)]
+
+
+def _holds_this_package(entry: str) -> bool:
+    try:
+        return Path(entry).resolve() == PACKAGE.parent
+    except FileNotFoundError:  # a relative entry, and the current folder has been deleted
+        return False
 
 
 def is_built(package: Path = PACKAGE) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from llm_npu.core import machines
 
 from .device_flag import DEFAULT
 from .profile import FOLDER
@@ -55,4 +56,4 @@ class Early:
 
 def process_count() -> int:
     """The number of processes of this run, as the launcher states it; 1 without a launcher."""
-    return int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
+    return machines.check()

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from llm_npu.core import errors, refusal, stopping
+from llm_npu.core import errors, paths, refusal, stopping
 from paddle_fused import streams
 
 SCREEN = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -141,6 +141,10 @@ def run(
     readers.
     """
     streams.outlive()
+    if problem := streams.lost_folder():
+        refusal.say(problem)
+        return 2
+    paths.ensure_home()
     try:
         try:
             return main(argv)

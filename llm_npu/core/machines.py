@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,12 @@ from llm_npu.core.errors import UserError
 SECRET, SECRET_FILE = "LLM_NPU_RUN_SECRET", "LLM_NPU_RUN_SECRET_FILE"
 SHORTEST, LONGEST = 16, 4096  # characters: a short one can be guessed
 HOW_TO_MAKE_ONE = "make one by `openssl rand -hex 16`"
+COUNT, RANK = "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"
+ENDPOINTS, OWN_ENDPOINT = "PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT"
+OF_RANK = (
+    *(COUNT, RANK, ENDPOINTS, OWN_ENDPOINT, "PADDLE_LOCAL_SIZE", "PADDLE_GLOBAL_SIZE", "PADDLE_LOCAL_RANK"),
+    *("PADDLE_RANK_IN_NODE", "PADDLE_GLOBAL_RANK"),
+)
 
 
 class Machine(NamedTuple):
@@ -103,3 +110,43 @@ def _content(file: Path) -> str:
             f"{SECRET_FILE} is {file}, which other users may read or write; run `chmod 600 {file}` first."
         )
     return content.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def check(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of ranks of this run, 1 where no launcher has started this process.
+
+    UserError if the variables of a launcher do not fit together: a shell has some that another run has left.
+    """
+    ranks, rank = _number(environment, COUNT, 1), _number(environment, RANK, 0)
+    local = _number(environment, "PADDLE_LOCAL_SIZE", 1)
+    endpoints = list(filter(None, environment.get(ENDPOINTS, "").split(",")))
+    own = environment.get(OWN_ENDPOINT) or (endpoints[rank] if rank < len(endpoints) else "")
+    if rank >= ranks:
+        raise _left_over(environment, f"{RANK} is {rank}, but {COUNT} is {environment.get(COUNT, 'not set')}")
+    if ranks > 1 and not environment.get(RANK):
+        raise _left_over(environment, f"{COUNT} is {ranks}, but {RANK} is not set")
+    if len(endpoints) != ranks and (endpoints or ranks > 1):
+        raise _left_over(environment, f"{COUNT} is {ranks}, but {ENDPOINTS} has {len(endpoints)}")
+    if local > ranks:
+        raise _left_over(environment, f"PADDLE_LOCAL_SIZE is {local}, but {COUNT} is {ranks}")
+    if endpoints and own != endpoints[rank]:
+        raise _left_over(
+            environment,
+            f"{OWN_ENDPOINT} is {own:.60}, but {ENDPOINTS} has {endpoints[rank]:.60} for rank {rank}",
+        )
+    return ranks
+
+
+def _number(environment: Mapping[str, str], name: str, absent: int) -> int:
+    text = environment.get(name) or str(absent)
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise _left_over(environment, f"{name} is {text!r:.40}, which is not a number")
+    return int(text)
+
+
+def _left_over(environment: Mapping[str, str], contradiction: str) -> UserError:
+    names = " ".join(name for name in OF_RANK if name in environment)
+    return UserError(
+        f"{contradiction}: these variables of paddle.distributed.launch are not of one run. "
+        f"Remove them from the shell: unset {names}"
+    )

@@ -16,7 +16,7 @@ import sysconfig
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.core import refusal
+from llm_npu.core import paths, refusal
 from llm_npu.core.errors import UserError
 from llm_npu.formers import switches
 from paddle_fused import streams
@@ -84,6 +84,7 @@ def main(arguments: list[str]) -> int:
         for sentence in switches.without_effect(arguments[1:]):
             print(f"llm_npu.formers: {sentence}", file=sys.stderr, flush=True)
         arguments = [*COMMAND_LINE, *arguments]
+    paths.ensure_home()
     # The options of this interpreter, such as -O, -W and -X, as in paddle_fused.virtual_npu.
     options = subprocess._args_from_interpreter_flags()
     os.execv(sys.executable, [sys.executable, *options, *arguments])

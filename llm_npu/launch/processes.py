@@ -154,6 +154,7 @@ def _controller(script: str, argv: Sequence[str], count: int, supervisor: Superv
         with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in console.import_frameworks
             from paddle.distributed.launch.context import Context
+            from paddle.distributed.launch.context.args_envs import env_args_mapping
             from paddle.distributed.launch.controllers.collective import CollectiveController
 
         class Controller(CollectiveController):
@@ -172,6 +173,9 @@ def _controller(script: str, argv: Sequence[str], count: int, supervisor: Superv
             def save_pod_env(self):
                 pass
 
+        # Paddle prefers variables to options: PADDLE_NNODES would make it wait for other machines.
+        if ignored := [name for name in env_args_mapping if os.environ.pop(name, None) is not None]:
+            print(f"note     --nproc ignores {', '.join(ignored)}", file=sys.stderr)
         context = Context(enable_plugin=False)
         context.node.ip = LOOPBACK  # otherwise whatever address the hostname has
         return Controller(context)

@@ -14,7 +14,7 @@ from places import ROOT
 
 from llm_npu import config, launch
 from llm_npu.device import Device
-from llm_npu.launch import supervisor
+from llm_npu.launch import fake_process_group, supervisor
 from llm_npu.training import checkpoint, metrics
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
@@ -136,8 +136,8 @@ def test_what_cannot_be_started_is_refused(run_python, flags, sentence):
 
 
 def test_a_rank_checks_what_its_launcher_says(monkeypatch):
-    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
-    monkeypatch.setenv("PADDLE_LOCAL_SIZE", "2")
+    for name, value in fake_process_group.environment(1, 2).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PADDLE_RANK_IN_NODE", "1")
     for name in ("FLAGS_selected_npus", "PADDLE_DISTRI_BACKEND", "PADDLE_XCCL_BACKEND"):
         monkeypatch.setenv(name, "")  # so that what is set below is undone

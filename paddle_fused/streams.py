@@ -4,7 +4,8 @@
 
 When ``head`` has ended, Python's next ``print`` raises BrokenPipeError, and the command's work is lost. After
 ``outlive`` such a stream goes to /dev/null instead, also for other libraries and child processes, and the
-command continues to its own end and exit code.
+command continues to its own end and exit code. Characters that the stream's encoding lacks are written as
+escapes, such as \\xb1, where Python would raise UnicodeEncodeError.
 
 Imports only the standard library: commands call this before anything else.
 """
@@ -19,6 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 NAMES = {"stdout": 1, "stderr": 2}
+# How a stream encodes: what an encoding such as gbk lacks, and bytes of file names, raise or become escapes.
+RAISE, ESCAPES = ("strict", "surrogateescape", "surrogatepass"), "backslashreplace"
 _lost: dict[str, OSError] = {}
 
 
@@ -44,7 +47,10 @@ class _Outliving(io.FileIO):
 
 
 def outlive() -> None:
-    """Lets stdout and stderr outlive their reader. A stream that is closed or replaced stays as it is."""
+    """Lets stdout and stderr outlive their reader, and take any text.
+
+    A stream that is closed or replaced stays as it is.
+    """
     for name in NAMES:
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper) or stream is not getattr(sys, f"__{name}__"):
@@ -56,7 +62,7 @@ def outlive() -> None:
         outliving = io.TextIOWrapper(
             raw if unbuffered else io.BufferedWriter(raw),
             stream.encoding,
-            stream.errors,
+            ESCAPES if stream.errors in RAISE else stream.errors,
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )

@@ -27,7 +27,7 @@ STEPS, WARM = 10, 4  # the first steps compile kernels
 def doctor(job: Job, journal: Journal) -> None:
     with journal.check("doctor"):
         command = ["-m", "llm_npu.doctor", "--json", "--device", job.device_name]
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, errors="replace")
         for finding in json.loads(done.stdout)["findings"]:
             name = f"doctor: {finding['check']}"
             if finding["level"] == "error":
@@ -63,7 +63,7 @@ def profile(job: Job, journal: Journal) -> None:
         journal.judge("report", tasks > 0 and report.steps > 0, what, "tasks and steps", what)
         for note in report.notes:  # skipped parts of a profile that was just made
             journal.differs("report", f"parts of the profile could not be read: {note}")
-        (job.folder / "text.txt").write_text(plain.write(report))
+        (job.folder / "text.txt").write_text(plain.write(report), encoding="utf-8")
 
 
 def plan(job: Job, journal: Journal) -> None:

@@ -32,7 +32,7 @@ def main(device: str, output_dir: str, root: str, logs: str, rank_table: str = "
         servers = {machine.address: each.cards for machine, each in zip(here.all, told, strict=True)}
         problems = tables.write(Path(rank_table), servers)
         said += f"\n{_of_rank_table(rank_table, problems)}"
-    Path(logs, SAID).write_text(said)
+    Path(logs, SAID).write_text(said, encoding="utf-8", errors="backslashreplace")
     return 2 if table or problems else 0
 
 

@@ -317,7 +317,7 @@ def _end(number: int, frame: object) -> NoReturn:
 def _refuse(sentence: str) -> NoReturn:
     """The sentence and exit code 2, from any thread."""
     logging.disable()  # of what the launcher's thread says meanwhile
-    os.write(2, f"error: {sentence}\n".encode())
+    os.write(2, f"error: {sentence}\n".encode(errors="backslashreplace"))
     os._exit(2)
 
 

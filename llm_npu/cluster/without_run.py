@@ -74,11 +74,11 @@ def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: s
             _end(launcher)
         said = Path(logs, comparing_process.SAID)
         if said.exists():
-            print(said.read_text())
+            print(said.read_text(encoding="utf-8"))
         elif log.exists():
-            raise UserError(f"the comparison failed: {log.read_text()[-500:]}")
+            raise UserError(f"the comparison failed: {log.read_text(errors='replace')[-500:]}")
         else:
-            last = own_log.read_text().strip().rpartition("\n")[2].removeprefix("error: ")
+            last = own_log.read_text(errors="replace").strip().rpartition("\n")[2].removeprefix("error: ")
             last = last.replace("RDZV_TIMEOUT", "--timeout")
             raise UserError(f"of the machines in {hostfile}, the first with NODE_RANK 0: {last}")
     return launcher.returncode

@@ -22,7 +22,7 @@ def say(sentence: str) -> None:
     if file is None:
         print(f"error: {sentence}", file=sys.stderr)
     else:
-        os.write(int(file), sentence.encode() + _END)
+        os.write(int(file), sentence.encode(errors="backslashreplace") + _END)
 
 
 class Sentences:

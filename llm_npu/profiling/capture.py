@@ -147,7 +147,7 @@ class Capture:
         table = io.StringIO()
         with contextlib.redirect_stdout(table):
             profiler.summary()
-        (self.folder / SUMMARY).write_text(table.getvalue())
+        (self.folder / SUMMARY).write_text(table.getvalue(), encoding="utf-8")
         timelines = msprof.timelines(found)
         device = "virtual NPU, computed by the host: no card" if self._virtual else "Ascend card"
         trees = profiler.profiler_result.get_data()

@@ -49,7 +49,7 @@ def page() -> str:
 
 def main(argv: list[str]) -> None:
     if argv:
-        Path(argv[0]).write_text(page())
+        Path(argv[0]).write_text(page(), encoding="utf-8")
     else:
         print(page(), end="")
 

@@ -220,6 +220,8 @@ def test_files_that_are_no_templates_are_refused(tmp_path, content, sentence):
 def test_what_is_no_jinja_is_refused(tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"the chat template is not valid Jinja: .* \(line 2\)"):
         chat_template.attach(tokenizer, "ok\n{% for %}")
+    with pytest.raises(ValueError, match="the chat template is not valid Unicode"):
+        chat_template.attach(tokenizer, "\ud800")
     with pytest.raises(ValueError, match=r"none\.jinja cannot be read"):
         chat_template.read(tmp_path / "none.jinja")
 

@@ -104,3 +104,26 @@ def test_commands(unread, command):
     done = run(*command, stdout=unread, cwd=ROOT)
     assert done.returncode == read.returncode, done.stderr
     assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("ascii", b"\\xb1 \\u6570 \\udcff"),
+        ("gbk:strict", "± 数 \\udcff".encode("gbk")),
+        ("latin-1:surrogateescape", b"\xb1 \\u6570 \\udcff"),
+        ("utf-8", "± 数 \\udcff".encode()),
+        ("ascii:replace", b"? ? ?"),
+    ],
+)
+@pytest.mark.default_run(sample=2)
+def test_text_that_the_encoding_lacks_becomes_escapes(encoding, printed):
+    program = (
+        "import sys\nfrom paddle_fused import streams\n"
+        "sys.exit(streams.run(lambda argv: print('± 数 \\udcff'), []))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, timeout=300, stdout=subprocess.PIPE
+    )
+    assert (done.returncode, done.stdout) == (0, printed + b"\n")

@@ -24,6 +24,8 @@ from pathlib import Path
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import memory, plain_json
 
+from .messages import is_unicode
+
 JSON_FILE = "chat_template.json"
 JINJA_FILE = "chat_template.jinja"
 FILES = (JSON_FILE, JINJA_FILE)  # next to the tokenizer; the first existing one is used
@@ -85,6 +87,8 @@ def read(file: str | Path) -> str | dict:
 
 def attach(tokenizer, source: str | dict) -> None:
     """Make ``source`` the tokenizer's template; `save` writes it. ValueError if it is not a template."""
+    if not is_unicode(source):
+        raise UserError("the chat template is not valid Unicode")
     of_paddlenlp = hasattr(tokenizer, "init_chat_template")
     if not isinstance(source, dict):
         compiled = _compiled(source)

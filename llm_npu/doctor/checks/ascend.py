@@ -110,7 +110,9 @@ def _npu_smi(setup: Setup) -> str | None:
 def _health(tool: str) -> Iterator[Finding]:
     restart = "Look at `npu-smi info` and dmesg; reset the card (npu-smi set -t reset) or restart the host."
     try:
-        done = subprocess.run([tool, "info"], capture_output=True, text=True, timeout=TIMEOUT)
+        done = subprocess.run(
+            [tool, "info"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT
+        )
     except (OSError, subprocess.TimeoutExpired) as failure:
         yield error("driver", f"`npu-smi info` does not answer: {failure}", restart)
         return

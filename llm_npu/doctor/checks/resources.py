@@ -158,7 +158,9 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
     if not libraries.is_built(libraries.folder()):
         return  # reported by the check of the plugin
     command, environ = python("paddle_fused.instruction_set"), dict(setup.environ)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, errors="replace", timeout=TIMEOUT
+    )
     if done.returncode == 0:
         yield ok("kernels", f"the host kernels use {done.stdout.strip()}")
         return

@@ -82,7 +82,7 @@ async def _end_rank(
     if code == FAILED:
         with contextlib.suppress(asyncio.TimeoutError):
             return await asyncio.wait_for(ended.wait(), GRACE)
-    os.write(2, f"error: {sentence}\n".encode())
+    os.write(2, f"error: {sentence}\n".encode(errors="backslashreplace"))
     tell_rank(f"end {code}")
     try:
         await asyncio.wait_for(ended.wait(), FORCE)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from .indexed import open_indexed, with_suffix, write_indexed
 from .order import FirstSamples, Samples, ShuffledSamples
 from .packing import DocumentPieces, PackedSamples, TokenStream, check_ids
 from .rows import Rows
-from .split import boundaries
+from .split import PARTS, boundaries
 from .text import conversations
 from .text.corpus import Corpus, corpus, standard_library
 from .text.preferences import Preferences
@@ -95,8 +95,20 @@ def load(
     limits = boundaries(stream.ends, data.split, data.max_seq_length, needed, name=_name(source))
     parts = [(stream, *limit, data.max_seq_length, vocab_size) for limit in itertools.pairwise(limits)]
     if data.packing == "stream":
-        return Datasets(*(PackedSamples(*part, apart=data.reset_attention_mask) for part in parts))
+        return _streams([PackedSamples(*part, apart=data.reset_attention_mask) for part in parts], needed)
     return packed(data, [DocumentPieces(*part) for part in parts], "documents and pieces of documents")
+
+
+def _streams(parts: Sequence[PackedSamples], needed: tuple[bool, bool, bool]) -> Datasets:
+    for samples, need, name in zip(parts, needed, PARTS, strict=True):
+        if need and not len(samples):
+            raise UserError(
+                f"the {name} part has no label: with --reset_attention_mask the last token of a document has "
+                "none, and all documents have one token"
+            )
+    left_out = sum(samples.left_out for samples in parts)
+    notes = [f"{left_out:,} samples without a label are left out: their documents have one token each"]
+    return Datasets(*parts, notes=tuple(notes) if left_out else ())
 
 
 def documents(source: Corpus, tokenizer) -> Iterator[np.ndarray]:

@@ -63,7 +63,10 @@ class ShuffledSamples:
 
     def _mean_labels_of_step(self, step: int) -> float:
         items = range(step * self._per_step, (step + 1) * self._per_step)
-        return sum(self._samples.labelled(self._number(item)) for item in items) / self._per_step
+        labels = sum(self._samples.labelled(self._number(item)) for item in items)
+        if not labels:
+            raise UserError(f"step {step + 1} has no label: all tokens of its samples are ignored")
+        return labels / self._per_step
 
 
 class FirstSamples:
@@ -76,7 +79,10 @@ class FirstSamples:
         self._samples = samples
         self._count = min(count, len(samples))
         self._padded = max(self._count, padded)
-        self._mean_labels = sum(samples.labelled(index) for index in range(self._count)) / max(1, self._count)
+        labels = sum(samples.labelled(index) for index in range(self._count))
+        if self._count and not labels:
+            raise UserError("the evaluation has no label: all tokens of its samples are ignored")
+        self._mean_labels = labels / max(1, self._count)
 
     def __len__(self) -> int:
         return self._padded

@@ -60,27 +60,33 @@ class PackedSamples:
 
     Item i is {"input_ids": int64 [T], "labels": int64 [T]}. With ``apart``, the documents of a sample do not
     attend to each other: the sample also has their ``seqlens``, and no label is another document's first
-    token. ValueError for an id of ``vocab_size`` or more, which means that another tokenizer made the data.
+    token. Samples without a label, whose documents have one token each, are left out. ValueError for an id of
+    ``vocab_size`` or more, which means that another tokenizer made the data.
     """
 
     def __init__(
         self, stream: TokenStream, start: int, stop: int, length: int, vocab_size: int, apart: bool = False
     ):
         self._stream = stream
-        self._start = start
         self._length = length
         self._vocab_size = vocab_size
         self._apart = apart
         # : number of tokens in this part
         self.tokens = stop - start
+        count = max(0, (self.tokens - 1) // length)  # the last label needs a token after the last input
+        ends = np.searchsorted(stream.ends, start + length * np.arange(count + 1), side="right")
+        labelled = np.diff(ends) < length if apart else np.ones(count, dtype=bool)
+        self._starts = start + length * np.flatnonzero(labelled)
+        # : number of samples that are left out
+        self.left_out = int((~labelled).sum())
 
     def __len__(self) -> int:
-        return max(0, (self.tokens - 1) // self._length)  # the last label needs a token after the last input
+        return len(self._starts)
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        start = self._start + index * self._length
+        start = int(self._starts[index])
         tokens = self._stream.read(start, start + self._length + 1)
         check_ids(tokens, self._vocab_size)
         sample = {"input_ids": tokens[:-1], "labels": tokens[1:]}
@@ -97,7 +103,7 @@ class PackedSamples:
 
     def _ends(self, index: int) -> np.ndarray:
         """The document ends in sample ``index``, as positions in the stream."""
-        start = self._start + index * self._length
+        start = int(self._starts[index])
         first, last = np.searchsorted(self._stream.ends, [start, start + self._length], side="right")
         return self._stream.ends[first:last]
 

@@ -77,6 +77,34 @@ def test_labels_are_the_next_tokens_and_no_input_is_used_twice():
             samples[outside]
 
 
+def test_samples_without_a_label_are_left_out():
+    """With documents apart the last token of each has no label: a document of one token has none at all."""
+    stream = stream_of([EOS], [EOS], [5, 6, EOS], [EOS], [EOS], [EOS], [7])
+    apart = PackedSamples(stream, 0, len(stream), 2, 100, apart=True)
+    assert (len(apart), apart.left_out, apart.labelled(0)) == (1, 3, 2)
+    assert (apart[0]["input_ids"].tolist(), apart[0]["labels"].tolist()) == ([5, 6], [6, EOS])
+    none = PackedSamples(stream_of(*[[EOS]] * 9), 0, 9, 2, 100, apart=True)
+    assert (len(none), none.left_out) == (0, 4)
+
+
+class Unlabelled:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return {"input_ids": np.ones(2, np.int64), "labels": np.full(2, -100)}
+
+    def labelled(self, index):
+        return 0
+
+
+def test_a_step_without_labels_is_one_sentence():
+    with pytest.raises(ValueError, match="step 2 has no label: all tokens of its samples are ignored"):
+        ShuffledSamples(Unlabelled(), 8, seed=1, per_step=2)[3]
+    with pytest.raises(ValueError, match="the evaluation has no label"):
+        FirstSamples(Unlabelled(), 3)
+
+
 @pytest.mark.parametrize(
     ("tokens", "length", "count"), [(2, 2, 0), (3, 2, 1), (4, 2, 1), (5, 2, 2), (2, 1, 1)]
 )

@@ -143,6 +143,7 @@ def _erniekit(fields: Fields) -> list[Message]:
         raise UserError(f"{where}: label must be a list with 1 or 0 for each text of tgt")
     messages = paired(zip(source, target, strict=True), labels)
     if is_system(fields) and messages:
+        fields.drop("tgt[0]", target[0])
         messages = with_system(messages[0]["content"], messages[2:], where)
     context = fields.get("context")
     if holds(context):

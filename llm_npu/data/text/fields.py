@@ -28,7 +28,7 @@ class Fields:
     """The keys of the JSON object ``record``, which stands at ``where``. UserError for images and sound."""
 
     def __init__(self, record: Mapping[str, object], where: str):
-        self._record, self._read = record, set()
+        self._record, self._read, self._dropped = record, set(), []
         self.where = where
         refuse_media(record, where)
 
@@ -40,9 +40,14 @@ class Fields:
         self._read.add(name)
         return self._record.get(name, default)
 
+    def drop(self, name: str, value: object) -> None:
+        """Count a part of a read key, ``value``, as unread, as its layout defines."""
+        self._dropped += [name] * holds(value)
+
     def unread(self) -> list[str]:
-        """The names of the keys that hold something and have not been read."""
-        return [name for name, value in self._record.items() if holds(value) and name not in self._read]
+        """The names of what holds something and has not been read."""
+        names = [name for name, value in self._record.items() if holds(value) and name not in self._read]
+        return names + self._dropped
 
     def __str__(self) -> str:
         return shown(self._record) or "nothing"

@@ -214,6 +214,7 @@ def _erniekit(fields: Fields) -> tuple[list[Message], Message, Message]:
         raise UserError(f"{where}: sort is {sort}, so neither response is preferred")
     system = None
     if is_system(fields):
+        fields.drop("tgt[0]", answers[:1] and answers[0])
         system, questions, answers = questions[0], questions[1:], answers[1:]
     turns = [{"role": "user", "content": questions[0]}] if questions else []
     for answer, question in zip(answers, questions[1:], strict=True):

@@ -10,6 +10,7 @@ bad input, with one sentence on stderr; 130 after Ctrl-C.
 """
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ DECODES = ("greedy", "sampling", "beam")
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
     prompts = arguments.prompt or lines_of(arguments.batch)
+    if any("\ud800" <= letter <= "\udfff" for prompt in prompts for letter in prompt):
+        raise UserError("a prompt is not valid Unicode; give text in the encoding of the terminal")
     chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
     console.import_frameworks(library.installed())
     import paddle
@@ -38,7 +41,9 @@ def main(argv: list[str]) -> int:
     paddle.set_device(chosen.name)
     console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
     with caused_by_the_user():  # damaged or missing files
-        tokens = tokenizer.load_tokenizer(arguments.tokenizer or arguments.checkpoint)
+        tokens = tokenizer.load_tokenizer(
+            arguments.checkpoint if arguments.tokenizer is None else arguments.tokenizer
+        )
         model = pretrained.load_model(arguments.checkpoint, arguments.dtype)
     if arguments.unfused:
         console.say("fused operators: none (--unfused)")
@@ -104,10 +109,16 @@ OPTIONS = (
 )
 
 
+COLDEST = 1e-4  # logits divided by less are no float32 probabilities
 RANGES = {
     "top_k": ("0 (all tokens) or more", lambda value: value >= 0),
     "top_p": ("above 0, up to 1", lambda value: 0 < value <= 1),
-    "temperature": ("above 0; --decode greedy takes the most likely token", lambda value: value > 0),
+    "temperature": (
+        f"{COLDEST:g} or more; --decode greedy takes the most likely token",
+        lambda value: COLDEST <= value < math.inf,
+    ),
+    "length_penalty": ("a finite number", math.isfinite),
+    "seed": ("0 to 2**63 - 1", lambda value: 0 <= value < 1 << 63),
     "num_beams": ("1 or more", lambda value: value >= 1),
 }
 

@@ -65,6 +65,10 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--tokenizer", "none"], "is not a local directory"),
         (["--batch", "utf16.txt"], "utf16.txt cannot be read: no UTF-8 at byte 0"),
         ([], "one of the arguments --prompt --batch is required"),
+        (["--prompt", "\udcff"], "a prompt is not valid Unicode"),
+        (["--prompt", "x", "--seed", "-1"], "--seed is -1; accepted: 0 to 2**63 - 1"),
+        (["--prompt", "x", "--decode", "sampling", "--temperature", "1e-40"], "accepted: 0.0001 or more"),
+        (["--prompt", "x", "--decode", "beam", "--length_penalty", "nan"], "accepted: a finite number"),
     ],
 )
 def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sentence):

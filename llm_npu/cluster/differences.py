@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from llm_npu.core.machines import Machine
+from llm_npu.core.untrusted.plain_text import printable
 
 from .facts import UNSET, Facts
 
@@ -20,7 +21,7 @@ HASH = 12  # characters of a hash
 
 def by_name(machines: Sequence[Machine], facts: Sequence[Facts]) -> dict[str, Facts]:
     """The facts of each machine by its name, as "machine1 10.77.0.2 (ranks 2 to 3)"."""
-    return {f"{each.host} {machine}": each for machine, each in zip(machines, facts, strict=True)}
+    return {printable(f"{each.host} {machine}"): each for machine, each in zip(machines, facts, strict=True)}
 
 
 def table(machines: Mapping[str, Facts]) -> str:
@@ -73,7 +74,7 @@ def _unequal(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, list
     for what in dict.fromkeys(what for each in facts.values() for what in each):
         values = {name: each.get(what, UNSET) for name, each in facts.items()}
         if len(set(values.values())) > 1:
-            yield what, [(_short(value), names) for value, names in _by_value(values)]
+            yield printable(what), [(_short(value), names) for value, names in _by_value(values)]
 
 
 def _by_value(values: Mapping[str, str]) -> list[tuple[str, list[str]]]:
@@ -86,7 +87,7 @@ def _by_value(values: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 def _short(value: str) -> str:
     if len(value) == 64 and all(character in "0123456789abcdef" for character in value):
         return value[:HASH]
-    return value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}..."
+    return printable(value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}...")
 
 
 def _listed(names: list[str]) -> str:

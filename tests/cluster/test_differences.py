@@ -52,6 +52,13 @@ def test_each_difference_is_named_with_its_machines():
     ]
 
 
+def test_what_another_machine_says_is_printable():
+    odd = replace(equal(CANN="\x1b[2J8.1\n"), host="\x1b]0;title\x07")
+    here = [machines.Machine(f"10.0.0.{number}", range(number, number + 1)) for number in (0, 1)]
+    table = differences.table(differences.by_name(here, [FACTS, odd]))
+    assert table.replace("\n", "").isprintable() and r"\x1b[2J8.1\n" in table and r"\x1b]0;title\x07" in table
+
+
 def test_many_machines_and_long_values_are_shortened():
     table = differences.table(of(*[FACTS] * 9, equal(CANN="8" * 100)))
     rows = [line.split(maxsplit=2) for line in table.splitlines()]

@@ -14,6 +14,7 @@ from pathlib import Path
 from llm_npu import device
 from llm_npu.core import cards, paths, stopping
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted.plain_text import printable
 from paddle_fused import virtual_npu
 
 from . import journal, process, reference
@@ -143,7 +144,7 @@ def _ended(result: Result, folder: Path) -> int:
     for piece in result.pieces:
         different = [check for name, check in result.differences if name == piece.name]
         for check in different[:SHOWN]:
-            print(f"{check.verdict:8} {piece.name}, {check.name}: {check.what}")
+            print(printable(f"{check.verdict:8} {piece.name}, {check.name}: {check.what}"))
         if len(different) > SHOWN:
             print(f"{'':8} {piece.name}: and {len(different) - SHOWN} more")
     ran = [piece for piece in result.pieces if not piece.left_out]

@@ -6,17 +6,18 @@ which is not compared. A check that began and did not end shows what the process
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 
 SAME, DIFFERS, LOST, NOTE = VERDICTS = ("same", "differs", "lost", "note")
 SHOWN = 600  # characters of an error
+_FIELDS = {"check", "verdict", "what", "expected", "found"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def read(folder: Path) -> tuple[Check, ...]:
     by_rank, said = _by_rank(folder), {}
     for rank, lines in by_rank.items():
         for line in lines:
-            if "check" in line:
+            if {"check", "verdict", "what"} <= line.keys() <= _FIELDS and line["verdict"] in VERDICTS:
                 said.setdefault(Check(line.pop("check"), **line), []).append(rank)
     checks = []
     for check, ranks in said.items():
@@ -133,15 +134,16 @@ def number(value: float) -> str:
 
 
 def _by_rank(folder: Path) -> dict[int, list[dict]]:
-    return {
-        int(file.name.split(".")[1]): list(_lines(file)) for file in sorted(folder.glob("journal.*.jsonl"))
-    }
+    files = [(file.name.split(".")[1], file) for file in sorted(folder.glob("journal.*.jsonl"))]
+    return {int(rank): list(_lines(file)) for rank, file in files if rank.isdecimal()}
 
 
 def _lines(file: Path) -> Iterator[dict]:
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
         with suppress(ValueError):  # the process was killed while it wrote this line
-            yield json.loads(line)
+            found = plain_json.loads(line)
+            if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
+                yield found
 
 
 def _first_lines(error: Exception) -> str:

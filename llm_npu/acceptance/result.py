@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from paddle_fused import strict_json
 
 from . import page
@@ -91,7 +92,7 @@ class Result:
 
     def write(self, folder: Path, scrubber: Scrubber) -> None:
         """Writes both files atomically."""
-        content = self.as_dict(scrubber.text)
+        content = self.as_dict(lambda text: printable(scrubber.text(text), keep=LAYOUT))
         for name, text in ((JSON, strict_json.dumps(content, indent=1) + "\n"), (PAGE, page.write(content))):
             fresh = folder / f".{name}"
             fresh.write_text(text, encoding="utf-8")

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
+
 _FILE = "LLM_NPU_REFUSALS"  # the file's descriptor
 _END = b"\0"  # ends a sentence, which may have several lines
 _LONGEST = 1 << 20  # bytes
@@ -20,7 +22,7 @@ def say(sentence: str) -> None:
     """Print why the input is refused, or pass it to this rank's launcher."""
     file = os.environ.get(_FILE)
     if file is None:
-        print(f"error: {sentence}", file=sys.stderr)
+        print(f"error: {printable(sentence, keep=LAYOUT)}", file=sys.stderr)
     else:
         os.write(int(file), sentence.encode(errors="backslashreplace") + _END)
 

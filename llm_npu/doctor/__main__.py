@@ -16,6 +16,7 @@ from pathlib import Path
 
 from llm_npu.cluster import without_run
 from llm_npu.core import paths
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from paddle_fused import streams
 
 from . import Finding, Setup, as_json, examine, exit_code, explain, text
@@ -108,24 +109,29 @@ def _compared(options: argparse.Namespace, setup: Setup) -> int:
 
 
 def _shown(findings: list[Finding], json: bool) -> int:
-    print(as_json(findings) if json else text(findings), end="")
+    _print(as_json(findings) if json else text(findings))
     return exit_code(findings)
 
 
 def _explained(file: str, json: bool) -> int:
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as log:
-            found = explain.explain(log)
+            found = explain.explain(explain.as_utf8(log))
     except OSError as error:
         return _refused(f"{file!r} cannot be read: {error.strerror}")
     except ValueError as error:  # for names that cannot exist
         return _refused(f"{file!r} cannot be read: {error}")
-    print(explain.as_json(found) if json else explain.text(found), end="")
+    _print(explain.as_json(found) if json else explain.text(found))
     return explain.exit_code(found)
 
 
+def _print(text: str) -> None:
+    """Logs, rank tables and variables say much of it: a terminal gets printable characters only."""
+    print(printable(text, keep=LAYOUT), end="")
+
+
 def _refused(sentence: str) -> int:
-    print(f"error: {sentence}", file=sys.stderr)
+    print(f"error: {printable(sentence, keep=LAYOUT)}", file=sys.stderr)
     return 2
 
 

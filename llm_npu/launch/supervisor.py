@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from llm_npu.core import refusal, stopping
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL to the other ranks when one has failed
 POLL_INTERVAL = 0.5  # seconds between two checks of the running ranks
 STOPPED_LIMIT = 4.0  # seconds after which a stopped rank counts as lost
-LOG_TAIL = 4000  # characters shown of a failed rank's log
+LOG_TAIL = 4000  # bytes shown of a failed rank's log
 BAD_INPUT = 2
 
 Explainer = Callable[[Path, int, str], str]
@@ -177,4 +178,8 @@ def _exit_code(returned: int) -> int:
 
 
 def _tail(file: Path) -> str:
-    return file.read_text(errors="replace")[-LOG_TAIL:].rstrip() if file.exists() else "(nothing was written)"
+    if not file.exists():
+        return "(nothing was written)"
+    with file.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
+        return printable(log.read().decode(errors="replace").rstrip(), keep=LAYOUT)

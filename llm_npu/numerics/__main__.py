@@ -14,6 +14,7 @@ from pathlib import Path
 
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted.plain_text import printable
 from paddle_fused import strict_json
 
 
@@ -42,10 +43,10 @@ def main(argv: list[str]) -> int:
         for place in both
     }
     for place, comparison in found.items():
-        print(f"{place}:")
-        print("\n".join(f"  {line}" for line in comparison.lines(arguments.shown)))
+        for line in (f"{place}:", *(f"  {line}" for line in comparison.lines(arguments.shown))):
+            print(printable(line))
     for place in sorted({*first, *second} - {*both}):
-        print(f"{place}: in only one of the two")
+        print(printable(f"{place}: in only one of the two"))
     if arguments.json:
         rows = {
             place: [asdict(each) | {"parts": each.parts} for each in comparison.differences]

@@ -59,7 +59,7 @@ class Difference:
     @property
     def place(self) -> str:
         kind, _, layer = self.name.partition("/")
-        return SENTENCES[kind].format(layer)
+        return SENTENCES[kind].format(layer) if kind in SENTENCES else self.name
 
     def __str__(self) -> str:
         return (
@@ -133,4 +133,7 @@ def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], rela
 
 
 def _rms(values: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+    largest = float(np.abs(values).max(initial=0.0))
+    if not 0 < largest < np.inf:  # also NaN
+        return largest
+    return largest * float(np.sqrt(np.mean(np.square(values / largest))))

@@ -10,6 +10,7 @@ import numpy as np
 from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import plain_json
+from paddle_fused.parity import ROUNDING
 
 FILE, ORDER = "model.safetensors", "order.json"  # the first is the name in models.stored
 OUTPUT, GRADIENT, WEIGHT = "output", "gradient", "weight gradient"  # prefixes of array names
@@ -26,7 +27,7 @@ class Dumped(Mapping[str, np.ndarray]):
         if not isinstance(self._order, list) or not all(isinstance(name, str) for name in self._order):
             raise UserError(f"{folder / ORDER} must contain a list of names")
         self._arrays = Reader([folder / FILE])
-        if set(self._order) != set(self._arrays):
+        if set(self._order) != set(self._arrays) or len(self._order) != len(self._arrays):
             raise UserError(f"{folder}: {ORDER} and {FILE} do not name the same tensors")
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -45,7 +46,7 @@ def dumps(folder: str | Path) -> dict[str, Dumped]:
     ValueError if there is none.
     """
     root = Path(folder)
-    places = [file.parent.relative_to(root) for file in root.rglob(ORDER)]
+    places = [file.parent.relative_to(root) for file in root.rglob(ORDER) if file.is_file()]
     if not places:
         raise UserError(f"{folder} contains no dump of --dump_tensors: there is no {ORDER} in it or below it")
     return {str(place): Dumped(root / place) for place in sorted(places, key=_number_of_each_part)}
@@ -54,7 +55,7 @@ def dumps(folder: str | Path) -> dict[str, Dumped]:
 def _number_of_each_part(place: Path) -> list[tuple[int, str]]:
     numbers = [part.rpartition("-")[2] for part in place.parts]
     return [
-        (int(number) if number.isdigit() else -1, part)
+        (int(number) if number.isdecimal() else -1, part)
         for number, part in zip(numbers, place.parts, strict=True)
     ]
 
@@ -67,5 +68,8 @@ def as_float64(array: np.ndarray) -> np.ndarray:
 
 
 def dtype_of(array: np.ndarray) -> str:
-    """Paddle's name for the dtype of a recorded array."""
-    return "bfloat16" if array.dtype == np.uint16 else str(array.dtype)
+    """Paddle's name for the dtype of a recorded array. UserError for one that no recording has."""
+    name = "bfloat16" if array.dtype == np.uint16 else str(array.dtype)
+    if name not in ROUNDING:
+        raise UserError(f"A tensor of the dump is {name}; dumps have {', '.join(ROUNDING)}. Write it again.")
+    return name

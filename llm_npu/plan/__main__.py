@@ -11,6 +11,7 @@ from pathlib import Path
 
 from llm_npu.core import cards, console, paths, stopping
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.models import other_library
 from paddle_fused import streams, strict_json
 
@@ -266,11 +267,12 @@ def main(argv: list[str] | None = None) -> int:
             from . import page  # a late import: it draws with matplotlib
 
             options.html.write_text(page.write(answer), encoding="utf-8")
-        print(strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer), end="")
+        text = strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer)
+        print(printable(text, keep=LAYOUT), end="")
         if options.html and not options.json:
             print(f"\nThe page is {options.html}")
     except (ValueError, OSError) as problem:
-        print(f"llm_npu.plan: {problem}", file=sys.stderr)
+        print(f"llm_npu.plan: {printable(problem, keep=LAYOUT)}", file=sys.stderr)
         return 2
     return 0
 

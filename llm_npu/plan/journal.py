@@ -19,6 +19,8 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.plan.step_model.operations import Operation
 
+LONGEST = 1 << 20  # characters of a line
+MOST_AXES = 32
 BEGIN, END, GROUP = "step begins", "step ends", "group"
 SIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
@@ -148,7 +150,7 @@ class Journal:
 def read(file: str | Path) -> Journal:
     """Read the journal in ``file``. ValueError, with the line, if it is not a journal."""
     with Path(file).open(encoding="utf-8", errors="replace") as lines:
-        return _read(lines, str(file))
+        return _read(iter(lambda: lines.readline(LONGEST), ""), str(file))
 
 
 def _read(lines: Iterable[str], name: str) -> Journal:
@@ -162,6 +164,7 @@ def _read(lines: Iterable[str], name: str) -> Journal:
             what = _text(event.pop("event"))
             if what == "operator":
                 call = _call(event)
+                _ = call.flops  # refuses shapes that no such operator has
                 peak = max(peak, call.allocated)
                 if step:
                     step.calls.append(call)
@@ -183,15 +186,14 @@ def _read(lines: Iterable[str], name: str) -> Journal:
             elif what == "mark" and event["text"] == END and step:
                 step.last = number
                 step = None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError):
             raise UserError(f"{name}, line {number + 1}, is not a line of a journal: {line[:80]!r}") from None
     return Journal(steps, list(lives.values()), peak)
 
 
 def _call(event: dict) -> Call:
     inputs, outputs = (
-        tuple((_text(dtype), tuple(map(_number, shape))) for dtype, shape in event[key])
-        for key in ("inputs", "outputs")
+        tuple((_text(dtype), _shape(shape)) for dtype, shape in event[key]) for key in ("inputs", "outputs")
     )
     name, dtype, placement = (_text(event[key]) for key in ("name", "dtype", "placement"))
     return Call(name, dtype, placement, inputs, outputs, _number(event["allocated"]))
@@ -201,6 +203,13 @@ def _collective(event: dict, groups: dict[str, str]) -> Collective:
     numbers = {name: _number(event[name]) for name in ("ranks", "peer", "elements", "bytes", "stream")}
     group = groups.get(_text(event["group"]), "")
     return Collective(_text(event["kind"]), group, dtype=_text(event["dtype"]), **numbers)
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    shape = tuple(map(_number, value))
+    if len(shape) > MOST_AXES or min(shape, default=0) < 0 or math.prod(shape) >= 1 << 63:
+        raise TypeError
+    return shape
 
 
 def _text(value: object) -> str:

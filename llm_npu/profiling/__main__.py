@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from llm_npu.core import paths
-from llm_npu.core.untrusted.plain_text import printable
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from paddle_fused import streams
 
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _report(options)
     except (ValueError, OSError) as problem:
-        print(f"llm_npu.profiling: {printable(problem)}", file=sys.stderr)
+        print(f"llm_npu.profiling: {printable(problem, keep=LAYOUT)}", file=sys.stderr)
         return 2
     return 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+LAYOUT = "\n\t"  # what text of several lines keeps
+
 
 def printable(text: object, keep: str = "", longest: int | None = None) -> str:
     """``text`` with an escape, such as ``\\x1b``, for every character that is not printable.

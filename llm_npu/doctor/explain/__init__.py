@@ -11,6 +11,7 @@ Nothing here imports paddle or numpy, and memory use does not depend on the size
 """
 
 from .naming import Explanation, Named, explain, explain_text
+from .reading import as_utf8
 from .shown import LABELS, after_tracebacks, as_json, brief, exit_code, of_error, of_rank, text
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Named",
     "after_tracebacks",
     "as_json",
+    "as_utf8",
     "brief",
     "exit_code",
     "explain",

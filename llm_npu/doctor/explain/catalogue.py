@@ -27,6 +27,8 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = ("loading", "paddle", "memory", "device", "operators", "collectives")
+SPAN = 512  # characters between the parts of a text that is looked for
+_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[*+]")  # of a regular expression
 ROLES = ("cause", "consequence", "vague", "general")  # in display order
 
 # The module named by the second character of a code; E?9000 to E?9999 are internal errors:
@@ -117,9 +119,16 @@ def catalogue() -> Catalogue:
     return Catalogue(failures, by_code, texts)
 
 
+def bounded(pattern: str) -> str:
+    """``pattern`` with at most SPAN repetitions, so that no line takes time that grows with its square."""
+    limits = {"*": f"{{0,{SPAN}}}", "+": f"{{1,{SPAN}}}"}
+    return _TOKEN.sub(lambda token: limits.get(token[0], token[0]), pattern)
+
+
 def _failure(fields: dict) -> Failure:
     texts = tuple(
-        Text(each["has"], re.compile(each["match"]) if "match" in each else None) for each in fields["texts"]
+        Text(each["has"], re.compile(bounded(each["match"])) if "match" in each else None)
+        for each in fields["texts"]
     )
     run = tuple((each["command"], each["shows"]) for each in fields["run"])
     given = fields | {"texts": texts, "run": run}

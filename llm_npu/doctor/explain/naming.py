@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from .catalogue import HCCL_RESULTS, MODULES, ROLES, Failure, catalogue
+from .catalogue import HCCL_RESULTS, MODULES, ROLES, Failure, bounded, catalogue
 from .reading import pieces
 
 _NUMBER = re.compile(
@@ -20,11 +20,11 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"(?<![A-Za-z0-9_])E[A-Z0-9]\d{4}(?![A-Za-z0-9_])")
-_HCCL = re.compile(r"(?:HCCL function error:.*error code is |hcclRet -> )(\d{1,2})\b")
+_HCCL = re.compile(bounded(r"(?:HCCL function error:.*error code is |hcclRet -> )(\d{1,2})\b"))
 _DIGITS = re.compile(r"(?<!\d)[1-5]\d{5}(?!\d)")
 _RAW = re.compile(rb"E[A-Z0-9]\d{4}")
 _RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361", "500", "507", "545", "561")
-_REASON = re.compile(r"(?:rt\w+|execution) (?:execution |execute )?failed, reason=\[?([^\[\]\n]+)")
+_REASON = re.compile(bounded(r"(?:rt\w+|execution) (?:execution |execute )?failed, reason=\[?([^\[\]\n]+)"))
 ALL_CODES = "runtime/conf/error_manager/error_code.json below CANN's folder"
 _STEMS = tuple(b"code Code CODE errno rror ERR ret Ret RET result status failed failure".split())
 _SHORT = 240  # characters of a line that are shown

@@ -12,7 +12,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models import other_library
 
-from . import settings, stock_config
+from . import ends, settings, stock_config
 from .checks import check_file, check_sizes
 from .families import FAMILIES, config_class
 
@@ -108,6 +108,8 @@ def _read(directory: Path) -> dict[str, object]:
             f"{other_library.hint(kind)}"
         )
     check_file(FAMILIES[kind], fields, file)
+    if (found := ends.of_folder(directory, fields, file)) is not None:
+        fields[ends.FIELD] = found
     return fields
 
 

@@ -11,7 +11,7 @@ import paddle
 from llm_npu.config import RunConfig, check_model
 from llm_npu.core import atomic, ranks
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.models import degrees, families, lora, presets, stored, weights
+from llm_npu.models import degrees, ends, families, lora, presets, stored, weights
 from llm_npu.models.library import names, training_arguments
 from llm_npu.training.stock_trainer import set_seed
 
@@ -53,8 +53,9 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     asked, found = run.training.device, paddle.device.get_device()
     if found.partition(":")[0] != asked.partition(":")[0]:  # the library continues silently
         raise UserError(f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin.")
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+    for name in ("bos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
+    config.eos_token_id = ends.with_tokenizers(config.eos_token_id, tokenizer.eos_token_id)
     set_seed(run.training.seed)
     with caused_by_the_user():  # the sizes in the configuration are
         if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config)) > 1:

@@ -24,6 +24,7 @@ import numpy as np
 
 from llm_npu.core.errors import UserError, naming
 from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted.git_lfs import refuse_pointer
 from paddle_fused import strict_json
 
 LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
@@ -93,6 +94,7 @@ def places(file: Path) -> dict[str, FileSlot]:
     UserError unless header, shapes, positions and the size of the file are consistent: nothing that a header
     claims is used before that is verified.
     """
+    refuse_pointer(file)
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size

@@ -13,6 +13,7 @@ therefore reproduces the batches of an uninterrupted run. ``llm_npu.data.collate
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -26,15 +27,16 @@ from llm_npu.core.errors import UserError
 
 from . import answers, pairs
 from .datasets import Datasets, packed
-from .indexed import open_indexed, with_suffix, write_indexed
+from .indexed import HELD_OUT, open_indexed, parts, with_suffix, write_indexed
 from .order import FirstSamples, Samples, ShuffledSamples
-from .packing import DocumentPieces, PackedSamples, TokenStream, check_ids
-from .rows import Rows
-from .split import PARTS, boundaries
+from .packing import DocumentPieces, PackedSamples, TokenStream
+from .rows import Rows, check_ids
+from .split import PARTS, boundaries, refuse_short, without_named
 from .text import conversations
 from .text.corpus import Corpus, corpus, standard_library
+from .text.encoding import encoded
 from .text.preferences import Preferences
-from .text.tokenizer import encode, fingerprint
+from .text.tokenizer import fingerprint, vocabulary_size
 
 __all__ = ["Datasets", "FirstSamples", "PackedSamples", "Rows", "Samples", "ShuffledSamples"]
 __all__ += ["documents", "find", "first_prompt", "load"]
@@ -61,6 +63,7 @@ def find(data: DataArguments) -> Corpus | Path:
     if with_suffix(path, ".idx").is_file():
         return path
     prefixes = sorted(file.parent / file.stem for file in path.glob("*.idx")) if path.is_dir() else []
+    prefixes = [each for each in prefixes if not _is_held_out(each, prefixes)]
     if len(prefixes) > 1:
         raise UserError(f"{path} contains {len(prefixes)} .idx files; name one, for example {prefixes[0]}")
     return prefixes[0] if prefixes else corpus(path)
@@ -86,17 +89,23 @@ def load(
         return answers.load(data, source, tokenizer, vocab_size, needed)
     if isinstance(source, Preferences):
         return pairs.load(data, source, tokenizer, vocab_size, needed)
-    tokens = open_indexed(
-        _tokenised(source, tokenizer, data.data_cache) if isinstance(source, Corpus) else source
-    )
-    if tokens.tokens.size <= CHECKED_TOKENS:
-        check_ids(tokens.tokens, vocab_size)
-    stream = TokenStream(tokens, tokenizer.eos_token_id)
-    limits = boundaries(stream.ends, data.split, data.max_seq_length, needed, name=_name(source))
-    parts = [(stream, *limit, data.max_seq_length, vocab_size) for limit in itertools.pairwise(limits)]
+    found = source.parts() if isinstance(source, Corpus) else parts(source)
+    train, *held_out = (_stream(part, data, tokenizer, vocab_size) for part in found)
+    split, kept = without_named(data.split, needed, held_out)
+    limits = boundaries(train.ends, split, data.max_seq_length, kept, name=_name(source))
+    streams = [(train, *limit) for limit in itertools.pairwise(limits)]
+    for number, stream in enumerate(held_out, start=1):
+        if stream is not None:
+            streams[number] = (stream, 0, len(stream))
+            if needed[number] and len(stream) <= data.max_seq_length:
+                refuse_short(number, f"{len(stream)} tokens", data.max_seq_length, _name(found[number]))
+    made = [(*stream, data.max_seq_length, vocab_size) for stream in streams]
+    notes = source.notes if isinstance(source, Corpus) else ()
     if data.packing == "stream":
-        return _streams([PackedSamples(*part, apart=data.reset_attention_mask) for part in parts], needed)
-    return packed(data, [DocumentPieces(*part) for part in parts], "documents and pieces of documents")
+        samples = _streams([PackedSamples(*part, apart=data.reset_attention_mask) for part in made], needed)
+    else:
+        samples = packed(data, [DocumentPieces(*part) for part in made], "documents and pieces of documents")
+    return dataclasses.replace(samples, notes=(*samples.notes, *notes))
 
 
 def _streams(parts: Sequence[PackedSamples], needed: tuple[bool, bool, bool]) -> Datasets:
@@ -111,11 +120,11 @@ def _streams(parts: Sequence[PackedSamples], needed: tuple[bool, bool, bool]) ->
     return Datasets(*parts, notes=tuple(notes) if left_out else ())
 
 
-def documents(source: Corpus, tokenizer) -> Iterator[np.ndarray]:
-    """Token ids of every document of ``source``, int64, each followed by an end-of-text token."""
+def documents(source: Corpus, tokenizer) -> Iterator[Iterator[np.ndarray]]:
+    """Token ids of every document of ``source`` in parts, int64, the last an end-of-text token."""
     end = np.array([tokenizer.eos_token_id], dtype=np.int64)
-    for ids in encode(tokenizer, source.documents()):
-        yield np.concatenate([ids, end])
+    for document in encoded(tokenizer, source.streams()):
+        yield itertools.chain(document, [end])
 
 
 def first_prompt(source: Corpus | Path, tokenizer) -> str | None:
@@ -125,12 +134,29 @@ def first_prompt(source: Corpus | Path, tokenizer) -> str | None:
     return pairs.first_prompt(source, tokenizer) if isinstance(source, Preferences) else None
 
 
+def _stream(
+    part: Corpus | Path | None, data: DataArguments, tokenizer, vocab_size: int
+) -> TokenStream | None:
+    if part is None:
+        return None
+    tokens = open_indexed(_tokenised(part, tokenizer, data.data_cache) if isinstance(part, Corpus) else part)
+    if tokens.tokens.size <= CHECKED_TOKENS:
+        check_ids(tokens.tokens, vocab_size)
+    return TokenStream(tokens, tokenizer.eos_token_id)
+
+
+def _is_held_out(prefix: Path, prefixes: list[Path]) -> bool:
+    """Whether it is the validation or test part of another pair."""
+    names = [prefix.name.removesuffix(suffix) for suffix in HELD_OUT]
+    return any(name != prefix.name and prefix.parent / name in prefixes for name in names)
+
+
 def _tokenised(source: Corpus, tokenizer, cache: str | None) -> Path:
     key = hashlib.sha256((source.fingerprint() + fingerprint(tokenizer)).encode()).hexdigest()[:32]
 
     def build(folder: Path) -> None:
         try:
-            write_indexed(folder / "tokens", documents(source, tokenizer), len(tokenizer))
+            write_indexed(folder / "tokens", documents(source, tokenizer), vocabulary_size(tokenizer))
         except ValueError as error:
             raise UserError(f"{source.name}: {error}") from error
 

@@ -17,10 +17,9 @@ from llm_npu.core.errors import UserError
 
 from .arrays import mapped
 from .datasets import Datasets, packed
-from .packing import check_ids
-from .rows import IGNORED
+from .rows import IGNORED, check_ids
 from .split import PARTS, file_parts
-from .text import chat_template, turns
+from .text import chat_template, encoding, turns
 from .text.conversations import Conversation, Conversations
 from .text.fields import Unused
 from .text.tokenizer import fingerprint
@@ -37,7 +36,7 @@ def load(
     vocab_size: int,
     needed: tuple[bool, bool, bool],
 ) -> Datasets:
-    """The parts of ``source``, split by ``data.split``; a file named dev becomes the validation part.
+    """The parts of ``source``, split by ``data.split``; but for the parts that the names of files assign.
 
     The tokenizer gets the chat template of ``data``, or the default one if it has none. ValueError as for
     `tokenised` and `Answers`, and for a needed part without an answer.
@@ -77,7 +76,7 @@ def load(
             f"{left_out:,} {what} are dropped: no answer begins within {data.max_seq_length:,} tokens"
         )
     samples = packed(data, found, what)
-    return dataclasses.replace(samples, notes=(*samples.notes, *notes, *unused_notes(parts)))
+    return dataclasses.replace(samples, notes=(*samples.notes, *source.notes, *notes, *unused_notes(parts)))
 
 
 def unused_notes(parts: Iterable[tuple]) -> list[str]:
@@ -152,10 +151,11 @@ def tokenised(source: Conversations, tokenizer, cache: str | None) -> Path:
     def build(folder: Path) -> None:
         encoded, last_texts, unused = [], [], Unused()
         omitted = Omitted(functools.partial(turns.samples, tokenizer), unused)
-        for each in source.conversations():
-            encoded += _encoded(tokenizer, each, omitted)
-            unused.unread.update(each.unread)
-            last_texts.append(len(encoded))
+        with encoding.running(tokenizer):
+            for each in source.conversations():
+                encoded += _encoded(tokenizer, each, omitted)
+                unused.unread.update(each.unread)
+                last_texts.append(len(encoded))
         if not last_texts:
             raise UserError(f"{source.name} contains no conversations")
         ids, learnt = ([part[index] for part in encoded] for index in range(2))

@@ -10,8 +10,7 @@ a crash or wrong tokens; here the header is validated against the sizes of both 
 
 from __future__ import annotations
 
-import contextlib
-import io
+import array
 import os
 import struct
 from collections.abc import Iterable
@@ -22,7 +21,11 @@ import numpy as np
 
 from llm_npu.core.atomic import unfinished
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted.git_lfs import refuse_pointer
 
+from .rows import check_ids
+
+HELD_OUT = ("-valid", "-test")  # behind the prefix of the training part
 MAGIC = b"MMIDIDX\x00\x00"
 MAGIC_LAZY = b"TNTIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
@@ -53,6 +56,7 @@ def open_indexed(prefix: Path) -> IndexedTokens:
     for file in (index, binary):
         if not file.is_file():
             raise UserError(f"{file} is missing; tokenised data consists of a pair of files, .bin and .idx")
+        refuse_pointer(file)
     try:
         return _open(prefix, index, binary)
     except OSError as error:
@@ -109,31 +113,53 @@ def _arrays(index: Path, sentences: int, documents: int) -> tuple[np.ndarray, np
         )
 
 
-def write_indexed(prefix: Path, documents: Iterable[np.ndarray], vocab_size: int) -> None:
-    """Write each document (ids, int64) as one sentence, with 2 bytes per token if ``vocab_size`` allows.
+def write_indexed(
+    prefix: Path, documents: Iterable[np.ndarray | Iterable[np.ndarray]], vocab_size: int
+) -> None:
+    """Write each document (ids, whole or in parts) as one sentence, with 2 bytes per token if the ids 0 to
+    ``vocab_size`` - 1 fit, else with 4.
 
     The pair appears complete or not at all: .bin is written first, then .idx, without which no reader accepts
-    it. ValueError if there are no documents; an OSError of the disk passes through. Imports the library.
+    it. UserError if there are no documents, and for an id outside; an OSError of the disk passes through.
     """
-    from llm_npu.models.library import data_tools
-
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        unfinished(prefix) as folder,
-        contextlib.redirect_stdout(io.StringIO()),
-    ):  # finalize prints statistics
+    dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
+    with unfinished(prefix) as folder:
         part = folder / "part"
-        dtype = np.uint16 if vocab_size <= 1 << 16 else np.int32
-        builder = data_tools.make_builder(f"{part}.bin", "mmap", dtype)
-        empty = True
-        for document in documents:
-            builder.add_item(document)
-            builder.end_document()
-            empty = False
-        if empty:
+        sizes = array.array("q")
+        with with_suffix(part, ".bin").open("wb") as stream:
+            for document in documents:
+                sizes.append(0)
+                for ids in [document] if isinstance(document, np.ndarray) else document:
+                    check_ids(ids, vocab_size)
+                    stream.write(ids.astype(dtype).tobytes())
+                    sizes[-1] += len(ids)
+        if not sizes:
             raise UserError("there is no text")
-        builder.finalize(f"{part}.idx")
+        _write_index(with_suffix(part, ".idx"), np.frombuffer(sizes, dtype=np.int64), dtype)
         move_indexed(part, prefix)
+
+
+def _write_index(file: Path, sizes: np.ndarray, dtype: np.dtype) -> None:
+    if sizes.max() > np.iinfo(np.int32).max:
+        raise UserError(f"a document has {sizes.max():,} tokens; the format takes {np.iinfo(np.int32).max:,}")
+    code = next(code for code, known in DTYPES.items() if known == dtype)
+    offsets = (np.cumsum(sizes) - sizes) * dtype.itemsize
+    with file.open("wb") as stream:
+        stream.write(HEADER.pack(MAGIC, 1, code, len(sizes), len(sizes) + 1))
+        for numbers in (sizes.astype(np.int32), offsets, np.arange(len(sizes) + 1, dtype=np.int64)):
+            stream.write(numbers.tobytes())
+
+
+def part_names(prefix: Path) -> list[Path]:
+    """``prefix``, for the training part, and the prefixes for its validation and its test part."""
+    return [with_suffix(prefix, suffix) for suffix in ("", *HELD_OUT)]
+
+
+def parts(prefix: Path) -> list[Path | None]:
+    """As `part_names`, with None for a validation or test part that does not exist."""
+    train, *others = part_names(prefix)
+    return [train, *(other if with_suffix(other, ".idx").is_file() else None for other in others)]
 
 
 def move_indexed(source: Path, prefix: Path) -> None:

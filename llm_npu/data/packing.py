@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from llm_npu.core.errors import UserError
-
 from .indexed import IndexedTokens
-from .rows import IGNORED
+from .rows import IGNORED, check_ids
 
 
 class TokenStream:
@@ -139,13 +137,3 @@ class DocumentPieces:
         labels = np.full(stop - start, IGNORED, dtype=np.int64)
         labels[: len(tokens) - 1] = tokens[1:]
         return tokens[: stop - start], labels
-
-
-def check_ids(tokens: np.ndarray, vocab_size: int) -> None:
-    """ValueError if an id lies outside 0 ... ``vocab_size`` - 1."""
-    if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
-        wrong = int(tokens.max()) if tokens.max() >= vocab_size else int(tokens.min())
-        raise UserError(
-            f"the data contain token id {wrong}, but the model's vocabulary has ids 0 to "
-            f"{vocab_size - 1}; they were made with another tokenizer"
-        )

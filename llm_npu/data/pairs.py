@@ -26,10 +26,9 @@ from llm_npu.core.errors import UserError
 from .answers import KIND, QUESTIONS, attach_template, unused_notes
 from .arrays import mapped
 from .datasets import Datasets, packed
-from .packing import check_ids
-from .rows import IGNORED, Rows
+from .rows import IGNORED, Rows, check_ids
 from .split import PARTS, file_parts
-from .text import chat_template, turns
+from .text import chat_template, encoding, turns
 from .text.fields import Unused
 from .text.preferences import Pair, Preferences
 from .text.tokenizer import fingerprint
@@ -43,7 +42,7 @@ def load(
     vocab_size: int,
     needed: tuple[bool, bool, bool],
 ) -> Datasets:
-    """The parts of ``source``, split by ``data.split``; a file named dev becomes the validation part.
+    """The parts of ``source``, split by ``data.split``; but for the parts that the names of files assign.
 
     The tokenizer gets the chat template of ``data``, or the default one if it has none. Pairs of more than
     ``max_seq_length`` tokens are left out, with a note that names the first. ValueError as for `tokenised`
@@ -61,7 +60,7 @@ def load(
             if not len(found[-1].lengths):
                 raise UserError(f"the {name} part of {source.name} is empty: {notes[-1]}")
     samples = packed(data, found, source.content, PairRows)
-    return dataclasses.replace(samples, notes=(*samples.notes, *notes, *unused_notes(parts)))
+    return dataclasses.replace(samples, notes=(*samples.notes, *source.notes, *notes, *unused_notes(parts)))
 
 
 class Pairs:
@@ -138,9 +137,10 @@ def tokenised(source: Preferences, tokenizer, cache: str | None) -> Path:
     def build(folder: Path) -> None:
         encoded, unused = [], Unused()
         omitted = Omitted(functools.partial(turns.last_answer, tokenizer), unused)
-        for pair in source.pairs():
-            encoded.append(_encoded(tokenizer, pair, omitted))
-            unused.unread.update(pair.unread)
+        with encoding.running(tokenizer):
+            for pair in source.pairs():
+                encoded.append(_encoded(tokenizer, pair, omitted))
+                unused.unread.update(pair.unread)
         if not encoded:
             raise UserError(f"{source.name} contains no preference pairs")
         np.save(

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from llm_npu.core.errors import UserError
+
 IGNORED = -100  # PaddleNLP's criterion ignores these labels
 
 
@@ -50,3 +52,13 @@ class Rows:
     def labelled(self, index: int) -> int:
         """The number of labels of sample ``index`` that are not -100."""
         return int(self._sequences.labelled[self._plan[index]].sum())
+
+
+def check_ids(tokens: np.ndarray, vocab_size: int) -> None:
+    """ValueError if an id lies outside 0 ... ``vocab_size`` - 1."""
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
+        wrong = int(tokens.max()) if tokens.max() >= vocab_size else int(tokens.min())
+        raise UserError(
+            f"the data contain token id {wrong}, but the model's vocabulary has ids 0 to "
+            f"{vocab_size - 1}; they were made with another tokenizer"
+        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -36,15 +37,18 @@ def boundaries(
         return by_document
     total = int(ends[-1])
     by_token = [0, *(round(total * float(sum(weights[: part + 1]))) for part in range(2)), total]
-    lacking = _lacking(by_token, length, needed)
-    if not lacking:
-        return by_token
-    part = lacking[0]
-    tokens = by_token[part + 1] - by_token[part]
+    for part in _lacking(by_token, length, needed):
+        tokens = by_token[part + 1] - by_token[part]
+        refuse_short(part, f"{tokens} of {total} tokens (--split {split})", length, name)
+    return by_token
+
+
+def refuse_short(part: int, tokens: str, length: int, name: str) -> NoReturn:
+    """Raise the UserError for a part with fewer ``tokens`` than one sample has."""
+    other = ", or --do_eval false" if part == 1 else ""
     raise UserError(
-        f"the {PARTS[part]} part of {name} has {tokens} of {total} tokens (--split {split}), fewer than the "
-        f"{length + 1} of one sample; give more text, a smaller --max_seq_length or another --split"
-        + (", or --do_eval false" if part == 1 else "")
+        f"the {PARTS[part]} part of {name} has {tokens}, fewer than the {length + 1} of one sample; give "
+        f"more text, a smaller --max_seq_length or another --split{other}"
     )
 
 
@@ -75,14 +79,33 @@ def file_parts(
 ) -> list[tuple[JsonLines, Path, int, int]]:
     """The lines, their ``tokenised`` folder, start and stop of each part of ``source``.
 
-    A file named dev becomes the validation part; else the lines are split as by `counts`. ``count`` returns
-    the number of conversations (or pairs) in a folder.
+    Parts that the names of files assign are whole; the lines of the others are split as by `counts`.
+    ``count`` returns the number of conversations (or pairs) in a folder.
     """
-    train, held_out = source.parts()
+    train, *held_out = source.parts()
     folder = tokenised(train)
-    total = count(folder)
-    if held_out is None:
-        limits = counts(total, split, needed, source)
-        return [(train, folder, *limit) for limit in itertools.pairwise(limits)]
-    other = tokenised(held_out)
-    return [(train, folder, 0, total), (held_out, other, 0, count(other)), (train, folder, total, total)]
+    weights, lacking = without_named(split, needed, held_out)
+    limits = counts(count(folder), weights, lacking, source)
+    found = [(train, folder, *limit) for limit in itertools.pairwise(limits)]
+    for part, lines in enumerate(held_out, start=1):
+        if lines is not None:
+            other = tokenised(lines)
+            found[part] = (lines, other, 0, count(other))
+    return found
+
+
+def without_named(
+    split: str, needed: tuple[bool, bool, bool], held_out: Sequence[object | None]
+) -> tuple[str, tuple[bool, bool, bool]]:
+    """``split`` and ``needed`` for the training source; ``held_out``: the validation and the test source.
+
+    With a source for validation, nothing of the training source is held out; with one for tests, no tests.
+    """
+    valid, test = (source is not None for source in held_out)
+    train, *weights = split_weights(split)
+    if valid:
+        weights = [0.0, 0.0]
+    elif test:
+        weights[1] = 0.0
+    kept = needed[0], needed[1] and not valid, needed[2] and not test
+    return (",".join(map(str, (train, *weights))) if valid or test else split), kept

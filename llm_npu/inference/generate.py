@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import paddle
 
 from llm_npu.core.errors import UserError
+from llm_npu.data.text import encoding
 from llm_npu.models.families import FAMILIES
 
 # Strategy -> its name in PaddleNLP's ``generate``.
@@ -23,7 +24,6 @@ from llm_npu.models.families import FAMILIES
 WITHOUT_CACHE = ("deepseek_v3",)
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
 BEAMS = 4
-EXACTLY = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,21 @@ def continuations(
 
     A prompt may also be a list of token ids, such as ``chat_template.question`` returns.
     """
-    ids = [tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt for prompt in prompts]
-    done = generate(
-        model, ids, max_new_tokens, decode, eos_token_id=ends_of(model.config, tokenizer), **options
-    )
-    return [_text_after(tokenizer, *both) for both in zip(ids, done.ids, strict=True)], done
+    with encoding.running(tokenizer):
+        ids = [
+            encoding.ids(tokenizer, [prompt], frame=True)[0].tolist() if isinstance(prompt, str) else prompt
+            for prompt in prompts
+        ]
+        ends = ends_of(model.config, tokenizer)
+        done = generate(model, ids, max_new_tokens, decode, eos_token_id=ends, **options)
+        whole = [[*prompt, *new] for prompt, new in zip(ids, done.ids, strict=True)]
+        texts = [encoding.decoded(tokenizer, rows) for rows in (ids, whole, done.ids)]
+    return [_added(*three) for three in zip(*texts, strict=True)], done
 
 
-def _text_after(tokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
-    """The text that ``new`` adds to the prompt's: sentencepiece leaves out the blank before a text."""
-    start, whole = (tokenizer.decode(ids, **EXACTLY) for ids in ([*prompt], [*prompt, *new]))
-    return whole[len(start) :] if whole.startswith(start) else tokenizer.decode(new, **EXACTLY)
+def _added(start: str, whole: str, alone: str) -> str:
+    """What ``whole`` adds to ``start``: sentencepiece leaves out the blank before a text ``alone``."""
+    return whole.removeprefix(start) if whole.startswith(start) else alone
 
 
 def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:

@@ -16,6 +16,7 @@ from safetensors.paddle import save_file
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted.git_lfs import refuse_pointer
 from llm_npu.patches import byte_views
 from paddle_fused import strict_json
 
@@ -77,6 +78,7 @@ class Stored(Mapping[str, np.ndarray]):
 
     def _open(self, name: str):
         file = self._folder / name
+        refuse_pointer(file)
         try:
             return safe_open(str(file), framework="paddle", device="cpu")
         except (OSError, SafetensorError) as error:

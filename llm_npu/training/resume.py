@@ -22,7 +22,7 @@ from llm_npu.core.console import say
 from llm_npu.core.errors import ErrorOfAllRanks, UserError
 from llm_npu.core.ranks import Ranks, mesh
 from llm_npu.core.untrusted import plain_json
-from llm_npu.data.indexed import with_suffix
+from llm_npu.data.indexed import parts, with_suffix
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
 from llm_npu.data.text.tokenizer import fingerprint
@@ -191,8 +191,10 @@ def _data(source: Corpus | Path) -> str:
     """A hash of the data set; for a .bin, which may be very large, of its index and size."""
     if isinstance(source, Corpus):
         return source.fingerprint()
-    digest = hashlib.sha256(with_suffix(source, ".idx").read_bytes())
-    digest.update(f"{source.name} {with_suffix(source, '.bin').stat().st_size}".encode())
+    digest = hashlib.sha256()
+    for pair in filter(None, parts(source)):
+        digest.update(with_suffix(pair, ".idx").read_bytes())
+        digest.update(f"{pair.name} {with_suffix(pair, '.bin').stat().st_size}".encode())
     return digest.hexdigest()
 
 

@@ -127,6 +127,7 @@ class Run:
         self.samples = data.load(
             arguments.data, self.text, self.tokenizer, vocab_size, need_valid=training.do_eval
         )
+        self.notes += self.tokenizer.notes
         if training.max_steps == -1:
             steps = training.num_train_epochs * len(self.samples.train) / samples_per_step(training)
             training.max_steps = max(1, int(steps))

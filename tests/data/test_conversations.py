@@ -126,19 +126,20 @@ def test_folders_and_their_held_out_part(tmp_path):
     written(tmp_path, record("b"), name="b.jsonl")
     written(tmp_path, record("a"), name="a.jsonl")
     (tmp_path / "config.json").write_text("{}")
-    everything, none = conversations.find(str(tmp_path)).parts()
+    everything, *none = conversations.find(str(tmp_path)).parts()
     assert [each.messages[0]["content"] for each in everything.conversations()] == ["a", "b"]
-    assert none is None
+    assert none == [None, None]
 
     paddlenlp = tmp_path / "paddlenlp"
     paddlenlp.mkdir()
     written(paddlenlp, record("train"), name="train.json")
     written(paddlenlp, record("dev"), name="dev.json")
-    parts = conversations.find(str(paddlenlp)).parts()
-    assert [list(part.documents()) for part in parts] == [["train", "y"], ["dev", "y"]]
+    train, dev, none = conversations.find(str(paddlenlp)).parts()
+    assert [list(part.documents()) for part in (train, dev)] == [["train", "y"], ["dev", "y"]]
+    assert none is None
     (paddlenlp / "train.json").unlink()
     with pytest.raises(ValueError, match=r"contains only dev\.json"):
-        conversations.find(str(paddlenlp)).parts()
+        conversations.find(str(paddlenlp))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The documents of text, code and .jsonl: which files, in which order, and what is refused."""
 
+import json
+import os
+
 import pytest
 
 from llm_npu.config import DataArguments
@@ -88,6 +91,106 @@ def test_inputs_that_hold_no_text_are_refused(tmp_path):
     (tmp_path / "a.csv").touch()
     with pytest.raises(ValueError, match=r"the suffix '\.csv'"):
         find(DataArguments(input_dir=str(tmp_path / "a.csv")))
+
+
+def written(folder, names):
+    """Files with their own names as text."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def texts(part):
+    return part and sorted(part.documents())
+
+
+def test_linked_folders_and_capital_suffixes_are_read_once(tmp_path):
+    folder = written(tmp_path / "data", ["a.TXT", "b.Md", "sub/c.txt"])
+    (folder / "linked").symlink_to(written(tmp_path / "elsewhere", ["d.txt", "deep/e.txt"]))
+    (folder / "e.txt").symlink_to(tmp_path / "elsewhere" / "deep" / "e.txt")
+    (folder / "loop").symlink_to(folder)
+    (folder / "again").symlink_to(folder / "sub")
+    found = corpus(folder)
+    assert texts(found) == ["a.TXT", "b.Md", "d.txt", "deep/e.txt", "deep/e.txt", "sub/c.txt"]
+    assert found.notes == (f"skipped in {folder}: 2 (linked folders that are read already 2)",)
+    assert texts(corpus(folder / "a.TXT")) == ["a.TXT"]
+
+
+def test_what_is_skipped_is_counted(tmp_path):
+    written(tmp_path, ["a.txt", "b.csv", "c.csv", "d.json", "README", ".e.txt", ".git/f.txt"])
+    os.mkfifo(tmp_path / "pipe.txt")
+    (note,) = corpus(tmp_path).notes
+    assert note.startswith(f"skipped in {tmp_path}: 7 (")
+    for kind in (".csv 2", ".json 1", "hidden 2", "without a suffix 1", "no regular files 1"):
+        assert kind in note
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(ValueError, match=r"contains no \.txt.*skipped in .*: 7 \("):
+        corpus(tmp_path)
+
+
+def test_a_broken_link_is_refused(tmp_path):
+    (tmp_path / "a.txt").symlink_to(tmp_path / "gone")
+    with pytest.raises(ValueError, match=r"a\.txt cannot be read: No such file"):
+        list(corpus(tmp_path).documents())
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        (["train.jsonl", "valid.jsonl", "test.jsonl"], ("train.jsonl", "valid.jsonl", "test.jsonl")),
+        (["TRAIN.TXT", "Dev.txt"], ("TRAIN.TXT", "Dev.txt", None)),
+        (
+            ["a-train.txt", "a-validation.txt", "a_test.txt"],
+            ("a-train.txt", "a-validation.txt", "a_test.txt"),
+        ),
+        (
+            ["train-00001-of-2.txt", "val-00001-of-2.txt"],
+            ("train-00001-of-2.txt", "val-00001-of-2.txt", None),
+        ),
+        (["a.txt", "test.txt"], ("a.txt", None, "test.txt")),
+        (["train/a.txt", "test/b.txt", "eval/c.txt"], ("train/a.txt", "eval/c.txt", "test/b.txt")),
+        (["a.py", "test/b.txt"], ("a.py test/b.txt", None, None)),  # the tests of a program
+        (["train.py", "test.py", "dev.md"], ("dev.md test.py train.py", None, None)),
+        (["sub/test.txt", "testament.txt"], ("sub/test.txt testament.txt", None, None)),
+    ],
+)
+@pytest.mark.default_run(every=True)
+def test_parts_follow_names(tmp_path, names, parts):
+    for name in written(tmp_path, names).rglob("*.jsonl"):
+        name.write_text(json.dumps({"text": name.name}))
+    source = corpus(tmp_path)
+    found = [texts(part) and " ".join(texts(part)) for part in source.parts()]
+    assert tuple(found) == parts
+    assert len(source.notes) == 3 - parts.count(None) - 1
+
+
+def test_only_held_out_files_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"contains only test\.txt, and no training data"):
+        corpus(written(tmp_path, ["test.txt"]))
+
+
+def test_long_files_are_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr("llm_npu.data.text.corpus.BLOCK", 7)
+    text = "Grüße\r\n你好🙂\n\r\n\rend\r" * 5
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (document,) = corpus(tmp_path).streams()
+    parts = list(document.parts)
+    assert len(parts) > 10 and "".join(parts) == text.replace("\r\n", "\n")
+    (tmp_path / "a.txt").write_bytes(b"0123456789\xe4\xbd" + b"x")
+    with pytest.raises(ValueError, match=r"a\.txt is not valid utf-8-sig at byte 10"):
+        list(corpus(tmp_path).documents())
+
+
+def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("llm_npu.data.text.corpus.LONGEST_LINE", 1 << 20)
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"text": "x"}) + "\n" + json.dumps({"text": "x" * (1 << 20)})
+    )
+    with pytest.raises(
+        ValueError, match=r"a\.jsonl, line 2 has more than 1 MiB; put such a text into a \.txt"
+    ):
+        list(corpus(tmp_path).documents())
 
 
 def test_the_default_is_the_standard_library_without_its_tests():

@@ -12,16 +12,22 @@ import pytest
 
 from llm_npu.config import ModelArguments
 from llm_npu.core.cache import cache_folder, cached
-from llm_npu.data.text.corpus import corpus
+from llm_npu.data.text.corpus import Document, corpus
+from llm_npu.data.text.encoding import encoded
 from llm_npu.data.text.tokenizer import (
     SPECIAL_TOKENS,
-    copy_tokenizer,
-    encode,
     fingerprint,
-    load_tokenizer,
     tokenizer_for,
     trained_tokenizer,
 )
+from llm_npu.data.text.tokenizer_folder import copy_tokenizer, load_tokenizer
+
+
+def encode(tokenizer, texts):
+    """The ids of whole documents."""
+    for parts in encoded(tokenizer, [Document("a text", [text]) for text in texts]):
+        yield np.concatenate([*parts])
+
 
 TEXT = "def grüße(name):\n\treturn f'Grüß Gott, {name}!'  # 你好 🙂\n" * 20
 
@@ -266,7 +272,9 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     named = ModelArguments(tokenizer_name_or_path=str(trained))
     size = len(tokenizer_for(named, tmp_path / "ids", 300, cache))
     assert size == len(load_tokenizer(trained))
-    with pytest.raises(ValueError, match=f"{size} tokens, but the vocabulary of llama-tiny has {size - 1}"):
+    with pytest.raises(
+        ValueError, match=f"ids up to {size - 1}, but the vocabulary of llama-tiny has {size - 1} tokens"
+    ):
         tokenizer_for(named, text, size - 1, cache)
     model = ModelArguments(model_name_or_path=str(trained))
     assert len(tokenizer_for(model, text, size, cache)) == size

@@ -3,6 +3,9 @@
     plain_json      JSON, however deep and long
     plain_pickle    what ``paddle.save`` wrote, if it is plain data
     plain_text      text for a terminal or a page: printable characters only
+    git_lfs         pointers of git-LFS in place of files
+    tokenizer_process
+                    a tokenizer.json, in a process with limits
     memory          a memory limit for untrusted computations
 
 Each returns a result or raises UserError with a sentence; OSError comes from the file system. Importing these

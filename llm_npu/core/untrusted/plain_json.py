@@ -10,6 +10,8 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 
+from .git_lfs import refuse_pointer
+
 LARGEST = 32 << 20  # bytes of a file; Python needs up to twenty times as much for what stands in it
 
 
@@ -55,6 +57,7 @@ def text_of(file: str | Path, largest: int = LARGEST) -> str:
     with Path(file).open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size or largest  # a device has none, and no end
         content = stream.read(min(size, largest) + 1)
+    refuse_pointer(file, content)
     if len(content) > largest:
         limit = f"{largest >> 20} MiB" if largest >> 20 else f"{largest >> 10} KiB"
         raise UserError(f"{file} is larger than {limit}, which no file of its kind is")

@@ -24,6 +24,7 @@ from pathlib import Path
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import memory, plain_json
 
+from . import encoding
 from .messages import is_unicode
 
 JSON_FILE = "chat_template.json"
@@ -191,10 +192,7 @@ def question(tokenizer, text: str) -> list[int]:
 
 def ids_of(tokenizer, texts: list[str]) -> list[list[int]]:
     """The token ids of each text, in which special tokens are special."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [one.ids for one in backend.encode_batch_fast(texts, add_special_tokens=False)]
+    return [one.tolist() for one in encoding.ids(tokenizer, texts)]
 
 
 @functools.lru_cache

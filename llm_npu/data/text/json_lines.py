@@ -1,8 +1,7 @@
-"""Files of JSON lines, each an object: the training lines, and those held out in dev.jsonl."""
+"""Files of JSON lines, each an object: the training lines, and those held out in dev.jsonl or test.jsonl."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +11,9 @@ from typing import ClassVar
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 
-from .corpus import Corpus, decoded, opened
+from . import files
+from .corpus import Corpus, Document, decoded, lines, of_folder
 from .fields import printable
-
-PARTS = ("train.json", "dev.json")  # PaddleNLP's names; also one object per line
 
 
 @dataclass(frozen=True)
@@ -27,25 +25,24 @@ class JsonLines(Corpus):
 
     @classmethod
     def find(cls, input_dir: str):
-        """A .jsonl file, or the .jsonl files of a folder (and its train.json, dev.json).
+        """A .jsonl file, or the .jsonl files of a folder, in the order of their names.
 
-        ValueError if there are none.
+        A .json file, also with an object per line, counts if it is named as a part, such as PaddleNLP's
+        train.json. UserError if there are none.
         """
         path = Path(input_dir).expanduser()
         if path.is_dir():
-            files = sorted(
-                {*path.glob("*.jsonl"), *(path / name for name in PARTS if (path / name).is_file())}
-            )
-            if not files:
-                raise UserError(
-                    f"{path} contains no .jsonl file; --stage {cls.stage} reads {cls.content} from .jsonl"
-                )
-            return cls(str(path), path, tuple(files))
+            none = f"{path} contains no .jsonl file; --stage {cls.stage} reads {cls.content} from .jsonl"
+            found = files.in_folder(path, (".jsonl",), if_named=".json", order=lambda name: name)
+            return of_folder(cls, found, none)
         if not path.exists():
             raise UserError(f"{path} does not exist; --input_dir takes a .jsonl file or a folder of them")
-        if path.suffix not in (".jsonl", ".json"):
+        if path.suffix.lower() not in (".jsonl", ".json"):
             raise UserError(f"{path} has the suffix {path.suffix!r}, but --stage {cls.stage} reads .jsonl")
         return cls(str(path), path.parent, (path,))
+
+    def streams(self) -> Iterator[Document]:
+        return (Document(self.name, [text]) for text in self.documents())
 
     def records(self) -> Iterator[tuple[str, dict]]:
         """(file and line, object) of every line that is not blank.
@@ -53,21 +50,8 @@ class JsonLines(Corpus):
         ValueError, with file and line, for a line that is no JSON object.
         """
         for file in self.files:
-            with opened(file) as stream:
-                for number, line in enumerate(stream, start=1):
-                    if line.strip():
-                        where = f"{file}, line {number}"
-                        yield where, self._record(line, where)
-
-    def parts(self):
-        """The training lines, and those held out in dev.jsonl or dev.json (None without such a file)."""
-        held_out = tuple(file for file in self.files if file.stem == "dev")
-        if not held_out:
-            return self, None
-        rest = tuple(file for file in self.files if file not in held_out)
-        if not rest:
-            raise UserError(f"{self.name} contains only {held_out[0].name}, and no training data")
-        return dataclasses.replace(self, files=rest), dataclasses.replace(self, files=held_out)
+            for where, line in lines(file):
+                yield where, self._record(line, where)
 
     def _record(self, line: bytes, where: str) -> dict:
         try:

@@ -9,12 +9,14 @@ from tokenizers.models import BPE
 
 from llm_npu.core.errors import UserError
 
-__all__ = ["Fast", "SentencePiece"]
+__all__ = ["Fast", "sentencepiece"]
 SPACE = "▁"  # how pieces write a blank
 
 
-def SentencePiece(vocab_file: str, **roles: str) -> Fast:
-    """The tokenizer of sentencepiece's ``vocab_file``, with the ids that sentencepiece gives.
+def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[Fast, list[str]]:
+    """The tokenizer of sentencepiece's ``vocab_file``, and the notes of ``add``, which adds tokens to it.
+
+    It gives the ids that sentencepiece gives.
 
     Symbols that its model defines are tokens, as those for control are; what is between them is a text each.
 
@@ -41,7 +43,8 @@ def SentencePiece(vocab_file: str, **roles: str) -> Fast:
             if piece.type in kinds
         ]
     )
-    return Fast(tokenizer_object=made, **roles)
+    notes = add(made)
+    return Fast(tokenizer_object=made, **roles), notes
 
 
 def _merges(model, ids: dict[str, int]) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
-"""PaddleNLP's functions for data sets. Importing it imports paddlenlp."""
+"""PaddleNLP's rule for the parts of a data set. Importing it imports paddlenlp."""
 
 from paddlenlp.data.causal_dataset import get_train_valid_test_split_ as documents_of_parts
-from paddlenlp.data.indexed_dataset import make_builder
 
-__all__ = ["documents_of_parts", "make_builder"]
+__all__ = ["documents_of_parts"]

@@ -18,8 +18,8 @@ from tiny_models import fields_of
 from llm_npu.config.written.argument_file import read_file
 from llm_npu.core import tensor_file
 from llm_npu.data import answers, indexed
-from llm_npu.data.text import chat_template, conversations, corpus
-from llm_npu.data.text.tokenizer import encode, load_tokenizer, trained_tokenizer
+from llm_npu.data.text import chat_template, conversations, corpus, encoding
+from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.models import presets
 from llm_npu.models.paddlenlp import internlm2
 from llm_npu.models.stored import Stored
@@ -91,7 +91,7 @@ def write_tokenizer(name):
 
 
 def read_tokenizer(file):
-    list(encode(load_tokenizer(file.parent), ["to be </s>"]))
+    encoding.ids(load_tokenizer(file.parent), ["to be </s>"])
 
 
 def write_journal(folder):

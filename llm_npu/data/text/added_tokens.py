@@ -1,0 +1,155 @@
+"""The tokens that a tokenizer's folder adds to the vocabulary of tokenizer.json or of sentencepiece's model.
+
+tokenizer_config.json       added_tokens_decoder: {"151644": {"content": "<|im_start|>", ...}}
+added_tokens.json           {"<|im_start|>": 151644}
+both, special_tokens_map.json
+                            additional_special_tokens, extra_special_tokens: tokens without ids
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import plain_json
+
+FILE = "added_tokens.json"
+DECODER = "added_tokens_decoder"
+LISTS = ("additional_special_tokens", "extra_special_tokens")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A token of ``file``, its id if named, its options, and whether the file states them."""
+
+    content: str
+    file: Path
+    number: int | None
+    flags: Mapping[str, bool]
+    is_explicit: bool
+
+
+def find(folder: Path, config: Mapping, config_file: Path, specials: Iterable[str]) -> list[Added]:
+    """The tokens of all files, in the order of their ids, those without ids last; ``specials`` are roles.
+
+    UserError for files that are no such lists, or that contradict each other.
+    """
+    listed = [*_listed(config, config_file)]
+    special = {*specials, *(each.content for each in listed)}
+    found: dict[str, Added] = {}
+    numbers: dict[int, str] = {}
+    for each in [*_decoder(config, config_file), *_file(folder, special), *listed]:
+        before = found.setdefault(each.content, each)
+        if each.number is None:
+            continue
+        other = numbers.setdefault(each.number, each.content)
+        if other != each.content or before.number != each.number:
+            raise UserError(
+                f"{each.file} gives {each.content!r} the id {each.number}, which contradicts {before.file} "
+                f"({other!r}: {found[other].number}); correct one of them"
+            )
+    return sorted(found.values(), key=lambda each: (each.number is None, each.number or 0))
+
+
+def put_into(tokenizer, added: list[Added]) -> list[str]:
+    """Add ``added`` to a Rust tokenizer, or to PaddleNLP's class for sentencepiece.
+
+    Returns notes about new tokens without an id. UserError if a token has or gets another id.
+    """
+    from tokenizers import AddedToken, Tokenizer
+
+    is_rust = isinstance(tokenizer, Tokenizer)
+    number_of = tokenizer.token_to_id if is_rust else functools.partial(_number_of, tokenizer)
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()} if is_rust else set()
+    new = [each.content for each in added if number_of(each.content) is None]
+    _check_known(added, number_of)
+    tokens = [
+        AddedToken(each.content, **each.flags)
+        for each in added
+        if each.is_explicit or each.content not in known
+    ]
+    if is_rust:
+        tokenizer.add_tokens(tokens)
+    else:
+        for token in tokens:
+            tokenizer.add_tokens([token], special_tokens=token.special)
+    return _check_new(added, new, number_of)
+
+
+def _number_of(tokenizer, content: str) -> int | None:
+    """As ``token_to_id`` of Rust; PaddleNLP's class takes unknown tokens for its ``unk_token``."""
+    known = content in tokenizer.added_tokens_encoder or tokenizer.sp_model.piece_to_id(content)
+    return tokenizer.convert_tokens_to_ids(content) if known or content == tokenizer.unk_token else None
+
+
+def _check_known(added: list[Added], number_of) -> None:
+    for each in added:
+        known = number_of(each.content)
+        if known is not None and each.number not in (None, known):
+            raise UserError(
+                f"{each.file} gives {each.content!r} the id {each.number}, but in the vocabulary it has "
+                f"{known}; correct one of them"
+            )
+
+
+def _check_new(added: list[Added], new: list[str], number_of) -> list[str]:
+    notes = []
+    for each in added:
+        number = number_of(each.content)
+        if each.number not in (None, number):
+            raise UserError(
+                f"{each.file} gives {each.content!r} the id {each.number}, but the next free id is {number}; "
+                "ids of added tokens must follow the vocabulary without gaps"
+            )
+        if each.number is None and each.content in new:
+            notes.append(
+                f"{each.content!r} of {each.file} is not in the vocabulary; it becomes the id {number}"
+            )
+    return notes
+
+
+def _decoder(config: Mapping, file: Path) -> Iterator[Added]:
+    decoder = config.get(DECODER) or {}
+    if not isinstance(decoder, dict):
+        raise UserError(f"{file}: {DECODER} must be an object of ids and tokens")
+    for number, token in decoder.items():
+        if not number.isascii() or not number.isdecimal() or len(number) > 10:
+            raise UserError(f"{file}: {DECODER} has the id {number!r:.40}, which is not a whole number")
+        yield _token(token, file, int(number), special=False)
+
+
+def _file(folder: Path, special: set[str]) -> Iterator[Added]:
+    file = folder / FILE
+    if not file.is_file():
+        return
+    for content, number in plain_json.mapping(file).items():
+        if type(number) is not int or number < 0:
+            raise UserError(f"{file}: {content!r} has the id {number!r:.40}, which is not a whole number")
+        is_special = content in special
+        flags = dict.fromkeys(FLAGS, False) | {"normalized": not is_special, "special": is_special}
+        yield Added(content, file, number, flags, is_explicit=False)
+
+
+def _listed(config: Mapping, file: Path) -> Iterator[Added]:
+    for name in LISTS:
+        tokens = config.get(name) or []
+        tokens = [*tokens.values()] if isinstance(tokens, dict) else tokens
+        if not isinstance(tokens, list):
+            raise UserError(f"{file}: {name} must be a list of tokens, not {tokens!r:.40}")
+        for token in tokens:
+            yield _token(token, file, None, special=True)
+
+
+def _token(token: object, file: Path, number: int | None, special: bool) -> Added:
+    """A token is text, or an object with its content and options."""
+    options = token if isinstance(token, dict) else {}
+    content = options.get("content", token)
+    flags = {name: options.get(name, False) for name in FLAGS} | {"special": options.get("special", special)}
+    flags["normalized"] = options.get("normalized", not flags["special"])
+    if not isinstance(content, str) or not content or not all(type(flag) is bool for flag in flags.values()):
+        raise UserError(f"{file}: {token!r:.80} is not a token: text, or an object with content and options")
+    return Added(content, file, number, flags, is_explicit=bool(options))

@@ -1,0 +1,182 @@
+"""A tokenizer's folder, as Hugging Face and PaddleNLP write it: which of its files say what.
+
+tokenizer.json              the tokenizer; its truncation and padding are not applied: they would cut and fill
+                            training text
+tokenizer.model, sentencepiece.bpe.model
+                            sentencepiece's model, where there is no tokenizer.json
+tokenizer_config.json       roles (eos_token, ...), added tokens, the chat template
+special_tokens_map.json     roles and added tokens that tokenizer_config.json lacks
+added_tokens.json           further tokens (``added_tokens``)
+chat_template.json, .jinja  the chat template (``chat_template``)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted.git_lfs import refuse_pointer
+from llm_npu.core.untrusted.tokenizer_process import TokenizerProcess
+
+from . import added_tokens, chat_template
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_FILE = "special_tokens_map.json"
+SENTENCEPIECE_FILES = ("tokenizer.model", "sentencepiece.bpe.model")  # Hugging Face's and PaddleNLP's name
+FILES = (
+    TOKENIZER_FILE,
+    CONFIG_FILE,
+    SPECIAL_FILE,
+    added_tokens.FILE,
+    *SENTENCEPIECE_FILES,
+    *chat_template.FILES,
+)
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+SENTENCEPIECE_ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def load_tokenizer(path: str | Path):
+    """The tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
+
+    The directory's chat template is attached if there is one. The attribute ``notes`` lists what the files
+    say that is not applied, and tokens that get new ids.
+
+    UserError for a missing directory (nothing is downloaded), a missing, corrupt or hostile file, files that
+    contradict each other, and a tokenizer without an end-of-text token. Imports the library of models.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"the tokenizer {str(path)!r} is not a local directory, and nothing is downloaded")
+    for name in (TOKENIZER_FILE, *SENTENCEPIECE_FILES):
+        refuse_pointer(folder / name)
+    config, special = _mapping(folder / CONFIG_FILE), _mapping(folder / SPECIAL_FILE)
+    roles = _roles(special, folder / SPECIAL_FILE) | _roles(config, folder / CONFIG_FILE)
+    settings = {name: special[name] for name in added_tokens.LISTS if name in special} | config
+    added = added_tokens.find(folder, settings, folder / CONFIG_FILE, roles.values())
+    models = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
+    if (folder / TOKENIZER_FILE).is_file():
+        tokenizer = _fast(folder / TOKENIZER_FILE, roles, added, config)
+    elif models:
+        tokenizer = _sentencepiece(models[0], SENTENCEPIECE_ROLES | roles, added)
+    else:
+        raise UserError(f"{folder} contains neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+    if tokenizer.eos_token_id is None:
+        raise UserError(f"{folder / CONFIG_FILE} names no eos_token of the vocabulary")
+    if (template := chat_template.find(folder)) is not None:
+        chat_template.attach(tokenizer, template)
+    return tokenizer
+
+
+def copy_tokenizer(source: str | Path, target: Path) -> None:
+    """Copy only the files that ``load_tokenizer`` reads: ``source`` may contain a whole model."""
+    target.mkdir()
+    for name in FILES:
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, target / name)
+
+
+def _fast(file: Path, roles: dict[str, str], added: list[added_tokens.Added], config: Mapping):
+    TokenizerProcess(
+        file, f"the tokenizer in {file.parent}"
+    ).close()  # what ends a process does not end this one
+    from tokenizers import Tokenizer
+
+    from llm_npu.models.library import tokenizers
+
+    with _readable(file.parent):
+        rust = Tokenizer.from_file(str(file))
+        notes = _without_training_settings(rust, file)
+        notes += added_tokens.put_into(rust, added)
+        notes += [
+            f"{name} {token!r} of {file.parent} is not in the vocabulary; it gets a new id"
+            for name, token in roles.items()
+            if rust.token_to_id(token) is None
+        ]
+        _put_begin(rust, roles, config)
+        tokenizer = tokenizers.Fast(tokenizer_object=rust, **roles)
+    tokenizer.notes = tuple(notes)
+    return tokenizer
+
+
+def _sentencepiece(file: Path, roles: dict[str, str], added: list[added_tokens.Added]):
+    from llm_npu.models.library import tokenizers
+
+    with _readable(file.parent):
+        tokenizer, notes = tokenizers.sentencepiece(
+            str(file), roles, lambda made: added_tokens.put_into(made, added)
+        )
+    tokenizer.notes = tuple(notes)
+    return tokenizer
+
+
+def _without_training_settings(rust, file: Path) -> list[str]:
+    """Remove what would change training text; notes about it."""
+    notes = []
+    if rust.truncation is not None:
+        notes.append(f"{file} truncates texts to {rust.truncation['max_length']} tokens; this is not applied")
+        rust.no_truncation()
+    if rust.padding is not None:
+        notes.append(f"{file} pads texts; this is not applied")
+        rust.no_padding()
+    if getattr(rust.model, "dropout", None):
+        notes.append(f"{file} drops merges at random (dropout {rust.model.dropout:g}); this is not applied")
+        rust.model.dropout = None
+    return notes
+
+
+def _put_begin(rust, roles: Mapping[str, str], config: Mapping) -> None:
+    """A begin-of-text token in front of prompts, where a Llama's configuration asks for it.
+
+    Its class in transformers puts it there, whatever tokenizer.json says.
+    """
+    from tokenizers.processors import Sequence, TemplateProcessing
+
+    begin, kind = roles.get("bos_token"), str(config.get("tokenizer_class"))
+    number = begin and rust.token_to_id(begin)
+    if config.get("add_bos_token") is not True or number is None or "Llama" not in kind:
+        return
+    if rust.num_special_tokens_to_add(is_pair=False) == 0:
+        template = TemplateProcessing(single=[begin, "$A"], special_tokens=[(begin, number)])
+        rust.post_processor = Sequence([each for each in (rust.post_processor, template) if each is not None])
+
+
+@contextlib.contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Turn any error of a library into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
+        raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    except BaseException as error:  # Rust panics, which do not derive from Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from None
+
+
+def _mapping(file: Path) -> dict:
+    if not file.is_file():
+        return {}
+    try:
+        return plain_json.mapping(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+
+
+def _roles(config: Mapping, file: Path) -> dict[str, str]:
+    """The special tokens that a file names, as strings."""
+    # A token is a string, or an object with its content and matching options.
+    found = {role: config.get(role) for role in ROLES}
+    found = {
+        role: token.get("content") if isinstance(token, dict) else token for role, token in found.items()
+    }
+    for role, token in found.items():
+        if token is not None and not isinstance(token, str):
+            raise UserError(f"{file}: {role} is {token!r:.40}, but must be text")
+    return {role: token for role, token in found.items() if token}

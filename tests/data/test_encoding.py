@@ -1,0 +1,262 @@
+"""Text in pieces: the ids of the whole text, within bounded memory, whatever the tokenizer does."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import tokenizer_process
+from llm_npu.data.text import encoding
+from llm_npu.data.text.corpus import Document
+
+ALPHABET = "ab  \n\t1.,é你好🙂"
+SAMPLE = "".join(random.Random(0).choices(ALPHABET, k=4000)) + "aaaa bbbb abab 111 你好你好 <x>" * 50
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def trained(model, trainer, pre=None, norm=None):
+    made = Tokenizer(model)
+    if pre is not None:
+        made.pre_tokenizer = pre
+    if norm is not None:
+        made.normalizer = norm
+    made.train_from_iterator([SAMPLE], trainer)
+    made.add_tokens([AddedToken("<x>", special=True), AddedToken("b a", normalized=False)])
+    return made
+
+
+def bpe(pre=None, norm=None, **options):
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, **options
+    )
+    return trained(models.BPE(), trainer, pre, norm)
+
+
+def llama2():
+    """One word for the whole text: blanks are characters, and one is put in front."""
+    return bpe(norm=normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]))
+
+
+def unigram(split):
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False
+    )
+    return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(split=split))
+
+
+def word_piece():
+    trainer = trainers.WordPieceTrainer(vocab_size=150, special_tokens=["[UNK]"], show_progress=False)
+    return trained(
+        models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=30),
+        trainer,
+        pre_tokenizers.BertPreTokenizer(),
+        normalizers.BertNormalizer(),
+    )
+
+
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+KINDS = {
+    "gpt2": lambda: bpe(BYTES),
+    "gpt2 with a blank in front": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "qwen": lambda: bpe(
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(QWEN), "isolated"), pre_tokenizers.ByteLevel(use_regex=False)]
+        ),
+        normalizers.NFC(),
+    ),
+    "numbers of three digits": lambda: bpe(
+        pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"), BYTES])
+    ),
+    "llama2": llama2,
+    "metaspace": lambda: bpe(pre_tokenizers.Metaspace()),
+    "stripped": lambda: bpe(
+        BYTES, normalizers.Sequence([normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
+    ),
+    "unigram": lambda: unigram(split=True),
+    "wordpiece": word_piece,
+}
+
+
+class Rust:
+    """A tokenizer as far as `encoding` needs one."""
+
+    def __init__(self, backend):
+        self.backend_tokenizer = backend
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {name: Rust(make()) for name, make in KINDS.items()}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Pieces that make small texts long."""
+    for name, size in {"PIECE": 128, "CONTEXT": 48, "BATCH": 512, "LONGEST": 4096}.items():
+        monkeypatch.setattr(encoding, name, size)
+
+
+def in_pieces(tokenizer, text):
+    (found,) = ([*parts] for parts in encoding.encoded(tokenizer, [Document("a text", [text])]))
+    return [part.tolist() for part in found]
+
+
+def as_a_whole(tokenizer, text):
+    rust = tokenizer.backend_tokenizer
+    rust.encode_special_tokens = True
+    return rust.encode(text, add_special_tokens=False).ids
+
+
+def texts():
+    """Texts of hundreds of characters: words, runs of one character, and no blanks at all."""
+    words = st.sampled_from(
+        ["a", "ab", "abab", "b a", "<x>", "111", "1", "é", "你好", "🙂", ".", ",\n", "\n", "\t"]
+    )
+    joint = st.sampled_from(["", " ", "  ", "\n"])
+    run = st.builds(lambda word, number: word * number, words, st.integers(1, 150))
+    several = st.builds(
+        lambda parts, between: between.join(parts), st.lists(words, min_size=50, max_size=150), joint
+    )
+    return st.lists(st.one_of(run, several), min_size=1, max_size=8).map("".join)
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.default_run(each=lambda parameters: parameters["name"])
+def test_ids_of_pieces_are_those_of_the_whole(made, small, name, examples):
+    with encoding.running(made[name]):
+
+        @settings(max_examples=examples)
+        @given(texts())
+        def check(text):
+            assert list(itertools.chain(*in_pieces(made[name], text))) == as_a_whole(made[name], text)
+
+        check()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_long_texts_are_cut(made, small, name):
+    """Else the test above proves nothing."""
+    pieces = in_pieces(made[name], SAMPLE)
+    assert len(pieces) > len(SAMPLE) // 400
+    assert list(itertools.chain(*pieces)) == as_a_whole(made[name], SAMPLE)
+
+
+def test_a_model_that_weighs_the_whole_text_is_not_cut(small):
+    tokenizer = Rust(unigram(split=False))
+    assert len(in_pieces(tokenizer, SAMPLE[:4000])) == 1
+    with pytest.raises(
+        UserError, match=r"a text: .* characters, beginning with .* cannot be encoded in pieces"
+    ):
+        in_pieces(tokenizer, SAMPLE)
+
+
+def test_special_tokens_of_a_long_prompt(made, small):
+    text = "ab <x> ab " * 100
+    (ids,) = encoding.ids(made["gpt2"], [text])
+    assert ids.tolist() == Tokenizer.from_str(made["gpt2"].backend_tokenizer.to_str()).encode(text).ids
+    assert (ids == made["gpt2"].backend_tokenizer.token_to_id("<x>")).sum() == 100
+
+
+def test_documents_keep_their_order_and_their_ends(made, small):
+    lengths = [3, 700, 1, 90, 400, 5, 5]
+    documents = [SAMPLE[start : start + length] for start, length in enumerate(lengths)]
+    found = [
+        np.concatenate([*parts]).tolist()
+        for parts in encoding.encoded(made["gpt2"], [Document("x", [text]) for text in documents])
+    ]
+    assert found == [as_a_whole(made["gpt2"], text) for text in documents]
+
+
+# Hostile tokenizers: {name: (changes of a good tokenizer.json, text, words of the refusal)}
+def replace(pattern, content, times=1):
+    one = {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+    return {"normalizer": {"type": "Sequence", "normalizers": [one] * times}}
+
+
+HOSTILE = {
+    "an id near 2**32": ({"model": {"vocab": {"zzz": 2**32 - 5}}}, "a", "the id 4294967291; accepted"),
+    "a normalizer that multiplies": (replace("a", "aaaaaaaa", 20), "aaaa", "more than 256 MiB of memory"),
+    "a normalizer with a long text": (
+        replace("a", "b" * 100_000),
+        "a" * 50_000,
+        "more than 256 MiB of memory",
+    ),
+    "an expression that backtracks": (
+        {
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"Regex": "(a+)+$"},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+        },
+        "a" * 40 + "b",
+        "cannot encode it",
+    ),
+    "no token for unknown text": (
+        {"model": {"type": "Unigram", "unk_id": None, "vocab": [["a", -1.0]], "byte_fallback": False}},
+        "ab",
+        "unk_id",
+    ),
+}
+
+
+def changed(tokenizer, changes):
+    content = json.loads(tokenizer.to_str())
+    for name, value in changes.items():
+        if "vocab" in value and "type" not in value:
+            content["model"]["vocab"] |= value["vocab"]
+        else:
+            content[name] = value
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.default_run(every=True)
+def test_hostile_tokenizers_are_refused(made, name, monkeypatch):
+    changes, text, words = HOSTILE[name]
+    monkeypatch.setattr(tokenizer_process, "MOST_MEMORY", 256 << 20)
+    content = changed(made["gpt2"].backend_tokenizer, changes)
+    with pytest.raises(UserError) as caught, tokenizer_process.TokenizerProcess(content, "it") as process:
+        process.ids([text], special=False, frame=False)
+    assert words in str(caught.value)
+
+
+def test_a_tokenizer_without_an_end_is_stopped(monkeypatch):
+    tokens = [["a" * length, -1.0] for length in range(1, 2000)]
+    model = {"type": "Unigram", "unk_id": 0, "vocab": tokens, "byte_fallback": False}
+    monkeypatch.setattr(tokenizer_process, "MOST_SECONDS", 1)
+    content = changed(Tokenizer(models.Unigram()), {"model": model})
+    message = "it takes more than 1 s of processor time"
+    with (
+        tokenizer_process.TokenizerProcess(content, "it") as process,
+        pytest.raises(UserError, match=message),
+    ):
+        process.ids(["a" * 300_000], special=False, frame=False)
+
+
+def test_the_document_with_an_error_is_named(made):
+    tokenizer = Rust(Tokenizer(models.Unigram([("a", -1.0)], None)))
+    with pytest.raises(UserError, match=r"one to two: the tokenizer cannot encode it: .*unk_id"):
+        [
+            [*parts]
+            for parts in encoding.encoded(tokenizer, [Document("one", ["a" * 99]), Document("two", "b" * 99)])
+        ]
+
+
+def test_a_decoder_that_multiplies_is_refused(made, monkeypatch):
+    monkeypatch.setattr(tokenizer_process, "MOST_MEMORY", 256 << 20)
+    rust = Tokenizer.from_str(made["gpt2"].backend_tokenizer.to_str())
+    rust.decoder = decoders.Sequence([decoders.Replace("a", "a" * 8)] * 20)
+    with pytest.raises(UserError, match="256 MiB"):
+        encoding.decoded(Rust(rust), [rust.encode("aaaa").ids])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import paddle
 from paddle.utils.cpp_extension import extension_utils
 
-from . import paddle_release
+from . import native, paddle_release
 from .devices import elsewhere
 
 
@@ -54,7 +54,7 @@ def signature(operator: str) -> Signature | None:
 def call(operator: str, *arguments) -> list:
     """The outputs of a plugin operator, in dygraph and in captured programs."""
     register()
-    outputs = paddle._C_ops._run_custom_op(operator, *arguments)
+    outputs = native.run(operator, *arguments)
     if isinstance(outputs[0], paddle.Tensor) and not outputs[0].stop_gradient:
         outputs[0].register_hook(functools.partial(_first_derivative, operator))
     return outputs

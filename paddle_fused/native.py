@@ -55,8 +55,18 @@ def call(operator: str, *arguments) -> list:
     """
     _load_error()
     like = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
-    filled = (_nothing(like) if argument is None else argument for argument in arguments)
-    return paddle._C_ops._run_custom_op(operator, *filled)
+    return run(operator, *(_nothing(like) if argument is None else argument for argument in arguments))
+
+
+def run(operator: str, *arguments) -> list:
+    """The outputs of a custom operator; under ``no_grad``, unlike Paddle's, they need no gradient."""
+    outputs = paddle._C_ops._run_custom_op(operator, *arguments)
+    in_place = operator.endswith("_")  # these outputs are inputs
+    if not in_place and paddle.in_dynamic_mode() and not paddle.is_grad_enabled():
+        for output in outputs:
+            if output is not None:
+                output.stop_gradient = True
+    return outputs
 
 
 def _nothing(like):

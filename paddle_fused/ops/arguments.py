@@ -11,7 +11,7 @@ import paddle
 
 from .. import contracts
 from ..captured import apply_patches, leave_untransformed
-from ..devices import device_of, located
+from ..devices import device_of, is_captured, located
 from ..dispatch import name_of
 
 # Every operator and mask imports this module, so this runs before any capture that calls them.
@@ -119,6 +119,19 @@ def no_16_bit_on_cpu(*tensors) -> str | None:
         ):
             return f"Paddle's CPU kernels do not compute in {dtype_name(tensor)}"
     return None
+
+
+def with_gradient(tensor, other):
+    """A frozen tensor as one that gets a gradient, which nobody reads, if ``other`` needs one.
+
+    Some of Paddle's kernels need it for the other's: ``matmul`` fails where a frozen factor is empty, and
+    ``layer_norm`` on the CPU, and so on the virtual NPU, leaves a frozen weight out of the gradient of x.
+    """
+    if is_captured(tensor) or not tensor.stop_gradient or not wants_gradient(other):
+        return tensor
+    tensor = tensor.detach()
+    tensor.stop_gradient = False
+    return tensor
 
 
 def wants_gradient(*tensors) -> bool:

@@ -13,6 +13,8 @@ from ..ascend import refuse_second_derivative
 class OperatorLayer(PyLayer):
     """A PyLayer without second derivatives, whose graph ``backward`` may run once.
 
+    The tensors that it saves must keep their values, as Paddle checks for its own operators.
+
     Paddle 3.0 to 3.3: a node of a PyLayer drops its context when it has run, also with ``retain_graph=True``,
     and reads it the next time: a second ``backward`` is a segmentation fault. Here it is an error.
     ``paddle.grad`` runs copies of the nodes, as often as its caller likes; after a ``backward`` it still
@@ -27,11 +29,17 @@ class OperatorLayer(PyLayer):
         def kept(ctx, *arguments):
             outputs = forward(ctx, *arguments)
             OperatorLayer._context = weakref.ref(ctx)
+            ctx.versions = [tensor.inplace_version for tensor in ctx.saved_tensor() or ()]
             return outputs
 
         def first_derivatives(ctx, *gradients):
             if paddle.is_grad_enabled():  # only with create_graph=True
                 refuse_second_derivative(cls.operator)
+            if ctx.versions != [tensor.inplace_version for tensor in ctx.saved_tensor() or ()]:
+                raise ValueError(
+                    f"{cls.operator}: an input was changed in place after the forward pass; accepted: the "
+                    "values of the forward pass, which give the gradients. Clone the tensor before."
+                )
             return backward(ctx, *gradients)
 
         cls.forward, cls.backward = staticmethod(kept), staticmethod(first_derivatives)

@@ -14,7 +14,7 @@ from paddle_fused import ascend, native
 from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Sharding, ShardingRule, numbered
 
-from ..arguments import dtype_name
+from ..arguments import dtype_name, with_gradient
 from ..rms_norm.op import no_float64, normalised, plugin_rms_norm, wide_dtype
 from .check import check
 
@@ -131,7 +131,8 @@ def _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide):
         mask = paddle.ones_like(z, dtype="bool")
     if residual is not None:
         z = z + residual.astype(wide)
-    return z.astype(x0.dtype if residual is None else residual.dtype), mask
+    pre = z.astype(x0.dtype if residual is None else residual.dtype)
+    return x0.clone() if pre is x0 else pre, mask  # an output is never the input, which its user may change
 
 
 def _layer_normalised(pre, weight, bias, epsilon):
@@ -200,7 +201,7 @@ def _ascend(norm, x0, residual, weight, bias, rowscale, layerscale, dropout, eps
 def _layer_norm_npu(x, weight, bias, epsilon):
     # Paddle's layer_norm requires a dimension before the normalised one.
     rows = x.unsqueeze(0) if len(x.shape) == 1 else x
-    return F.layer_norm(rows, weight.shape, weight, bias, epsilon).reshape(x.shape)
+    return F.layer_norm(rows, weight.shape, with_gradient(weight, rows), bias, epsilon).reshape(x.shape)
 
 
 def _rms_norm_npu(x, weight, bias, epsilon):

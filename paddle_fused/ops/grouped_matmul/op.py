@@ -14,7 +14,7 @@ from paddle_fused.devices import is_captured
 from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu
+from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu, with_gradient
 
 OPERATOR = "grouped_matmul"
 CUMULATIVE, COUNTS = 0, 1
@@ -145,6 +145,7 @@ def _composed(x, weight, group_list, group_list_type):
     matrices = [w.reshape([depth, columns]) for w in paddle.split(weight, experts)]
     if _sizes_are_known(x, group_list):
         sizes = group_sizes(group_list, group_list_type, x.shape[0])
+        x = with_gradient(x, weight) if 0 in sizes else x
         return paddle_release.concat(
             [paddle.matmul(*pair) for pair in zip(paddle.split(x, sizes), matrices, strict=True)]
         )

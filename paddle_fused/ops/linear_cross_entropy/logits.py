@@ -10,7 +10,7 @@ import math
 import paddle
 import paddle.nn.functional as F
 
-from ..arguments import dtype_name
+from ..arguments import dtype_name, with_gradient
 from ..layer import OperatorLayer
 
 # Smaller chunks would leave a card's matrix units idle.
@@ -27,6 +27,7 @@ def product(x, y, **transposed):
 
     An error of a logit is an error of the loss, and bfloat16 has no number between 29.0 and 29.125.
     """
+    x = with_gradient(x, y) if 0 in x.shape else x
     with paddle.amp.auto_cast(enable=False):
         return paddle.matmul(wide(x), wide(y), **transposed)
 

@@ -13,7 +13,7 @@ import pytest
 from watched_ranks import Ranks
 
 from llm_npu.launch import beats
-from llm_npu.launch.beats import door, handshake
+from llm_npu.launch.beats import door, handshake, member
 from llm_npu.launch.beats.hub import Hub
 from llm_npu.launch.beats.layout import Layout
 from llm_npu.launch.beats.messages import printable, send
@@ -273,6 +273,20 @@ def test_a_rank_that_gives_up_chooses_no_words():
 @pytest.mark.parametrize("value", [None, 7, ["x"], {"a": 1}])
 def test_what_is_no_text_is_not_shown(value):
     assert printable(value) == ""
+
+
+@pytest.mark.parametrize(("secret", "more"), [("", member.OTHER_ADDRESS), (SECRET, "")])
+def test_a_rank_that_is_not_admitted_says_why(monkeypatch, secret, more):
+    monkeypatch.setattr(member, "START", 1)
+
+    async def whole():
+        made = Run(secret)
+        async with await impostor(made, {"kind": "bye"}):
+            rank = member.Member(Layout(2, made.endpoints, secret), asyncio.Event(), lambda word: None)
+            return await rank.run()
+
+    sentence, code = asyncio.run(whole())
+    assert code == beats.LOST and sentence.endswith(f" is cut: {member.NOT_ADMITTED}{more}.")
 
 
 async def impostor(run, answer):

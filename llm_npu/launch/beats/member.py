@@ -12,6 +12,9 @@ from .handshake import OTHER_SECRET, Closed, OtherSecret, join
 from .layout import Layout
 from .messages import printable, receive, send
 
+NOT_ADMITTED = "what answers there is not rank 0 of this run"
+OTHER_ADDRESS = ", or sees another address than this rank's, which LLM_NPU_RUN_SECRET allows"
+
 
 class Member:
     """One rank's connection to the hub. ``rank_ended`` is set when the rank has ended, for any reason."""
@@ -52,7 +55,7 @@ class Member:
             try:
                 link = asyncio.open_connection(*self.layout.hub, limit=LONGEST, local_addr=own)
                 reader, writer = await asyncio.wait_for(link, TICK)
-                self._why = "it does not answer as the first rank of this run"
+                self._why = NOT_ADMITTED if own is None else f"{NOT_ADMITTED}{OTHER_ADDRESS}"
                 self.hub_host = await asyncio.wait_for(join(self.layout, reader, writer), HANDSHAKE)
                 self.writer = writer
                 return reader

@@ -1,8 +1,9 @@
 """What the documentation's build writes: pages and tables from the code, and the list of operators.
 
-A page in PAGES has no file in docs/. A page in docs/ marks the place of a table (TABLES) with
-``<!-- generated: NAME -->``. Pages that take long to make are written into build/pages by commands of their
-own; the build shows a page from there in place of the one in docs/.
+A page in docs/ marks the place of a table, or of all it has, with ``<!-- generated: NAME -->``; the sentence
+below the mark is for readers of the sources, and the build replaces both (PARTS). A file in FILES has none in
+docs/. ``python docs/generated_pages.py NAME`` prints a part. Pages that take long to make are written into
+build/pages by commands of their own; the build shows a page from there in place of the one in docs/.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MADE = ROOT / "build/pages"
 SOURCES = [ROOT, *(ROOT / "tests" / name for name in ("shared", "virtual_npu", "upstream"))]
-MARK = re.compile(r"<!-- generated: (\w+) -->")
+MARK = re.compile(r"<!-- generated: (\w+) -->(?:\n\*[^\n]+\*)?")
 CHINESE_LINE_END = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-\u9fff\uff00-\uffef])")
 
 HEAD = """# Flags
@@ -45,7 +46,7 @@ def on_files(files, config):
     """Called by mkdocs, with the files of docs/."""
     from mkdocs.structure.files import File
 
-    for name, content in PAGES.items():
+    for name, content in FILES.items():
         files.append(File.generated(config, name, content=content()))
     return files
 
@@ -56,7 +57,7 @@ def on_page_markdown(markdown, page, **_):
     if made.exists():
         return made.read_text(encoding="utf-8")
     markdown = CHINESE_LINE_END.sub("", markdown)  # a browser would show a space
-    return MARK.sub(lambda mark: TABLES[mark[1]](), markdown)
+    return MARK.sub(lambda mark: PARTS[mark[1]](), markdown)
 
 
 def flags() -> str:
@@ -190,14 +191,13 @@ def upstream_defects() -> str:
     return page()
 
 
-PAGES = {
-    "reference/flags.md": flags,
-    "rules.md": rules,
-    "api_sweep.md": api_sweep,
-    "planning_validation.md": planner,
-    "images/planning_validation.png": planner_chart,
-}
-TABLES = {
-    each.__name__: each
-    for each in (operators, backends, checks, settings, card_variables, upstream_failures, upstream_defects)
-}
+FILES = {"images/planning_validation.png": planner_chart}
+PAGES = (flags, rules, api_sweep, planner)
+TABLES = (operators, backends, checks, settings, card_variables, upstream_failures, upstream_defects)
+PARTS = {each.__name__: each for each in (*PAGES, *TABLES)}
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in PARTS:
+        sys.exit(f"usage: python docs/generated_pages.py {'|'.join(PARTS)}")
+    sys.path += map(str, SOURCES)
+    print(PARTS[sys.argv[1]]())

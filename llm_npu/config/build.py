@@ -11,8 +11,10 @@ from llm_npu.core.errors import UserError
 from llm_npu.models.library import names, training_arguments
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
+from .conflicts import UNSUPPORTED_PARALLELISM
 from .device_flag import paddle_name
 from .early import process_count
+from .library_flags import library_flags
 from .training import TrainingFlags
 
 OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_model", "force_reshard_pp")
@@ -52,6 +54,8 @@ def built(
     # The library would act on these flags, which have no effect here:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would need a group
+    # In one process they have no effect, but the layers would need groups; several processes refuse them.
+    values |= {name: library_flags()[name].default for name in UNSUPPORTED_PARALLELISM}
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     values |= {own: values[flag] for own, flag in names.RENAMED.items()}

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 # How a class computes an operator, or prepares its inputs; surgery/replacements/<operator>.py handles each.
-Way = Literal[
-    # attention
+AttentionWay = Literal[
     "attn_func",  # its forward calls self.attn_func
     "function",  # its forward calls scaled_dot_product_attention of its module
     "F",  # with use_flash_attention it calls F.scaled_dot_product_attention
@@ -24,27 +23,38 @@ Way = Literal[
     "interface",  # its forward looks attention up in ALL_ATTENTION_FUNCTIONS of its module
     "latent",  # its forward calls self.attn_func, with queries wider than values (DeepSeek-V3)
     "makes masks",  # makes the masks of all layers by create_causal_mask_and_row_indices of its module
-    # rotary
+]
+RotaryWay = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
     "heads first",  # attention with tables [P, D] and queries [B, N, S, D]
     "decoder",  # makes positions 0, 1, 2, ... where none are given, and passes others on
     "table of tokens",  # attention with a row for each token, [B, S, D], and queries [B, N, S, D]
     "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
     "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
-    # rms_norm
+]
+NormWay = Literal[
     "forward",  # its forward is the operator
     "first of a tuple",  # the same, on a stage's inputs: a tensor, or a tuple that begins with it
-    # swiglu
+]
+SwigluWay = Literal[
     "function",  # its forward calls swiglu of its module
     "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu
     "forward",  # its forward multiplies self.act_fn of one projection by another
-    # moe
+]
+MoeWay = Literal[
     "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
     "softmax router",  # gate is a linear layer in float32 (Qwen3-MoE)
     "sigmoid router",  # gate gives indices and weights, and moe(tokens, indices, weights) the routed experts
     "router with statistics",  # gate gives logits, and the block their loss; shared experts (ERNIE-4.5-MoE)
     "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
 ]
+WAYS: Mapping[str, object] = {
+    "attention": AttentionWay,
+    "rotary": RotaryWay,
+    "rms_norm": NormWay,
+    "swiglu": SwigluWay,
+    "moe": MoeWay,
+}
 
 # The smallest preset of a family. A card's fused rotary embedding accepts its head size of 64.
 TINY_SIZES: Mapping[str, object] = {
@@ -93,7 +103,7 @@ class Family:
     """``name``: the prefix of its classes (LlamaConfig, LlamaForCausalLM). ``title``: the name in text.
 
     Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
-    ``layers``: the classes that the surgery changes, {operator: {class: Way}}.
+    ``layers``: the classes that the surgery changes, {operator: {class: one of WAYS[operator]}}.
 
     Fields: ``defaults``, of fields that a config.json omits: transformers' defaults where the library has
     others, and those of all fields that the planner reads.
@@ -120,7 +130,7 @@ class Family:
     name: str
     title: str
     models: tuple[str, ...]
-    layers: Mapping[str, Mapping[str, Way]]
+    layers: Mapping[str, Mapping[str, str]]
     defaults: Mapping[str, object]
     presets: Mapping[str, Mapping[str, object]]
     aliases: Mapping[str, str] = field(default_factory=dict)

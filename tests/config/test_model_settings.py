@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import typing
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from llm_npu import config
 from llm_npu.core.errors import UserError
 from llm_npu.models import checks, presets
+from llm_npu.models import family as family_record
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.paddleformers.families import FAMILIES as FORMERS
 from llm_npu.models.paddlenlp.families import FAMILIES as NLP
@@ -241,3 +243,12 @@ def test_generated_configurations_are_read_or_refused(tmp_path, model_type, odd)
     for name in (*checks.SIZES, *of_fields.BOOLS):
         if odd.get(name) is not None and name in (*checks.SIZES, *family.reads, *family.defaults):
             assert getattr(found, name) == odd[name], name
+
+
+def test_each_way_of_a_class_is_listed_once_for_its_operator():
+    for ways in family_record.WAYS.values():
+        listed = typing.get_args(ways)
+        assert len(listed) == len(set(listed))
+    for family in (*NLP.values(), *FORMERS.values()):
+        for operator, classes in family.layers.items():
+            assert set(classes.values()) <= set(typing.get_args(family_record.WAYS[operator]))

@@ -6,9 +6,13 @@ tests/launch/test_launch.py has two processes that do so.
 import math
 from argparse import Namespace
 
+import paddle
 import pytest
 
+from llm_npu import config
 from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM, check_parallel
+from llm_npu.models import families
+from llm_npu.training import model
 
 
 def check(processes, **given):
@@ -105,3 +109,16 @@ def test_tensor_parallelism_stays_on_a_machine(ranks_of_machines, degree, group,
     first = ranks_of_machines[0] - 1
     for words in (group, f"10.0.0.0 (ranks 0 to {first})", f"divides {math.gcd(*ranks_of_machines)}"):
         assert words in str(caught.value)
+
+
+def test_parallelism_that_this_script_does_not_have_changes_nothing_in_one_process():
+    for name in (*UNSUPPORTED_PARALLELISM, "sequence_parallel", "tensor_parallel_degree"):
+        value = "true" if isinstance(config.flags()[name].default, bool) else "2"
+        run = config.parse([f"--{name}", value, "--device", "cpu"])
+        assert dict(run.ineffective)[name] == "the run has one process (--nproc starts more)"
+        found = model.config_for(run)
+        for library in ("context_parallel_degree", "sep_parallel_degree", "context_parallel_size"):
+            assert getattr(found, library, 1) in (-1, 0, 1)
+        found.num_hidden_layers = 1
+        logits = families.new_model(found)(paddle.arange(8)[None])
+        assert paddle.isfinite(logits[0] if isinstance(logits, tuple) else logits).all(), name

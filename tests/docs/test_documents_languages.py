@@ -10,7 +10,6 @@ from places import ROOT
 
 CHINESE = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.zh-CN.md"))]
 PAIRS = [(file.with_name(file.name.replace(".zh-CN", "")), file) for file in CHINESE]
-GENERATED = [(ROOT / "docs" / name).resolve() for name in generated_pages.PAGES]
 WRITTEN = re.compile(r"<!-- [\w ]+: python .*?<!-- end -->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 YES_AND_NO = {"yes": "支持", "some": "部分支持", "no": "不支持", "-": "-"}
@@ -85,10 +84,8 @@ def test_every_link_leads_somewhere(document):
         if file.startswith("http"):
             continue
         target = document.parent / file if file else document
-        if target.resolve() in GENERATED:
-            continue
         assert target.exists(), link
-        if anchor:
+        if anchor and not generated_pages.MARK.match(read(target)):  # the build writes the whole page
             titles = re.findall(r"^#+ (.*)$", read(target), re.MULTILINE)
             known = [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles]
             assert anchor in known, link

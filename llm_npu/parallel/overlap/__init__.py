@@ -1,7 +1,9 @@
 """Overlaps matrix products with their communication in tensor and sequence parallel layers.
 
-    from llm_npu.parallel import overlap y = overlap.matmul_all_reduce(x, weight, group)  # the planner
-    chooses how report = overlap.apply_overlap(model)  # the parallel layers of a PaddleNLP model use it
+    from llm_npu.parallel import overlap
+
+    y = overlap.matmul_all_reduce(x, weight, group)  # the planner chooses how
+    report = overlap.apply_overlap(model)  # the parallel layers of a PaddleNLP model use it
 
 docs/overlap.md explains the backends, the planner and exposed communication.
 """

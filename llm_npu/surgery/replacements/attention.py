@@ -1,6 +1,6 @@
 """Attention of decoders, by ``paddle_fused.flash_attention``.
 
-``llm_npu.models.family.Way`` lists what its classes do, under ``attention``.
+``llm_npu.models.family.WAYS`` lists what its classes do, under ``attention``.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
 """

@@ -2,7 +2,7 @@
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
-``llm_npu.models.family.Way`` lists what its classes do, under ``moe``.
+``llm_npu.models.family.WAYS`` lists what its classes do, under ``moe``.
 
 B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
 """

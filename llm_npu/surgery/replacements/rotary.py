@@ -1,6 +1,6 @@
 """Rotary position embedding of attention layers, by ``paddle_fused.apply_rotary`` and ``rotary_mul``.
 
-``llm_npu.models.family.Way`` lists what its classes do, under ``rotary``.
+``llm_npu.models.family.WAYS`` lists what its classes do, under ``rotary``.
 """
 
 from __future__ import annotations

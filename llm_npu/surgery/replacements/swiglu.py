@@ -1,6 +1,6 @@
 """SwiGLU of feed-forward layers, by ``paddle_fused.swiglu``.
 
-``llm_npu.models.family.Way`` lists what its classes do, under ``swiglu``.
+``llm_npu.models.family.WAYS`` lists what its classes do, under ``swiglu``.
 """
 
 from __future__ import annotations

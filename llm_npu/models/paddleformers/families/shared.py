@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_npu.models.family import Way
+from llm_npu.models.family import RotaryWay
 
 # Always in one matrix, in all families but Llama and DeepSeek-V3.
 JOINED_PROJECTIONS = {
@@ -16,10 +16,10 @@ ROPE_SCALINGS = dict.fromkeys(
 )  # rope_scaling is read itself
 
 
-def layers(attention: str, model: str, rotary: Way = "table of tokens", **more) -> Mapping:
+def layers(attention: str, model: str, rotary: RotaryWay = "table of tokens", **more) -> Mapping:
     """Family.layers of a dense decoder: its own classes, and those of paddleformers.nn.
 
-    ``more``: {operator: {class: Way}} of the family's own.
+    ``more``: {operator: {class: way}} of the family's own.
     """
     found = {
         "attention": {attention: "interface", model: "makes masks"},

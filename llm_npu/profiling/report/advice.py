@@ -127,6 +127,8 @@ def _communication(ranks: list[Measured], operators: list[Operator]):
 
 def _idle(ranks: list[Measured]):
     idle = sum(rank.idle for rank in ranks)
+    if not idle:
+        return
     known = [rank.launch_bound for rank in ranks if rank.launch_bound is not None]
     loading = sum(rank.data_loading for rank in ranks)
     evidence = f"{text(idle)}, {100 * idle / sum(rank.window for rank in ranks):.0f}% of the time"

@@ -116,3 +116,41 @@ def test_an_arrow_that_is_written_before_its_slices(tmp_path):
     raw.sort(key=lambda event: event["ph"] not in ("s", "f"))
     assert "has its end s in no slice" in " ".join(chrome.faults(raw))
     assert chrome.faults(written(tmp_path, raw)) == []
+
+
+def test_damaged_files_of_msprof_cost_their_own_events(tmp_path):
+    """As after a full disk: the steps have been trained, and the rest of the timeline is worth having."""
+    tasks = kernels_of_two_streams()[:3]
+    raw = msprof.events(tasks)
+    whole = json.dumps(raw)
+    odd = [
+        5,
+        {"ph": "s", "name": "no id", "ts": 1},
+        {**raw[-1], "ts": "soon"},
+        {"ph": "X", "name": "a", "args": "b"},
+    ]
+    cases = {
+        "cut off": (whole[: whole.index('"name"', len(whole) // 2)], "is damaged"),
+        "odd events": (json.dumps([*odd, *raw]), "is damaged"),
+        "binary": ("\0" * 99, "is no Chrome trace"),
+        "nothing": (None, "No such file"),
+    }
+    for name, (content, words) in cases.items():
+        file = tmp_path / f"msprof_{name}.json"
+        if content is not None:
+            file.write_text(content)
+        notes = timeline.write(tmp_path / "trace.json", {}, [file], [], 0, "made by hand")
+        assert len(notes) == 1 and words in notes[0], (name, notes)
+        kernels = [event for event in chrome.read(tmp_path / "trace.json") if event["name"] == tasks[0].call]
+        assert len(kernels) == (3 if name == "odd events" else len(kernels))
+
+
+@pytest.mark.parametrize("table", ["", "Op Name\n", 'Op Name,Task Start Time(us),Input Shapes\n"a', "\0\0"])
+@pytest.mark.default_run(every=True)
+def test_damaged_tables_of_msprof_cost_their_shapes(tmp_path, table):
+    (tmp_path / "op_summary_1.csv").write_text(table)
+    (tmp_path / "msprof_1.json").write_text(json.dumps(msprof.events(kernels_of_two_streams()[:3])))
+    files = [tmp_path / "msprof_1.json"], [tmp_path / "op_summary_1.csv"]
+    notes = timeline.write(tmp_path / "trace.json", {}, *files, 0, "made by hand")
+    assert notes and all("op_summary_1.csv" in note for note in notes)
+    assert chrome.faults(chrome.read(tmp_path / "trace.json")) == []

@@ -12,7 +12,7 @@ from handmade_profiles.some_tasks import some_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_npu.profiling.report import summary
+from llm_npu.profiling.report import compare, summary
 from llm_npu.profiling.report.pages import plain
 from llm_npu.profiling.report.reading import op_summary
 
@@ -97,7 +97,7 @@ def test_a_cut_costs_at_most_the_last_row(file, length):
     assert bool(notes) == (not at_an_end)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_bytes_are_read_or_refused(file, data):
     """The report has only printable text, and nothing but ValueError ends it."""
@@ -114,6 +114,35 @@ def test_any_bytes_are_read_or_refused(file, data):
     except ValueError as error:
         text = str(error)
     assert all(character.isprintable() or character == "\n" for character in text)
+
+
+ENGINES = [("Mul", "AI_VECTOR_CORE"), ("hcom_allReduce_", "HCCL"), ("Cast", "AI_CPU"), ("", "N/A")]
+ENGINES += [("EVENT_WAIT", "EVENT_WAIT"), ("MEMCPY_ASYNC", "MEMCPY_ASYNC"), ("SoftmaxV2", "AI_VECTOR_CORE")]
+TASK = st.builds(
+    lambda kind, start, duration, device: msprof.Task(*kind, start, duration, device=device),
+    st.sampled_from(ENGINES),
+    st.sampled_from([0, 0, 1, 5]),
+    st.sampled_from([0, 0, 1, 3]),
+    st.sampled_from([0, 1]),
+)
+
+
+@settings(max_examples=12)
+@given(st.lists(st.lists(TASK, min_size=1, max_size=3), min_size=1, max_size=3), st.booleans())
+def test_reports_on_few_tasks(tmp_path_factory, ranks, timeline_only):
+    """Without durations, with waits only, on some devices: totals that may be 0 are divisors."""
+    folder = tmp_path_factory.mktemp("profile")
+    for rank, tasks in enumerate(ranks):
+        output = msprof.write(folder / f"rank_{rank}" / "PROF_1", tasks)
+        if timeline_only:
+            (output / f"op_summary_{msprof.STAMP}.csv").unlink()
+    try:
+        report = summary.build(folder)
+    except ValueError as error:
+        assert "contains no device task" in str(error)
+        return
+    assert all(sum(rank.spent().values()) == rank.window for rank in report.ranks)
+    assert plain.write(report, compare.compare(report, report))
 
 
 SIZE = 1 << 20

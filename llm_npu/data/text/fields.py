@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from llm_npu.core.errors import UserError
-from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted import plain_json, plain_text
 from paddle_fused import strict_json
 
 MEDIA = ("image", "images", "image_info", "video", "videos", "video_info", "audio", "audios")
@@ -101,8 +101,8 @@ def shown(names: Iterable[str]) -> str:
 
 
 def printable(name: str) -> str:
-    short = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
-    return short if short.isprintable() else ascii(short)
+    """A name from a file, as a part of one line."""
+    return plain_text.printable(name, longest=_LONGEST)
 
 
 def _counted(counter: Counter[str]) -> str:

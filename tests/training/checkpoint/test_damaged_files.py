@@ -18,7 +18,7 @@ from tiny_models import fields_of
 from llm_npu.config.written.argument_file import read_file
 from llm_npu.core import tensor_file
 from llm_npu.data import answers, indexed
-from llm_npu.data.text import chat_template, conversations, corpus, encoding
+from llm_npu.data.text import chat_template, conversations, corpus, encoding, fields, turns
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.models import presets
 from llm_npu.models.paddlenlp import internlm2
@@ -121,10 +121,19 @@ def write_cached(name):
     def write(folder):
         np.save(folder / "ids.npy", np.arange(9, dtype=np.int32))
         np.save(folder / "learnt.npy", np.arange(9) % 3 == 1)
-        np.save(folder / "ends.npy", np.array([4, 9]))
+        np.save(folder / "ends.npy", np.array([4, 6, 9]))
+        np.save(folder / "last_texts.npy", np.array([1, 3]))
         return folder / f"{name}.npy"
 
     return write
+
+
+def write_unused(folder):
+    unused = fields.Unused()
+    unused.unread["id"] += 3
+    unused.omitted["tools"] += 2
+    unused.save(folder)
+    return folder / "unused.json"
 
 
 def read_cached(file):
@@ -220,7 +229,7 @@ def read_template(file):
     source = chat_template.read(file)
     if isinstance(source, str):
         chat_template.attach(tokenizer, source)
-        chat_template.pieces(tokenizer, CHAT)
+        turns.samples(tokenizer, CHAT)
 
 
 # {format: (what writes the file in a folder and returns its path, what reads it)}
@@ -230,6 +239,8 @@ FORMATS = {
     "ids.npy": (write_cached("ids"), read_cached),
     "learnt.npy": (write_cached("learnt"), read_cached),
     "ends.npy": (write_cached("ends"), read_cached),
+    "last_texts.npy": (write_cached("last_texts"), read_cached),
+    "unused.json": (write_unused, lambda file: fields.Unused().add_saved(file.parent)),
     "text.jsonl": (
         write_text("a.jsonl", lines({"text": "one"}, {"text": "two"})),
         lambda file: list(corpus.corpus(file).documents()),

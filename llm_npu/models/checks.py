@@ -91,8 +91,8 @@ def check_sizes(family: Family, config, name: str) -> None:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if head_dim % 2 or head_dim < 1:
         raise UserError(
-            f"{name}: the head size must be even, because the rotary embedding rotates pairs, and above 0; it "
-            f"is {head_dim}"
+            f"{name}: the head size must be even, because the rotary embedding rotates pairs, and above 0; "
+            f"it is {head_dim}"
         )
     if family.experts:
         chosen, number = (

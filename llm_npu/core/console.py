@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import io
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -163,12 +162,8 @@ def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
     answered before that code's complaint, which may be only that another rank is gone.
     """
     sentence = str(error)
-    if isinstance(error, MemoryError):  # Paddle's, with the C++ stack around the sentence
-        found = re.search(r"Out of memory.*", sentence)
-        sentence = (
-            f"{found[0] if found else 'Out of memory.'} "
-            "Lower --per_device_train_batch_size or --max_seq_length, or add --recompute."
-        )
+    if isinstance(error, MemoryError):
+        sentence = errors.out_of_memory(error)
     elif isinstance(error, RuntimeError) and "paddle" not in sys.modules:
         pass  # the device is unusable, and the sentence says why
     elif not errors.is_for_the_user(error):

@@ -54,6 +54,12 @@ def naming(file: Path) -> Iterator[None]:
         raise OSError(number, os.strerror(number), str(file)) from error
 
 
+def out_of_memory(error: MemoryError) -> str:
+    """The sentence of ``error``, without the C++ stack that Paddle puts around it."""
+    found = re.search(r"Out of memory.*", str(error)) or re.search(r"Unable to allocate.*", str(error))
+    return found[0] if found else "Out of memory."
+
+
 def is_for_the_user(error: BaseException) -> bool:
     """Whether ``error`` is meant for the user: a UserError, or an OSError with an errno."""
     return isinstance(error, UserError) or (isinstance(error, OSError) and error.errno is not None)

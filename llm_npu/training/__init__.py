@@ -9,6 +9,7 @@ metrics           the figures of every step, metrics.jsonl and plots
 step              the figures of a step, exchanged by all ranks in one collective
 step_clock        the duration of a step, and its waits for data and communication
 evaluation        the loss over held-out samples
+out_of_memory     advice for memory that is exhausted
 nonfinite         NaN and infinity in loss or gradients
 stop_on_signal    Ctrl-C and SIGTERM: the run ends after the step, with a checkpoint
 """

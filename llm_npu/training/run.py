@@ -22,7 +22,7 @@ from llm_npu.data.pair_batches import PairCollator
 from llm_npu.data.text.tokenizer import tokenizer_for
 from llm_npu.device import Device
 from llm_npu.models.library import names
-from llm_npu.training import evaluation, metrics, model, resume
+from llm_npu.training import evaluation, metrics, model, out_of_memory, resume
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused import virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
@@ -137,13 +137,17 @@ class Run:
             self.notes += resume.changes(self.checkpoint, self.settings)
 
     def _make_model(self) -> None:
+        with out_of_memory.advising(lambda: out_of_memory.WEIGHTS):
+            self._fill_model()
+        switches = self.arguments.fused.switches()
+        if any(switches.values()):
+            self.fused = surgery.apply_fused_kernels(self.model, **switches)
+
+    def _fill_model(self) -> None:
         fill = not self.checkpoint and not self.device.dry
         self.model = model.build(self.arguments, self.model_config, self.tokenizer, fill)
         if self.checkpoint:
             model.load_weights(self.model, self.checkpoint, self.arguments.training.trust_checkpoint)
-        switches = self.arguments.fused.switches()
-        if any(switches.values()):
-            self.fused = surgery.apply_fused_kernels(self.model, **switches)
 
     def _trainer(self) -> PretrainTrainer:
         """The trainer on the shuffled training samples."""

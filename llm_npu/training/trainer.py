@@ -28,7 +28,7 @@ from llm_npu.core.ranks import Ranks
 from llm_npu.models import lora
 from llm_npu.patches import loss_scale
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
-from llm_npu.training import checkpoint, evaluation, metrics, resume
+from llm_npu.training import checkpoint, evaluation, metrics, out_of_memory, resume
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
 from llm_npu.training.metrics import Baseline, Recorder
@@ -71,6 +71,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.gradient_norm: GradientNorm | ProgramNorm | None = None
         self.guard = Guard(kwargs["args"].nonfinite, self._bad_numbers, say)
         self._last_inputs: dict | None = None
+        self._advice = out_of_memory.of_weights
         self.clock = StepClock()
         together = StepSync(self._own_step, self._listen, self.FIGURES)
         self.skipped = SkippedSteps(lambda: recorder.step, self._loss_scale, lambda: weights_of(self.model))
@@ -103,8 +104,9 @@ class PretrainTrainer(Checkpointing, Trainer):
         first_of_disk = ranks.is_first() if self.disks is None else self.disks.first
         self.add_callback(RemoveStaleCheckpoints(continued, first_of_disk))
         try:
-            result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
-            self.keep_results()
+            with out_of_memory.advising(lambda: self._advice(self.args)):
+                result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+                self.keep_results()
             with Ranks.of_run().together():
                 self.recorder.flush()
             if not self.stop.received:
@@ -174,6 +176,7 @@ class PretrainTrainer(Checkpointing, Trainer):
 
     def _check_loss_valid(self, loss):
         """Replaces the stock check, which ends only the rank that has the bad loss."""
+        self._advice = out_of_memory.of_weights  # the optimizer is next
         if self.do_grad_scaling:
             return
         self.guard.check_loss(sum(float(each) for each in self.micro_batch_losses))
@@ -187,6 +190,7 @@ class PretrainTrainer(Checkpointing, Trainer):
             return bad_numbers(self.model, self._last_inputs)
 
     def training_step(self, model, inputs, step_control=0):
+        self._advice = out_of_memory.of_step
         if step_control == 0:
             self.micro_batch_losses, self.step_tokens = [], 0
             self.step_figures = np.zeros(len(self.FIGURES))
@@ -222,6 +226,7 @@ class PretrainTrainer(Checkpointing, Trainer):
     def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
         """The mean loss over all labels; PaddleNLP averages over batches and counts padding samples twice."""
         mean = evaluation.Mean()
+        self._advice = out_of_memory.of_evaluation
         self.model.eval()
         for inputs in dataloader:
             weight = inputs["loss_weight"]

@@ -365,10 +365,10 @@ def test_a_plugin_that_is_not_built_is_one_sentence(run_python, tmp_path):
 @pytest.mark.slow
 def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
     out = tmp_path / "out"
-    done = run_python(SCRIPT, *inputs, "--output_dir", out, VIRTUAL_NPU_MEMORY_GB="0.005")
+    flags = ["--per_device_train_batch_size", "128", "--output_dir", out]
+    done = run_python(SCRIPT, *inputs, *flags, VIRTUAL_NPU_MEMORY_GB="0.012")
     assert done.returncode == 2
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith("error: Out of memory") and "--per_device_train_batch_size" in said
+    assert "error: Out of memory" in done.stderr and "Lower --per_device_train_batch_size 128 " in done.stderr
     assert checkpoint.complete(out) == []
 
 

@@ -152,8 +152,7 @@ class _Events:
                 tables[None if number < 0 else int(number)] = table((role == place) & (device == number))
         steps = intervals(category == self.codes.get("ProfileStep", -1))
         found.steps = [
-            (printable(names[code], longest=tasks.LONGEST), int(begin), int(end))
-            for begin, end, code in zip(*steps, strict=True)
+            (_shown(names[code]), int(begin), int(end)) for begin, end, code in zip(*steps, strict=True)
         ]
         found.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
         if self.memory:
@@ -207,8 +206,13 @@ class _Events:
         return launched
 
 
+def _shown(name: object) -> str:
+    """Printable: pandas 3 refuses half a surrogate pair, which JSON can contain."""
+    return printable(name, longest=tasks.LONGEST)
+
+
 def _categorical(codes: np.ndarray, names: list) -> pd.Categorical:
     """A categorical column from ``codes``, indices into ``names``."""
     different, positions = np.unique(codes, return_inverse=True)
-    which, words = pd.factorize(np.array([str(names[code]) for code in different], dtype=object))
+    which, words = pd.factorize(np.array([_shown(names[code]) for code in different], dtype=object))
     return pd.Categorical.from_codes(which[positions], categories=list(words))

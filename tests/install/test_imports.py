@@ -40,6 +40,7 @@ PUBLIC = {
         ".contracts",
         ".registry",
         ".strict_json",
+        ".ops.layer",
     )
 }
 UNDER_OPERATORS = tuple(

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import paddle
 import paddle.distributed as dist
-from paddle.autograd import PyLayer
 
 from llm_npu.core import auto_cast
 from llm_npu.core.errors import UserError
+from paddle_fused.ops.layer import OperatorLayer
 
 from . import backends, mc2
 from .flights import Flights
@@ -77,7 +77,9 @@ def matmul_reduce_scatter(x, weight, group=None, overlap: str | Setting | Planne
     return _shaped(product, [x.shape[0] // group.nranks, *x.shape[1:-1]], weight)
 
 
-class _MatmulAllReduce(PyLayer):
+class _MatmulAllReduce(OperatorLayer):
+    operator = "matmul_all_reduce"
+
     @staticmethod
     def forward(ctx, x, weight, group, chooser):
         _keep(ctx, x, weight)
@@ -92,7 +94,9 @@ class _MatmulAllReduce(PyLayer):
         )
 
 
-class _ReplicatedMatmul(PyLayer):
+class _ReplicatedMatmul(OperatorLayer):
+    operator = "replicated_matmul"
+
     @staticmethod
     def forward(ctx, x, weight, group, chooser):
         _keep(ctx, x, weight, group, chooser)
@@ -104,7 +108,9 @@ class _ReplicatedMatmul(PyLayer):
         return _input_and_weight(ALL_REDUCE, x, weight, gradient, ctx, lambda: x)
 
 
-class _AllGatherMatmul(PyLayer):
+class _AllGatherMatmul(OperatorLayer):
+    operator = "all_gather_matmul"
+
     @staticmethod
     def forward(ctx, x, weight, group, chooser, recompute_gather):
         keep = not (weight.stop_gradient or recompute_gather)
@@ -124,7 +130,9 @@ class _AllGatherMatmul(PyLayer):
             return _input_and_weight(REDUCE_SCATTER, x, weight, gradient, ctx, again.wait)
 
 
-class _MatmulReduceScatter(PyLayer):
+class _MatmulReduceScatter(OperatorLayer):
+    operator = "matmul_reduce_scatter"
+
     @staticmethod
     def forward(ctx, x, weight, group, chooser):
         _keep(ctx, x, weight, group, chooser)

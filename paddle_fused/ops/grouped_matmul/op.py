@@ -9,12 +9,12 @@ import operator
 
 import paddle
 
-from paddle_fused import ascend, contracts, native, paddle_release
-from paddle_fused.devices import is_captured
+from paddle_fused import ascend, contracts, native
+from paddle_fused.devices import default_device_of, is_captured
 from paddle_fused.dispatch import Backend, FusedOp
 from paddle_fused.sharding import Sharding, ShardingRule
 
-from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu, with_gradient
+from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu
 
 OPERATOR = "grouped_matmul"
 CUMULATIVE, COUNTS = 0, 1
@@ -145,10 +145,17 @@ def _composed(x, weight, group_list, group_list_type):
     matrices = [w.reshape([depth, columns]) for w in paddle.split(weight, experts)]
     if _sizes_are_known(x, group_list):
         sizes = group_sizes(group_list, group_list_type, x.shape[0])
-        x = with_gradient(x, weight) if 0 in sizes else x
-        return paddle_release.concat(
-            [paddle.matmul(*pair) for pair in zip(paddle.split(x, sizes), matrices, strict=True)]
-        )
+        if any(sizes):  # kernels and gradients of several releases fail on an empty factor
+            full = [expert for expert, size in enumerate(sizes) if size]
+            rows = paddle.split(x, [sizes[expert] for expert in full])
+            return paddle.concat(
+                [paddle.matmul(part, matrices[expert]) for part, expert in zip(rows, full, strict=True)]
+            )
+        with default_device_of(x):
+            out = paddle.zeros([0, columns], x.dtype)
+        for tensor in (x, weight):  # an empty result that keeps both in the graph
+            out = out if tensor.stop_gradient else out + tensor.sum()
+        return out
     # A captured program knows the sizes only when it runs: each expert multiplies all rows, with zeros in
     # those of the others.
     out = None

@@ -64,6 +64,8 @@ def check(arguments: list[str]) -> None:
     ):
         came = f"there is no file {arguments[1]}" if len(arguments) > 1 else "no file was given"
         raise UserError(f"{arguments[0]}: {came}; accepted: a YAML or JSON file. Name one.")
+    if arguments[0] == "train":
+        switches.check(arguments[1:])
 
 
 def main(arguments: list[str]) -> int:

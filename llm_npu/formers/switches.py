@@ -1,43 +1,180 @@
-"""Switches of a file for ``paddleformers-cli train`` that have no effect."""
+"""The keys of a file for ``paddleformers-cli train``: unknown ones, and those that have no effect on npu."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
+from llm_npu.config.written import nearest
+from llm_npu.core.errors import UserError
+from llm_npu.models import stock_config
+
 _COMPUTE_TYPE = "PaddleFormers takes the dtype from compute_type: bf16, fp16 or float32"
-# {key: (the values that have no effect, why)}; no values: whichever.
-WITHOUT_EFFECT = {
-    "use_sparse_flash_attn": (
-        (),
-        "PaddleFormers does not read it; fused attention is sparse wherever it can be",
+_UNREAD = "PaddleFormers does not read it"
+_OTHER_MODELS = "PaddleFormers reads it in its programs for other models only"
+_FP8 = "PaddleFormers computes in fp8 with CUDA kernels only"
+# {key: (the values that have no effect, why)}; no values: whichever. A test compares them with its source.
+WITHOUT_EFFECT: dict[str, tuple[tuple[object, ...], str]] = {
+    **dict.fromkeys(
+        (
+            *("adaptive_max_imgtoken_option", "adaptive_max_imgtoken_rate", "balanced_image_preprocess"),
+            *("corpus_name", "cp_comm_type", "do_export", "drop_untrainble_sample", "dsa_indexer_loss_coeff"),
+            *("embedding_init_method", "embedding_init_method_std", "experimental_dataflow"),
+            *("fp32_residual_connection", "frequency_penalty", "gated_linear_unit", "im_prefix_length"),
+            *("image_dtype", "image_token_len", "init_method", "lazy_data_processing", "load_args_from_api"),
+            *("min_tokens", "moe_deepep_num_sms", "moe_dequant_input", "moe_ep_barrier"),
+            *("moe_pad_expert_input_to_capacity", "moe_router_fusion", "moe_router_load_balancing_type"),
+            *("moe_shared_expert_overlap", "moe_subbatch_token_num_after_dispatch", "moe_use_fusion_node"),
+            *("mtp_distillation_loss", "no_cuda", "no_rope_freq", "non_batch_p2p_comm"),
+            *("one_sample_in_one_seq", "output_layer_init_method", "pp_need_data", "pp_need_data_degree"),
+            *("presence_penalty", "prompt_dir", "render_timestamp", "serialize_output", "sft_shift_by_one"),
+            *("stream_options", "tokenizer_name", "tp_async_allreduce", "use_pic_id"),
+        ),
+        ((), _UNREAD),
     ),
-    "fuse_softmax_mask": ((), "PaddleFormers does not read it; fused attention has its softmax inside"),
+    **dict.fromkeys(
+        (
+            *("data_cache", "decay_function", "enable_linear_fused_grad_add", "ernie_model_config"),
+            *("gc_interval", "global_logging_interval", "high_precision_rope", "log_global_grad_norm"),
+            *("loss_subbatch_seqlen", "max_new_tokens", "merge_with_qdq_base_model", "moe_gate_lr_ratio"),
+            *("moe_with_send_router_loss", "multi_latent_attention", "no_recompute_layers", "normalization"),
+            *("num_consecutive", "num_empty_layers_add_in_head", "position_embedding_type"),
+            *("pp_delay_scale_loss", "repetition_penalty", "resume_from_huggingface_ckpt", "rope_3d"),
+            *("same_data", "sd_sharding_comm_overlap", "sd_shardingv1_comm_overlap", "shuffle_consecutive"),
+            *("softmax_type", "spatial_conv_size", "token_balance_loss", "use_mem_eff_attn", "use_moe"),
+            *("use_ortho_loss_callback", "use_qk_norm", "use_recompute_mtp", "use_unified_moe"),
+            *("variable_resolution", "video_frames_sample", "video_max_frames", "video_min_frames"),
+            "video_target_frames",
+        ),
+        ((), _OTHER_MODELS),
+    ),
+    **dict.fromkeys(("use_fp8", "fp8", "fp8_wgrad"), ((), _FP8)),
+    "use_sparse_flash_attn": ((), f"{_UNREAD}; fused attention is sparse wherever it can be"),
+    "fuse_softmax_mask": ((), f"{_UNREAD}; fused attention has its softmax inside"),
     "use_fast_layer_norm": ((), "PaddleFormers hands it to the model's configuration, which no model reads"),
     "fuse_gate_detach_matmul": ((), "PaddleFormers takes it from the model's config.json"),
     "bf16": ((False,), _COMPUTE_TYPE),
     "fp16": ((True,), _COMPUTE_TYPE),
 }
+# Families whose layers are computed again as a whole, or not at all.
+WHOLE_LAYERS = ("llama", "qwen2", "qwen3", "ernie4_5")
+PARSED = ("ModelArguments", "DataArguments", "End2EndProcessorArguments", "GeneratingArguments")
+PARSED += ("FinetuningArguments",)  # the classes that the command fills from the file
+FLEX = "flex_checkpoint"
+LARGEST = 1 << 20  # bytes of a file; larger ones are left to PaddleFormers
 
 
 def without_effect(arguments: list[str]) -> list[str]:
-    """One sentence for each switch in ``FILE [KEY=VALUE ...]`` that does nothing."""
-    given = _content(Path(arguments[0])) if arguments else {}
-    for argument in arguments[1:]:
-        name, _, value = argument.partition("=")
-        given[name] = yaml.safe_load(value)
-    return [
-        f"{name}: {given[name]} does nothing. {why}."
+    """One sentence for each key in ``FILE [KEY=VALUE ...]`` that does nothing, or will fail."""
+    given = _given(arguments)
+    found = [
+        f"{name}: {given[name]!r:.60} does nothing. {why}."
         for name, (values, why) in WITHOUT_EFFECT.items()
         if name in given and (not values or given[name] in values)
     ]
+    return found + _recompute(given) + _one_rank(given)
+
+
+def check(arguments: list[str]) -> None:
+    """UserError for a key that PaddleFormers does not know, for which it would print a traceback."""
+    known = known_keys()
+    for name in _given(arguments):
+        if known and name not in known:
+            meant = nearest.name(str(name), known)
+            hint = f"did you mean {meant}?" if meant else "leave it out"
+            raise UserError(f"{arguments[0]}: {str(name)!r:.80} is no key of PaddleFormers; {hint}")
+
+
+def known_keys() -> set[str]:
+    """The keys of PaddleFormers' command, from its source; empty if that has changed."""
+    found = importlib.util.find_spec("paddleformers")
+    if found is None or found.origin is None:
+        return set()
+    folder = Path(found.origin).parent
+    files = [*(folder / "cli/hparams").glob("*.py"), folder / "trainer/training_args.py"]
+    files.append(folder / "transformers/configuration_utils.py")
+    classes = {
+        each.name: each
+        for file in files
+        if file.is_file()
+        for each in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(each, ast.ClassDef)
+    }
+    if not {*PARSED, "LlmMetaConfig"} <= classes.keys():
+        return set()
+    of_models = {
+        each.elts[0].value
+        for each in ast.walk(classes["LlmMetaConfig"])
+        if isinstance(each, ast.Tuple) and len(each.elts) == 4 and isinstance(each.elts[0], ast.Constant)
+    }
+    return of_models.union(*(_fields(classes, name) for name in PARSED))
+
+
+def _fields(classes: Mapping[str, ast.ClassDef], name: str) -> set[str]:
+    if name not in classes:
+        return set()
+    body = classes[name].body
+    own = {ast.unparse(each.target) for each in body if isinstance(each, ast.AnnAssign)}
+    return own.union(*(_fields(classes, ast.unparse(base)) for base in classes[name].bases))
+
+
+def _recompute(given: Mapping[object, object]) -> list[str]:
+    """Layers of dense models are computed again as a whole only."""
+    model = stock_config.model_type(str(given.get("model_name_or_path")))
+    if given.get("recompute_granularity") != "selective" or model not in WHOLE_LAYERS:
+        return []
+    return [
+        f"recompute_granularity: 'selective' does nothing. PaddleFormers' {model} computes whole layers "
+        "again or none: give full, with recompute_method: uniform and recompute_num_layers: 1."
+    ]
+
+
+def _one_rank(given: Mapping[object, object]) -> list[str]:
+    """What fails where one device is visible: PaddleFormers sets up no groups for one rank."""
+    if len(os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "0,1").split(",")) > 1:
+        return []
+    found = []
+    full = str(given.get("fine_tuning", "LoRA")).lower() == "full"  # with LoRA the base is the reference
+    if str(given.get("stage")).upper() == "DPO" and full and not given.get("reference_free"):
+        found.append(
+            "stage: DPO with a reference model fails in PaddleFormers on one rank; make two devices visible, "
+            "or train with scripts/run_llama_npu.py --stage dpo."
+        )
+    if given.get("resume_from_checkpoint") and given.get("load_checkpoint_format", FLEX) == FLEX:
+        found.append(
+            f"resume_from_checkpoint: PaddleFormers cannot load {FLEX}, its default format, on one rank; "
+            "make two devices visible."
+        )
+    return found
+
+
+def _given(arguments: list[str]) -> dict:
+    given = _content(Path(arguments[0])) if arguments else {}
+    for argument in arguments[1:]:
+        name, _, value = argument.partition("=")
+        given[name.partition(".")[0]] = _value(value)
+    return given
 
 
 def _content(file: Path) -> dict:
     """Of a YAML or JSON file; nothing of one that PaddleFormers will refuse itself."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        if file.stat().st_size > LARGEST:
+            return {}
+        content = _value(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _value(text: str) -> object:
+    """As PaddleFormers reads it; None for what it will refuse, such as a number of more than 4,300 digits."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None

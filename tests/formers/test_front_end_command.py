@@ -1,5 +1,7 @@
 """``python -m llm_npu.formers`` prepares each process of a job, and says which switches do nothing."""
 
+import ast
+import dataclasses
 import importlib.util
 import json
 import os
@@ -115,3 +117,91 @@ def test_files_that_say_nothing_about_them(tmp_path, text):
     file = tmp_path / "job.json"
     file.write_text(text)
     assert switches.without_effect([str(file)]) == []
+
+
+def test_every_key_that_paddleformers_parses_is_known():
+    from llm_npu.patches import paddleformers as patches
+
+    patches.apply()
+    from paddleformers.cli.hparams import parser
+
+    parsed = {each.name for kind in parser._TRAIN_ARGS for each in dataclasses.fields(kind) if each.init}
+    assert parsed <= switches.known_keys()
+    named = switches.WITHOUT_EFFECT.keys() - {"fuse_gate_detach_matmul", "use_fast_layer_norm"}
+    assert named <= switches.known_keys()
+
+
+@pytest.mark.slow
+def test_keys_without_effect_are_those_that_its_source_does_not_read():
+    """PaddleFormers' classes of these families, its trainer and its data read none of these keys."""
+    root = Path(importlib.util.find_spec("paddleformers").origin).parent
+    unread = {name for name, (values, why) in switches.WITHOUT_EFFECT.items() if "read" in why and not values}
+    unread -= {"use_fast_layer_norm"}  # handed to the model's configuration, which no model reads
+    families = ("llama", "qwen2", "qwen3", "qwen3_moe", "ernie4_5", "ernie4_5_moe", "deepseek_v3")
+    folders = ("trainer", "datasets", "nn", "peft", "cli/train/sft", "cli/train/dpo")
+    readers = [*folders, *(f"transformers/{family}" for family in families)]
+    definitions = ("sft_config.py", "data_config.py", "dpo_argument.py", "lora_config.py")
+    for reader in readers:
+        for file in (root / reader).rglob("*.py"):
+            if file.name in definitions:
+                continue
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    assert node.attr not in unread, f"{file}: {node.attr}"
+
+
+def test_keys_that_do_nothing_are_reported(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    keys = {"use_fp8": True, "tp_async_allreduce": True, "cp_comm_type": "p2p", "lazy_data_processing": False}
+    keys |= {"recompute_granularity": "selective", "model_name_or_path": str(tmp_path)}
+    (tmp_path / "job.yaml").write_text(json.dumps(keys))
+    sentences = switches.without_effect([str(tmp_path / "job.yaml"), "presence_penalty=1"])
+    del keys["model_name_or_path"]
+    assert {each.partition(":")[0] for each in sentences} == {*keys, "presence_penalty"}
+    assert all(" does nothing. " in each for each in sentences)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe"}')
+    sentences = switches.without_effect([str(tmp_path / "job.yaml")])  # which computes parts of layers again
+    assert not any(each.startswith("recompute_granularity") for each in sentences)
+
+
+def test_what_fails_on_one_rank_is_said_before_the_run(tmp_path, monkeypatch):
+    file = tmp_path / "job.yaml"
+    file.write_text("stage: DPO\nfine_tuning: full\nresume_from_checkpoint: checkpoint-2\n")
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0")
+    assert [each.partition(":")[0] for each in switches.without_effect([str(file)])] == [
+        "stage",
+        "resume_from_checkpoint",
+    ]
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0,1")
+    assert switches.without_effect([str(file)]) == []
+
+
+def test_unknown_keys_are_refused_with_the_nearest(tmp_path):
+    (tmp_path / "job.yaml").write_text("device: npu\nmax_stps: 3\n")
+    with pytest.raises(UserError, match=r"'max_stps' is no key of PaddleFormers; did you mean max_steps"):
+        switches.check([str(tmp_path / "job.yaml")])
+    (tmp_path / "job.yaml").write_text("device: npu\n")
+    switches.check([str(tmp_path / "job.yaml"), "max_steps=3"])
+    with pytest.raises(UserError, match=r"'lora_rnk' is no key"):
+        switches.check([str(tmp_path / "job.yaml"), "lora_rnk=3"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "9" * 5000,
+        "a: !!int ''",
+        "a: &a [*a]",
+        "a: " + "[" * 900,
+        '"\\U00110000": 1',
+        "? [1]\n: 2",
+        "\x00",
+    ],
+)
+def test_hostile_files_are_left_to_paddleformers(tmp_path, text):
+    (tmp_path / "job.yaml").write_text(text)
+    try:
+        switches.check([str(tmp_path / "job.yaml")])
+    except UserError as error:
+        assert len(str(error)) < 300
+    assert isinstance(switches.without_effect([str(tmp_path / "job.yaml")]), list)

@@ -10,11 +10,15 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 
-from .atomic import publish, unfinished
+from .atomic import publish, remove, unfinished
+
+RECORD = ".files"  # in each folder: the sizes and names of its files
 
 
 def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -> Path:
-    """The folder ``name`` of the cache; ``build(folder)`` fills it if it does not exist.
+    """The folder ``name`` of the cache; ``build(folder)`` fills it if it does not exist, or is not whole.
+
+    A cleaner of temporary files may empty a cache and leave its folders.
 
     ``name`` must contain a hash of everything that the content depends on. One process builds, and the others
     that need the folder wait for it, such as the ranks of a machine. Where the file system has no locks, all
@@ -22,13 +26,17 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
     writable; an OSError of ``build`` about another file passes through.
     """
     target = cache_folder(cache) / name
-    if target.is_dir():
+    if _is_whole(target):
         return target
     try:
         with _only_builder(target):
-            if not target.is_dir():
+            if not _is_whole(target):
                 with unfinished(target) as folder:
                     build(folder)
+                    _record(folder)
+                    if not _is_whole(target):
+                        with suppress(FileNotFoundError):
+                            remove(target)
                     publish(folder, target)
     except OSError as error:
         if error.filename is not None and not _related(target.parent, Path(str(error.filename))):
@@ -38,6 +46,22 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
             "name another with LLM_NPU_CACHE or --data_cache"
         ) from error
     return target
+
+
+def _record(folder: Path) -> None:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    lines = [f"{file.stat().st_size} {file.relative_to(folder)}\n" for file in files]
+    (folder / RECORD).write_text("".join(lines), encoding="utf-8")
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether ``folder`` has all files that it was published with."""
+    try:
+        lines = (folder / RECORD).read_text(encoding="utf-8").splitlines()
+        sizes = (line.split(" ", 1) for line in lines)
+        return all((folder / name).stat().st_size == int(size) for size, name in sizes)
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def test_answers_that_are_equal_as_tokens_are_refused_with_file_and_line(samples
 def test_a_damaged_cache_is_refused(samples, tmp_path):
     samples(PAIRS)
     (folder,) = (tmp_path / "cache").glob("pairs-*")
-    np.save(folder / "sizes.npy", np.zeros((3, 3), np.int64))
+    np.save(folder / "sizes.npy", np.zeros_like(np.load(folder / "sizes.npy")))
     with pytest.raises(ValueError, match=r"are damaged \(their sizes do not match\); delete the folder"):
         samples(PAIRS)
 

@@ -1,6 +1,7 @@
 """Tokenizers: trained and cached, loaded from directories, never downloaded."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -182,7 +183,32 @@ def test_a_killed_build_counts_for_nothing_and_is_cleared_away(tmp_path, run_pyt
     left, lock = sorted(tmp_path.iterdir(), key=lambda path: path.is_file())
     assert left.name.startswith(".name.unfinished-") and lock.name == ".name.lock"
     assert cached("name", lambda folder: (folder / "whole").touch(), str(tmp_path)) == tmp_path / "name"
-    assert [path.name for path in tmp_path.rglob("*")] == ["name", "whole"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".files", "name", "whole"]
+
+
+@pytest.mark.parametrize(
+    "clean",
+    [
+        lambda file: file.unlink(),
+        lambda file: [path.unlink() for path in file.parent.iterdir()],
+        lambda file: os.truncate(file, 2),
+        lambda file: shutil.rmtree(file.parent),
+    ],
+)
+@pytest.mark.default_run(every=True)
+def test_a_folder_that_a_cleaner_emptied_is_built_again(tmp_path, clean):
+    def build(folder):
+        (folder / "content").write_text("whole")
+        builds.append(folder)
+
+    builds = []
+    for _ in range(2):
+        file = cached("name", build, str(tmp_path)) / "content"
+    assert len(builds) == 1
+    clean(file)
+    for _ in range(2):
+        assert (cached("name", build, str(tmp_path)) / "content").read_text() == "whole"
+    assert len(builds) == 2 and [path.name for path in tmp_path.iterdir()] == ["name"]
 
 
 def test_a_failed_build_leaves_nothing(tmp_path):

@@ -44,6 +44,8 @@ def main(argv: list[str]) -> int:
         tokens = tokenizer.load_tokenizer(
             arguments.checkpoint if arguments.tokenizer is None else arguments.tokenizer
         )
+        for note in tokens.notes:
+            console.say(note)
         model = pretrained.load_model(arguments.checkpoint, arguments.dtype)
     if arguments.unfused:
         console.say("fused operators: none (--unfused)")

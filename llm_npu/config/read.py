@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from llm_npu.core import paths
 from llm_npu.core.errors import UserError
@@ -192,7 +192,7 @@ def _random_weights(run: Namespace) -> list[str]:
 def _of_model(run: Namespace) -> list[str]:
     """A note on the fields of a directory's config.json that nothing reads."""
     name = run.model_name_or_path
-    found = unknown_fields(name) if Path(name).is_dir() else []
+    found = unknown_fields(name) if os.path.isdir(name) else []
     what = "a field that nothing" if len(found) == 1 else "fields that nothing"
     return [f"{name}/config.json has {what} here reads: {', '.join(found):.300}"] if found else []
 
@@ -256,7 +256,7 @@ def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> N
 
 def _check_model(run: Namespace) -> None:
     name = run.model_name_or_path
-    if not Path(name).is_dir():
+    if not os.path.isdir(name):
         model_type(name)  # refuses what is no preset
     reasons = {"--finetuning_type lora": run.finetuning_type == "lora", "--stage dpo": run.stage == "dpo"}
     starts_from_weights = [flag for flag, holds in reasons.items() if holds]

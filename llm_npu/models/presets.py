@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +71,7 @@ def unknown_fields(directory: str) -> list[str]:
 
 def has_weights(path: str) -> bool:
     """Whether ``path`` is a directory that holds model weights (safetensors)."""
-    return Path(path).is_dir() and next(Path(path).glob(WEIGHTS), None) is not None
+    return os.path.isdir(path) and next(Path(path).glob(WEIGHTS), None) is not None
 
 
 def is_preset(name: str) -> bool:
@@ -87,7 +88,7 @@ def fields_of(name_or_path: str, others: Iterable[str] = ()) -> dict[str, object
     name = ALIASES.get(name_or_path, name_or_path)
     if name in PRESETS:
         return dict(PRESETS[name])
-    if name and Path(name).is_dir():
+    if name and os.path.isdir(name):  # False for a name that no file can have
         return _read(Path(name))
     raise UserError(_unknown(name_or_path, [*PRESETS, *others]))
 
@@ -114,9 +115,9 @@ def _read(directory: Path) -> dict[str, object]:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name.rsplit("/", 1)[-1].lower(), known, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(name.rsplit("/", 1)[-1].lower()[:80], known, n=1, cutoff=0.4)
     hint = other_library.hint(name) or (f" Did you mean {nearest[0]}?" if nearest else "")
     return (
-        f"{name!r} is neither a preset ({', '.join(known)}) nor a local directory with a {CONFIG_FILE}, "
+        f"{name!r:.200} is neither a preset ({', '.join(known)}) nor a local directory with a {CONFIG_FILE}, "
         f"and nothing is downloaded.{hint}"
     )

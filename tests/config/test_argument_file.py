@@ -94,6 +94,7 @@ def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
         ("bf16: perhaps", "'perhaps' is not yes"),
         ('output_dir: "a\\0b"', "NUL character"),
         ('output_dir: "\\uD800"', "UTF-8 cannot encode"),
+        (f"model_name_or_path: {'x' * 60000}", "is neither a preset"),
         ("output_dir: ''", "--output_dir is empty"),
         ("report_to: [--max_steps=5]", "--report_to is '--max_steps=5'"),
         ("skip_data_intervals: [[[1]]]", "skip_data_intervals must be a plain value"),
@@ -105,7 +106,7 @@ def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
 def test_values_that_could_mean_something_else_are_refused(tmp_path, text, words):
     with pytest.raises(UserError, match=words) as raised:
         read(tmp_path, text)
-    assert len(str(raised.value)) < 600
+    assert len(str(raised.value)) < 1500
 
 
 def test_numbers_in_other_bases_are_those_of_yaml(tmp_path):

@@ -22,7 +22,7 @@ from llm_npu import config, device
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
 from llm_npu.models import library
-from paddle_fused import strict_json
+from paddle_fused import strict_json, virtual_npu
 
 BATCH = 2
 FILES = (".yaml", ".yml", ".json")
@@ -37,6 +37,7 @@ def main(argv: list[str]) -> int:
     from llm_npu import dtypes, patches
 
     patches.apply()
+    virtual_npu.stop_aicpu_warnings()  # the report has them
     paddle.set_device(chosen.name)
     own = arguments.model.partition(".py:")[1] != ""
     model, sample, run = of_function(arguments.model) if own else of_run(arguments)

@@ -25,6 +25,7 @@ from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.models import library
 from llm_npu.numerics import reproducible
+from paddle_fused import virtual_npu
 
 
 def main(argv: list[str]) -> int:
@@ -51,6 +52,7 @@ def train(arguments: config.Arguments, chosen: device.Device) -> int:
     from llm_npu.training.run import Run
 
     patches.apply()
+    virtual_npu.stop_aicpu_warnings()  # --check_dtypes reports them
     launch.prepare_dry_run(chosen)
     run = Run(arguments.build(), arguments.early, chosen)
     run.attach(*features())

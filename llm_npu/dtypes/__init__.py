@@ -6,16 +6,34 @@
         train()
     print(watched.report())
 
+    python -m llm_npu.dtypes run train.py        # warnings in any program
+
 The cores of an Ascend card compute in float32, float16 and bfloat16. float64 and complex128 run on its AICPU,
 a control processor that is orders of magnitude slower. A kernel that paddle-custom-npu does not register for
 a dtype runs on the host, with copies in both directions. Nothing here casts: it reports what and where.
+
+Importing this package imports no framework, because ``run`` chooses the device before ``import paddle``.
 """
 
-from .audit import arguments_of, audit, audit_program
-from .callback import DtypeCheck
-from .report import AICPUWarning, Finding, Report
-from .sources import Source
-from .watch import Watch, watch
+import importlib
 
-__all__ = ["AICPUWarning", "DtypeCheck", "Finding", "Report", "Source", "Watch", "arguments_of", "audit"]
-__all__ += ["audit_program", "watch"]
+_PUBLIC = {
+    "AICPUWarning": "report",
+    "DtypeCheck": "callback",
+    "Finding": "report",
+    "Report": "report",
+    "Source": "report",
+    "Watch": "watching",
+    "arguments_of": "auditing",
+    "audit": "auditing",
+    "audit_program": "auditing",
+    "watch": "watching",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str):
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

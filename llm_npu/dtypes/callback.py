@@ -10,9 +10,9 @@ from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import virtual_npu
 
-from .audit import audit
+from .auditing import audit
 from .report import Report
-from .watch import Watch, watch
+from .watching import Watch, watch
 
 STEPS_ON_A_CARD = 2  # its hooks add a little time to every operator
 

@@ -10,6 +10,8 @@ from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorTy
 import paddle
 from paddle import _C_ops
 
+from llm_npu.models.library import LIBRARIES
+
 from .placing import Call
 from .tensors import dtype_of
 
@@ -31,6 +33,9 @@ ARITHMETIC = {
     "gt": "greater_than",
     "ge": "greater_equal",
 }
+
+# Whose modules import operators by name.
+PACKAGES = ("paddle", *LIBRARIES)
 
 Tell = Callable[[str, Call], None]
 
@@ -87,7 +92,7 @@ def _functions() -> Iterator[tuple[object, str, str]]:
         if isinstance(operator, BuiltinFunctionType)
     }
     for module_name, module in list(sys.modules.items()):
-        if module_name.partition(".")[0] not in ("paddle", "paddlenlp") or module is None:
+        if module_name.partition(".")[0] not in PACKAGES or module is None:
             continue
         for name, value in list(vars(module).items()):
             if id(value) in kernels:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from paddle import nn
 
+from paddle_fused.virtual_npu.source_lines import FRAMEWORKS, of_callstack, operators
+
 from . import sources
 from .placing import Call
 from .report import Finding
@@ -13,30 +15,25 @@ from .report import Finding
 DIALECT = "pd_op."
 
 
-def of_program(program, model: nn.Layer | None = None) -> Iterator[Finding]:
+def of_program(
+    program, model: nn.Layer | None = None, packages: tuple[str, ...] = FRAMEWORKS
+) -> Iterator[Finding]:
     """One finding for each such operator of ``program`` (a ``paddle.pir.Program``) and of its inner blocks.
 
-    ``model``: the layers to search for an operator's layer.
+    ``model``: the layers to search for an operator's layer. ``packages``: whose lines are not reported.
     """
-    for operator in _operators(program.global_block()):
+    for operator in operators(program.global_block()):
         if operator.name().startswith(DIALECT):
-            yield from _of_operator(operator, model)
+            yield from _of_operator(operator, model, packages)
 
 
-def _operators(block) -> Iterator[object]:
-    for operator in block.ops:
-        yield operator
-        for inner in operator.blocks():
-            yield from _operators(inner)
-
-
-def _of_operator(operator, model: nn.Layer | None) -> Iterator[Finding]:
+def _of_operator(operator, model: nn.Layer | None, packages: tuple[str, ...]) -> Iterator[Finding]:
     inputs = [value for value in operator.operands_source() if _is_tensor(value)]
     outputs = [value for value in operator.results() if _is_tensor(value)]
     kernel = operator.name().removeprefix(DIALECT).removesuffix("_")
     call = Call.of(kernel, inputs, outputs, _dtype)
     if call is not None:
-        source = sources.of_callstack(operator.callstack)
+        source = of_callstack(operator.callstack, packages)
         layer = sources.layer_of_source(source, model)
         shape = tuple(call.blamed.shape)
         yield Finding("operator", kernel, call.dtype, call.place, shape, layer, source, call.born)

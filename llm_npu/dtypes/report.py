@@ -7,18 +7,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paddle_fused.virtual_npu import card_dtypes
+from paddle_fused.virtual_npu import NARROWER, AICPUWarning, HostFallback
+from paddle_fused.virtual_npu.source_lines import Source
 
-from .sources import Source
+__all__ = ["WIDE", "AICPUWarning", "Finding", "Report", "Source", "report_of"]
 
-WIDE = ("float64", "complex128")
-NARROWER = {"float64": "float32", "complex128": "complex64", "int64": "int32"}
+WIDE = tuple(NARROWER)
 SIZES = {"bool": 1, "complex64": 8, "complex128": 16}
 PROCESSORS = {"aicpu": "the AICPU", "host": "the host"}
-
-
-class AICPUWarning(UserWarning):
-    """An operator would leave the NPU's cores for the card's AICPU or for the host, because of a dtype."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Finding:
     def fix(self) -> str:
         """What to do about it."""
         if self.kind == "operator":
-            return _operator_fix(self)
+            return HostFallback(self.name, self.place, self.dtype, self.shape, self.born).fix
         return FIXES[self.kind].format(narrow=NARROWER.get(self.dtype, "float32"))
 
     def __str__(self) -> str:
@@ -137,15 +133,3 @@ def report_of(findings: Iterable[Finding], checked: str) -> Report:
 
 def _size(dtype: str) -> int:
     return SIZES.get(dtype) or int("".join(filter(str.isdigit, dtype))) // 8
-
-
-def _operator_fix(finding: Finding) -> str:
-    if finding.dtype in WIDE:
-        narrow = NARROWER[finding.dtype]
-        if finding.born:
-            return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
-        return f"the float64 comes from elsewhere: cast it to {narrow} where it is made"
-    registered = ", ".join(card_dtypes(finding.name))
-    if finding.place == "aicpu":
-        return f"cast {finding.dtype} to float32 before this operator"
-    return f"paddle-custom-npu has this kernel for {registered} only: cast to one of them"

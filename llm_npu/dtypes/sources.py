@@ -1,4 +1,4 @@
-"""The line of Python that is responsible for a running call, an operator of a program or an attribute."""
+"""The layer of a running call or of a line, and the line of Python that is responsible for an attribute."""
 
 from __future__ import annotations
 
@@ -6,82 +6,13 @@ import ast
 import functools
 import inspect
 import re
-import sysconfig
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from types import FrameType
 
-import numpy
-import paddle
 from paddle import nn
-from paddle.jit.dy2static.origin_info import global_origin_info_map
-from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
-import paddle_fused
-from llm_npu.models.library import LIBRARIES
-
-# Packages whose lines are not informative: their caller's line is reported.
-FOLDERS = tuple(
-    f"{folder}/"
-    for folder in (
-        Path(paddle.__file__).parent,
-        *(Path(paddle.__file__).parents[1] / name / "utils" for name in LIBRARIES),  # wrap paddle.to_tensor
-        Path(numpy.__file__).parent,
-        Path(paddle_fused.__file__).parent,
-        Path(__file__).parent,
-    )
-)
-STANDARD_LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A line of Python."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
-
-
-@functools.cache
-def is_inside(file: str) -> bool:
-    """Whether the file belongs to Paddle, NumPy, the standard library, the operators or this package."""
-    # Paddle's decorators, which before 3.2 come from a package of that name.
-    if file.startswith("<") or re.search(r"/(site|dist)-packages/decorator(\.py$|/)", file):
-        return True
-    if file.startswith(FOLDERS):
-        return True
-    return file.startswith(STANDARD_LIBRARY) and not re.search(r"/(site|dist)-packages/", file)
-
-
-def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame and its callers, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def of_frame(frame: FrameType | None) -> Source | None:
-    """The innermost line outside the libraries; for a function rewritten by to_static, the original's."""
-    for each in frames(frame):
-        found = _original(each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
-        if not is_inside(found.file):
-            return found
-    return None
-
-
-def program_of_frame(frame: FrameType | None):
-    """The program that paddle.jit.to_static has captured, if one is running; else None."""
-    for each in frames(frame):
-        runner = each.f_locals.get("self")
-        if isinstance(runner, PartialProgramLayer):
-            return runner._origin_main_program
-    return None
+from paddle_fused.virtual_npu.source_lines import Source, frames, is_inside
 
 
 def layer_of_frame(frame: FrameType | None, paths: Mapping[int, str]) -> str:
@@ -91,27 +22,6 @@ def layer_of_frame(frame: FrameType | None, paths: Mapping[int, str]) -> str:
         if path is not None:
             return path
     return ""
-
-
-_CALL = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)')
-
-
-def of_callstack(callstack: Sequence[str]) -> Source | None:
-    """The innermost line outside the libraries, for an operator whose call stack is outermost first."""
-    for entry in reversed(callstack):
-        call = _CALL.match(entry)
-        if call:
-            found = _original(call["file"], int(call["line"]), call["function"].strip())
-            if not is_inside(found.file):
-                return found
-    return None
-
-
-def _original(file: str, line: int, function: str) -> Source:
-    origin = global_origin_info_map.get((file, line))
-    if origin is None:
-        return Source(file, line, function)
-    return Source(origin.location.filepath, origin.location.lineno, origin.function_name)
 
 
 def layer_of_source(source: Source | None, model: nn.Layer | None) -> str:

@@ -1,7 +1,6 @@
 """The programs of PaddleFormers and ERNIE, unmodified, on npu: ``python -m llm_npu.formers train FILE.yaml``.
 
     __main__   chooses the device, and replaces this process by the program
-    site       on PYTHONPATH, so that Python imports its ``sitecustomize`` in each process of the job
     switches   keys of a file that have no effect
     fused      what such a process does before and after it imports paddleformers
 

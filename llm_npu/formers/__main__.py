@@ -1,22 +1,19 @@
 """Runs PaddleFormers' command line, or any program of its users, on npu with fused operators.
 
 This process chooses the device and replaces itself by the program in a new environment, which the processes
-that the program starts inherit (see ``site/sitecustomize.py``).
+that the program starts inherit (see ``llm_npu.core.on_import``).
 """
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
 import shlex
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.core import paths, refusal
+from llm_npu.core import on_import, refusal
 from llm_npu.core.errors import UserError
 from llm_npu.formers import switches
 from paddle_fused import streams
@@ -32,21 +29,12 @@ paddle_fused in every process of the job.
 """
 COMMANDS = ("train", "export")  # of paddleformers-cli, which start processes
 COMMAND_LINE = ("-m", "paddleformers.cli.cli")
-SITE_FOLDER = Path(__file__).resolve().parent / "site"
 
 
 def environment() -> dict[str, str]:
     """The variables to set besides those of ``device.select``. Raises UserError."""
-    hiding = importlib.machinery.PathFinder.find_spec("sitecustomize", [sysconfig.get_path("purelib")])
-    if hiding is not None:
-        raise UserError(
-            f"{hiding.origin} would run instead of the sitecustomize that fuses the operators; accepted: an "
-            "environment without one. Move its content to a .pth file."
-        )
-    given = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
-    sources = str(SITE_FOLDER.parents[2])  # the programs of the ranks are in other folders
     return {
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *given, sources])),
+        **on_import.environment("paddleformers", "llm_npu.formers.fused"),
         # paddleformers-cli starts "python", which need not be this one.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
     }
@@ -86,10 +74,7 @@ def main(arguments: list[str]) -> int:
         for sentence in switches.without_effect(arguments[1:]):
             print(f"llm_npu.formers: {sentence}", file=sys.stderr, flush=True)
         arguments = [*COMMAND_LINE, *arguments]
-    paths.ensure_home()
-    # The options of this interpreter, such as -O, -W and -X, as in paddle_fused.virtual_npu.
-    options = subprocess._args_from_interpreter_flags()
-    os.execv(sys.executable, [sys.executable, *options, *arguments])
+    on_import.become(arguments)
 
 
 if __name__ == "__main__":

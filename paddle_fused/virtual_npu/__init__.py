@@ -13,19 +13,20 @@ from ``environment()``. ``settings`` has the environment variables that configur
 
 from ..paddle_release import paddle_folder
 from .activation import LAUNCHED_DEVICE, activate, deactivate, environment, is_active
+from .aicpu_warnings import AICPUWarning, AICPUWarnings, stop_aicpu_warnings
 from .communication_time import CommunicationTime, communication_time
+from .host_fallbacks import HostFallback, watch_host_fallbacks
 from .journal import flush_journal, is_dry, journal_file, mark_journal
 from .plugin_files import LIBRARY, is_virtual
 from .profiler import record_call_sites
 from .record import (
-    HostFallback,
+    NARROWER,
     KernelRecord,
     card_dtypes,
     kernel_record,
     placement,
     registered_dtypes,
     reset_kernel_record,
-    watch_host_fallbacks,
 )
 from .rings import prepare_ring
 from .settings import cann_level, device_count
@@ -34,6 +35,9 @@ from .transfers import Transfer, reset_transfers, transfers
 __all__ = [
     "LAUNCHED_DEVICE",
     "LIBRARY",
+    "NARROWER",
+    "AICPUWarning",
+    "AICPUWarnings",
     "CommunicationTime",
     "HostFallback",
     "KernelRecord",
@@ -59,6 +63,7 @@ __all__ = [
     "registered_dtypes",
     "reset_kernel_record",
     "reset_transfers",
+    "stop_aicpu_warnings",
     "transfers",
     "watch_host_fallbacks",
 ]

@@ -56,6 +56,7 @@ def _is_cann_level(text: str) -> bool:
     return re.fullmatch(r"\d+\.\d+(\.[0-9A-Za-z]+)*", text, re.ASCII) is not None
 
 
+WARNINGS = ("0", "1", "host")
 FLASH_ATTENTION_FORMS = ("tensor13", "v10")
 INSTRUCTION_SETS = ("baseline", "neon", "avx2", "avx512", "avx512_bf16", "amx")
 
@@ -119,6 +120,13 @@ SETTINGS: dict[str, Setting] = {
         _is_new_file,
     ),
     "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
+    "VIRTUAL_NPU_AICPU_WARNINGS": Setting(
+        "0 turns the warnings about float64 off, host adds other kernels that a card leaves to the host or "
+        "its AICPU",
+        "1",
+        "one of " + ", ".join(WARNINGS),
+        WARNINGS.__contains__,
+    ),
     "VIRTUAL_NPU_QUIET": Setting("1 suppresses the banner", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_CANN": Setting(
         "the emulated CANN version", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
@@ -161,6 +169,11 @@ def check_settings(environ: Mapping[str, str] = os.environ) -> None:
 def cann_level(environ: Mapping[str, str] = os.environ) -> str:
     """The emulated CANN level, such as 8.0.RC2."""
     return _value("VIRTUAL_NPU_CANN", environ)
+
+
+def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
+    """Of which kernels the virtual NPU warns: 0, 1 (with float64) or host (all others, too)."""
+    return _value("VIRTUAL_NPU_AICPU_WARNINGS", environ)
 
 
 def device_count(environ: Mapping[str, str] = os.environ) -> int:

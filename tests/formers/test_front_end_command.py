@@ -67,7 +67,7 @@ def test_a_sitecustomize_among_the_packages_is_refused(tmp_path, monkeypatch):
 def test_the_environment_as_shell_commands(run_python):
     done = run_python("-m", "llm_npu.formers", "--env", PADDLE_XCCL_BACKEND=None)
     exported = dict(shlex.split(line)[1].split("=", 1) for line in done.stdout.splitlines())
-    assert exported["PYTHONPATH"].split(os.pathsep)[0].endswith(str(Path("llm_npu/formers/site")))
+    assert exported["PYTHONPATH"].split(os.pathsep)[0].endswith(str(Path("llm_npu/core/site")))
     assert Path(exported["CUSTOM_DEVICE_ROOT"]).is_dir()
     assert exported["PADDLE_XCCL_BACKEND"] == "npu"  # for Paddle's launcher
 

@@ -76,15 +76,14 @@ void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
 // dry::call decides.
 template <typename Arguments, typename Compute>
 void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
-  if (record_call(entry) && host_fallbacks_are_observed())
-    report_host_fallback(entry, arguments.inputs(), arguments.outputs());
+  if (record_call(entry)) report_host_fallback(entry, arguments);
   keep_order(entry, arguments.context());
   if (!config().dry && !Launch::is_observed()) {
     const RecordPause pause;
     return compute();
   }
   // The bridge puts other pointers in the places of these.
-  const TensorPointers inputs = arguments.inputs(), outputs = arguments.outputs();
+  const TensorPointers inputs = inputs_of(arguments), outputs = outputs_of(arguments);
   Launch launch(entry.name, entry.dtype, entry.placement, arguments.context()->GetPlace().GetDeviceId(), entry.queues);
   for (const phi::TensorBase* tensor : inputs) launch.add_input(tensor);
   launch.begin();

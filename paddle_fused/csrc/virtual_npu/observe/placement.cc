@@ -58,10 +58,6 @@ std::string dtype_name(phi::DataType dtype) {
   return dtype == phi::DataType::ALL_DTYPE ? "any" : phi::DataTypeToString(dtype);
 }
 
-bool is_double_precision(phi::DataType dtype) {
-  return dtype == phi::DataType::FLOAT64 || dtype == phi::DataType::COMPLEX128;
-}
-
 const char* placement_name(Placement placement) {
   return placement == Placement::kNpu ? "npu" : placement == Placement::kAicpu ? "aicpu" : "host";
 }

@@ -14,7 +14,9 @@ Placement placement_of(const std::string& name, phi::DataType dtype);
 const char* placement_name(Placement placement);
 
 // float64 or complex128, which a card's cores do not compute.
-bool is_double_precision(phi::DataType dtype);
+inline bool is_double_precision(phi::DataType dtype) {
+  return dtype == phi::DataType::FLOAT64 || dtype == phi::DataType::COMPLEX128;
+}
 
 // A kernel may serve every dtype with one entry: "any".
 std::string dtype_name(phi::DataType dtype);

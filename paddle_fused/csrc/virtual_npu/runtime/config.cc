@@ -88,6 +88,11 @@ Config read() {
   config.strict = flag("VIRTUAL_NPU_STRICT", false);
   config.bridge = flag("VIRTUAL_NPU_BRIDGE", true);
   config.trace = flag("VIRTUAL_NPU_TRACE", false);
+  if (const char* value = value_of("VIRTUAL_NPU_AICPU_WARNINGS")) {
+    const std::string text = value;
+    if (text != "0" && text != "1" && text != "host") throw refusal("VIRTUAL_NPU_AICPU_WARNINGS", text, "0, 1 or host");
+    config.warns = text != "0";
+  }
   return config;
 }
 

@@ -11,6 +11,7 @@ struct Config {
   bool strict = false;         // VIRTUAL_NPU_STRICT: refuse kernels that a card leaves to the host CPU
   bool bridge = true;          // VIRTUAL_NPU_BRIDGE: run Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel as it runs
+  bool warns = true;           // VIRTUAL_NPU_AICPU_WARNINGS: of float64 tensors; read further by aicpu_warnings.py
   bool dry = false;            // VIRTUAL_NPU_DRY: account for memory and operators, and compute nothing
   std::string journal;         // VIRTUAL_NPU_JOURNAL: the file of observe/journal.h, or empty
   double link_gbps = 0;        // VIRTUAL_NPU_LINK_GBPS: GB/s of a device's link, per direction; 0: no limit

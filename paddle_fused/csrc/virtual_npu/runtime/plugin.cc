@@ -11,6 +11,7 @@
 #include "virtual_npu/collectives/interface.h"
 #include "virtual_npu/dry/known_values.h"
 #include "virtual_npu/observe/copy.h"
+#include "virtual_npu/observe/host_fallback.h"
 #include "virtual_npu/observe/profiler/interface.h"
 #include "virtual_npu/runtime/config.h"
 #include "virtual_npu/runtime/device.h"
@@ -191,6 +192,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   fill_profiler_interface(interface);
   try {
     if (config().bridge) install_bridge();
+    if (config().warns) start_fallback_warnings();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "virtual npu: not loaded: %s\n", error.what());
     params->device_type = nullptr;

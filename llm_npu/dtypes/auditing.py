@@ -16,7 +16,7 @@ from llm_npu.core.errors import UserError
 
 from . import programs, tensors
 from .report import Finding, Report, report_of
-from .watch import watch
+from .watching import watch
 
 
 def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:

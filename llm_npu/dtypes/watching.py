@@ -17,13 +17,14 @@ from paddle import nn
 from llm_npu.core import plugin_log
 from llm_npu.core.errors import UserError
 from paddle_fused import virtual_npu
-from paddle_fused.virtual_npu import HostFallback
+from paddle_fused.virtual_npu import AICPUWarning, HostFallback
+from paddle_fused.virtual_npu.source_lines import of_frame, program_of_frame
 
 from . import sources
 from .operators import OperatorHooks
 from .placing import Call, leaves
 from .programs import of_program
-from .report import WIDE, AICPUWarning, Finding, Report, report_of
+from .report import WIDE, Finding, Report, report_of
 
 Action = Literal["warn", "error", "collect"]
 
@@ -90,9 +91,9 @@ class Watch:
         if fallback.dtype not in WIDE and leaves(fallback.kernel, fallback.dtype) is None:
             return False
         frame = sys._getframe()
-        if sources.of_frame(frame) is None:  # a thread of Paddle's executor, which the caller waits for
+        if of_frame(frame) is None:  # a thread of Paddle's executor, which the caller waits for
             frame = sys._current_frames().get(self._thread)
-        program = sources.program_of_frame(frame)
+        program = program_of_frame(frame)
         if program is not None and (known := self._lines_of(program, fallback)):
             return max(map(self._note, known))
         found = Finding(
@@ -102,7 +103,7 @@ class Watch:
             fallback.placement,
             fallback.shape,
             sources.layer_of_frame(frame, self._paths),
-            sources.of_frame(frame),
+            of_frame(frame),
             fallback.born,
         )
         return self._note(found)
@@ -121,7 +122,7 @@ class Watch:
         frame = sys._getframe()
         layer = sources.layer_of_frame(frame, self._paths)
         shape = tuple(call.blamed.shape)
-        source = sources.of_frame(frame)
+        source = of_frame(frame)
         found = Finding("operator", kernel, call.dtype, call.place, shape, layer, source, call.born)
         if self._note(found):
             raise RuntimeError(str(found))

@@ -1,0 +1,50 @@
+"""Prepares every process of a job for the import of a library. Imports no framework.
+
+The processes inherit an environment in which Python imports ``site/sitecustomize.py`` at its start.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import NoReturn
+
+from llm_npu.core import paths
+from llm_npu.core.errors import UserError
+
+SITE_FOLDER = Path(__file__).resolve().parent / "site"
+VARIABLE = "LLM_NPU_ON_IMPORT"
+
+
+def environment(library: str, module: str) -> dict[str, str]:
+    """The variables with which ``module`` prepares each process that imports ``library``. Raises UserError.
+
+    Its functions ``before_library`` and ``after_library`` are called around the execution of the library.
+    """
+    hiding = importlib.machinery.PathFinder.find_spec("sitecustomize", [sysconfig.get_path("purelib")])
+    if hiding is not None:
+        raise UserError(
+            f"{hiding.origin} would run instead of the sitecustomize that prepares the job's processes; "
+            "accepted: an environment without one. Move its content to a .pth file."
+        )
+    given = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
+    sources = str(SITE_FOLDER.parents[2])  # the programs of the ranks are in other folders
+    others = [entry for entry in os.environ.get(VARIABLE, "").split(",") if entry]
+    return {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *given, sources])),
+        VARIABLE: ",".join(dict.fromkeys([*others, f"{library}={module}"])),
+    }
+
+
+def become(arguments: list[str]) -> NoReturn:
+    """Replaces this process by Python with ``arguments``, in the environment of this process.
+
+    It gets the options of this interpreter, such as -O, -W and -X, as in paddle_fused.virtual_npu.
+    """
+    paths.ensure_home()
+    options = subprocess._args_from_interpreter_flags()
+    os.execv(sys.executable, [sys.executable, *options, *arguments])

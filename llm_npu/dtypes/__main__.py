@@ -1,0 +1,54 @@
+"""Runs any Paddle program with a warning for each of its lines that uses float64 on npu.
+
+This process chooses the device and replaces itself by the program in a new environment, which the processes
+that the program starts inherit. The virtual NPU warns by itself; on a card, ``any_program`` does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from llm_npu import device
+from llm_npu.core import on_import, refusal
+from llm_npu.core.errors import UserError
+from paddle_fused import streams
+
+USAGE = """usage: python -m llm_npu.dtypes run [--host] [--operators] PROGRAM [ARGS ...]
+       python -m llm_npu.dtypes run [--host] [--operators] -m MODULE [ARGS ...]
+
+Runs a Paddle program as it is on an Ascend card, or without one on the virtual NPU, with an AICPUWarning for
+each line that uses float64: once for each operator, dtype and line, at most 10, and a summary at the end.
+  --host        also warn of other operators that a card leaves to its host or its AICPU
+  --operators   on the virtual NPU: watch the operators that Python calls, as on a card, not the kernels
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Replaces this process by the program. Returns an exit code only if there is nothing to run."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(USAGE, end="")
+        return 0
+    options = {"--host": False, "--operators": False}
+    program = arguments[1:]
+    while program and program[0] in options:
+        options[program.pop(0)] = True
+    if arguments[:1] != ["run"] or not program:
+        print(USAGE, file=sys.stderr, end="")
+        return 2
+    chosen = device.select("npu")
+    watches_operators = options["--operators"] or chosen.kind == "card"
+    warned = "0" if watches_operators else "host" if options["--host"] else "1"
+    os.environ["VIRTUAL_NPU_AICPU_WARNINGS"] = warned
+    if watches_operators:
+        os.environ.update(on_import.environment("paddle", "llm_npu.dtypes.any_program"))
+        os.environ["LLM_NPU_DTYPES_HOST"] = str(int(options["--host"]))
+    on_import.become(program)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(streams.run(main, sys.argv[1:]))
+    except (UserError, RuntimeError) as error:  # a device that cannot be used
+        refusal.say(str(error))
+        sys.exit(2)

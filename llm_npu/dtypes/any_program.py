@@ -1,0 +1,14 @@
+"""Prepares a process of ``python -m llm_npu.dtypes run`` on a card, around its import of paddle."""
+
+from __future__ import annotations
+
+
+def before_library() -> None:
+    """Nothing: the operators are not there yet."""
+
+
+def after_library() -> None:
+    """Watches operators from now on."""
+    from .operator_warnings import start
+
+    start()

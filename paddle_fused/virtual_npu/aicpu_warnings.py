@@ -1,0 +1,219 @@
+"""A warning for each line of a program that uses float64, which a card would leave to its AICPU.
+
+The plugin imports this module in every process that loads it, and calls ``start``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import enum
+import functools
+import os
+import sys
+import threading
+import warnings
+from types import CodeType, FrameType
+
+from . import source_lines
+from .activation import loaded_plugin
+from .host_fallbacks import HostFallback, warn_of_fallbacks
+from .settings import warned_kernels
+from .shared_counts import SharedCounts
+from .source_lines import Source
+
+MOST = 10  # warnings of a process and of those that it forks
+PROCESSORS = {"aicpu": "its AICPU", "host": "its host"}
+OFF = "VIRTUAL_NPU_AICPU_WARNINGS=0 turns this off"
+
+
+class AICPUWarning(UserWarning):
+    """An operator would leave the NPU's cores for the card's AICPU or for the host, because of a dtype."""
+
+
+class AICPUWarnings:
+    """Warns once for each kernel, dtype and line of the program, at most ``MOST`` times, and counts.
+
+    Rank 0 shows the warnings, the others count. A filter that makes an error of them does so on every rank.
+    What a filter ignores is not counted. ``note``: of the summary.
+    """
+
+    def __init__(self, note: str = OFF):
+        self._note = note
+        self._sites = SharedCounts(MOST)
+        self._filters: list = []  # for which the rows below are neither errors nor ignored
+        self._rows: dict[tuple, int] = {}
+        self._process = os.getpid()
+
+    def is_known(self, site: int, frame: FrameType | None) -> bool:
+        """Counts a call for whose instruction there was a warning before. Cheap: most calls end here."""
+        while frame is not None:
+            role = _role(frame.f_code)
+            if role is _Role.PROGRAM:
+                row = self._rows.get((site, frame.f_code, frame.f_lasti))
+                if row is None or warnings.filters != self._filters:
+                    return False
+                self._sites.add(row, 1)
+                return True
+            if role is _Role.RUNNER:
+                return False
+            frame = frame.f_back
+        return False
+
+    def warn(self, fallback: HostFallback, frame: FrameType | None, site: int = 0) -> None:
+        """Counts a call from ``frame``, and warns the first time. Raises AICPUWarning if a filter says so.
+
+        ``site``: for ``is_known`` from now on; 0 for none.
+        """
+        found = responsible_line(fallback, frame)
+        if found is None:
+            return
+        source, caller = found
+        row = self.warn_at(fallback, source, caller.f_globals.get("__name__") if caller else None)
+        if site and row is not None and caller is not None:
+            self._rows[site, caller.f_code, caller.f_lasti] = row
+
+    def warn_at(self, fallback: HostFallback, source: Source, module: str | None = None) -> int | None:
+        """As ``warn``, for a call for which this line, in this module, is responsible.
+
+        Returns the row of the counts, None for what a filter ignores.
+        """
+        module = module or source.file.removesuffix(".py")  # as warnings.warn_explicit does
+        if warnings.filters != self._filters:
+            self._filters = list(warnings.filters)
+            self._rows.clear()
+        text = message(fallback)
+        action = _action(text, module, source.line)
+        if action == "error":
+            raise AICPUWarning(f"{text} ({source})")
+        if action == "ignore":
+            return None
+        row, is_new = self._sites.find(f"{fallback.kernel} {fallback.dtype}, {source}")
+        self._sites.add(row, fallback.count)
+        if is_new and row < MOST and _rank() == 0:
+            warnings.warn_explicit(text, AICPUWarning, source.file, source.line, module)
+        return row
+
+    def summary(self) -> str:
+        """What was counted; "" if nothing was."""
+        sites = sorted(self._sites, key=lambda site: -site[1])
+        calls = sum(count for _, count in sites) + self._sites.others
+        if not calls:
+            return ""
+        number = f"more than {MOST}" if self._sites.others else str(len(sites))
+        what = f"{calls:,} kernel calls at {number} sites would leave the cores of a card"
+        if rank := _rank():
+            return f"rank {rank}: {what}, most of them {sites[0][0]}"
+        rows = [f"    {count:,} x {text}" for text, count in sites]
+        if self._sites.others:
+            rows.append(f"    {self._sites.others:,} x at other sites")
+        return "\n".join([f"{what} ({self._note}):", *rows])
+
+    def print_summary(self) -> None:
+        """Prints the summary to stderr; not in a process that was forked."""
+        text = self.summary() if os.getpid() == self._process else ""
+        if text and sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+                print(f"AICPU: {text}", file=sys.stderr, flush=True)
+
+
+def message(fallback: HostFallback) -> str:
+    """What happened, and what to do."""
+    shape = "" if fallback.shape is None else f" {list(fallback.shape)}"
+    where = PROCESSORS[fallback.placement]
+    what = f"{fallback.kernel} for {fallback.dtype}{shape}"
+    return f"a card would run {what} on {where}, much slower than on its cores; {fallback.fix}"
+
+
+class _Role(enum.Enum):
+    """Of a frame among the callers of a kernel."""
+
+    LIBRARY = enum.auto()
+    RUNNER = enum.auto()  # runs captured programs
+    PROGRAM = enum.auto()
+
+
+@functools.lru_cache(maxsize=4096)
+def _role(code: CodeType) -> _Role:
+    if source_lines.runs_programs(code):
+        return _Role.RUNNER
+    is_library = source_lines.is_inside(code.co_filename, source_lines.LIBRARIES)
+    return _Role.LIBRARY if is_library else _Role.PROGRAM
+
+
+def responsible_line(
+    fallback: HostFallback, frame: FrameType | None
+) -> tuple[Source, FrameType | None] | None:
+    """The line of the program, and its frame if it runs; None if there is only this project's.
+
+    For a captured program, the line that the operator comes from. For a thread that no line of the program
+    has called, the line that the main thread executes. A line of a library of models, if there is no other.
+    """
+    program = source_lines.program_of_frame(frame)
+    if program is not None and (source := _line_in_program(program, fallback)):
+        return source, None
+    for packages in (source_lines.LIBRARIES, source_lines.FRAMEWORKS):
+        if found := source_lines.caller(frame, packages) or source_lines.caller(_main_frame(), packages):
+            return found[1], found[0]
+    return None
+
+
+def _main_frame() -> FrameType | None:
+    return sys._current_frames().get(threading.main_thread().ident)
+
+
+def _line_in_program(program, fallback: HostFallback) -> Source | None:
+    """The line of the operator that runs this kernel; of several, one with a tensor of that shape."""
+    operators = _operators_in(program).get(fallback.kernel, ())
+    wanted = fallback.dtype, fallback.shape
+    same = [source for source, tensors in operators if wanted in tensors]
+    same = same or [source for source, tensors in operators if wanted[0] in (dtype for dtype, _ in tensors)]
+    return same[0] if same else None
+
+
+@functools.lru_cache(maxsize=16)
+def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[int, ...]]]]]]:
+    """The operators of a PIR program by kernel: their lines, the dtypes and shapes of their tensors."""
+    found: dict[str, list] = {}
+    for operator in source_lines.operators(program.global_block()):
+        source = source_lines.of_callstack(operator.callstack, source_lines.LIBRARIES)
+        if source is not None:
+            values = [*operator.operands_source(), *operator.results()]
+            tensors = {
+                (str(value.dtype).rpartition(".")[2].lower(), tuple(value.shape))
+                for value in values
+                if value.initialized() and value.is_dense_tensor_type()
+            }
+            kernel = operator.name().removeprefix("pd_op.").removesuffix("_")
+            found.setdefault(kernel, []).append((source, tensors))
+    return found
+
+
+def _action(text: str, module: str, line: int) -> str:
+    """What Python's filters do with the warning, as ``warnings.warn_explicit`` decides it."""
+    for action, about, category, where, at in warnings.filters:
+        if (
+            issubclass(AICPUWarning, category)
+            and (about is None or about.match(text))
+            and (where is None or where == module or (hasattr(where, "match") and where.match(module)))
+            and at in (0, line)
+        ):
+            return action
+    return warnings.defaultaction
+
+
+def _rank() -> int:
+    return int(os.environ.get("PADDLE_TRAINER_ID") or 0)
+
+
+def start() -> None:
+    """Warns until the process ends. The plugin calls it, unless VIRTUAL_NPU_AICPU_WARNINGS=0."""
+    site_warnings = AICPUWarnings()
+    atexit.register(site_warnings.print_summary)
+    warn_of_fallbacks(site_warnings, every=warned_kernels() == "host")
+
+
+def stop_aicpu_warnings() -> None:
+    """Ends the warnings that the virtual NPU gives by itself; for programs that check dtypes themselves."""
+    if loaded_plugin() is not None:
+        warn_of_fallbacks(None)

@@ -1,0 +1,159 @@
+"""The line of a program that is responsible for a running call, or for an operator of a captured program.
+
+Imports only the standard library at module level, because the virtual NPU imports it while paddle is being
+imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+# Packages, and folders in packages, whose lines are not informative: their caller's line is. The folders of
+# the libraries of models wrap paddle.to_tensor.
+FRAMEWORKS = (
+    "paddle",
+    "numpy",
+    "paddle_fused",
+    "llm_npu/dtypes",
+    "paddlenlp/utils",
+    "paddleformers/utils",
+)
+# What users import, but did not write.
+LIBRARIES = (*FRAMEWORKS, "paddlenlp", "paddleformers", "llm_npu")
+STANDARD_LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
+INSTALLED = re.compile(r"/(site|dist)-packages/")
+TYPED = ("<string>", "<stdin>", "<ipython-input")  # python -c, and prompts
+
+# Where Paddle runs captured programs, and the local variable that leads to the program.
+RUNNERS = {"jit/dy2static/pir_partial_program.py": "self", "base/executor.py": "program"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of Python."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@functools.cache
+def is_inside(file: str, packages: tuple[str, ...] = FRAMEWORKS) -> bool:
+    """Whether the file belongs to one of ``packages`` or to the standard library."""
+    if file.startswith("<"):
+        return not file.startswith(TYPED)
+    # Paddle's decorators, which before 3.2 come from a package of that name.
+    if re.search(r"/(site|dist)-packages/decorator(\.py$|/)", file):
+        return True
+    if file.startswith(tuple(filter(None, map(_folder, packages)))):
+        return True
+    return file.startswith(STANDARD_LIBRARY) and not INSTALLED.search(file)
+
+
+@functools.cache
+def _folder(name: str) -> str | None:
+    package, _, inner = name.partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = spec.submodule_search_locations[0]
+    return f"{folder}/{inner}/" if inner else f"{folder}/"
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and its callers, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def caller(
+    frame: FrameType | None, packages: tuple[str, ...] = FRAMEWORKS
+) -> tuple[FrameType, Source] | None:
+    """The innermost frame outside of ``packages``, and its line; the original's, if to_static rewrote it."""
+    for each in frames(frame):
+        file = each.f_code.co_filename
+        if is_inside(file, packages):
+            continue
+        found = original(file, each.f_lineno, each.f_code.co_name)
+        if not is_inside(found.file, packages):
+            return each, found
+    return None
+
+
+def of_frame(frame: FrameType | None) -> Source | None:
+    """The innermost line outside of the frameworks."""
+    found = caller(frame)
+    return None if found is None else found[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def runs_programs(code: CodeType) -> str | None:
+    """The local variable of this code that leads to the program that it runs; None for other code."""
+    for file, name in RUNNERS.items():
+        if code.co_filename.endswith(file) and name in code.co_varnames:
+            return name
+    return None
+
+
+def program_of_frame(frame: FrameType | None):
+    """The PIR program that paddle.jit.to_static has captured, or that an Executor runs, if one does."""
+    for each in frames(frame):
+        if name := runs_programs(each.f_code):
+            program = each.f_locals.get(name)
+            program = getattr(program, "_origin_main_program", program)
+            if _is_program(program):
+                return program
+    return None
+
+
+def _is_program(value: object) -> bool:
+    from paddle import pir
+
+    return isinstance(value, pir.Program)
+
+
+def operators(block) -> Iterator[object]:
+    """The operators of a block of a PIR program, and of its inner blocks."""
+    for operator in block.ops:
+        yield operator
+        for inner in operator.blocks():
+            yield from operators(inner)
+
+
+_CALL = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)')
+
+
+def of_callstack(callstack: Sequence[str], packages: tuple[str, ...] = FRAMEWORKS) -> Source | None:
+    """The innermost line outside of ``packages``, for an operator whose call stack is outermost first."""
+    for entry in reversed(callstack):
+        call = _CALL.match(entry)
+        if call:
+            found = original(call["file"], int(call["line"]), call["function"].strip())
+            if not is_inside(found.file, packages):
+                return found
+    return None
+
+
+def original(file: str, line: int, function: str) -> Source:
+    """The line that was written, of one that to_static may have rewritten."""
+    origin = _rewritten().get((file, line))
+    if origin is None:
+        return Source(file, line, function)
+    return Source(origin.location.filepath, origin.location.lineno, origin.function_name)
+
+
+@functools.cache
+def _rewritten() -> dict:
+    from paddle.jit.dy2static.origin_info import global_origin_info_map
+
+    return global_origin_info_map

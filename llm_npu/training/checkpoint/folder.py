@@ -35,6 +35,11 @@ PREPARED = "prepared.json"  # the mark of a part that is written, before all mac
 NEWEST = "true"  # as in PaddleNLP's scripts
 IF_ANY = "auto"  # the newest, or step 0 without any: for commands that are restarted
 MISSING = "is missing"
+# How the names of the files begin that a run reads from a checkpoint: none may escape the checksums.
+READ = (
+    *("adapter", "config.", "lora", "model", "optimizer", "peft_model", "rng_state_", "run.", "scaler."),
+    *("scheduler.", "trainer_state."),
+)
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -113,6 +118,10 @@ def _verify(folder: Path, ranks: Ranks) -> int:
     step, files = manifest(folder)
     if _NAME.fullmatch(folder.name) and step_of(folder) != step:
         raise UserError(f"{folder} holds step {step}: it has been renamed; give it back its name.")
+    found = sorted(each.name for each in folder.iterdir())  # FIFOs and devices as well
+    unlisted = [name for name in found if name.startswith(READ) and name not in files]
+    if unlisted:
+        raise UserError(f"{folder} is corrupt: {unlisted[0]} is not in its {MARK}; remove what was added.")
     for name, wanted in ranks.share(list(files.items())):
         if damage := damage_of(folder / name, wanted):
             raise UserError(f"{folder} is corrupt: {name} {damage}.")

@@ -121,8 +121,8 @@ class Plain:
     def __init__(self, source):
         self.chat_template, self.init_kwargs = source, {"chat_template": source}
 
-    def __call__(self, texts, add_special_tokens):
-        return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
+    def __call__(self, text, add_special_tokens):
+        return {"input_ids": [ord(letter) for letter in text]}
 
 
 def words(value, path=()):

@@ -129,8 +129,7 @@ def _file(folder: Path, special: set[str]) -> Iterator[Added]:
     for content, number in plain_json.mapping(file).items():
         if type(number) is not int or number < 0:
             raise UserError(f"{file}: {content!r} has the id {number!r:.40}, which is not a whole number")
-        is_special = content in special
-        flags = dict.fromkeys(FLAGS, False) | {"normalized": not is_special, "special": is_special}
+        flags = dict.fromkeys(FLAGS, False) | {"special": content in special}
         yield Added(content, file, number, flags, is_explicit=False)
 
 
@@ -149,7 +148,6 @@ def _token(token: object, file: Path, number: int | None, special: bool) -> Adde
     options = token if isinstance(token, dict) else {}
     content = options.get("content", token)
     flags = {name: options.get(name, False) for name in FLAGS} | {"special": options.get("special", special)}
-    flags["normalized"] = options.get("normalized", not flags["special"])
     if not isinstance(content, str) or not content or not all(type(flag) is bool for flag in flags.values()):
         raise UserError(f"{file}: {token!r:.80} is not a token: text, or an object with content and options")
     return Added(content, file, number, flags, is_explicit=bool(options))

@@ -87,7 +87,7 @@ def vocabulary_size(tokenizer) -> int:
     rust = encoding.backend(tokenizer)
     if rust is not None:
         return max(rust.get_vocab(with_added_tokens=True).values()) + 1
-    return max(tokenizer.vocab_size, *(number + 1 for number in tokenizer.added_tokens_decoder))
+    return max([tokenizer.vocab_size, *(number + 1 for number in tokenizer.added_tokens_decoder)])
 
 
 def fingerprint(tokenizer) -> str:

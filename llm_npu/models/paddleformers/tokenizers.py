@@ -25,7 +25,10 @@ def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[Fast, li
     """
     model = pb.ModelProto.FromString(Path(vocab_file).read_bytes())
     if model.trainer_spec.model_type != pb.TrainerSpec.BPE:
-        raise UserError("it is no BPE model, the only kind that is read here; convert it to a tokenizer.json")
+        raise UserError(
+            f"{vocab_file} cannot be read: it is no BPE model, the only kind that is read here; convert it "
+            "to a tokenizer.json"
+        )
     ids = {piece.piece: number for number, piece in enumerate(model.pieces)}
     unknown = model.pieces[model.trainer_spec.unk_id].piece
     bytes_too = model.trainer_spec.byte_fallback

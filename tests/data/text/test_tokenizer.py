@@ -13,6 +13,7 @@ import pytest
 
 from llm_npu.config import ModelArguments
 from llm_npu.core.cache import cache_folder, cached
+from llm_npu.data.text import encoding
 from llm_npu.data.text.corpus import Document, corpus
 from llm_npu.data.text.encoding import encoded
 from llm_npu.data.text.tokenizer import (
@@ -20,6 +21,7 @@ from llm_npu.data.text.tokenizer import (
     fingerprint,
     tokenizer_for,
     trained_tokenizer,
+    vocabulary_size,
 )
 from llm_npu.data.text.tokenizer_folder import copy_tokenizer, load_tokenizer
 
@@ -252,11 +254,21 @@ def test_a_sentencepiece_model_is_loaded(tmp_path, name):
         byte_fallback=True, character_coverage=1.0, minloglevel=2, hard_vocab_limit=False,
     )  # fmt: skip
     (tmp_path / "m.model").rename(tmp_path / name)
+    size = vocabulary_size(load_tokenizer(tmp_path))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": size + 1, "<|im_start|>": size}))
     tokenizer = load_tokenizer(tmp_path)
     (ids,) = encode(tokenizer, ["return name"])
     assert tokenizer.decode(ids.tolist()).strip() == "return name"
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2)
     assert not {1, 2} & set(ids.tolist())
+    assert vocabulary_size(tokenizer) == size + 2
+    (marked,) = encoding.ids(tokenizer, ["<|im_start|>a<|im_end|>"])
+    assert (marked[0], marked[-1]) == (size, size + 1) and len(marked) > 2
+    text = TEXT * 600
+    (whole,) = encode(tokenizer, [text])  # in pieces
+    assert whole.tolist() == sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / name)).encode(
+        text
+    )
     assert len(fingerprint(tokenizer)) == 64
 
 

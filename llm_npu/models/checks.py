@@ -52,8 +52,10 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
     if activation != "silu":
         raise UserError(f"{file} asks for hidden_act {activation}, but {library} is trained with silu only")
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
-    apart = "head_dim" in family.defaults
-    if not apart and head_dim and hidden and heads and head_dim * heads != hidden:
+    sizes = [each for each in (head_dim, hidden, heads) if each]
+    if not all(isinstance(each, int) for each in sizes):
+        return  # check_sizes refuses them
+    if "head_dim" not in family.defaults and len(sizes) == 3 and head_dim * heads != hidden:
         raise UserError(
             f"{file} has head_dim {head_dim}, but {library} has hidden_size / num_attention_heads = "
             f"{hidden} / {heads}"
@@ -76,7 +78,7 @@ def check_sizes(family: Family, config, name: str) -> None:
         value = getattr(config, field, 1.0)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
             raise UserError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
-    for field, default in family.defaults.items():
+    for field, default in {**dict.fromkeys(INTEGERS), **family.defaults}.items():
         _check_kind(name, field, default, getattr(config, field, default))
     pairs = [("num_attention_heads", "num_key_value_heads")]
     if config.num_key_value_heads is None:

@@ -229,6 +229,7 @@ ODD = st.recursive(
 @given(st.dictionaries(KEYS, ODD, max_size=5))
 @example({"rope_scaling": "linear"})
 @example({"head_dim": "x"})
+@example({"head_dim": {"factor": None}})
 @example({"num_hidden_layers": 10**9})
 def test_generated_configurations_are_read_or_refused(tmp_path, model_type, odd):
     """Beside a traceback nothing may be dropped: what was accepted has the value that was asked for."""

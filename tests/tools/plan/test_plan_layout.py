@@ -74,7 +74,7 @@ def test_fields_of_other_families_change_nothing(tmp_path, family, fields):
         ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
         pytest.param(
             {"model_type": "mistral", "sliding_window": "x"},
-            "sliding_window is 'x', but must be",
+            "sliding_window 'x', but it must be",
             marks=pytest.mark.paddlenlp,
         ),
         ({"model_type": ["llama"]}, "describes .'llama'., but this script trains"),

@@ -62,6 +62,7 @@ os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log: errors only
 virtual_npu.deactivate()
 _INACTIVE = dict(os.environ)  # as the environment is for somebody who has not activated anything
 os.environ["VIRTUAL_NPU_QUIET"] = "1"
+os.environ["VIRTUAL_NPU_AICPU_WARNINGS"] = "0"  # tests use float64 on purpose
 if paddle_release.before(3, 1):  # 3.0 asks for it where a mesh has one process, too
     with socket.socket() as _free:
         _free.bind(("127.0.0.1", 0))

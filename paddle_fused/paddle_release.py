@@ -173,7 +173,7 @@ def parameter_recorder():
 def float16_rounding_on_cpu() -> int:
     """The largest error of a cast from float32 to float16 on the CPU place, in halves of the last place.
 
-    1 where it rounds to the nearest number; 2 in 3.0, which rounds toward zero.
+    1 where it rounds to the nearest number; 2 before 3.2, where it rounds toward zero.
     """
     import paddle
 

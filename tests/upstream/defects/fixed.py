@@ -26,6 +26,12 @@ FIXED = (
         "3.2",
     ),
     Fixed(
+        "paddle_fused.paddle_release.float16_rounding_on_cpu",
+        "A cast from float32 to float16 on the CPU place rounds toward zero, not to the nearest number.",
+        "paddlepaddle 3.0 and 3.1",
+        "3.2",
+    ),
+    Fixed(
         "llm_npu.patches.auto_parallel.fix_sharded_master_weights",
         'Sharding stage 3 splits master weights that are split already ("can\'t be shard twice").',
         "paddlepaddle 3.0 to 3.2",

@@ -17,7 +17,7 @@ model runs without scaling and without a warning.
 :change:
     Read ``rope_scaling.get("rope_type", rope_scaling.get("type"))``, choose among all kinds by it, and
     raise a ValueError for an unknown one.
-:workaround: llm_npu/models/stock_config.py
+:workaround: llm_npu.models.settings.rotary.as_library
 """
 
 from paddlenlp.transformers import LlamaConfig

@@ -11,7 +11,7 @@ do not have.
 :should print:
     built
 :change: ``rope_parameters.get("factor", 1.0)``.
-:workaround: none
+:workaround: llm_npu.models.settings.rotary.as_library
 """
 
 import sys

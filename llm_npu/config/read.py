@@ -103,7 +103,7 @@ def read(argv: Sequence[str]) -> Arguments:
     run, rest = _parser(known).parse_known_args(line, Namespace(**kept))
     if rest:
         raise UserError(
-            f"{rest[0]!r:.80} belongs to no argument; a file of arguments must come before all flags"
+            f"{rest[0]!r:.300} belongs to no argument; a file of arguments must come before all flags"
         )
     given = {*kept, *overridden}
     for name, each in known.items():

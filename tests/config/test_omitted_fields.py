@@ -40,7 +40,7 @@ MORE = {
     "qwen3_moe": {
         **{"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
         **{"norm_topk_prob": False, "decoder_sparse_step": 1, "attention_dropout": 0.0},
-        "head_dim": None,  # hidden_size / num_attention_heads, as there
+        "head_dim": 64,  # null there, which stands for hidden_size / num_attention_heads
     },
     "ernie4_5": {"head_dim": 128},
     "ernie4_5_moe": {
@@ -87,6 +87,8 @@ def of(record, names) -> dict[str, object]:
 def test_omitted_fields_are_as_in_transformers(family, tmp_path):
     expected = {**dict(zip(SIZES, DENSE[family], strict=True)), "initializer_range": 0.02}
     expected |= MORE.get(family, {})
+    if family == "llama" and FAMILIES[family].has_attention_dropout:  # PaddleFormers' Llama
+        expected["attention_dropout"] = 0.0
     assert set(FAMILIES[family].defaults) <= set(expected)
     assert of(model_config(directory(tmp_path, model_type=family)), expected) == expected
 
@@ -123,7 +125,7 @@ def test_presets_state_what_differs_from_the_librarys_own_defaults(name):
         "architectures": [f"{family.name}ForCausalLM"],
         "tie_word_embeddings": family.defaults["tie_word_embeddings"],  # PaddleFormers ties a Llama's
     }
-    config = config_class(family.model_type).from_dict(stated | fields)
+    config = config_class(family.model_type).from_dict(stated | family.fixed | fields)
     assert model_config(name).to_dict() == config.to_dict()
 
 

@@ -213,7 +213,7 @@ def _rank_table(file: str, judge) -> Iterator[Finding]:
     except ValueError as failure:  # no JSON object, and names that cannot exist
         found = [str(failure)]
     if found:
-        yield judge("hccl", f"RANK_TABLE_FILE is {_shown(file)}, and {found[0]}", cure)
+        yield judge("hccl", f"RANK_TABLE_FILE is {file!r}, and {found[0]}", cure)
 
 
 def ports(setup: Setup) -> Iterator[Finding]:

@@ -105,7 +105,8 @@ def test_an_index_names_files_beside_it(refused, tmp_path, name):
 
 def test_arrays_of_the_cache(refused, tmp_path):
     def write(**changed):
-        arrays = {"ids": np.arange(9, dtype=np.int32), "learnt": np.arange(9) > 3, "ends": np.array([4, 9])}
+        ids, ends = np.arange(9, dtype=np.int32), np.array([4, 9])
+        arrays = {"ids": ids, "learnt": ids > 3, "ends": ends, "last_texts": np.array([1, 2])}
         for name, array in (arrays | changed).items():
             np.save(tmp_path / f"{name}.npy", array)
 
@@ -204,7 +205,7 @@ def test_chat_templates(refused, monkeypatch, kind):
     def write():
         tokenizer = SimpleNamespace(special_tokens_map={}, init_kwargs={})
         chat_template.attach(tokenizer, TEMPLATES[kind])
-        chat_template.pieces(tokenizer, CHAT)
+        chat_template.rendered(tokenizer, CHAT, prompt=False)
 
     # What this process has freed but still maps is not limited; it depends on the tests before.
     refused("chat template", write, most=math.inf)
@@ -223,7 +224,8 @@ tokenizer = SimpleNamespace(special_tokens_map={}, init_kwargs={})
 before = resident()
 try:
     chat_template.attach(tokenizer, sys.argv[1])
-    chat_template.pieces(tokenizer, [{"role": "user", "content": "?"}, {"role": "assistant", "content": "4"}])
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "4"}]
+    chat_template.rendered(tokenizer, chat, prompt=False)
 except ValueError:
     print(resident() - before)
 """

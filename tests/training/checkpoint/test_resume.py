@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from checkpoint_files import store
 
@@ -72,7 +73,7 @@ def test_another_tokenizer_is_refused(written, settings):
 
 def test_another_pair_is_refused(settings, tmp_path):
     def pair(name, documents):
-        write_indexed(tmp_path / name, documents, 300)
+        write_indexed(tmp_path / name, map(np.array, documents), 300)
         return settings("--input_dir", str(tmp_path / name))["fixed"]["data"]
 
     first = pair("a", [[1, 2, 3], [4, 5]])

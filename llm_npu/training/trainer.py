@@ -107,8 +107,6 @@ class PretrainTrainer(Checkpointing, Trainer):
             with out_of_memory.advising(lambda: self._advice(self.args)):
                 result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
                 self.keep_results()
-            with Ranks.of_run().together():
-                self.recorder.flush()
             if not self.stop.received:
                 self.skipped.check_end(self.args.output_dir)
             self._say_if_time_ran_out()
@@ -123,7 +121,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         return result
 
     def keep_results(self) -> None:
-        """End the training: a checkpoint of its last step and, with LoRA, the merged model."""
+        """End the training: a checkpoint of its last step, with LoRA the merged model, and all metrics."""
         self.wait_for_checkpoints()
         last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
         # The first rank decides: the others may see an older state of a shared folder.
@@ -133,6 +131,8 @@ class PretrainTrainer(Checkpointing, Trainer):
         done = self.state.global_step >= self.state.max_steps and not self.stop.received
         if lora.is_wrapped(self.model) and done and ranks.is_first():
             merged.export(self.model, self.tokenizer, Path(self.args.output_dir) / merged.MERGED)
+        with Ranks.of_run().together():
+            self.recorder.flush()
 
     def _say_if_time_ran_out(self) -> None:
         step, steps, minutes = self.state.global_step, self.state.max_steps, self.args.exit_duration_in_mins

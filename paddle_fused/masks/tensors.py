@@ -62,7 +62,9 @@ def check_rows(plan: SparsePlan, operator: str) -> None:
     than before (``set_value`` and ``copy_`` leave its ``inplace_version``).
     """
     tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
-    if not tensors or plan.zero_rows or not all(_can_be_read(part.hidden) for part in tensors):
+    if not tensors or plan.zero_rows or not paddle.in_dynamic_mode():
+        return
+    if not all(_can_be_read(part.hidden) for part in tensors):
         return
     hidden = hidden_tensor(plan.full, plan.full_shape)
     for query_len, key_len in {(s.query_len, s.key_len) for s in plan.sequences}:

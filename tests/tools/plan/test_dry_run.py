@@ -62,6 +62,12 @@ def _without_memory(call: journal.Call) -> journal.Call:
     return dataclasses.replace(call, allocated=0)
 
 
+def test_a_dry_run_records_its_steps(run_python, tmp_path, inputs):
+    done, recorded = trained(run_python, tmp_path / "dry", True, inputs)
+    assert len(recorded.steps) == ARGUMENTS["max_steps"]
+    assert "nothing computed: there is no loss" in done.stdout
+
+
 @pytest.mark.slow
 def test_a_dry_run_is_the_real_one_without_its_numbers(run_python, tmp_path, inputs):
     done = compare(run_python, tmp_path, inputs)

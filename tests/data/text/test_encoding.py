@@ -50,7 +50,8 @@ def unigram(split):
     trainer = trainers.UnigramTrainer(
         vocab_size=120, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False
     )
-    return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(split=split))
+    blanks = normalizers.Replace(Regex(r"\s"), " ")  # as sentencepiece does before it trains
+    return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(split=split), blanks)
 
 
 def word_piece():
@@ -147,7 +148,7 @@ def test_ids_of_pieces_are_those_of_the_whole(made, small, name, examples):
 def test_long_texts_are_cut(made, small, name):
     """Else the test above proves nothing."""
     pieces = in_pieces(made[name], SAMPLE)
-    assert len(pieces) > len(SAMPLE) // 400
+    assert len(pieces) > len(SAMPLE) // 500
     assert list(itertools.chain(*pieces)) == as_a_whole(made[name], SAMPLE)
 
 

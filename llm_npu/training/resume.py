@@ -22,6 +22,7 @@ from llm_npu.core.console import say
 from llm_npu.core.errors import ErrorOfAllRanks, UserError
 from llm_npu.core.ranks import Ranks, mesh
 from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted.plain_text import printable
 from llm_npu.data.indexed import parts, with_suffix
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
@@ -162,21 +163,26 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
         was = written["fixed"].get(name)
         if was != value:
             raise UserError(
-                f"{folder} was written with {name} {was}, but this run has {value}; "
+                f"{folder} was written with {name} {_cut(was)}, but this run has {value}; "
                 "resume with the arguments and the data of the run that wrote it."
             )
     before = written["schedule"]
     changed = [
-        f"--{name} is {value}; the run that is continued had {before[name]}"
+        f"--{name} is {value}; the run that is continued had {_cut(before[name])}"
         for name, value in settings["schedule"].items()
         if name in before and before[name] != value  # an earlier version may not have written all of them
     ]
     if written["mesh"] != settings["mesh"]:
         changed.append(
             f"this run has {_words(settings['mesh'])}; the run that is continued had "
-            f"{_words(written['mesh'])}: losses are the same to rounding, dropout is drawn anew"
+            f"{_cut(_words(written['mesh']))}: losses are the same to rounding, dropout is drawn anew"
         )
     return changed
+
+
+def _cut(value: object) -> str:
+    """What a file of the checkpoint says, for a message: it may be of any length."""
+    return printable(value, longest=100)
 
 
 def _words(mesh: dict[str, int]) -> str:
@@ -239,14 +245,19 @@ def _check_folder(output_dir: Path) -> None:
 
 def _check_same_model(folder: Path, arguments, config) -> None:
     """The optimizer's state fits only parameters of the same shapes, order and dtype."""
-    written = plain_json.mapping(folder / "config.json")
+    try:
+        written = plain_json.mapping(folder / "config.json")
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} has no config.json, the sizes of its model; resume from a checkpoint that has one."
+        ) from None
     low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
     asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
     asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
     for field, value in asked.items():
         if written.get(field, False) != value:
             raise UserError(
-                f"{folder} was written with {field} {written.get(field)}, but this run has {value}; "
+                f"{folder} was written with {field} {_cut(written.get(field))}, but this run has {value}; "
                 "resume with the arguments of the run that wrote it."
             )
 

@@ -42,7 +42,9 @@ VALUES = st.recursive(
     st.one_of(NUMBERS, ODD_NAMES),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(ODD_NAMES, inner),
 )
-FILES = st.sampled_from([*GOOD, folders.MARK])
+NAMES = [*GOOD, folders.MARK]
+FILES = st.sampled_from(NAMES)
+KINDS = ["fifo", "folder", "nothing", "link to itself", "device", "dangling"]
 
 
 def replaced(path, value, target):
@@ -110,13 +112,13 @@ def marked_again(folder):
 
 CHANGES = st.one_of(
     st.builds(lambda *drawn: lambda folder: change_json(folder, *drawn),
-              st.sampled_from([name for name in (*GOOD, folders.MARK) if name.endswith(".json")]),
+              st.sampled_from([name for name in NAMES if name.endswith(".json")]),
               st.lists(st.integers(0, 9), max_size=4), VALUES),
     st.builds(lambda *drawn: lambda folder: change_bytes(folder, *drawn),
               FILES, st.integers(0, 4000), st.binary(max_size=9)),
     st.builds(lambda *drawn: lambda folder: cut(folder, *drawn), FILES, st.integers(0, 4000)),
     st.builds(lambda *drawn: lambda folder: other_kind(folder, *drawn), FILES,
-              st.sampled_from(["fifo", "folder", "nothing", "link to itself", "device", "dangling"])),
+              st.sampled_from(KINDS)),
     st.builds(lambda *drawn: lambda folder: unlist(folder, *drawn), FILES),
     st.builds(lambda name: lambda folder: (folder / name).write_text("{}"),
               st.sampled_from(["model.safetensors.index.json", "optimizer-1.safetensors", "lora.json"])),
@@ -143,43 +145,63 @@ def read(folder):
     return {name: (chosen / name).read_bytes() for name in GOOD}
 
 
+def read_or_refused(folder):
+    try:
+        return read(folder)
+    except (ValueError, OSError) as error:
+        assert 0 < len(str(error)) < 1000 and "\0" not in str(error)
+        return None
+
+
 def late(number, frame):
     raise AssertionError(f"it took more than {SECONDS} seconds")
 
 
+@pytest.fixture
+def folders_of(tmp_path):
+    """(a good checkpoint, an older one, what a run reads of the good one)."""
+    good = store(tmp_path / "good", STEP, GOOD)
+    older = store(tmp_path / "good", STEP - 1, {**GOOD, "trainer_state.json": '{"global_step": 6}'})
+    return good, older, read(good)
+
+
+def check(out, folders_of, changes):
+    """A copy of the good checkpoint with ``changes`` is read as it was, or refused, in bounded time."""
+    good, older, wanted = folders_of
+    shutil.copytree(good, out / good.name)
+    shutil.copytree(older, out / older.name)
+    folder = out / good.name
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for change in changes:
+            change(folder)
+        marked = marked_again not in changes
+        signal.alarm(SECONDS)
+        found = read_or_refused(folder)
+        assert not marked or found in (wanted, None)  # what somebody has edited and marked is another one
+        chosen = gathering.to_resume("true", out, Disks.shared(ALONE), lambda line: None)
+        assert chosen.name in (good.name, older.name)
+        assert not marked or chosen.name == older.name or read_or_refused(chosen) in (wanted, None)
+        checkpoint.prune(out, 1)
+        checkpoint.clear(out)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        shutil.rmtree(out, ignore_errors=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_other_kinds_of_files(tmp_path, bounded, folders_of, name, kind):
+    check(tmp_path / "out", folders_of, [lambda folder: other_kind(folder, name, kind)])
+
+
 @pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("count", [40, pytest.param(2000, marks=pytest.mark.slow)])
-def test_odd_folders(tmp_path, bounded, count):
-    good = store(tmp_path / "good", STEP, GOOD)
-    wanted = read(good)
-    older = store(tmp_path / "good", STEP - 1, {**GOOD, "trainer_state.json": '{"global_step": 6}'})
-
+def test_odd_folders(tmp_path, bounded, folders_of, count):
     @settings(max_examples=count)
     @given(changes=st.lists(CHANGES, min_size=1, max_size=3))
     def odd(changes):
-        out = tmp_path / "out"
-        shutil.copytree(good, out / good.name)
-        shutil.copytree(older, out / older.name)
-        folder = out / good.name
-        try:
-            for change in changes:
-                change(folder)
-            marked = marked_again not in changes
-            before = signal.signal(signal.SIGALRM, late)
-            signal.alarm(SECONDS)
-            try:
-                found = read(folder)
-                assert found == wanted or not marked  # what somebody has edited and marked is another one
-            except (ValueError, OSError) as error:
-                assert 0 < len(str(error)) < 1000 and "\0" not in str(error)
-            chosen = gathering.to_resume("true", out, Disks.shared(ALONE), lambda line: None)
-            assert chosen.name in (good.name, older.name)
-            assert not marked or chosen.name == older.name or read(chosen) == wanted
-            checkpoint.prune(out, 1)
-            checkpoint.clear(out)
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
-        finally:
-            shutil.rmtree(out, ignore_errors=True)
+        check(tmp_path / "out", folders_of, changes)
 
     odd()

@@ -38,6 +38,9 @@ def loads(text: str | bytes, pairs: Callable | None = None, number: Callable[[st
 
 def load(file: str | Path):
     """The content of ``file``. UserError, which names it, if it is not JSON or larger than 32 MiB."""
+    path = Path(file)
+    if path.exists() and not path.is_file():  # opening a FIFO waits for a writer
+        raise UserError(f"{file} cannot be read as JSON: it is not a regular file")
     try:
         return loads(text_of(file))
     except json.JSONDecodeError as error:

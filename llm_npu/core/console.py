@@ -19,11 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 
 from llm_npu.core import errors, paths, refusal, stopping
+from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from paddle_fused import streams
 
 SCREEN = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-# What a terminal would obey instead of showing it.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 class _Verbatim:
@@ -37,8 +36,8 @@ class _Verbatim:
 
 
 def say(text: str = "") -> None:
-    """Print one line verbatim, above the progress bar; a terminal gets control characters as escapes."""
-    SCREEN.print(_Verbatim(text.translate(_CONTROLS) if SCREEN.is_terminal else text))
+    """Print one line verbatim, above the progress bar; a terminal gets what is not printable as escapes."""
+    SCREEN.print(_Verbatim(printable(text, keep=LAYOUT) if SCREEN.is_terminal else text))
 
 
 def import_frameworks(library: str) -> None:

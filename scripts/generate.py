@@ -10,7 +10,6 @@ bad input, with one sentence on stderr; 130 after Ctrl-C.
 """
 
 import argparse
-import math
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from llm_npu import device
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted import plain_json
+from llm_npu.inference.options import OPTIONS, Option
 from llm_npu.models import library
 
 DECODES = ("greedy", "sampling", "beam")
@@ -88,45 +88,28 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--unfused", action="store_true", help=f"the layers of {library.names.TITLE}, without fused operators"
     )
     parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
-    for name, kind, strategy in OPTIONS:
-        parser.add_argument(f"--{name}", type=kind, help=f"of {strategy}")
+    for name, option in STRATEGIES.items():
+        parser.add_argument(f"--{name}", type=option.kind, help=f"of {option.decode}")
     arguments = parser.parse_args(argv)
-    for name, _, strategy in OPTIONS:
-        if getattr(arguments, name) is not None and strategy != arguments.decode:
-            parser.error(f"--{name} has no effect with --decode {arguments.decode}; it is for {strategy}")
-    for name, (accepted, is_accepted) in RANGES.items():
+    for name, option in STRATEGIES.items():
+        if getattr(arguments, name) is not None and option.decode != arguments.decode:
+            parser.error(
+                f"--{name} has no effect with --decode {arguments.decode}; it is for {option.decode}"
+            )
+    for name, option in {**STRATEGIES, "seed": SEED}.items():
         value = getattr(arguments, name)
-        if value is not None and not is_accepted(value):
-            parser.error(f"--{name} is {value}; accepted: {accepted}")
+        if value is not None and option.refuses(value):
+            parser.error(f"--{name} is {value}; accepted: {option.accepted}")
     return arguments
 
 
-# Options of the library's generate: name, type, and the --decode that reads it.
-OPTIONS = (
-    ("top_k", int, "sampling"),
-    ("top_p", float, "sampling"),
-    ("temperature", float, "sampling"),
-    ("num_beams", int, "beam"),
-    ("length_penalty", float, "beam"),
-)
-
-
-COLDEST = 1e-4  # logits divided by less are no float32 probabilities
-RANGES = {
-    "top_k": ("0 (all tokens) or more", lambda value: value >= 0),
-    "top_p": ("above 0, up to 1", lambda value: 0 < value <= 1),
-    "temperature": (
-        f"{COLDEST:g} or more; --decode greedy takes the most likely token",
-        lambda value: COLDEST <= value < math.inf,
-    ),
-    "length_penalty": ("a finite number", math.isfinite),
-    "seed": ("0 to 2**63 - 1", lambda value: 0 <= value < 1 << 63),
-    "num_beams": ("1 or more", lambda value: value >= 1),
-}
+# Options that a single --decode reads.
+STRATEGIES = {name: option for name, option in OPTIONS.items() if option.decode}
+SEED = Option(int, "0 to 2**63 - 1", lambda value: 0 <= value < 1 << 63)
 
 
 def options_of(arguments: argparse.Namespace) -> dict:
-    given = {name: getattr(arguments, name) for name, _, _ in OPTIONS}
+    given = {name: getattr(arguments, name) for name in STRATEGIES}
     return {name: value for name, value in given.items() if value is not None}
 
 

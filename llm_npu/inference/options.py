@@ -1,0 +1,169 @@
+"""Options of text generation: their values, and the strategy that reads each. Imports no framework.
+
+defaults, notes = of_folder("output/checkpoint-100", {})       # its generation_config.json
+decode, chosen = resolved(defaults, {"do_sample": True, "top_p": 0.9})
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm_npu.config.written import nearest
+from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import plain_json
+from llm_npu.models.ends import GENERATION_FILE
+
+COLDEST = 1e-4  # logits divided by less are no float32 probabilities
+
+
+@dataclass(frozen=True)
+class Option:
+    """``accepts(value)``: whether a number is in range; ``accepted`` says so in words.
+
+    Attributes:
+        kind: int, float or bool.
+        decode: the strategy that reads the option; None for all of them.
+        neutral: the value that changes nothing.
+    """
+
+    kind: type
+    accepted: str
+    accepts: Callable[[float], bool]
+    decode: str | None = None
+    neutral: float | None = None
+
+    def refuses(self, value: object) -> bool:
+        """Whether ``value`` is of another type, or out of range."""
+        kinds = (int, float) if self.kind is float else (self.kind,)
+        return type(value) not in kinds or not self.accepts(value)
+
+
+def _positive(value: float) -> bool:
+    return value >= 1
+
+
+# The names are those of Hugging Face's transformers.
+OPTIONS: Mapping[str, Option] = {
+    "max_new_tokens": Option(int, "1 or more", _positive),
+    "max_length": Option(int, "1 or more tokens, the prompt's and the new ones", _positive, neutral=0),
+    "repetition_penalty": Option(
+        float, "a finite number above 0", lambda value: 0 < value < math.inf, neutral=1
+    ),
+    "do_sample": Option(bool, "True or False", lambda value: True),
+    "top_k": Option(int, "0 (all tokens) or more", lambda value: value >= 0, "sampling"),
+    "top_p": Option(float, "above 0, up to 1", lambda value: 0 < value <= 1, "sampling", neutral=1),
+    "temperature": Option(
+        float,
+        f"{COLDEST:g} or more; greedy decoding takes the most likely token",
+        lambda value: COLDEST <= value < math.inf,
+        "sampling",
+        neutral=1,
+    ),
+    "num_beams": Option(int, "1 or more", _positive, "beam", neutral=1),
+    "length_penalty": Option(float, "a finite number", math.isfinite, "beam", neutral=1),
+}
+# Fields of generation_config.json that are read elsewhere, or describe the file.
+ELSEWHERE = ("eos_token_id", "bos_token_id", "pad_token_id", "_from_model_config")
+ELSEWHERE += ("transformers_version", "paddlenlp_version", "paddleformers_version")
+NEUTRAL = (None, False, 0, 1, "", [], {})  # of fields that are not options
+STRATEGY = "decode_strategy"  # PaddleNLP's field, and what its values stand for
+OF_STRATEGY: Mapping[str, Mapping[str, object]] = {
+    "greedy_search": {"do_sample": False, "num_beams": 1},
+    "sampling": {"do_sample": True, "num_beams": 1},
+    "beam_search": {"do_sample": False},
+}
+
+
+def of_folder(folder: str | Path, given: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+    """The options that the folder's generation_config.json sets, and a note on each field without effect.
+
+    ``given``: options that override them. UserError for a file that cannot be read, and for values that are
+    not accepted.
+    """
+    file = Path(folder) / GENERATION_FILE
+    if not file.is_file():
+        return {}, []
+    fields = plain_json.mapping(file)
+    found = {
+        name: fields[name]
+        for name, option in OPTIONS.items()
+        if fields.get(name) is not None and not _is_neutral(option, fields[name])
+    }
+    if (strategy := fields.get(STRATEGY)) is not None:
+        if strategy not in [*OF_STRATEGY]:
+            raise UserError(f"{file}: {STRATEGY} is {strategy!r:.40}; accepted: {', '.join(OF_STRATEGY)}.")
+        found |= OF_STRATEGY[strategy]
+    check(found, f"{file}: ")
+    notes = [
+        f"{file}: {name} {value!r:.40} is not applied"
+        for name, value in fields.items()
+        if name not in (*OPTIONS, *ELSEWHERE, STRATEGY) and (value is True or value not in NEUTRAL)
+    ]
+    decode = _strategy(found)
+    if not {"do_sample", "num_beams"} & given.keys():
+        unread = [name for name in found if _unread(name, decode)]
+        notes += [f"{file}: {name} {found[name]} has no effect with {decode} decoding" for name in unread]
+    return found, notes
+
+
+def check(given: Mapping[str, object], where: str = "") -> None:
+    """UserError for an unknown option, and for a value that is not accepted."""
+    for name, value in given.items():
+        known(name, OPTIONS)
+        if OPTIONS[name].refuses(value):
+            raise UserError(f"{where}{name} is {value!r:.40}; accepted: {OPTIONS[name].accepted}.")
+
+
+def known(name: str, accepted: Iterable[str]) -> None:
+    """UserError if ``name`` is not ``accepted``."""
+    names = [*accepted]
+    if name not in names:
+        meant = nearest.name(name, names)
+        hint = f" Did you mean {meant}?" if meant else ""
+        raise UserError(f"There is no option {name!r}; accepted: {', '.join(names)}.{hint}")
+
+
+def resolved(defaults: Mapping[str, object], given: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """The strategy (greedy, sampling or beam), and the options in force: ``given``, then ``defaults``.
+
+    UserError for unknown options, values that are not accepted, and for one of ``given`` that the strategy
+    does not read.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    check(given)
+    chosen = {**defaults, **given}
+    if "max_length" in given and "max_new_tokens" not in given:
+        chosen.pop("max_new_tokens", None)
+    if chosen.get("do_sample") and chosen.get("num_beams", 1) > 1:
+        if "do_sample" in given and "num_beams" not in given:
+            chosen["num_beams"] = 1
+        elif "num_beams" in given and "do_sample" not in given:
+            chosen["do_sample"] = False
+        else:
+            raise UserError(
+                f"do_sample and num_beams {chosen['num_beams']} exclude each other; give do_sample=False or "
+                "num_beams=1"
+            )
+    decode = _strategy(chosen)
+    for name in given:
+        if _unread(name, decode):
+            needed = {"sampling": "do_sample=True", "beam": "num_beams=2 or more"}[OPTIONS[name].decode]
+            raise UserError(f"{name} has no effect with {decode} decoding; give {needed}, or leave it out")
+    return decode, {name: value for name, value in chosen.items() if not _unread(name, decode)}
+
+
+def _strategy(chosen: Mapping[str, object]) -> str:
+    if chosen.get("num_beams", 1) > 1:
+        return "beam"
+    return "sampling" if chosen.get("do_sample") else "greedy"
+
+
+def _unread(name: str, decode: str) -> bool:
+    return name != "num_beams" and OPTIONS[name].decode not in (None, decode)
+
+
+def _is_neutral(option: Option, value: object) -> bool:
+    return option.neutral is not None and type(value) in (int, float) and value == option.neutral

@@ -1,22 +1,35 @@
-"""Continue prompts with a language model from a local checkpoint: this project's, or Hugging Face's.
+r"""Continue prompts with a language model from a local checkpoint: this project's, or Hugging Face's.
 
     python scripts/generate.py output/checkpoint-100 --prompt "def __init__(self"
     python scripts/generate.py CHECKPOINT --chat --prompt "2 + 2?"        # written by the chat template
     python scripts/generate.py CHECKPOINT --batch prompts.txt --decode sampling --top_p 0.9
     python scripts/generate.py CHECKPOINT --prompt "Once upon" --unfused --device cpu
+    python scripts/generate.py CHECKPOINT --prompt "Once upon" --nproc 4 --tensor_parallel_degree 2 \
+        --pipeline_parallel_degree 2                                      # a model that needs four cards
 
 Prefill and decoding are timed separately; the first batch also includes one-time setup. Exit codes: 0 done; 2
-bad input, with one sentence on stderr; 130 after Ctrl-C.
+bad input, with one sentence on stderr; 130 after Ctrl-C. If a rank of --nproc is lost, the others end within
+seconds, with its exit code.
 """
 
 import argparse
+import dataclasses
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
-from llm_npu import device
+if __name__ == "__main__":
+    from llm_npu.core import stopping
+
+    stopping.listen("before the last prompt")  # early: signals may come while the rest is imported
+
+from llm_npu import config, device, launch
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted import plain_json
+from llm_npu.doctor import explain
+from llm_npu.inference.mesh import Mesh
 from llm_npu.inference.options import OPTIONS, Option
 from llm_npu.models import library
 
@@ -28,17 +41,57 @@ def main(argv: list[str]) -> int:
     prompts = arguments.prompt or lines_of(arguments.batch)
     if any("\ud800" <= letter <= "\udfff" for prompt in prompts for letter in prompt):
         raise UserError("a prompt is not valid Unicode; give text in the encoding of the terminal")
+    mesh = mesh_of(arguments)
     chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
+    early = config.Early(
+        argv=tuple(argv),
+        device=arguments.device,
+        nproc=arguments.nproc,
+        is_rank=config.process_count() > 1,
+    )
+    if early.starts_ranks:
+        return start(early, chosen)
+    launch.prepare_rank(early, chosen)
+    with launch.watch_machines():
+        return generate(arguments, prompts, chosen, mesh)
+
+
+def start(early: config.Early, chosen: device.Device) -> int:
+    """Run the script on ``--nproc`` ranks; the logs of failed ranks remain, in a temporary folder."""
+    folder = tempfile.mkdtemp(prefix="generate-")
+    early = dataclasses.replace(early, output_dir=Path(folder))
+    code = launch.start(__file__, early, chosen, explain.of_rank)
+    if code in (0, 2):
+        shutil.rmtree(folder)
+    return code
+
+
+def mesh_of(arguments: argparse.Namespace) -> Mesh:
+    """The ranks that share the model. UserError for degrees that fit neither the processes nor the model."""
+    mesh = Mesh(arguments.tensor_parallel_degree, arguments.pipeline_parallel_degree)
+    processes = max(arguments.nproc, config.process_count())
+    if mesh.ranks != processes:
+        raise UserError(
+            f"--tensor_parallel_degree {mesh.tensor} times --pipeline_parallel_degree {mesh.pipeline} is "
+            f"{mesh.ranks}, but there are {processes} processes; give --nproc {mesh.ranks}, or other degrees"
+        )
+    mesh.check(arguments.checkpoint)
+    return mesh
+
+
+def generate(arguments: argparse.Namespace, prompts: list[str], chosen: device.Device, mesh: Mesh) -> int:
+    """Generate and print, on this rank; rank 0 has the terminal."""
     console.import_frameworks(library.installed())
     import paddle
 
     from llm_npu import patches, surgery
     from llm_npu.data.text import chat_template, tokenizer
     from llm_npu.inference.generate import continuations
-    from llm_npu.models import pretrained
 
     patches.apply()
     paddle.set_device(chosen.name)
+    if mesh.ranks > 1:
+        mesh.join()
     console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
     with caused_by_the_user():  # damaged or missing files
         tokens = tokenizer.load_tokenizer(
@@ -46,7 +99,7 @@ def main(argv: list[str]) -> int:
         )
         for note in tokens.notes:
             console.say(note)
-        model = pretrained.load_model(arguments.checkpoint, arguments.dtype)
+        model = mesh.load_model(arguments.checkpoint, arguments.dtype)
     if arguments.unfused:
         console.say("fused operators: none (--unfused)")
     else:
@@ -80,6 +133,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
     parser.add_argument("--batch_size", type=_positive, default=8, help="prompts at once (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
+    parser.add_argument("--nproc", type=_positive, default=1, help="ranks that share the model, one a device")
+    parser.add_argument("--tensor_parallel_degree", type=_positive, default=1, help="ranks for each layer")
+    parser.add_argument("--pipeline_parallel_degree", type=_positive, default=1, help="stages of layers")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
     parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")
     parser.add_argument("--max_new_tokens", type=_positive, default=32)
@@ -134,4 +190,5 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, sys.argv[1:]))
+    explain.after_tracebacks()
+    sys.exit(console.run(main, sys.argv[1:], explain.of_error))

@@ -26,7 +26,7 @@ scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
 """
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
-from .early import Early
+from .early import Early, process_count
 from .environment import ineffective_variables
 from .model_checks import check_model
 from .profile import ProfileWindow, profile_window
@@ -45,6 +45,7 @@ __all__ = [
     "flags",
     "ineffective_variables",
     "parse",
+    "process_count",
     "profile_window",
     "read",
 ]

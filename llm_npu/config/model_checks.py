@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_npu.core.errors import UserError
+from llm_npu.models import degrees
 from llm_npu.models.families import FAMILIES, titles_of
 from llm_npu.models.family import Family
 from llm_npu.models.library import names
@@ -58,17 +59,12 @@ def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
     training, name, degree = run.training, run.model.model_name_or_path, run.training.tensor_parallel_degree
     if degree <= 1:
         return
-    experts = family.experts
-    split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
-    if experts:
-        split += [experts.size, *([experts.number] if experts.tensor_parallel == "number" else [])]
-    for field in dict.fromkeys(split):
+    if field := degrees.indivisible(family, config, degree):
         size = getattr(config, field)
-        if size % degree:
-            raise UserError(
-                f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is no "
-                f"multiple of it; give a degree that divides {size}"
-            )
+        raise UserError(
+            f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is no "
+            f"multiple of it; give a degree that divides {size}"
+        )
     if family.has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "

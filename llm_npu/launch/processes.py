@@ -37,7 +37,7 @@ from paddle_fused import virtual_npu
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
 LOOPBACK = "127.0.0.1"  # of rank 0's store: nobody else has to reach it
 GLOO = (
-    "--device cpu trains in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
+    "--device cpu runs in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
     "and trains some meshes wrongly without an error. Give --device npu or virtual_npu."
 )
 

@@ -21,16 +21,26 @@ def load_model(folder: str | Path, dtype: str | None = None):
     the checkpoint, or float32 on the CPU place, which computes no 16-bit products.
     UserError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
     """
+    config = config_of(folder)
+    model = families.new_model(config).to(dtype=dtype_of(config, dtype))
+    weights.load(model, folder)
+    model.eval()
+    return model
+
+
+def config_of(folder: str | Path):
+    """The configuration of the checkpoint in ``folder``; UserError as in ``presets.model_config``."""
     if not Path(folder).is_dir():
         raise UserError(f"{folder} is no local directory, and nothing is downloaded")
-    config = presets.model_config(str(folder))
+    return presets.model_config(str(folder))
+
+
+def dtype_of(config, asked: str | None) -> str:
+    """The dtype of the parameters on the device that is set, as ``load_model`` describes it."""
     on_cpu = paddle.device.get_device() == "cpu"
-    dtype = dtype or ("float32" if on_cpu else str(config.dtype or "float32"))
+    dtype = asked or ("float32" if on_cpu else str(config.dtype or "float32"))
     if dtype not in DTYPES:
         raise UserError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
     if on_cpu and dtype != "float32":
         raise UserError(f"The CPU place computes no products in {dtype}; use float32, or the device npu.")
-    model = families.new_model(config).to(dtype=dtype)
-    weights.load(model, folder)
-    model.eval()
-    return model
+    return dtype

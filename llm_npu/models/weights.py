@@ -8,7 +8,8 @@ load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with ``conver
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,17 +37,41 @@ def save_config(model, folder: Path) -> None:
     stock_config.save(model.config, folder, str(next(iter(model.parameters())).dtype).removeprefix("paddle."))
 
 
-def load(model, folder: str | Path) -> None:
+def load(model, folder: str | Path, layers: range | None = None) -> None:
     """Set the parameters of ``model`` from the safetensors files in ``folder``, in the parameters' own dtype.
 
-    A process that holds a part of the model reads its part.
+    A process that holds a part of the model reads its part. ``layers``: the layers of the files that
+    ``model`` has, if not all.
     UserError for files that cannot be read, and for weights that are missing, unknown or of another shape.
     """
     stored = Stored(folder)
     if conversion := CONVERSIONS.get(stock_config.model_type(folder)):
         config = model.config
         stored = conversion.arrays(stored, config.num_attention_heads, config.num_key_value_heads)
-    from_stock(model, stored)
+    from_stock(model, stored if layers is None else _Renumbered(stored, layers))
+
+
+class _Renumbered(Mapping[str, np.ndarray]):
+    """``stored`` without the decoder layers outside ``layers``, of which the first becomes layer 0."""
+
+    def __init__(self, stored: Mapping[str, np.ndarray], layers: range):
+        self._stored, self._stored_names = stored, {}
+        for name in stored:
+            layer = re.match(r"model\.layers\.(\d+)\.", name)
+            if layer is None:
+                self._stored_names[name] = name
+            elif int(layer[1]) in layers:
+                new = f"model.layers.{int(layer[1]) - layers.start}.{name[layer.end() :]}"
+                self._stored_names[new] = name
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._stored[self._stored_names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored_names)
+
+    def __len__(self) -> int:
+        return len(self._stored_names)
 
 
 def digest(folder: str | Path) -> str:

@@ -1,9 +1,13 @@
 """scripts/generate.py as a user runs it."""
 
+import os
 import re
 import shutil
+import signal
+from pathlib import Path
 
 import pytest
+import ranks
 from places import ROOT
 from tiny_models import build
 
@@ -15,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = ROOT / "scripts/generate.py"
 VOCABULARY = 300
+TENSOR = ("--tensor_parallel_degree",)
 PROMPTS = ["def ", "for each", "data[0:100:2]\t[b]x[/b]\u2028"]
 SPEED = r"(\d+) tokens in [0-9.]+ s \([0-9.,]+ tokens/s\)"
 
@@ -50,6 +55,34 @@ def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
     assert "device npu (virtual)" in fused.stdout and "device cpu (cpu)" in unfused.stdout
 
 
+@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
+def test_two_ranks_print_what_one_prints(run_python, checkpoint, axis):
+    given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    one = run_python(SCRIPT, checkpoint, *given, "--max_new_tokens", "7")
+    two = run_python(
+        *(SCRIPT, checkpoint, *given, "--max_new_tokens", "7"),
+        *("--nproc", "2", f"--{axis}_parallel_degree", "2"),
+    )
+    assert spoken(one)[1] == spoken(two)[1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_others(start_python, checkpoint, tmp_path, rank):
+    batch = tmp_path / "prompts.txt"
+    batch.write_text("for each in x\n" * 10_000)
+    given = ("--batch", batch, "--batch_size", "1", "--max_new_tokens", "40")
+    process = start_python(SCRIPT, checkpoint, *given, "--nproc", "2", *TENSOR, "2")
+    for line in process.stdout:
+        if line.startswith("for each in x"):
+            break
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[rank]), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=ranks.TIMEOUT)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert f"rank {rank} was killed by SIGKILL" in stderr
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
 def test_sampling_in_bfloat16(run_python, checkpoint):
     words = ("--decode", "sampling", "--top_p", "0.9", "--dtype", "bfloat16", "--max_new_tokens", "5")
     _, text = spoken(run_python(SCRIPT, checkpoint, "--prompt", "def ", *words))
@@ -69,6 +102,10 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--seed", "-1"], "--seed is -1; accepted: 0 to 2**63 - 1"),
         (["--prompt", "x", "--decode", "sampling", "--temperature", "1e-40"], "accepted: 0.0001 or more"),
         (["--prompt", "x", "--decode", "beam", "--length_penalty", "nan"], "accepted: a finite number"),
+        (["--prompt", "x", "--nproc", "3", *TENSOR, "3"], "num_attention_heads 4, which is not a multiple"),
+        (["--prompt", "x", *TENSOR, "2"], "is 2, but there are 1 processes; give --nproc 2, or other"),
+        (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--device", "cpu"], "Give --device npu"),
+        (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--tokenizer", "none"], "is not a local directory"),
     ],
 )
 def test_bad_input_is_one_sentence(run_python, checkpoint, tmp_path, words, sentence):

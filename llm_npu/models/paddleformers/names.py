@@ -8,6 +8,7 @@ TRACKERS = {"swanlab": "swanlab"}
 # Fields of a model's configuration.
 TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 UNDIVIDED = {"moe_group": "dummy"}  # further fields of a model that one process has as a whole
+DIVIDED = {"moe_group": "mp"}  # and of one that processes share: they spread the experts
 LENGTH = "max_sequence_length"  # of the rows of a batch
 # Those that are no part of a config.json.
 UNSAVED: tuple[str, ...] = (

@@ -10,6 +10,7 @@ TRACKERS: Mapping[str, str] = {}
 # Fields of a model's configuration.
 TENSOR_PARALLEL, PIPELINE_PARALLEL = "tensor_parallel_degree", "pipeline_parallel_degree"
 UNDIVIDED: dict[str, object] = {}  # further fields of a model that one process has as a whole
+DIVIDED: dict[str, object] = {}  # and of one that processes share
 LENGTH = "seq_length"  # of the rows of a batch
 # Those that are no part of a config.json.
 UNSAVED: tuple[str, ...] = ()

@@ -1,0 +1,95 @@
+"""A model on several ranks for inference, split as training splits it.
+
+    mesh = Mesh(tensor=2, pipeline=2)
+    mesh.check("output/checkpoint-100")            # before anything is loaded; imports no framework
+    ...                                            # on each of 4 ranks
+    mesh.join()
+    model = mesh.load_model("output/checkpoint-100")
+
+``tensor`` ranks share each layer, whose key/value cache is split by heads. ``pipeline`` stages hold the
+layers one after another (``stages``). All ranks call ``generate`` alike, and all get its tokens.
+
+Importing this module imports no framework.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+from llm_npu.core.errors import UserError
+from llm_npu.models import degrees, presets
+from llm_npu.models.families import FAMILIES
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p."""
+
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """The ranks that together hold the model once."""
+        return self.tensor * self.pipeline
+
+    def check(self, folder: str | Path) -> None:
+        """UserError if the model of the checkpoint in ``folder`` cannot be split like this."""
+        if self.ranks == 1:
+            return
+        fields = presets.fields_of(str(folder))
+        family = FAMILIES[fields["model_type"]]
+        config = SimpleNamespace(**(family.defaults | fields))
+        if field := degrees.indivisible(family, config, self.tensor):
+            size = getattr(config, field)
+            raise UserError(
+                f"--tensor_parallel_degree is {self.tensor}, but {folder} has {field} {size}, which is not a "
+                f"multiple of it; give a degree that divides {size}"
+            )
+        experts = family.experts
+        if self.tensor > 1 and experts and not experts.tensor_parallel:
+            raise UserError(
+                f"the experts of {folder} are not split over processes here; give --pipeline_parallel_degree "
+                "instead of --tensor_parallel_degree"
+            )
+        layers = getattr(config, "num_hidden_layers", self.pipeline)
+        if self.pipeline > layers:
+            raise UserError(
+                f"--pipeline_parallel_degree is {self.pipeline}, but {folder} has {layers} layers; give "
+                f"{layers} or less"
+            )
+
+    def join(self) -> None:
+        """Set up the communication of this rank; collective. The device is set, the patches are applied."""
+        from paddle.distributed import fleet
+
+        from llm_npu.training.stock_trainer import set_seed
+
+        strategy = fleet.DistributedStrategy()
+        strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": self.tensor, "pp_degree": self.pipeline}
+        fleet.init(is_collective=True, strategy=strategy)
+        set_seed(0)  # layers that processes share draw weights from the generators that this makes
+
+    def load_model(self, folder: str | Path, dtype: str | None = None):
+        """This rank's part of the model of a checkpoint, which any mesh may have written, for ``generate``.
+
+        Arguments and errors as of ``pretrained.load_model``.
+        """
+        from paddle import distributed
+
+        from llm_npu.models import families, pretrained, weights
+
+        from . import stages
+
+        if self.ranks == 1:
+            return pretrained.load_model(folder, dtype)
+        config = pretrained.config_of(folder)
+        stage, rank = divmod(distributed.get_rank(), self.tensor)
+        degrees.divide(config, self.tensor, rank)
+        layers = stages.narrow(config, stage, self.pipeline)
+        model = families.new_model(config).to(dtype=pretrained.dtype_of(config, dtype))
+        weights.load(model, folder, layers)
+        model.eval()
+        return stages.connect(model) if self.pipeline > 1 else model

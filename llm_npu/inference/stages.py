@@ -1,0 +1,114 @@
+"""Pipeline stages for inference: each rank has some of the layers, and all run the library's ``generate``.
+
+A stage is the library's model with fewer layers. Three of its layers are replaced, so that a forward pass
+goes through the stages one after another:
+
+    first stage    embedding, layers, send
+    between        receive,   layers, send
+    last stage     receive,   layers, norm, logits of the last token -> all stages
+
+Every stage gets the same logits and thus chooses the same token; each keeps the cache of its own layers.
+
+B batch, T tokens, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import paddle
+from paddle import distributed
+from paddle.distributed import fleet
+
+from llm_npu.core.errors import UserError
+from llm_npu.models.families import FAMILIES
+from llm_npu.parallel.stages import layers_of
+
+# Fields with one entry for each layer.
+BY_LAYER = ("layer_types",)
+
+
+def narrow(config, stage: int, stages: int) -> range:
+    """Reduce ``config`` to the layers of ``stage``, and return their numbers in the whole model.
+
+    The last stage's have no end: it refuses a file with more layers than the model.
+    """
+    layers = layers_of(stage, stages, config.num_hidden_layers)
+    config.num_hidden_layers = len(layers)
+    for name in BY_LAYER:
+        if of_layers := getattr(config, name, None):
+            setattr(config, name, [of_layers[layer] for layer in layers])
+    experts = FAMILIES[config.model_type].experts
+    if experts and experts.first_dense:
+        first = getattr(config, experts.first_dense)
+        setattr(config, experts.first_dense, max(0, first - layers.start))
+    return range(layers.start, sys.maxsize) if stage == stages - 1 else layers
+
+
+def connect(model):
+    """Make ``model``, whose layers are those of this rank's stage, one stage of the whole; returns it.
+
+    The embedding and the output layer remain on the stages that use them.
+    """
+    groups = fleet.get_hybrid_communicate_group()
+    group, dtype = groups.get_pipe_parallel_group(), model.parameters()[0].dtype
+    stage, last = groups.get_stage_id(), groups.get_pipe_parallel_world_size() - 1
+    inner = getattr(model, model.base_model_prefix)
+    if not all(hasattr(inner, name) for name in ("embed_tokens", "layers", "norm")):
+        raise UserError(
+            f"{type(model).__name__} is not cut into stages for inference; leave "
+            "--pipeline_parallel_degree out"
+        )
+    if stage > 0:
+        inner.embed_tokens = _Received(group, stage - 1, model.config.hidden_size, dtype)
+    if stage < last:
+        inner.norm = _Sent(group, stage + 1)
+    model.lm_head = _Logits(group, last, model.config.vocab_size, model.lm_head if stage == last else None)
+    model.pp_group = group  # the library's sampling broadcasts the token of its first rank
+    return model
+
+
+class _Received(paddle.nn.Layer):
+    """Token ids [B, T] -> the hidden states [B, T, H] of the stage before."""
+
+    def __init__(self, group, source: int, hidden_size: int, dtype: paddle.dtype):
+        super().__init__()
+        self._group, self._source, self._hidden_size = group, group.ranks[source], hidden_size
+        self.weight = paddle.empty([0], dtype)  # PaddleFormers' models read its dtype
+
+    def forward(self, input_ids):
+        hidden = paddle.empty([*input_ids.shape, self._hidden_size], self.weight.dtype)
+        distributed.recv(hidden, src=self._source, group=self._group)
+        return hidden
+
+
+class _Sent(paddle.nn.Layer):
+    """Sends the hidden states to the next stage."""
+
+    def __init__(self, group, destination: int):
+        super().__init__()
+        self._group, self._destination = group, group.ranks[destination]
+
+    def forward(self, hidden):
+        distributed.send(hidden, dst=self._destination, group=self._group)
+        return hidden
+
+
+class _Logits(paddle.nn.Layer):
+    """Hidden states [B, T, H] -> float32 logits of the last token [B, 1, V].
+
+    They are those of the last stage's ``head``, which is None on the other stages.
+    """
+
+    def __init__(self, group, source: int, vocab_size: int, head: paddle.nn.Layer | None):
+        super().__init__()
+        self._group, self._source, self._vocab_size = group, group.ranks[source], vocab_size
+        self.head = head
+
+    def forward(self, hidden, **options):
+        if self.head is None:
+            logits = paddle.empty([hidden.shape[0], 1, self._vocab_size], "float32")
+        else:
+            logits = self.head(hidden[:, -1:], **options).astype("float32")
+        distributed.broadcast(logits, src=self._source, group=self._group)
+        return logits

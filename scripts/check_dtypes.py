@@ -100,7 +100,7 @@ def of_run(arguments: argparse.Namespace):
         run.data.max_seq_length = min(run.data.max_seq_length, room)
     asked = config_for(run)
     model = families.new_model(asked)
-    switches = run.fused.switches()
+    switches = run.fused.of_layers()
     if any(switches.values()):
         surgery.apply_fused_kernels(model, **switches)
     tokens = paddle.randint(0, asked.vocab_size, [BATCH, run.data.max_seq_length])

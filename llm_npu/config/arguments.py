@@ -254,12 +254,21 @@ class FusedArguments:
         f"Experts of {titles_of(lambda family: family.experts)} by paddle_fused's operators.",
         no_effect=(no_effect.NOT_FUSED, no_effect.NO_EXPERTS),
     )
+    use_fused_adamw: bool = flag(
+        True,
+        "The optimizer's step by paddle_fused.FusedAdamW instead of paddle.optimizer.AdamW.",
+        no_effect=no_effect.NOT_FUSED,
+    )
 
     def switches(self) -> dict[str, bool]:
-        """The switches of ``surgery.apply_fused_kernels``; all off with ``disable_fused_options``."""
+        """All switches by name; all off with ``disable_fused_options``."""
         given = dataclasses.asdict(self)
         disabled = given.pop("disable_fused_options")
         return {name: on and not disabled for name, on in given.items()}
+
+    def of_layers(self) -> dict[str, bool]:
+        """The switches of ``surgery.apply_fused_kernels``: all but the optimizer's."""
+        return {name: on for name, on in self.switches().items() if name != "use_fused_adamw"}
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _check_observation(run: Namespace, device: str) -> None:
         if getattr(run, name) and run.pipeline_parallel_degree > 1:
             raise UserError(f"--{name} does not work in a pipeline; leave --pipeline_parallel_degree out")
     switches = {field.name: getattr(run, field.name) for field in dataclasses.fields(FusedArguments)}
-    if run.compare_with and not any(FusedArguments(**switches).switches().values()):
+    if run.compare_with and not any(FusedArguments(**switches).of_layers().values()):
         raise UserError(
             "--compare_with compares fused operators with others, but this run has none; leave it out, or "
             "switch an operator on"

@@ -20,16 +20,18 @@ from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.data.collate import ROWS
 from llm_npu.surgery.batch import Batch
-from llm_npu.surgery.explain import Line, explain, grouped, table
+from llm_npu.surgery.explain import STOCK, Line, explain, grouped, of_call, table
 from llm_npu.surgery.names import ranges
+from llm_npu.training.optimizer import innermost
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import masks, virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
 
 TITLE, INDENT = "why      ", "         "
+OPTIMIZER = "optimizer"  # its name in the column of layers
 # A mode that begins like this is one kernel of a fused operator; other modes are compositions of kernels.
-KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu)\b")
+KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu|adamw)\b")
 T = TypeVar("T")
 
 
@@ -55,7 +57,13 @@ class WhyLog(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         run = self._run
-        lines = explain(run.model, run.fused, batch_of(run.trainer), run.arguments.fused.switches())
+        fused = run.arguments.fused
+        lines = (
+            []
+            if run.fused is None
+            else explain(run.model, run.fused, batch_of(run.trainer), fused.of_layers())
+        )
+        lines += optimizer_lines(run.trainer.optimizer, fused.use_fused_adamw, args.amp_master_grad)
         self._announced = grouped(lines)  # this process's, which is all that it can prove
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))
 
@@ -69,6 +77,14 @@ class WhyLog(TrainerCallback):
     def _of_all_ranks(self, own: T) -> list[T]:
         """In rank order; collective. A dry run has one process at a time."""
         return [own] if self._run.device.dry else ranks.gathered(own)
+
+
+def optimizer_lines(optimizer, is_fused: bool, master_grad: bool) -> list[Line]:
+    """The lines of the optimizer's step: one for each dtype of the parameters."""
+    if not is_fused:
+        return [Line(OPTIMIZER, "fused_adamw", STOCK, "", None, "switched off by use_fused_adamw")]
+    steps = innermost(optimizer).example_steps(master_grad)
+    return list(dict.fromkeys(of_call(OPTIMIZER, "fused_adamw", step) for step in steps))
 
 
 def by_rank(found: Sequence[list[str]]) -> list[str]:

@@ -29,7 +29,7 @@ class Comparison(Feature):
         return bool(run.arguments.training.compare_with)
 
     def on_trainer(self, run: Run) -> None:
-        way, switches = run.arguments.training.compare_with, run.arguments.fused.switches()
+        way, switches = run.arguments.training.compare_with, run.arguments.fused.of_layers()
         run.trainer.add_callback(CompareWith(run.trainer, way, switches, run.fused, say))
 
 

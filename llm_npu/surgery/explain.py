@@ -65,10 +65,11 @@ def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
     example = find(name).example
     if example is None:
         return [Line(path, name, LATER, "", None, "it is chosen when the layer runs")]
-    return [_asked(path, name, call) for call in example(layer, batch)]
+    return [of_call(path, name, call) for call in example(layer, batch)]
 
 
-def _asked(path: str, name: str, call: Callable[[], object]) -> Line:
+def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
+    """The line of the operator that ``call`` calls; ``name`` where it is refused before dispatch."""
     try:
         report = paddle_fused.ask(call)
     except ValueError as error:  # refused before dispatch

@@ -139,7 +139,7 @@ class Run:
     def _make_model(self) -> None:
         with out_of_memory.advising(lambda: out_of_memory.WEIGHTS):
             self._fill_model()
-        switches = self.arguments.fused.switches()
+        switches = self.arguments.fused.of_layers()
         if any(switches.values()):
             self.fused = surgery.apply_fused_kernels(self.model, **switches)
 
@@ -158,6 +158,7 @@ class Run:
         return self.trainer_kind(
             metrics.Recorder(Display(bar=not training.disable_tqdm), speed),
             self.settings,
+            fused_adamw=self.arguments.fused.switches()["use_fused_adamw"],
             model=self.model,
             args=training,
             train_dataset=data.ShuffledSamples(samples.train, drawn, training.seed, per_step),

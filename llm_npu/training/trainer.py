@@ -46,6 +46,7 @@ from llm_npu.training.stock_trainer import (
     TrainerCallback,
 )
 from llm_npu.training.stop_on_signal import StopOnSignal
+from paddle_fused import FusedAdamW
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
@@ -57,12 +58,14 @@ class PretrainTrainer(Checkpointing, Trainer):
     weight, whatever their micro batch (``llm_npu.data.order``). ``recorder`` collects and shows the metrics.
     ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that ended the
     training early, or None. ``FIGURES`` names what a subclass measures besides the loss (`batch_figures`).
+    ``fused_adamw``: the library's AdamW is replaced by ``paddle_fused.FusedAdamW``.
     """
 
     FIGURES: tuple[str, ...] = ()
 
-    def __init__(self, recorder: Recorder, settings: dict[str, dict], **kwargs):
+    def __init__(self, recorder: Recorder, settings: dict[str, dict], fused_adamw: bool = True, **kwargs):
         self.recorder = recorder
+        self.fused_adamw = fused_adamw
         self.settings = settings
         self.stop = StopOnSignal()
         self.micro_batch_losses: list[paddle.Tensor] = []
@@ -243,6 +246,12 @@ class PretrainTrainer(Checkpointing, Trainer):
     def held_out_loss(self, inputs) -> float:
         """The mean loss over the labels of a batch; undefined for a batch without labels."""
         return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
+
+    def create_optimizer(self, lr_scheduler=None):
+        if self.optimizer is None:
+            optimizer = super().create_optimizer(lr_scheduler)
+            self.optimizer = FusedAdamW.from_adamw(optimizer) if self.fused_adamw else optimizer
+        return self.optimizer
 
     def create_scheduler(self, num_training_steps: int):
         schedule = SCHEDULES.get(self.args.lr_scheduler_type.value)

@@ -14,6 +14,7 @@ SWITCHES = (
     "use_fused_rope",
     "use_fused_swiglu",
     "use_fused_moe",
+    "use_fused_adamw",
 )
 DEMO = ROOT / "demo.yaml"
 # The file of arguments in openMind's documentation of fused operators, without deepspeed.

@@ -83,7 +83,7 @@ def test_it_trains_and_writes_everything(finished):
     for start in ("device   npu (virtual)", "step 12/12: loss ", "held out ", "speed ", "memory ", "before "):
         assert any(line.startswith(start) for line in lines), start
     assert "fused    attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2" in lines
-    for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu"):
+    for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu", "fused_adamw"):
         assert any(line.startswith(f"ran      {operator} bfloat16: ") for line in lines), operator
     assert any(line.startswith("why      the first step was as the table says") for line in lines)
     assert "virtual NPU" in lines[-2]
@@ -134,6 +134,23 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_p
     assert all(0 < record["stall_s"] <= record["checkpoint_s"] for record in written)
     weights = f"checkpoint-{STEPS}/model.safetensors"
     assert (stopped / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", [["--bf16"], ["--fp16", "--scale_loss", "1024"]], ids=["bf16", "fp16"])
+def test_fused_and_upstream_adamw_resume_each_other(run_python, inputs, finished, tmp_path, precision):
+    """On npu both call one kernel: the losses are equal to the bit, whichever took the earlier steps."""
+    done, whole = finished(*precision)
+    assert "fused_adamw" in done.stdout
+    for before, after in (("true", "false"), ("false", "true")):
+        out = tmp_path / before
+        arguments = [SCRIPT, *inputs, *precision, "--output_dir", out, "--use_fused_adamw"]
+        run_python("-c", SIGNAL_AT, "SIGTERM", "step 6/", *arguments, before)
+        resumed = run_python(*arguments, after, "--resume_from_checkpoint")
+        assert resumed.returncode == 0, resumed.stderr
+        assert ("ran      fused_adamw" in resumed.stdout) == (after == "true")
+        assert ("switched off by use_fused_adamw" in resumed.stdout) == (after == "false")
+        assert losses(out) == losses(whole)
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.models import layout
 from llm_npu.models.layout import Block, Shape
+from llm_npu.training import optimizer as run_optimizer
 
 MASTER = "master"
 
@@ -108,7 +109,7 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
 
     Creates the states if the optimizer has not made a step yet.
     """
-    wrappers = list(_wrappers(optimizer))
+    wrappers = list(run_optimizer.wrappers(optimizer))
     inner = wrappers[-1]
     updated = {
         name: found
@@ -156,15 +157,6 @@ def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
             block.of(array)[...] = values[block.box]
         if array is not None:
             each.fill(array)
-
-
-def _wrappers(optimizer) -> Iterator:
-    """The optimizer and those that it wraps, outermost first."""
-    inside = None
-    while optimizer is not None and optimizer is not inside:
-        yield optimizer
-        inside = optimizer
-        optimizer = vars(inside).get("_inner_opt", vars(inside).get("_optim"))  # stage 3's is its own _optim
 
 
 def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,6 +276,58 @@ class FusedAdamW(paddle.optimizer.AdamW):
         self._lr_ratio = lr_ratio
         self._maximize = bool(maximize)
         self._calls: list[tuple] | None = None  # during a step: the calls of its parameters
+
+    @classmethod
+    def from_adamw(cls, optimizer: paddle.optimizer.AdamW) -> FusedAdamW:
+        """A FusedAdamW with the parameters and settings of ``optimizer``, which has not taken a step yet.
+
+        Raises:
+            ValueError: for another optimizer than ``paddle.optimizer.AdamW``, and after its first step.
+        """
+        if type(optimizer) is not paddle.optimizer.AdamW:
+            raise ValueError(
+                f"{OPTIMIZER}.from_adamw: the optimizer is a {type(optimizer).__name__}; accepted: a "
+                "paddle.optimizer.AdamW. Other optimizers have another update."
+            )
+        if any(optimizer._accumulators.values()):
+            raise ValueError(
+                f"{OPTIMIZER}.from_adamw: the optimizer has states already; accepted: one before its first "
+                "step. Load its state dict into the new optimizer instead."
+            )
+        return cls(
+            optimizer._learning_rate, optimizer._beta1, optimizer._beta2, optimizer._epsilon,
+            optimizer._parameter_list, optimizer._weight_decay, optimizer._use_lowprecision_moment,
+            optimizer._lr_ratio, optimizer._apply_decay_param_fun, optimizer._grad_clip, optimizer._lazy_mode,
+            optimizer._multi_precision, getattr(optimizer, "_amsgrad", False), optimizer._name,
+        )  # fmt: skip
+
+    def example_steps(self, master_grad: bool = False) -> list[Callable[[], None]]:
+        """A step of a small tensor for each dtype of the trained parameters, for ``paddle_fused.ask``.
+
+        ``master_grad``: gradients are float32, else of their parameter's dtype. An auto-parallel parameter
+        stands for itself, since its placements decide on the backend.
+        """
+        groups = self._parameter_list
+        grouped = bool(groups) and isinstance(groups[0], dict)
+        trained = [each for group in groups for each in group["params"]] if grouped else groups
+        trained = [each for each in trained if not each.stop_gradient]
+        kinds = {each.dtype: each for each in sorted(trained, key=lambda each: -each.size)}
+
+        def step(parameter):
+            tensor = parameter if parameter.is_dist() else paddle.zeros([1], parameter.dtype)
+            wide = "float64" if dtype_name(tensor) == "float64" else "float32"
+            states = {"moment1", "moment2"} | ({"moment2_max"} if self._amsgrad else set())
+            if self._multi_precision and self._is_dtype_fp16_or_bf16(tensor.dtype):
+                states.add("master")
+            scalars = ("learning_rate", "beta1_pow", "beta2_pow")
+            state = State(
+                **{name: paddle.ones([1], wide) for name in scalars},
+                **{name: paddle.zeros_like(tensor, wide) for name in states},
+            )
+            grad = paddle.zeros_like(tensor, "float32" if master_grad else None)
+            adamw_step(tensor, grad, state, Settings(maximize=self._maximize))
+
+        return [lambda parameter=parameter: step(parameter) for parameter in kinds.values()]
 
     def _create_optimization_pass(self, parameters_and_grads, param_group_idx=0):
         if not framework.in_dygraph_mode():

@@ -12,6 +12,7 @@ from optimizer_rules import (
     parameter,
 )
 
+import paddle_fused
 from paddle_fused import FusedAdamW, reset_what_ran, what_ran
 from paddle_fused.compat import npu_apply_fused_adamw_v2
 
@@ -123,6 +124,63 @@ def test_static_programs_train(run_python):
     done = run_python("-m", "paddle_fused.virtual_npu", "-c", STATIC)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-2:] == ["cpu native", "npu:0 ascend"]
+
+
+# ---- in place of an optimizer that a library has made
+
+
+def adamw(cls=paddle.optimizer.AdamW, **options):
+    """An optimizer of a layer with settings unlike the defaults; its bias does not decay."""
+    with paddle.utils.unique_name.guard():
+        layer = paddle.nn.Linear(4, 4)
+        layer.weight.set_value(np.eye(4, dtype="float32"))
+        made = cls(
+            learning_rate=paddle.optimizer.lr.LinearWarmup(0.1, 4, 0.01, 0.1), beta1=0.8, beta2=0.9,
+            epsilon=1e-4, parameters=layer.parameters(), weight_decay=0.3,
+            apply_decay_param_fun=lambda name: name == layer.weight.name,
+            grad_clip=paddle.nn.ClipGradByGlobalNorm(0.5), **options,
+        )  # fmt: skip
+    return layer, made
+
+
+def stepped(layer, optimizer) -> list[np.ndarray]:
+    for _ in range(3):
+        (layer(paddle.ones([2, 4])) ** 2).mean().backward()
+        optimizer.step()
+        optimizer._learning_rate.step()
+        optimizer.clear_grad()
+    return [layer.weight.numpy(), layer.bias.numpy()]
+
+
+@pytest.mark.parametrize("options", [{}, {"amsgrad": True}], ids=str)
+def test_from_adamw_keeps_every_setting(options, on_npu):
+    layer, upstream = adamw(**options)
+    expected = stepped(layer, upstream)
+    layer, other = adamw(**options)
+    found = stepped(layer, FusedAdamW.from_adamw(other))
+    for one, another in zip(expected, found, strict=True):
+        np.testing.assert_allclose(another, one, rtol=0, atol=0 if not options else 1e-6)
+
+
+def test_from_adamw_refuses_what_it_would_change(on_cpu):
+    with pytest.raises(ValueError, match=r"is a FusedAdamW; accepted: a paddle\.optimizer\.AdamW"):
+        FusedAdamW.from_adamw(adamw(FusedAdamW)[1])
+    layer, optimizer = adamw()
+    stepped(layer, optimizer)
+    with pytest.raises(ValueError, match="has states already"):
+        FusedAdamW.from_adamw(optimizer)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_example_steps_are_dispatched_like_the_steps(dtype, device):
+    param, optimizer = train(FusedAdamW, dtype, steps=0, multi_precision=True)
+    (example,) = optimizer.example_steps()
+    report = paddle_fused.ask(example)
+    param.grad = paddle.ones_like(param)
+    reset_what_ran()
+    optimizer.step()
+    (ran,) = what_ran()
+    assert (ran.backend, ran.mode) == (report.chosen, report.support[report.chosen].mode)
 
 
 # ---- what runs, what is refused

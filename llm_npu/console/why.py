@@ -22,6 +22,7 @@ from llm_npu.data.collate import ROWS
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import STOCK, Line, explain, grouped, of_call, table
 from llm_npu.surgery.names import ranges
+from llm_npu.surgery.report import Report
 from llm_npu.training.optimizer import innermost
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
@@ -57,12 +58,8 @@ class WhyLog(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         run = self._run
-        fused = run.arguments.fused
-        lines = (
-            []
-            if run.fused is None
-            else explain(run.model, run.fused, batch_of(run.trainer), fused.of_layers())
-        )
+        fused, report = run.arguments.fused, run.fused or Report(type(run.model).__name__, [])
+        lines = explain(run.model, report, batch_of(run.trainer), fused.of_layers())
         lines += optimizer_lines(run.trainer.optimizer, fused.use_fused_adamw, args.amp_master_grad)
         self._announced = grouped(lines)  # this process's, which is all that it can prove
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))

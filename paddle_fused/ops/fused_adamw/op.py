@@ -184,7 +184,7 @@ def _ascend_mode(param, grad, state, settings):
     reason = _not_the_plugin(param, state)
     if reason is not None:
         return f"composition of the card's kernels: {reason}"
-    return "adamw of Paddle, on a card Mul and ApplyAdamD: the plugin does not call aclnnApplyAdamWV2"
+    return "adamw of Paddle, on a card Mul and ApplyAdamD"
 
 
 def _not_the_plugin(param, state) -> str | None:

@@ -137,23 +137,6 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", [["--bf16"], ["--fp16", "--scale_loss", "1024"]], ids=["bf16", "fp16"])
-def test_fused_and_upstream_adamw_resume_each_other(run_python, inputs, finished, tmp_path, precision):
-    """On npu both call one kernel: the losses are equal to the bit, whichever took the earlier steps."""
-    done, whole = finished(*precision)
-    assert "fused_adamw" in done.stdout
-    for before, after in (("true", "false"), ("false", "true")):
-        out = tmp_path / before
-        arguments = [SCRIPT, *inputs, *precision, "--output_dir", out, "--use_fused_adamw"]
-        run_python("-c", SIGNAL_AT, "SIGTERM", "step 6/", *arguments, before)
-        resumed = run_python(*arguments, after, "--resume_from_checkpoint")
-        assert resumed.returncode == 0, resumed.stderr
-        assert ("ran      fused_adamw" in resumed.stdout) == (after == "true")
-        assert ("switched off by use_fused_adamw" in resumed.stdout) == (after == "false")
-        assert losses(out) == losses(whole)
-
-
-@pytest.mark.slow
 def test_a_run_whose_time_is_over_continues_bit_for_bit(run_python, inputs, finished, tmp_path):
     _, whole = finished("--bf16")
     out = tmp_path / "out"

@@ -1,5 +1,10 @@
 """Training of PaddleNLP's and PaddleFormers' language models on Ascend NPUs, real or virtual.
 
+    from llm_npu import apply_fused_kernel, pipeline
+
+    pipe = pipeline("text-generation", model="output/checkpoint-100", device="npu:0")
+    print(pipe("Give three tips for staying healthy."))
+
 Importing it imports no framework.
 
 Packages, the highest layer first. Each imports only those below it (``tests/install/test_imports.py``):
@@ -18,3 +23,13 @@ Packages, the highest layer first. Each imports only those below it (``tests/ins
     device         chooses the device, before anything imports paddle
     core           errors, signals, output, ranks, files that appear whole, untrusted files, cards
 """
+
+from __future__ import annotations
+
+
+def __getattr__(name: str):
+    if name in ("apply_fused_kernel", "pipeline"):
+        from llm_npu.inference import pipeline as module
+
+        return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

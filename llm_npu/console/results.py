@@ -7,7 +7,7 @@ from pathlib import Path
 from llm_npu import data
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
-from llm_npu.inference import generate
+from llm_npu.inference import generate, options
 from llm_npu.models import lora
 from llm_npu.training import checkpoint, metrics
 from llm_npu.training.checkpoint import merged
@@ -60,7 +60,7 @@ class Results(Feature):
 
     def _continuation(self, run: Run) -> str | None:
         """The continuation of the prompt; None with several processes, and for a model without a cache."""
-        if ranks.count() > 1 or run.model_config.model_type in generate.WITHOUT_CACHE:
+        if ranks.count() > 1 or run.model_config.model_type in options.WITHOUT_CACHE:
             return None
         return generate.continuation(lora.unwrapped(run.model), run.tokenizer, self._prompt)
 

@@ -19,9 +19,9 @@ from llm_npu.core.errors import UserError
 from llm_npu.data.text import encoding
 from llm_npu.models.families import FAMILIES
 
+from .options import check_family
+
 # Strategy -> its name in PaddleNLP's ``generate``.
-# PaddleFormers 1.2 takes the number of heads for the length of this family's cache.
-WITHOUT_CACHE = ("deepseek_v3",)
 STRATEGIES = {"greedy": "greedy_search", "sampling": "sampling", "beam": "beam_search"}
 BEAMS = 4
 
@@ -67,14 +67,10 @@ def generate(
         UserError: without prompts, for an empty prompt or one that leaves no position free, for an unknown
             ``decode``, and for ``max_new_tokens`` below 1.
     """
-    if model.config.model_type in WITHOUT_CACHE:
-        raise UserError(
-            f"generation for {model.config.model_type} needs a key/value cache, which PaddleFormers 1.2 gets "
-            "wrong; generate with another library from the same checkpoint."
-        )
+    check_family(model.config.model_type)
     free = _check(model.config, prompts, max_new_tokens, decode)
     ends = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
-    input_ids, attention_mask = _padded(prompts, padding=ends[0])
+    input_ids, attention_mask = _padded(prompts)
     if decode == "beam":
         options = {"num_beams": BEAMS, **options}
         if options["num_beams"] == 1:  # the library's beam search takes two or more
@@ -111,18 +107,21 @@ def continuations(
     prompts: Sequence[str | Sequence[int]],
     max_new_tokens: int = 32,
     decode: str = "greedy",
+    *,
+    eos_token_id: Sequence[int] = (),
     **options,
 ) -> tuple[list[str], Generated]:
     """``generate`` for text: the continuations, without the prompts, and the statistics.
 
-    A prompt may also be a list of token ids, such as ``chat_template.question`` returns.
+    A prompt may also be a list of token ids, such as ``chat_template.prompt`` returns. ``eos_token_id``:
+    end-of-text tokens beside those of the tokenizer and the model.
     """
     with encoding.running(tokenizer):
         ids = [
             encoding.ids(tokenizer, [prompt], frame=True)[0].tolist() if isinstance(prompt, str) else prompt
             for prompt in prompts
         ]
-        ends = ends_of(model.config, tokenizer)
+        ends = [*dict.fromkeys([*ends_of(model.config, tokenizer), *eos_token_id])]
         done = generate(model, ids, max_new_tokens, decode, eos_token_id=ends, **options)
         whole = [[*prompt, *new] for prompt, new in zip(ids, done.ids, strict=True)]
         texts = [encoding.decoded(tokenizer, rows) for rows in (ids, whole, done.ids)]
@@ -172,11 +171,15 @@ def _check(config, prompts: Sequence[Sequence[int]], max_new_tokens: int, decode
     return room - longest
 
 
-def _padded(prompts: Sequence[Sequence[int]], padding: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """Ids and mask (1: token, 0: padding), int64 [B, T], padded on the left."""
+def _padded(prompts: Sequence[Sequence[int]]) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """Ids and mask (1: token, 0: padding), int64 [B, T], padded on the left.
+
+    The padding is each prompt's first token: a penalty for repetition counts the tokens of the row, masked or
+    not.
+    """
     longest = max(len(prompt) for prompt in prompts)
     before = [longest - len(prompt) for prompt in prompts]
-    ids = [[padding] * count + list(prompt) for count, prompt in zip(before, prompts, strict=True)]
+    ids = [[prompt[0]] * count + list(prompt) for count, prompt in zip(before, prompts, strict=True)]
     mask = [[0] * count + [1] * (longest - count) for count in before]
     return paddle.to_tensor(ids, dtype="int64"), paddle.to_tensor(mask, dtype="int64")
 

@@ -65,6 +65,8 @@ OPTIONS: Mapping[str, Option] = {
     "num_beams": Option(int, "1 or more", _positive, "beam", neutral=1),
     "length_penalty": Option(float, "a finite number", math.isfinite, "beam", neutral=1),
 }
+# PaddleFormers 1.2 takes the number of heads for the length of this family's cache.
+WITHOUT_CACHE = ("deepseek_v3",)
 # Fields of generation_config.json that are read elsewhere, or describe the file.
 ELSEWHERE = ("eos_token_id", "bos_token_id", "pad_token_id", "_from_model_config")
 ELSEWHERE += ("transformers_version", "paddlenlp_version", "paddleformers_version")
@@ -109,6 +111,15 @@ def of_folder(folder: str | Path, given: Mapping[str, object]) -> tuple[dict[str
     return found, notes
 
 
+def check_family(model_type: str) -> None:
+    """UserError for a family whose models cannot generate."""
+    if model_type in WITHOUT_CACHE:
+        raise UserError(
+            f"generation for {model_type} needs a key/value cache, which PaddleFormers 1.2 gets wrong; "
+            "generate with another library from the same checkpoint."
+        )
+
+
 def check(given: Mapping[str, object], where: str = "") -> None:
     """UserError for an unknown option, and for a value that is not accepted."""
     for name, value in given.items():
@@ -126,30 +137,35 @@ def known(name: str, accepted: Iterable[str]) -> None:
         raise UserError(f"There is no option {name!r}; accepted: {', '.join(names)}.{hint}")
 
 
-def resolved(defaults: Mapping[str, object], given: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    """The strategy (greedy, sampling or beam), and the options in force: ``given``, then ``defaults``.
-
-    UserError for unknown options, values that are not accepted, and for one of ``given`` that the strategy
-    does not read.
-    """
+def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """``given``, then ``defaults``; None is not given. UserError as `check`."""
     given = {name: value for name, value in given.items() if value is not None}
     check(given)
-    chosen = {**defaults, **given}
+    found = {**defaults, **given}
     if "max_length" in given and "max_new_tokens" not in given:
-        chosen.pop("max_new_tokens", None)
-    if chosen.get("do_sample") and chosen.get("num_beams", 1) > 1:
+        found.pop("max_new_tokens", None)
+    if found.get("do_sample") and found.get("num_beams", 1) > 1:
         if "do_sample" in given and "num_beams" not in given:
-            chosen["num_beams"] = 1
+            found["num_beams"] = 1
         elif "num_beams" in given and "do_sample" not in given:
-            chosen["do_sample"] = False
-        else:
-            raise UserError(
-                f"do_sample and num_beams {chosen['num_beams']} exclude each other; give do_sample=False or "
-                "num_beams=1"
-            )
+            found["do_sample"] = False
+    return found
+
+
+def resolved(defaults: Mapping[str, object], given: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """The strategy (greedy, sampling or beam), and the `merged` options that it reads.
+
+    UserError as `check`, for sampling among beams, and for one of ``given`` that the strategy does not read.
+    """
+    chosen = merged(defaults, given)
     decode = _strategy(chosen)
-    for name in given:
-        if _unread(name, decode):
+    if decode == "beam" and chosen.get("do_sample"):
+        raise UserError(
+            f"do_sample and num_beams {chosen['num_beams']} exclude each other; give do_sample=False or "
+            "num_beams=1"
+        )
+    for name, value in given.items():
+        if value is not None and _unread(name, decode):
             needed = {"sampling": "do_sample=True", "beam": "num_beams=2 or more"}[OPTIONS[name].decode]
             raise UserError(f"{name} has no effect with {decode} decoding; give {needed}, or leave it out")
     return decode, {name: value for name, value in chosen.items() if not _unread(name, decode)}

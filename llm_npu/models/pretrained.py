@@ -9,6 +9,7 @@ import paddle
 from llm_npu.core.errors import UserError
 
 from . import families, presets, weights
+from .library import names
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -32,7 +33,7 @@ def config_of(folder: str | Path):
     """The configuration of the checkpoint in ``folder``; UserError as in ``presets.model_config``."""
     if not Path(folder).is_dir():
         raise UserError(f"{folder} is no local directory, and nothing is downloaded")
-    return presets.model_config(str(folder))
+    return presets.model_config(str(folder), **names.UNFUSED)
 
 
 def dtype_of(config, asked: str | None) -> str:

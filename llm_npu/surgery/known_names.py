@@ -13,6 +13,9 @@ from .apply import NoSite, applied_kernels, apply_fused_kernels
 from .registry import Kernel, find, scan
 from .sites import MODELS
 
+# The switches of the last ``apply_fused_kernel``.
+in_force: dict[str, bool] = {}
+
 
 def scan_all_kernels() -> dict[str, Kernel]:
     """The registered kernels by their LLaMA-Factory names: npu_fused_rmsnorm, npu_fused_swiglu, ..."""
@@ -60,6 +63,7 @@ def apply_fused_kernel(
     For front ends that build the model themselves, such as ``paddleformers-cli``.
     """
     switches = dict(locals())
+    in_force.update(switches)
 
     def fuse(model):
         if any(base.__name__ in MODELS for base in type(model).__mro__):

@@ -248,7 +248,7 @@ def test_a_question_is_what_stands_before_the_answer_in_training(tokenizer, sour
 
 @pytest.mark.paddlenlp
 def test_a_question_in_paddlenlps_template(tokenizer):
-    with pytest.raises(ValueError, match="no chat template; pass the prompts verbatim"):
+    with pytest.raises(ValueError, match="no chat template; give the prompts as text"):
         chat_template.question(tokenizer, "2 + 2?")
     chat_template.attach(tokenizer, PADDLENLP)
     assert tokenizer.decode(chat_template.question(tokenizer, "2 + 2?")) == "<s>\nQ: 2 + 2?\n"

@@ -2,7 +2,7 @@
 
     chat_template.attach(tokenizer, source)    # load_tokenizer does so if the folder has one
     tokenizer.apply_chat_template(messages)    # PaddleNLP's and Hugging Face's call for inference
-    chat_template.rendered(tokenizer, messages, prompt=True).text
+    chat_template.prompt(tokenizer, messages)  # token ids, after which the answer begins
 
 A message is {"role": ..., "content": ...} with what else the template reads (``messages``). A template is
 either Jinja text, as in Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of
@@ -181,13 +181,39 @@ def rendering() -> Iterator[None]:
 
 
 def question(tokenizer, text: str) -> list[int]:
-    """The token ids of a prompt with a single user message. ValueError if there is no template."""
-    if source_of(tokenizer) is None:
-        raise UserError("the tokenizer has no chat template; pass the prompts verbatim, without --chat")
-    if isinstance(source_of(tokenizer), dict):
-        with rendering():
-            return tokenizer.apply_chat_template([[text]])["input_ids"]
-    return ids_of(tokenizer, [rendered(tokenizer, [{"role": "user", "content": text}], True).text])[0]
+    """The token ids of a prompt with a single user message. ValueError as `prompt`."""
+    return prompt(tokenizer, [{"role": "user", "content": text}])
+
+
+def prompt(tokenizer, messages: Messages) -> list[int]:
+    """The token ids of ``messages``, after which the assistant's answer begins.
+
+    ValueError if there is no template, if it rejects the messages, and if the last one is the assistant's.
+    """
+    source = source_of(tokenizer)
+    if source is None:
+        raise UserError("the tokenizer has no chat template; give the prompts as text, not as messages")
+    if not messages or messages[-1]["role"] == "assistant":
+        raise UserError("an answer has no message to follow; end with one to the assistant, such as a user's")
+    if isinstance(source, dict):
+        return _prompt_of_pairs(tokenizer, messages)
+    return ids_of(tokenizer, [rendered(tokenizer, messages, True).text])[0]
+
+
+def _prompt_of_pairs(tokenizer, messages: Messages) -> list[int]:
+    """By PaddleNLP's template, which has pairs of a question and an answer, and a system's text."""
+    begin = messages[0]["role"] == "system"
+    turns = messages[begin:]
+    roles = [message["role"] for message in turns]
+    if roles != (["user", "assistant"] * len(turns))[: len(turns)]:
+        raise UserError(f"PaddleNLP's chat template needs user and assistant in turn, not {', '.join(roles)}")
+    if begin and source_of(tokenizer).get("system") is None:
+        raise UserError("the chat template has no place for a system message")
+    texts = [message["content"] for message in turns]
+    pairs = [texts[first : first + 2] for first in range(0, len(texts), 2)]
+    with rendering():
+        context = {"system": messages[0]["content"]} if begin else {}
+        return tokenizer.apply_chat_template(pairs, context_data=context)["input_ids"]
 
 
 def ids_of(tokenizer, texts: list[str]) -> list[list[int]]:

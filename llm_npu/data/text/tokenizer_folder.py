@@ -50,26 +50,32 @@ def load_tokenizer(path: str | Path):
     contradict each other, and a tokenizer without an end-of-text token. Imports the library of models.
     """
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"the tokenizer {str(path)!r} is not a local directory, and nothing is downloaded")
-    for name in (TOKENIZER_FILE, *SENTENCEPIECE_FILES):
-        refuse_pointer(folder / name)
+    file = find(folder)
     config, special = _mapping(folder / CONFIG_FILE), _mapping(folder / SPECIAL_FILE)
     roles = _roles(special, folder / SPECIAL_FILE) | _roles(config, folder / CONFIG_FILE)
     settings = {name: special[name] for name in added_tokens.LISTS if name in special} | config
     added = added_tokens.find(folder, settings, folder / CONFIG_FILE, roles.values())
-    models = [folder / name for name in SENTENCEPIECE_FILES if (folder / name).is_file()]
-    if (folder / TOKENIZER_FILE).is_file():
-        tokenizer = _fast(folder / TOKENIZER_FILE, roles, added, config)
-    elif models:
-        tokenizer = _sentencepiece(models[0], SENTENCEPIECE_ROLES | roles, added)
+    if file.name == TOKENIZER_FILE:
+        tokenizer = _fast(file, roles, added, config)
     else:
-        raise UserError(f"{folder} contains neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+        tokenizer = _sentencepiece(file, SENTENCEPIECE_ROLES | roles, added)
     if tokenizer.eos_token_id is None:
         raise UserError(f"{folder / CONFIG_FILE} names no eos_token of the vocabulary")
     if (template := chat_template.find(folder)) is not None:
         chat_template.attach(tokenizer, template)
     return tokenizer
+
+
+def find(folder: Path) -> Path:
+    """The file of the tokenizer in ``folder``. UserError if there is none; nothing is downloaded."""
+    if not folder.is_dir():
+        raise UserError(f"the tokenizer {str(folder)!r} is not a local directory, and nothing is downloaded")
+    files = [folder / name for name in (TOKENIZER_FILE, *SENTENCEPIECE_FILES)]
+    for file in files:
+        refuse_pointer(file)
+        if file.is_file():
+            return file
+    raise UserError(f"{folder} contains neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
 
 
 def copy_tokenizer(source: str | Path, target: Path) -> None:

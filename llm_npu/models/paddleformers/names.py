@@ -20,6 +20,10 @@ UNSAVED: tuple[str, ...] = (
 UNTRANSPOSED = ("embed_tokens.weight", "lm_head.weight")
 # How a batch gives its documents to the model (``Collator.mask``); None: that depends on what is fused.
 PACKED: str | None = "rows"
+# Fields that switch off fused operators which the library's models have by default.
+UNFUSED = {"fuse_rms_norm": False}
+# Whether ``generate`` gives a streamer the prompt, before the new tokens.
+STREAMS_PROMPT = True
 # {a training argument of the library: the flag}, where the names differ.
 RENAMED = {
     "tensor_model_parallel_size": "tensor_parallel_degree",

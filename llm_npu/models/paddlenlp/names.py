@@ -18,6 +18,10 @@ UNSAVED: tuple[str, ...] = ()
 UNTRANSPOSED = ("embed_tokens.weight",)
 # How a batch gives its documents to the model (``Collator.mask``); None: that depends on what is fused.
 PACKED: str | None = None
+# Fields that switch off fused operators which the library's models have by default.
+UNFUSED: Mapping[str, bool] = {}
+# Whether ``generate`` gives a streamer the prompt, before the new tokens.
+STREAMS_PROMPT = False
 # {a training argument of the library: the flag}, where the names differ.
 RENAMED: Mapping[str, str] = {}
 # {flag: its default, where it is not the library's}.

@@ -1,0 +1,340 @@
+"""``pipeline``: text from a model's folder in two calls, as in Hugging Face's transformers and openMind.
+
+    from llm_npu import apply_fused_kernel, pipeline
+
+    apply_fused_kernel(use_fused_rope=False)         # optional: switches for the models that follow
+    pipe = pipeline("text-generation", model="output/checkpoint-100", device="npu:0")
+    pipe("def __init__(self")                        # [{"generated_text": "def __init__(self, name):..."}]
+    pipe([{"role": "user", "content": "2 + 2?"}])    # by the chat template: messages in, messages out
+    pipe(["One prompt", "Another"], max_new_tokens=20, do_sample=True, top_p=0.9)
+    pipe("Once upon", streamer=print)                # called with each piece of text
+
+Importing this module imports no framework: the device is chosen before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from llm_npu import device as devices
+from llm_npu.config import arguments
+from llm_npu.core import console
+from llm_npu.core.errors import UserError, caused_by_the_user
+from llm_npu.data.text import chat_template, encoding, messages, tokenizer_folder
+from llm_npu.models import ends, library, presets
+
+from . import options as generation_options
+from .streaming import TextStreamer
+
+TASKS = ("text-generation",)
+NEW_TOKENS = 256  # where neither a call nor generation_config.json says how many
+SETTINGS: Mapping[str, tuple[type, object]] = {"return_full_text": (bool, True), "batch_size": (int, 8)}
+Chat = Sequence[dict]
+
+
+def apply_fused_kernel(**switches: bool) -> None:
+    """Fuse every supported model that is built from now on, by ``pipeline`` and by other programs.
+
+    Chooses the device npu, the card or the virtual NPU, unless paddle is imported already.
+
+    Args:
+        switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ...: False leaves the operator out.
+            All switches False leaves models as they are.
+
+    Raises:
+        UserError: for an unknown switch, and for a value that is not True or False.
+    """
+    for name, on in switches.items():
+        generation_options.known(name, _switches())
+        _check_setting(name, on, bool)
+    if "paddle" not in sys.modules:
+        devices.select("npu")
+    _import_frameworks()
+    from llm_npu import surgery
+
+    surgery.apply_fused_kernel(**switches)
+
+
+def pipeline(
+    task: str,
+    model: str | Path,
+    device: str = "npu",
+    dtype: str | None = None,
+    tokenizer: str | Path | None = None,
+    *,
+    framework: str | None = None,
+    backend: str | None = None,
+    trust_remote_code: bool | None = None,
+    **options,
+) -> TextGeneration:
+    """A function from prompts to texts: ``TextGeneration``, with a model on a device.
+
+    Args:
+        task: ``text-generation``.
+        model: the folder of a checkpoint: config.json, safetensors files, and maybe generation_config.json,
+            whose options are the defaults of each call.
+        device: as ``llm_npu.device.select`` takes it, before anything imports paddle.
+        dtype: float32, bfloat16 or float16; by default as stored, on the CPU place float32.
+        tokenizer: its folder; by default ``model``.
+        framework: accepted without effect, as are ``backend`` and ``trust_remote_code``.
+        options: switches of ``apply_fused_kernel``, which win over its own (all True without a call of it);
+            and defaults for the arguments of ``TextGeneration``.
+
+    Raises:
+        UserError: before anything is loaded, for an unknown task, device, switch or option, for a value out
+            of range, and for a folder without configuration, weights or tokenizer; then as
+            ``tokenizer_folder.load_tokenizer`` and ``pretrained.load_model``.
+        RuntimeError: as ``llm_npu.device.select``.
+    """
+    if task not in TASKS:
+        raise UserError(f"There is no task {task!r:.80}; accepted: {', '.join(TASKS)}.")
+    accepted = (*generation_options.OPTIONS, *SETTINGS, *_switches())
+    for name in options:
+        generation_options.known(name, accepted)
+    switches = {name: options.pop(name) for name in _switches() if name in options}
+    settings = {name: options.pop(name) for name in SETTINGS if name in options}
+    settings = _settings({name: default for name, (_, default) in SETTINGS.items()}, settings)
+    for name, on in switches.items():
+        _check_setting(name, on, bool)
+    folder = _checked_folder(model)
+    tokenizer = folder if tokenizer is None else Path(tokenizer).expanduser()
+    tokenizer_folder.find(tokenizer)
+    defaults, notes = generation_options.of_folder(folder, options)
+    generation_options.resolved(defaults, options)
+    given = {"framework": framework, "backend": backend, "trust_remote_code": trust_remote_code}
+    if given := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
+        notes.append(
+            f"{', '.join(given)}: no effect. Models are those of {library.names.TITLE}, and no code of a "
+            "model's folder runs."
+        )
+    chosen = _device(device)
+    _import_frameworks()
+    from llm_npu import patches
+    from llm_npu.data.text.tokenizer import load_tokenizer
+    from llm_npu.models import pretrained
+
+    patches.apply()
+    with _current(chosen.name), caused_by_the_user():
+        tokens = load_tokenizer(tokenizer)
+        loaded = pretrained.load_model(folder, dtype)
+        report = _fuse(loaded, switches)
+    for note in [*notes, *tokens.notes]:
+        warnings.warn(note, stacklevel=2)
+    return TextGeneration(
+        *(loaded, tokens, chosen, report),
+        options=generation_options.merged(defaults, options),
+        settings=settings,
+        ends=_ends(folder),
+    )
+
+
+class TextGeneration:
+    """Text from prompts: ``pipeline`` makes it.
+
+    Attributes:
+        model: the model of PaddleNLP or PaddleFormers, in evaluation mode.
+        tokenizer: its tokenizer.
+        device: ``llm_npu.device.Device``.
+        report: ``llm_npu.surgery.Report``: which layers are fused; None without fused operators.
+    """
+
+    def __init__(self, model, tokenizer, device: devices.Device, report, *, options, settings, ends):
+        self.model, self.tokenizer, self.device, self.report = model, tokenizer, device, report
+        self._options, self._settings, self._ends = options, settings, ends
+
+    def __call__(
+        self,
+        prompts: str | Chat | Sequence[str] | Sequence[Chat],
+        *,
+        streamer: Callable[[str], object] | object | None = None,
+        **options,
+    ) -> list:
+        """Continue ``prompts``: text, or messages ({"role": ..., "content": ...}) with an answer to come.
+
+        ``[{"generated_text": ...}]`` for one prompt, a list of these for several. The text is the prompt and
+        its continuation; of messages, all messages and the answer.
+
+        Args:
+            streamer: called with each piece of the new text of one prompt; or an object whose ``put`` gets
+                the token ids, such as the libraries' TextStreamer.
+            options: ``max_new_tokens``, ``max_length``, ``do_sample``, ``top_k``, ``top_p``, ``temperature``,
+                ``num_beams``, ``length_penalty``, ``repetition_penalty``; ``return_full_text``: False for the
+                new text only; ``batch_size``: prompts at once. They win over the pipeline's, which win over
+                the folder's.
+
+        Raises:
+            UserError: for prompts of another kind, without text, or too long for the model; for an unknown
+                option, a value out of range, and an option without effect; for a ``streamer`` with several
+                prompts or beams.
+        """
+        given = {name: options.pop(name) for name in SETTINGS if name in options}
+        settings = _settings(self._settings, given)
+        decode, chosen = generation_options.resolved(self._options, options)
+        alone = isinstance(prompts, str) or _is_chat(prompts)
+        given = [prompts] if alone else _listed(prompts)
+        if streamer is not None:
+            _check_streamer(streamer, len(given), decode)
+        with _current(self.device.name), encoding.running(self.tokenizer):
+            ids = [self._ids(prompt) for prompt in given]
+            texts = []
+            for first in range(0, len(ids), settings["batch_size"]):
+                batch = ids[first : first + settings["batch_size"]]
+                texts += self._continuations(batch, decode, dict(chosen), streamer)
+        whole = settings["return_full_text"]
+        results = [
+            [{"generated_text": _joined(prompt, text) if whole else text}]
+            for prompt, text in zip(given, texts, strict=True)
+        ]
+        return results[0] if alone else results
+
+    def _continuations(self, ids: list[list[int]], decode: str, chosen: dict, streamer) -> list[str]:
+        from .generate import continuations, ends_of
+
+        chosen.pop("do_sample", None)
+        longest = max(map(len, ids))
+        whole = chosen.pop("max_length", None)
+        new = chosen.pop("max_new_tokens", NEW_TOKENS if whole is None else whole - longest)
+        if new < 1:
+            raise UserError(
+                f"A prompt of {longest} tokens leaves none of max_length {whole}; give max_new_tokens, or a "
+                "larger max_length"
+            )
+        show = None
+        if streamer is not None and not _takes_tokens(streamer):
+            stops = {*ends_of(self.model.config, self.tokenizer), *self._ends}
+            show = TextStreamer(streamer, self.tokenizer, ids[0], stops)
+        stream = {} if streamer is None else {"streamer": show or streamer}
+        texts, _ = continuations(
+            self.model, self.tokenizer, ids, new, decode, eos_token_id=self._ends, **chosen, **stream
+        )
+        if show:
+            show.finish(texts[0])
+        return texts
+
+    def _ids(self, prompt: str | Chat) -> list[int]:
+        if isinstance(prompt, str):
+            if not messages.is_unicode(prompt):
+                raise UserError("a prompt is not valid Unicode; decode it from the encoding that it has")
+            return encoding.ids(self.tokenizer, [prompt], frame=True)[0].tolist()
+        found = messages.listed([*prompt], "role", "content", messages.OPENAI_ROLES, "the prompt")
+        messages.check(found, "the prompt")
+        return chat_template.prompt(self.tokenizer, found)
+
+
+def _is_chat(prompt: object) -> bool:
+    return isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], dict)
+
+
+def _listed(prompts: object) -> list:
+    if not isinstance(prompts, (list, tuple)):
+        raise UserError(
+            f"a prompt is a {type(prompts).__name__}; accepted: text, messages, or a list of these"
+        )
+    if not prompts:
+        raise UserError("There is no prompt; give at least one.")
+    for prompt in prompts:
+        if not isinstance(prompt, str) and not _is_chat(prompt):
+            raise UserError(
+                f"a prompt is {prompt!r:.40}; accepted: text, or messages as a list of objects with role and "
+                "content"
+            )
+    return [*prompts]
+
+
+def _check_streamer(streamer: object, prompts: int, decode: str) -> None:
+    if not callable(streamer) and not _takes_tokens(streamer):
+        raise UserError(
+            f"streamer is a {type(streamer).__name__}; accepted: a function of a text, or an object with put "
+            "and end"
+        )
+    if prompts > 1:
+        raise UserError(f"streamer follows one prompt, not {prompts}; give them one after the other")
+    if decode == "beam":
+        raise UserError("streamer cannot follow beam search; give num_beams=1")
+
+
+def _takes_tokens(streamer: object) -> bool:
+    return hasattr(streamer, "put") and hasattr(streamer, "end")
+
+
+def _joined(prompt: str | Chat, text: str) -> str | list[dict]:
+    return prompt + text if isinstance(prompt, str) else [*prompt, {"role": "assistant", "content": text}]
+
+
+def _switches() -> tuple[str, ...]:
+    return tuple(arguments.FusedArguments().of_layers())
+
+
+def _settings(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        _check_setting(name, value, SETTINGS[name][0])
+    return {**defaults, **given}
+
+
+def _check_setting(name: str, value: object, kind: type) -> None:
+    if type(value) is not kind or (kind is int and value < 1):
+        raise UserError(
+            f"{name} is {value!r:.40}; accepted: {'True or False' if kind is bool else '1 or more'}."
+        )
+
+
+def _checked_folder(model: object) -> Path:
+    if not isinstance(model, (str, Path)):
+        raise UserError(f"model is a {type(model).__name__}; accepted: the folder of a checkpoint.")
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"the model {str(model)!r:.200} is not a local directory, and nothing is downloaded")
+    generation_options.check_family(presets.model_type(str(folder)))
+    if not presets.has_weights(str(folder)):
+        raise UserError(f"{folder} contains no weights ({presets.WEIGHTS}); give the folder of a checkpoint")
+    return folder
+
+
+def _ends(folder: Path) -> tuple[int, ...]:
+    """The end-of-text tokens of generation_config.json."""
+    found = ends.of_folder(folder, {}, folder / ends.GENERATION_FILE)
+    return () if found is None else tuple(found) if isinstance(found, list) else (found,)
+
+
+def _device(name: str) -> devices.Device:
+    """The CPU place is there beside every device; any other choice is made before paddle is imported."""
+    if name == "cpu" and "paddle" in sys.modules:
+        return devices.Device("cpu", "cpu", "cpu was asked for")
+    return devices.select(name)
+
+
+def _import_frameworks() -> None:
+    if library.installed() not in sys.modules:
+        console.import_frameworks(library.installed())
+
+
+def _fuse(model, switches: Mapping[str, bool]):
+    """The report about the layers of ``model``; None if all switches are off."""
+    from llm_npu import surgery
+    from llm_npu.surgery.apply import NoSite
+    from llm_npu.surgery.known_names import in_force
+
+    on = dict.fromkeys(_switches(), True) | in_force | {**switches}
+    surgery.remove_fused_kernels(model)
+    if any(on.values()):
+        with contextlib.suppress(NoSite):  # such as a dense model with use_fused_moe alone
+            return surgery.apply_fused_kernels(model, **on)
+    return None
+
+
+@contextlib.contextmanager
+def _current(name: str) -> Iterator[None]:
+    """``name`` is Paddle's device inside."""
+    import paddle
+
+    before = paddle.device.get_device()
+    paddle.set_device(name)
+    try:
+        yield
+    finally:
+        paddle.set_device(before)

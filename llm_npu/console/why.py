@@ -47,7 +47,7 @@ class Why(Feature):
 
 
 class WhyLog(TrainerCallback):
-    """Prints the table when training begins, and after the first step whether the table was right.
+    """Prints the table when training begins, and after the first update whether the table was right.
 
     The record of what ran must be empty when the training begins. Every rank of the run needs one.
     """
@@ -65,6 +65,8 @@ class WhyLog(TrainerCallback):
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))
 
     def on_step_end(self, args, state, control, **kwargs):
+        if self._run.trainer.recorder.step.skipped:
+            return  # without the optimizer's kernels: the proof waits for the first update
         if self._announced is not None:
             launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
             found = proof(self._announced, paddle_fused.what_ran(), launches)

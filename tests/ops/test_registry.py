@@ -51,7 +51,7 @@ def test_what_runs_is_an_operator_or_a_part_of_one():
     assert registry.operators().keys() - dispatch.OPERATORS.keys() == {"apply_rotary", "flashmask_attention"}
 
 
-def test_the_switches_are_those_of_the_surgery_and_of_the_configuration():
+def test_the_switches_are_those_of_the_surgery_and_of_the_trainer():
     switches = {operator.switch for operator in registry.operators().values() if operator.switch}
-    assert switches == {kernel.switch for kernel in scan().values()}
+    assert switches == {kernel.switch for kernel in scan().values()} | {"use_fused_adamw"}
     assert switches <= {field.name for field in fields(FusedArguments)}

@@ -29,7 +29,7 @@ def main(runs: list, arguments: list[str]) -> None:
                 if rank == 0 and not target.exists():
                     shutil.copytree(start, target.with_suffix(".new"))
                     target.with_suffix(".new").rename(target)
-                if number:  # there is somebody to wait for
+                if number and int(os.environ["PADDLE_TRAINERS_NUM"]) > 1:  # there is somebody to wait for
                     import paddle.distributed as distributed
 
                     distributed.barrier()

@@ -12,4 +12,4 @@ def cost(item_size: int, backward: bool, parameters: int) -> Cost:
     return Cost(parameters * (28 if item_size == 4 else 30), in_place=True)
 
 
-OPERATORS = (Operator("fused_adamw", __name__, cost, "FusedAdamW"),)
+OPERATORS = (Operator("fused_adamw", __name__, cost, "FusedAdamW", "use_fused_adamw"),)

@@ -1,0 +1,10 @@
+"""docs/coverage.md has what the records of trainings of PaddleFormers' models have."""
+
+from fused_models import coverage, table
+
+
+def test_the_page_has_what_the_trainings_record(on_npu):
+    rows = coverage.rows()
+    assert {row.backend for row in rows} == {"ascend"}
+    made = coverage.written(f"models of {table.title()}")
+    assert made == coverage.markdown(rows), f"run: {coverage.COMMAND}"

@@ -1,0 +1,198 @@
+"""The tables of docs/coverage.md: where a training calls the operators, and what runs on a card.
+
+``python tests/shared/fused_models/coverage.py`` writes them, for the models of the installed library.
+
+A row comes from the record of a training step on the virtual NPU, and the callers from the sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SHARED = Path(__file__).resolve().parents[1]
+ROOT = SHARED.parents[1]
+sys.path[:0] = [str(SHARED), str(ROOT)]  # it is a program, too
+
+from fused_models import table  # noqa: E402
+from paddle_fused import registry  # noqa: E402
+
+PAGE = ROOT / "docs/coverage.md"
+END = "<!-- end -->"
+COMMAND = "python tests/shared/fused_models/coverage.py"
+TOOLS = ("acceptance", "doctor", "dtypes", "numerics", "plan", "profiling")  # they train nothing
+# Operators that no training calls, and why. A test fails for any other.
+WITHOUT_CALLER = {
+    "add_rms_norm": "decoder layers add the residual and normalize in two steps",
+    "dropout_add_layer_norm": "no model with LayerNorm is among the families",
+    "dropout_add_rms_norm": "no family has dropout before an RMSNorm",
+    "fused_moe": "it takes the weights of all experts as one tensor: a copy of every weight in each step",
+    "geglu": "no model with a gated GELU is among the families",
+    "grouped_matmul": "as fused_moe, which calls it",
+}
+# Operators that another one computes, which the record names.
+RECORDED_AS = {"apply_rotary": "rotary_mul", "flashmask_attention": "flash_attention"}
+
+
+class Row(NamedTuple):
+    """``layers``: the classes of layers whose forward calls the operator, or what else does."""
+
+    operator: str
+    model: str
+    layers: str
+    backend: str
+    mode: str
+
+
+# ---- callers, from the sources
+
+
+def callers(root: Path = ROOT) -> dict[str, list[str]]:
+    """The modules of ``llm_npu`` that call each operator, by the operator's name."""
+    names = {operator.public: name for name, operator in registry.operators().items()}
+    found: dict[str, set[str]] = {}
+    for path in sorted((root / "llm_npu").rglob("*.py")):
+        module = path.relative_to(root / "llm_npu")
+        text = path.read_text(encoding="utf-8")
+        if module.parts[0] in TOOLS or "paddle_fused" not in text:
+            continue
+        for public in _used(ast.parse(text)):
+            if public in names:
+                found.setdefault(names[public], set()).add(f"llm_npu/{module}")
+    return {name: sorted(modules) for name, modules in found.items()}
+
+
+def _used(tree: ast.AST) -> Iterator[str]:
+    """The names of ``paddle_fused`` in a module, but those in examples of the backend report."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef) and node.name.endswith("example"):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module == "paddle_fused":
+            yield from (alias.name for alias in node.names)
+        of_package = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if of_package and node.value.id == "paddle_fused":
+            yield node.attr
+        yield from _used(node)
+
+
+# ---- rows, from records of training steps
+
+
+def rows() -> list[Row]:
+    """Of a training step of each model of the installed library, in bfloat16 on the virtual NPU."""
+    module = {"PaddleNLP": "families", "PaddleFormers": "formers"}[table.title()]
+    models = {}
+    for family in importlib.import_module(f"fused_models.{module}").FAMILIES:
+        models.setdefault(family.title, family)
+    steps = [row for family in models.values() for row in _of_model(family)]
+    if table.title() == "PaddleNLP":
+        steps += _of_loss(models["Llama 1, 2 and 3"])
+    return sorted(dict.fromkeys(steps), key=lambda row: row.operator)
+
+
+def _of_model(family) -> list[Row]:
+    import paddle
+
+    import paddle_fused
+    from fused_models.comparison import BATCH, LENGTH, loss_and_logits, random_batch
+    from llm_npu.surgery import apply_fused_kernels
+    from llm_npu.surgery.batch import Batch
+    from llm_npu.surgery.explain import explain
+
+    model = family.build("bfloat16")
+    model.train()
+    report = apply_fused_kernels(model)
+    classes = {path: type(layer).__name__ for path, layer in model.named_sublayers(include_self=True)}
+    layers: dict[str, dict[str, None]] = {"fused_adamw": {"the optimizer": None}}
+    for line in explain(model, report, Batch(BATCH, LENGTH, "bfloat16")):
+        layers.setdefault(line.operator, {})[f"`{classes[line.layers]}`"] = None
+    upstream = paddle.optimizer.AdamW(parameters=model.parameters(), multi_precision=True)
+    optimizer = paddle_fused.FusedAdamW.from_adamw(upstream)
+    paddle_fused.reset_what_ran()
+    loss_and_logits(family, model, random_batch(), "all")[0].backward()
+    optimizer.step()
+    return _recorded(family.title, {name: ", ".join(found) for name, found in layers.items()})
+
+
+def _of_loss(family) -> list[Row]:
+    """Of auto-parallel's loss."""
+    import paddle
+
+    import paddle_fused
+    from fused_models.comparison import random_batch
+    from llm_npu.parallel.loss import CausalLoss
+
+    batch = random_batch()
+    model = family.build("bfloat16")
+    paddle_fused.reset_what_ran()
+    CausalLoss(model)(paddle.to_tensor(batch.ids), paddle.to_tensor(batch.labels)).backward()
+    return _recorded(family.title, {"linear_cross_entropy": "the loss, with auto-parallel"})
+
+
+def _recorded(model: str, layers: dict[str, str]) -> list[Row]:
+    import paddle_fused
+
+    return [
+        Row(each.operator, model, layers.get(each.operator, "the model"), each.backend, each.mode)
+        for each in paddle_fused.what_ran()
+    ]
+
+
+# ---- the page
+
+
+def markdown_of_callers() -> str:
+    """A row for each operator of the registry."""
+    found = callers()
+    lines = ["| operator | called in | switch |", "|---|---|---|"]
+    for name, operator in sorted(registry.operators().items()):
+        where = ", ".join(f"`{module}`" for module in found.get(name, ()))
+        why_not = f"no caller: {WITHOUT_CALLER.get(name)}"
+        switch = f"`{operator.switch}`" if operator.switch and where else ""
+        lines.append(f"| [`{name}`](operators/{name}.md) | {where or why_not} | {switch} |")
+    return "\n".join(lines) + "\n"
+
+
+def markdown(found: Iterable[Row]) -> str:
+    """A row for each operator and model of the installed library."""
+    lines = ["| operator | model | called by | on a card |", "|---|---|---|---|"]
+    for row in found:
+        on_a_card = f"`{row.backend}`: {row.mode}" if row.mode else f"`{row.backend}`"
+        lines.append(f"| `{row.operator}` | {row.model} | {row.layers} | {on_a_card} |")
+    return "\n".join(lines) + "\n"
+
+
+def begin(name: str) -> str:
+    """The line before a table."""
+    return f"<!-- {name}: {COMMAND} -->\n"
+
+
+def written(name: str) -> str:
+    """A table in the page."""
+    return PAGE.read_text(encoding="utf-8").partition(begin(name))[2].partition(END)[0]
+
+
+def main() -> int:
+    from paddle_fused import virtual_npu
+
+    virtual_npu.activate()  # before anything imports paddle
+    import paddle
+
+    paddle.set_device("npu")
+    text = PAGE.read_text(encoding="utf-8")
+    for name, made in (("callers", markdown_of_callers()), (f"models of {table.title()}", markdown(rows()))):
+        pattern = re.escape(begin(name)) + ".*?" + re.escape(END)
+        text = re.sub(
+            pattern, lambda _, name=name, made=made: begin(name) + made + END, text, flags=re.DOTALL
+        )
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
